@@ -1,0 +1,57 @@
+package io.cairn.spark.tier;
+
+/**
+ * A page of rows out of the engine, as regions of one byte array.
+ *
+ * <p>Row i's key is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value length of -1 means none. The arrays may be longer than
+ * {@code count}. Valid until the source that made it is asked again, unless taken over by {@link #copy}.
+ */
+public final class Rows {
+  /** Origins of a row, as on the data channel. DO NOT RENUMBER. */
+  public static final byte ABSENT = 0;
+
+  public static final byte COMMITTED = 1;
+  public static final byte SPILL = 2;
+  public static final byte SPILL_DELETED = 3;
+
+  public int count;
+  public byte[] data = new byte[0];
+  public int[] keyOffset = new int[0];
+  public int[] keyLength = new int[0];
+  public int[] valueOffset = new int[0];
+  public int[] valueLength = new int[0];
+  public byte[] origin = new byte[0];
+
+  /** Whether keys of the asked range follow after the last row. */
+  public boolean more;
+
+  /** Makes room for rows and bytes; earlier content is lost. */
+  public void reset(int rows, int bytes) {
+    count = rows;
+    more = false;
+    if (data.length < bytes) {
+      data = new byte[bytes];
+    }
+    if (origin.length < rows) {
+      keyOffset = new int[rows];
+      keyLength = new int[rows];
+      valueOffset = new int[rows];
+      valueLength = new int[rows];
+      origin = new byte[rows];
+    }
+  }
+
+  /** An own copy that outlives the next request. */
+  public Rows copy() {
+    Rows copy = new Rows();
+    copy.count = count;
+    copy.more = more;
+    copy.data = data.clone();
+    copy.keyOffset = keyOffset.clone();
+    copy.keyLength = keyLength.clone();
+    copy.valueOffset = valueOffset.clone();
+    copy.valueLength = valueLength.clone();
+    copy.origin = origin.clone();
+    return copy;
+  }
+}
