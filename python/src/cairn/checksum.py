@@ -1,0 +1,44 @@
+"""CRC32C (Castagnoli), the one checksum of every object, file and frame.
+
+Layer: clock (imports errors only). The one importer of the ``crc32c`` package, which uses the
+processor's instruction and lets other Python threads run while it works on large buffers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c as _crc32c
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+_READ_BYTES = 1 << 20
+
+
+def crc32c(data: bytes | bytearray | memoryview | pa.Buffer, value: int = 0) -> int:
+    """Return the CRC32C of ``data``, continuing from ``value``; nothing is copied.
+
+    ``crc32c(b, crc32c(a)) == crc32c(a + b)``.
+
+    Args:
+        data: any contiguous buffer.
+        value: the checksum of what came before; 0 at the start.
+    """
+    return _crc32c(data, value)
+
+
+def crc32c_file(path: Path) -> int:
+    """Return the CRC32C of a whole file, read in pieces of 1 MiB.
+
+    Raises:
+        OSError: as ``open`` and ``read`` raise it.
+    """
+    checksum = 0
+    buffer = memoryview(bytearray(_READ_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            checksum = _crc32c(buffer[:count], checksum)
+    return checksum

@@ -1,0 +1,1 @@
+"""Where objects live: local files, S3, and memory for tests. ``base`` has the promises."""
