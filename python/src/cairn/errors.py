@@ -146,7 +146,7 @@ class RetryableError(CairnError):
 
 
 class UnavailableError(RetryableError):
-    """The storage did not answer, or answered that it cannot now; what was asked may have happened."""
+    """No answer from the storage, or "not now"; what was asked may have happened."""
 
     code = "CAIRN_STORAGE_UNAVAILABLE"
 

@@ -9,8 +9,9 @@ Promises of every implementation:
 - *Atomic.* A reader sees an object whole, as it was before or as it is after; never a part.
 - *Durable.* When a writing call returns, the object outlives a crash of this machine.
 - *Read after write.* What a call wrote, every later call of anyone sees, ``list`` included.
-- *Own success is success.* A write whose answer was lost, and which a retry then finds done, returns
-  as done. Where that cannot be found out, it is ``UnavailableError``: the write may have happened.
+- *Own success is success.* A write whose answer was lost, and which a retry then finds done,
+  returns as done. Where that cannot be found out, it is ``UnavailableError``: the write may have
+  happened.
 - *Thread-safe.* All methods may be called from any thread at once.
 - *Cost.* On the ordinary way ``put*`` and ``get`` are one request each: no probing, no listing.
 
@@ -177,9 +178,7 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def download(
-        self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None
-    ) -> None:
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
         """Bring an object to a local file, verified; large ones in ranges, several at a time.
 
         The file appears under ``path`` whole and on disk, or not at all: a temporary name in the
@@ -218,7 +217,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def probe_conditional_put(self) -> None:
-        """Find out that ``put_if_absent`` keeps its promise here; costs a request or two, once.
+        """Find out that ``put_if_absent`` keeps its promise here; costs a few requests, once.
 
         Later calls on this instance return at once. What it wrote is gone afterwards; its name
         begins with a dot, so that no listing shows it even if it is not.

@@ -2,7 +2,7 @@
 
 Layer: storage. Serves the local store's objects and the downloads of all stores.
 
-    temporary name := "." name "." token ".tmp"        ; beside the final one; its writer holds a flock
+    temporary name := "." name "." token ".tmp"   ; beside the final one; its writer holds a flock
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
     errno.EPERM: (AccessError, "this user may not do that here", "check owner and permissions"),
     errno.EROFS: (AccessError, "the file system is read-only", "mount it writable"),
     errno.ENOENT: (MissingError, "the file does not exist", None),
+    errno.EEXIST: (ForeignObjectError, "a file stands where a directory belongs", None),
     errno.EISDIR: (ForeignObjectError, "a directory stands where a file belongs", None),
     errno.ENOTDIR: (ForeignObjectError, "a file stands where a directory belongs", None),
     errno.ENOTEMPTY: (ForeignObjectError, "a directory stands where a file belongs", None),

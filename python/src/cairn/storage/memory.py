@@ -1,8 +1,8 @@
 """MemoryStore: objects in this process, for tests.
 
-Layer: storage. ``memory://<name>/<path>``: all stores of one name share their objects, for as long as
-the process lives; ``MemoryBucket()`` makes one that nobody else sees. Passes the same contract suite
-as local files and S3.
+Layer: storage. ``memory://<name>/<path>``: all stores of one name share their objects, for as long
+as the process lives; ``MemoryBucket()`` makes one that nobody else sees. Passes the same contract
+suite as local files and S3.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ class MemoryStore(ObjectStore):
             raise MissingError(message, object_name=self.object_url(key))
         return Fetched(present.data, present.etag)
 
-    def download(
-        self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None
-    ) -> None:
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
         """Bring an object to a local file."""
         data = self.get(key).data
         write_download(

@@ -1,0 +1,282 @@
+"""LocalStore: objects as files below a directory.
+
+Layer: storage. The object ``a/b`` is the file ``<root>/a/b``; every write goes to a temporary name
+in the same directory, is synced, and then takes its name by one system call:
+
+    put             rename                      atomic replacement
+    put_if_absent   link                        the file system's own create-if-absent
+    put_if_match    rename under the root's lock   compare and replace
+
+What holds between processes: ``put`` and ``put_if_absent`` everywhere, network file systems with
+POSIX rename and link included. ``put_if_match`` compares and replaces under an exclusive ``flock``
+on ``<root>/.cairn.lock``, which ``put`` and ``delete`` take shared; so it excludes all other Cairn
+processes that the file system's ``flock`` reaches: those of this machine, and of others where the
+file system carries locks across (NFS 4 does). It does not exclude programs that ignore the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from cairn.checksum import crc32c as checksum_of
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
+from cairn.errors import AlreadyExistsError, MissingError, PreconditionFailedError
+from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
+from cairn.storage.files import (
+    TEMPORARY_SUFFIX,
+    PendingFile,
+    check_received,
+    make_directory,
+    sync_directory,
+    translate_os_error,
+    write_download,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    Found: TypeAlias = list[tuple[str, os.stat_result]]
+
+_LOCK_NAME = ".cairn.lock"
+_CHUNK_BYTES = 1 << 20
+_ABANDONED_AFTER = timedelta(hours=1)
+"""A free lock alone says "abandoned"; the age covers file systems whose locks do not reach us."""
+
+
+def path_of_url(url: str) -> Path:
+    """Return the directory of ``file:/a``, ``file:///a``, ``file://localhost/a`` or ``/a``."""
+    if url.startswith("file:"):
+        return Path(unquote(urlsplit(url).path))
+    return Path(url)
+
+
+class LocalStore(ObjectStore):
+    """Objects in files; directories, the root included, are made by the write that needs them."""
+
+    def __init__(self, url: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(url)
+        self._root = path_of_url(url).absolute()
+        self._clock = clock
+        self._is_probed = False
+
+    def put(self, key: str, data: Payload) -> str:
+        """Create or replace an object."""
+        path = self._begin("PutObject", key)
+        view = memoryview(data).cast("B")
+        with self._translated(key), PendingFile(path) as pending:
+            pending.write(view)
+            pending.sync()
+            with self._locked(fcntl.LOCK_SH):
+                pending.publish()
+        return _etag_of(view)
+
+    def put_if_absent(self, key: str, data: Payload) -> str:
+        """Create an object."""
+        path = self._begin("PutObject", key)
+        view = memoryview(data).cast("B")
+        with self._translated(key), PendingFile(path) as pending:
+            pending.write(view)
+            self._publish_new(pending, key)
+        return _etag_of(view)
+
+    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+        """Replace the object that has ``etag``; the module's docstring says among whom."""
+        path = self._begin("PutObject", key)
+        view = memoryview(data).cast("B")
+        with self._translated(key), PendingFile(path) as pending:
+            pending.write(view)
+            pending.sync()
+            with self._locked(fcntl.LOCK_EX):
+                try:
+                    has_changed = _etag_of(path.read_bytes()) != etag
+                except FileNotFoundError:
+                    raise PreconditionFailedError(
+                        "the object is gone", object_name=self.object_url(key)
+                    ) from None
+                if has_changed:
+                    raise PreconditionFailedError(
+                        "the object has changed", object_name=self.object_url(key)
+                    )
+                pending.publish()
+        return _etag_of(view)
+
+    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+        """Create an object from a local file, by copying it."""
+        target = self._begin("PutObject", key)
+        digest = _new_digest()
+        checksum, size_bytes = 0, 0
+        with self._translated(key), path.open("rb", buffering=0) as source:
+            with PendingFile(target) as pending:
+                for chunk in _chunks(source.fileno()):
+                    pending.write(chunk)
+                    digest.update(chunk)
+                    checksum = checksum_of(chunk, checksum)
+                    size_bytes += len(chunk)
+                check_received(
+                    f"{path} for {self.object_url(key)}",
+                    size=(size_bytes, size_bytes),
+                    crc32c=(crc32c, checksum),
+                )
+                self._publish_new(pending, key)
+            modified = datetime.fromtimestamp(target.stat().st_mtime, UTC)
+        return ObjectInfo(key, size_bytes, modified, digest.hexdigest())
+
+    def get(self, key: str) -> Fetched:
+        """Return a whole object; a directory is none."""
+        path = self._begin("GetObject", key)
+        with self._reading(key):
+            data = path.read_bytes()
+        return Fetched(data, _etag_of(data))
+
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
+        """Bring an object to another file, by copying it."""
+        source_path = self._begin("GetObject", key)
+        with self._reading(key), source_path.open("rb", buffering=0) as source:
+            write_download(
+                _chunks(source.fileno()),
+                path,
+                size_bytes=size_bytes,
+                crc32c=crc32c,
+                object_name=self.object_url(key),
+            )
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield what is under ``prefix``; takes abandoned temporary files away as it meets them.
+
+        Etags are empty: they would cost reading every object.
+        """
+        self._check_open()
+        self._count("ListObjectsV2")
+        found: Found = []
+        with self._translated(prefix):
+            self._walk(self._root / prefix.rpartition("/")[0], prefix, found)
+        found.sort(key=lambda item: item[0])
+        for key, stat in found:
+            yield ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC), "")
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; directories stay."""
+        self._check_open()
+        paths = [(key, self._root / check_key(key)) for key in keys]
+        if not paths or not self._root.is_dir():
+            return
+        self._count("DeleteObjects")
+        changed: set[Path] = set()
+        with self._translated(""), self._locked(fcntl.LOCK_SH):
+            for key, path in paths:
+                # A directory of that name is no object, so the object is gone.
+                with (
+                    self._translated(key),
+                    suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+                ):
+                    path.unlink()
+                    changed.add(path.parent)
+            for directory in changed:
+                with suppress(FileNotFoundError):
+                    sync_directory(directory)
+
+    def probe_conditional_put(self) -> None:
+        """Find out that the file system has hard links."""
+        self._check_open()
+        if self._is_probed:
+            return
+        path = self._root / f".cairn-probe-{SYSTEM_ENTROPY.token(8)}"
+        with self._translated(path.name), PendingFile(path) as pending:
+            pending.publish_new()
+            path.unlink()
+        self._is_probed = True
+
+    def _publish_new(self, pending: PendingFile, key: str) -> None:
+        pending.sync()
+        try:
+            pending.publish_new()
+        except FileExistsError:
+            raise AlreadyExistsError(
+                "the object exists already", object_name=self.object_url(key)
+            ) from None
+
+    def _begin(self, api: str, key: str) -> Path:
+        self._check_open()
+        path = self._root / check_key(key)
+        self._count(api)
+        return path
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise translate_os_error(error, self.object_url(key)) from error
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        with self._translated(key):
+            try:
+                yield
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+                raise MissingError(
+                    "the object does not exist", object_name=self.object_url(key)
+                ) from error
+
+    @contextmanager
+    def _locked(self, mode: int) -> Iterator[None]:
+        make_directory(self._root)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._root / _LOCK_NAME, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, mode)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _walk(self, top: Path, prefix: str, found: Found) -> None:
+        """Collect the files below ``top``; what vanishes meanwhile is left out."""
+        try:
+            entries = list(os.scandir(top))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            path = Path(entry.path)
+            key = path.relative_to(self._root).as_posix()
+            if entry.is_dir(follow_symlinks=False):
+                if is_listed(key, prefix):
+                    self._walk(path, prefix, found)
+            elif is_listed(key, prefix) and entry.is_file():
+                with suppress(FileNotFoundError):
+                    found.append((key, entry.stat()))
+            elif entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
+                self._remove_if_abandoned(path)
+
+    def _remove_if_abandoned(self, path: Path) -> None:
+        with suppress(OSError):
+            age = self._clock.now() - datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            if age < _ABANDONED_AFTER:
+                return
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _new_digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _etag_of(data: bytes | memoryview) -> str:
+    digest = _new_digest()
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        yield chunk

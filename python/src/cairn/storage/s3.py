@@ -1,0 +1,330 @@
+"""S3Store: objects in a bucket.
+
+Layer: storage; with its neighbours ``s3_*`` the only importer of boto3. ``s3a://``, ``s3n://`` and
+``s3://bucket/root`` are the same to it.
+
+Whose object is it? A put's answer can get lost after S3 has stored the object; botocore sends the
+put again and may be told that the object exists: its own. So every put leaves a fresh id in the
+object's metadata (``cairn-put-id``), and a conflict or an unknown outcome is settled by one HEAD:
+one's own id is success.
+
+    outcome                 own id      another's                       nothing there
+    create: conflict        success     AlreadyExistsError              again, then UnavailableError
+    create: unknown         success     AlreadyExistsError              UnavailableError
+    replace: conflict       success     PreconditionFailedError (1)     PreconditionFailedError
+    replace: unknown        success     PreconditionFailedError (2)     PreconditionFailedError
+    put: unknown            success     UnavailableError                UnavailableError
+    (1) again, if it is the one to be replaced: S3 answers 409 to one of two at the same time
+    (2) UnavailableError, if it is the one to be replaced
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from cairn.checksum import crc32c as checksum_of
+from cairn.checksum import crc32c_file
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
+from cairn.errors import (
+    CairnError,
+    ConditionalPutUnsupportedError,
+    ConfigError,
+    MissingError,
+    PreconditionFailedError,
+    RetryableError,
+    UnavailableError,
+)
+from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
+from cairn.storage.files import check_received, read_source, translate_os_error, write_download
+from cairn.storage.s3_client import acquire, release
+from cairn.storage.s3_errors import already_exists, translate_delete
+from cairn.storage.s3_requests import S3Requests
+from cairn.storage.s3_transfer import (
+    PARTS_ABOVE_BYTES,
+    checksum_header,
+    download_ranges,
+    upload_parts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from cairn.storage.s3_settings import S3Settings
+
+PUT_ID = "cairn-put-id"
+"""Metadata key of a put's id. DO NOT RENAME: objects carry it."""
+_CONFLICT_ATTEMPTS = 3
+_DELETE_KEYS = 1_000
+"""S3's limit for one DeleteObjects."""
+
+
+class S3Store(ObjectStore):
+    """Objects in a bucket.
+
+    Args:
+        url: ``s3://bucket[/root]``, or with ``s3a``, ``s3n``.
+        settings: how to reach it.
+        clock: to pause with between attempts.
+        entropy: for put ids.
+        page_keys: of one listing request, 1..1000.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: S3Settings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+        page_keys: int = 1_000,
+    ) -> None:
+        super().__init__(url)
+        parts = urlsplit(url)
+        if not parts.hostname or "@" in parts.netloc:
+            raise ConfigError(
+                "an S3 location is s3://bucket/path, without credentials",
+                next_step="correct the checkpoint location",
+            )
+        root = url.partition("://")[2].partition("/")[2].strip("/")
+        self._entropy = entropy
+        self._page_keys = page_keys
+        self._is_probed = False
+        self._client = acquire(settings)
+        self._requests = S3Requests(
+            self._client,
+            bucket=parts.netloc,
+            root=f"{root}/" if root else "",
+            url=self.url,
+            count=self._count,
+            clock=clock,
+            entropy=entropy,
+        )
+
+    def put(self, key: str, data: Payload) -> str:
+        """Create or replace an object."""
+        put_id, arguments = self._begin_put(key, data)
+        try:
+            return str(self._requests.call("PutObject", key, **arguments)["ETag"])
+        except UnavailableError as error:
+            own = self._own(key, put_id, error)
+            if own is None:
+                raise
+            return own.etag
+
+    def put_if_absent(self, key: str, data: Payload) -> str:
+        """Create an object."""
+        put_id, arguments = self._begin_put(key, data)
+        for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
+            try:
+                answer = self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
+                return str(answer["ETag"])
+            except (PreconditionFailedError, UnavailableError) as error:
+                settled = self._settle_create(key, put_id, error)
+                if settled is not None:
+                    return settled.etag
+            self._requests.pause(attempt)
+        raise self._requests.unavailable("others kept creating and deleting the object", key)
+
+    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+        """Replace the object that has ``etag``."""
+        put_id, arguments = self._begin_put(key, data)
+        for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
+            try:
+                return str(self._requests.call("PutObject", key, IfMatch=etag, **arguments)["ETag"])
+            except MissingError as error:
+                raise PreconditionFailedError(
+                    "the object is gone", object_name=self.object_url(key)
+                ) from error
+            except (PreconditionFailedError, UnavailableError) as error:
+                head = self._head(key, error)
+                if head is not None and head[0] == put_id:
+                    return head[1].etag
+                if head is None or head[1].etag != etag:
+                    raise PreconditionFailedError(
+                        "the object is gone" if head is None else "the object has changed",
+                        object_name=self.object_url(key),
+                    ) from error
+                if isinstance(error, UnavailableError):
+                    raise
+            self._requests.pause(attempt)
+        raise self._requests.unavailable("others kept writing the object", key)
+
+    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+        """Create an object from a local file: one PutObject, above 16 MiB a multipart upload."""
+        self._check_open()
+        check_key(key)
+        try:
+            size_bytes = path.stat().st_size
+            if size_bytes <= PARTS_ABOVE_BYTES:
+                return self._upload_whole(key, path, crc32c)
+            if crc32c is not None:
+                sent = f"{path} for {self.object_url(key)}"
+                check_received(sent, size=(0, 0), crc32c=(crc32c, crc32c_file(path)))
+        except OSError as error:
+            raise translate_os_error(error, str(path)) from error
+        put_id = self._entropy.token(16)
+        try:
+            answer = upload_parts(self._requests, key, path, size_bytes, {PUT_ID: put_id})
+        except (PreconditionFailedError, UnavailableError) as error:
+            settled = self._settle_create(key, put_id, error)
+            if settled is None:
+                raise self._requests.unavailable("the upload was refused", key) from error
+            return settled
+        return ObjectInfo(key, size_bytes, _date_of(answer), str(answer["ETag"]))
+
+    def get(self, key: str) -> Fetched:
+        """Return a whole object."""
+        self._check_open()
+        data, response = self._requests.read(check_key(key))
+        return Fetched(data, str(response["ETag"]))
+
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
+        """Bring an object to a local file: one GetObject, above 16 MiB one for each 8 MiB."""
+        self._check_open()
+        check_key(key)
+        if size_bytes > PARTS_ABOVE_BYTES:
+            download_ranges(self._requests, key, path, size_bytes=size_bytes, crc32c=crc32c)
+            return
+        data, _ = self._requests.read(key)
+        write_download(
+            [data], path, size_bytes=size_bytes, crc32c=crc32c, object_name=self.object_url(key)
+        )
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield what is under ``prefix``; a thousand keys a request."""
+        self._check_open()
+        root = self._requests.root
+        arguments: dict[str, Any] = {"Prefix": root + prefix, "MaxKeys": self._page_keys}
+        while True:
+            page = self._requests.call_bucket("ListObjectsV2", prefix, **arguments)
+            for item in page.get("Contents", ()):
+                key = item["Key"].removeprefix(root)
+                if is_listed(key, prefix):
+                    modified = item["LastModified"].astimezone(UTC)
+                    yield ObjectInfo(key, int(item["Size"]), modified, item["ETag"])
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, a thousand a request."""
+        self._check_open()
+        names = [self._requests.root + check_key(key) for key in keys]
+        for start in range(0, len(names), _DELETE_KEYS):
+            chunk = [{"Key": name} for name in names[start : start + _DELETE_KEYS]]
+            answer = self._requests.call_bucket(
+                "DeleteObjects", keys[start], Delete={"Objects": chunk, "Quiet": True}
+            )
+            for failure in answer.get("Errors", ()):
+                key = str(failure.get("Key", "")).removeprefix(self._requests.root)
+                error = translate_delete(failure)
+                if not isinstance(error, MissingError):
+                    raise error.with_context(object_name=self.object_url(key))
+
+    def probe_conditional_put(self) -> None:
+        """Create one object twice: the second time must be refused."""
+        self._check_open()
+        if self._is_probed:
+            return
+        key = f".cairn-probe-{self._entropy.token(8)}"
+        try:
+            for _ in range(2):
+                self._requests.call("PutObject", key, Body=b"", IfNoneMatch="*")
+        except PreconditionFailedError:
+            self._is_probed = True
+            return
+        finally:
+            self._delete_probe(key)
+        raise ConditionalPutUnsupportedError(
+            "the server ignores If-None-Match: two attempts could overwrite each other",
+            object_name=self.url,
+            next_step="use a server that honours it, or checkpoint format 2 (cairn.spark_conf())",
+        )
+
+    def close(self) -> None:
+        """Give the shared client back."""
+        if not self._is_closed:
+            super().close()
+            release(self._client)
+
+    def _begin_put(self, key: str, data: Payload) -> tuple[str, dict[str, Any]]:
+        self._check_open()
+        check_key(key)
+        put_id = self._entropy.token(16)
+        body = data if isinstance(data, bytes) else bytes(data)
+        return put_id, {
+            "Body": body,
+            "ChecksumCRC32C": checksum_header(checksum_of(body)),
+            "Metadata": {PUT_ID: put_id},
+            **self._requests.encryption,
+        }
+
+    def _upload_whole(self, key: str, path: Path, crc32c: int | None) -> ObjectInfo:
+        data = read_source(path)
+        checksum = 0 if crc32c is None else checksum_of(data)
+        sent = f"{path} for {self.object_url(key)}"
+        check_received(sent, size=(0, 0), crc32c=(crc32c, checksum))
+        put_id, arguments = self._begin_put(key, data)
+        try:
+            answer = self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
+        except (PreconditionFailedError, UnavailableError) as error:
+            settled = self._settle_create(key, put_id, error)
+            if settled is None:
+                raise self._requests.unavailable("the upload was refused", key) from error
+            return settled
+        return ObjectInfo(key, len(data), _date_of(answer), str(answer["ETag"]))
+
+    def _settle_create(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
+        """Return what this put made, or ``None`` where it may be tried again.
+
+        Raises:
+            AlreadyExistsError: another's object stands there.
+            UnavailableError: the outcome is unknown, and nothing stands there.
+        """
+        head = self._head(key, error)
+        if head is None:
+            if isinstance(error, UnavailableError):
+                raise error
+            return None
+        if head[0] != put_id:
+            raise already_exists(self.object_url(key)) from error
+        return head[1]
+
+    def _own(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
+        head = self._head(key, error)
+        return head[1] if head is not None and head[0] == put_id else None
+
+    def _head(self, key: str, error: CairnError) -> tuple[str, ObjectInfo] | None:
+        """Return the put id and the description of what stands there, ``None`` for nothing.
+
+        Raises:
+            UnavailableError: it cannot be found out.
+        """
+        try:
+            answer = self._requests.call("HeadObject", key)
+        except MissingError:
+            return None
+        except CairnError as failure:
+            if isinstance(error, RetryableError):
+                raise error from failure
+            raise self._requests.unavailable("a put's outcome is unknown", key) from failure
+        modified = answer["LastModified"].astimezone(UTC)
+        info = ObjectInfo(key, int(answer["ContentLength"]), modified, str(answer["ETag"]))
+        return str(answer.get("Metadata", {}).get(PUT_ID, "")), info
+
+    def _delete_probe(self, key: str) -> None:
+        try:
+            self._requests.call("DeleteObject", key)
+        except CairnError:
+            # A probe without the right to delete leaves an empty object that no listing shows.
+            return
+
+
+def _date_of(answer: dict[str, Any]) -> datetime:
+    """Return the server's time of an answer: what it just made is this old."""
+    text = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return parsedate_to_datetime(text).astimezone(UTC) if text else SYSTEM_CLOCK.now()

@@ -1,0 +1,163 @@
+"""S3Requests: single requests to one root of one bucket, counted and translated.
+
+Layer: storage. botocore sends each again by itself (``max_attempts``); here is only what it does
+not do: a body that breaks off is asked for again, and the checksum of a whole object is compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cairn.checksum import crc32c as checksum_of
+from cairn.errors import CairnError, DamagedError, UnavailableError
+from cairn.storage.s3_errors import translate
+from cairn.storage.s3_transfer import checksum_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from cairn.clock import Clock, Entropy
+    from cairn.storage.s3_client import SharedClient
+
+_METHODS = {
+    "PutObject": "put_object",
+    "GetObject": "get_object",
+    "HeadObject": "head_object",
+    "DeleteObject": "delete_object",
+    "DeleteObjects": "delete_objects",
+    "ListObjectsV2": "list_objects_v2",
+    "CreateMultipartUpload": "create_multipart_upload",
+    "UploadPart": "upload_part",
+    "CompleteMultipartUpload": "complete_multipart_upload",
+    "AbortMultipartUpload": "abort_multipart_upload",
+}
+_PAUSE_FIRST_S = 0.1
+_PAUSE_MAX_S = 2.0
+
+
+class S3Requests:
+    """Requests below ``s3://bucket/root``. Thread-safe.
+
+    Args:
+        client: shared; whoever made this gives it back.
+        bucket: its name.
+        root: prefix of all keys; empty, or ending in ``/``.
+        url: of the root, as the user wrote it.
+        count: is told each request's name and how often it was sent.
+        clock: to pause with.
+        entropy: to spread pauses with.
+    """
+
+    def __init__(
+        self,
+        client: SharedClient,
+        *,
+        bucket: str,
+        root: str,
+        url: str,
+        count: Callable[[str, int], None],
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        self.bucket = bucket
+        self.root = root
+        self.max_attempts = client.settings.max_attempts
+        self.transfers: ThreadPoolExecutor = client.transfers
+        self.encryption: dict[str, str] = {}
+        if client.settings.sse:
+            self.encryption["ServerSideEncryption"] = client.settings.sse
+        if client.settings.sse_kms_key:
+            self.encryption["SSEKMSKeyId"] = client.settings.sse_kms_key
+        self._client = client.s3
+        self._endpoint = client.settings.endpoint_shown
+        self._url = url
+        self._count = count
+        self._clock = clock
+        self._entropy = entropy
+
+    def object_url(self, key: str) -> str:
+        """Return what errors call the object."""
+        return f"{self._url}/{key}" if key else self._url
+
+    def call(self, api: str, key: str, **arguments: object) -> dict[str, Any]:
+        """Send one request about ``key`` and return the answer.
+
+        Raises:
+            CairnError: as ``s3_errors`` translates it.
+        """
+        return self.call_bucket(api, key, Key=self.root + key, **arguments)
+
+    def call_bucket(self, api: str, shown: str, **arguments: object) -> dict[str, Any]:
+        """Send one request about the bucket; ``shown`` is what errors name, below the root."""
+        sent = 1
+        try:
+            answer: dict[str, Any] = getattr(self._client, _METHODS[api])(
+                Bucket=self.bucket, **arguments
+            )
+            sent += int(answer.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError):
+                sent += int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+            raise self.translated(error, shown) from error
+        finally:
+            self._count(api, sent)
+        return answer
+
+    def translated(self, error: Exception, key: str) -> CairnError:
+        """Return our error for one of botocore's."""
+        return translate(error, endpoint=self._endpoint, object_name=self.object_url(key))
+
+    def read(self, key: str, **arguments: object) -> tuple[bytes, dict[str, Any]]:
+        """Return an object's bytes, or a range's, and the answer's other parts.
+
+        A body that breaks off or differs from its checksum is asked for again.
+
+        Raises:
+            MissingError: there is no such object.
+            DamagedError: the checksum differed each time.
+        """
+        for attempt in range(1, self.max_attempts + 1):
+            response = self.call("GetObject", key, ChecksumMode="ENABLED", **arguments)
+            try:
+                data: bytes = response["Body"].read()
+                self._check_body(key, data, response, is_whole="Range" not in arguments)
+            except BotoCoreError as error:
+                failure = self.translated(error, key)
+            except DamagedError as error:
+                failure = error
+            else:
+                return data, response
+            if attempt == self.max_attempts:
+                raise failure
+            self.pause(attempt)
+        raise AssertionError  # max_attempts is at least 1
+
+    def _check_body(
+        self, key: str, data: bytes, response: dict[str, Any], *, is_whole: bool
+    ) -> None:
+        named = response.get("ChecksumCRC32C", "")
+        # An object made of parts has a checksum of checksums, marked by its type or by a dash.
+        is_composite = response.get("ChecksumType") == "COMPOSITE" or "-" in named
+        if not named or not is_whole or is_composite:
+            return
+        if checksum_header(checksum_of(data)) != named:
+            raise DamagedError(
+                "the object's bytes differ from the checksum that the server keeps",
+                object_name=self.object_url(key),
+            )
+
+    def pause(self, attempt: int) -> None:
+        """Wait before the next attempt: 0.1 s, doubled each time to 2 s at most, half by chance."""
+        longest = min(_PAUSE_MAX_S, _PAUSE_FIRST_S * 2 ** (attempt - 1))
+        self._clock.sleep(longest * (0.5 + self._entropy.jitter() / 2))
+
+    def unavailable(self, text: str, key: str) -> UnavailableError:
+        """Return the error of an outcome that could not be found out."""
+        return UnavailableError(
+            f"{text}: {self._endpoint}",
+            object_name=self.object_url(key),
+            next_step="try again; the object is whole, as it was before or as it is after",
+        )

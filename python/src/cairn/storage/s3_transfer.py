@@ -1,0 +1,147 @@
+"""Large objects on S3: parts up, ranges down, several at a time.
+
+Layer: storage. What is in flight is bounded by the shared client's transfer threads.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cairn.checksum import crc32c as checksum_of
+from cairn.checksum import crc32c_file
+from cairn.errors import CairnError, DamagedError
+from cairn.storage.files import PendingFile, check_received, translate_os_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from cairn.storage.s3_requests import S3Requests
+
+T = TypeVar("T")
+
+PARTS_ABOVE_BYTES = 16 << 20
+"""From here on an object travels in parts; RocksDB's files mostly stay below."""
+_PART_BYTES = 8 << 20
+_PART_COUNT_MAX = 9_000
+"""S3 allows 10,000 parts."""
+
+
+def checksum_header(checksum: int) -> str:
+    """Return a CRC32C as S3 writes it: base64 of its four bytes, most significant first."""
+    return base64.b64encode(checksum.to_bytes(4, "big")).decode("ascii")
+
+
+def ranges_of(size_bytes: int) -> list[tuple[int, int]]:
+    """Return (offset, length) of the parts that an object of this size travels in."""
+    part_bytes = max(_PART_BYTES, -(-size_bytes // _PART_COUNT_MAX))
+    return [
+        (offset, min(part_bytes, size_bytes - offset))
+        for offset in range(0, size_bytes, part_bytes)
+    ]
+
+
+def upload_parts(
+    requests: S3Requests, key: str, path: Path, size_bytes: int, metadata: dict[str, str]
+) -> dict[str, Any]:
+    """Create an object from a file, in parts; return S3's answer to the last request.
+
+    Raises:
+        CairnError: as ``S3Requests`` translates it. The upload was aborted, unless the outcome of
+            the last request is unknown and the object may exist.
+    """
+    started = requests.call(
+        "CreateMultipartUpload",
+        key,
+        ChecksumAlgorithm="CRC32C",
+        Metadata=metadata,
+        **requests.encryption,
+    )
+    upload_id: str = started["UploadId"]
+
+    def upload_part(number: int, offset: int, length: int) -> dict[str, Any]:
+        data = os.pread(descriptor, length, offset)
+        if len(data) != length:
+            raise DamagedError(f"the local file {path} became shorter while it was sent")
+        checksum = checksum_header(checksum_of(data))
+        part = requests.call(
+            "UploadPart",
+            key,
+            UploadId=upload_id,
+            PartNumber=number,
+            Body=data,
+            ChecksumCRC32C=checksum,
+        )
+        return {"PartNumber": number, "ETag": part["ETag"], "ChecksumCRC32C": checksum}
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = _run_all(
+                requests,
+                upload_part,
+                [(number, *part) for number, part in enumerate(ranges_of(size_bytes), start=1)],
+            )
+        finally:
+            os.close(descriptor)
+        return requests.call(
+            "CompleteMultipartUpload",
+            key,
+            UploadId=upload_id,
+            MultipartUpload={"Parts": parts},
+            IfNoneMatch="*",
+        )
+    except BaseException:
+        # After a completed upload whose answer was lost this aborts nothing.
+        with suppress(CairnError):
+            requests.call("AbortMultipartUpload", key, UploadId=upload_id)
+        raise
+
+
+def download_ranges(
+    requests: S3Requests, key: str, path: Path, *, size_bytes: int, crc32c: int | None
+) -> None:
+    """Bring an object to a local file, in ranges; ``ObjectStore.download`` has the promise."""
+    object_name = requests.object_url(key)
+
+    def fetch(offset: int, length: int) -> str:
+        data, response = requests.read(key, Range=f"bytes={offset}-{offset + length - 1}")
+        total = int(response["ContentRange"].rpartition("/")[2])
+        check_received(object_name, size=(size_bytes, total), crc32c=(None, 0))
+        check_received(object_name, size=(length, len(data)), crc32c=(None, 0))
+        try:
+            pending.write_at(data, offset)
+        except OSError as error:
+            raise translate_os_error(error, object_name) from error
+        etag: str = response["ETag"]
+        return etag
+
+    try:
+        with PendingFile(path) as pending:
+            etags = _run_all(requests, fetch, ranges_of(size_bytes))
+            if len(set(etags)) != 1:
+                raise DamagedError("the object changed while it was read", object_name=object_name)
+            checksum = crc32c_file(pending.temporary) if crc32c is not None else 0
+            check_received(object_name, size=(size_bytes, size_bytes), crc32c=(crc32c, checksum))
+            pending.sync()
+            pending.publish()
+    except OSError as error:
+        raise translate_os_error(error, object_name) from error
+
+
+def _run_all(requests: S3Requests, work: Callable[..., T], calls: Iterable[Any]) -> list[T]:
+    """Run ``work`` once for each tuple of arguments; return when none of them runs any more.
+
+    The descriptor that ``work`` uses is closed afterwards, so a straggler must not outlive this.
+    """
+    futures: list[Future[T]] = [requests.transfers.submit(work, *call) for call in calls]
+    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    if any(future.exception() for future in done):
+        for future in futures:
+            future.cancel()
+        wait(futures)
+    return [future.result() for future in futures if not future.cancelled()]
