@@ -1,0 +1,150 @@
+# Cairn. A fresh machine needs Python 3.11 or newer, a JDK 17 and make; every verb installs what else it needs, once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BUILD := .build
+STAMPS := $(BUILD)/stamps
+VENV := .venv
+PY := $(VENV)/bin/python
+JAR := jvm-shim/build/libs/cairn-shim.jar
+PACKAGED_JAR := python/src/cairn/jars/cairn-shim.jar
+
+# Knobs of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
+S3 ?=
+PROVIDER ?=
+PYTEST_ARGS ?=
+ARGS ?=
+
+MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
+
+# The virtual environment first: Spark, pytest and the engine then use one Python.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
+export PYTHON
+
+GRADLE := gradle --console=plain -q -PsparkJars="$$(cat $(STAMPS)/spark-jars)" -Ppython=$(CURDIR)/$(PY)
+
+##@ Use
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nKnobs: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites); PYTHON=python3.x\n'
+
+.PHONY: demo
+demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter rocksdb hdfs,$(PROVIDER)),,shim) ## A streaming job on real flights: killed, resumed, compared (S3=minio: checkpoint on MinIO)
+	@$(PY) integration-tests/demo/run.py $(if $(S3),--s3 $(S3)) $(if $(PROVIDER),--provider $(PROVIDER)) $(ARGS)
+
+##@ Develop
+
+.PHONY: test
+test: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/flights ## All tests, Java's and Python's
+	$(GRADLE) test
+	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
+	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests --ignore integration-tests/bench $(PYTEST_ARGS)
+
+.PHONY: check
+check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Format, lint, types, layers and sizes, as the CI checks them
+	@scripts/check.sh
+
+.PHONY: fmt
+fmt: $(STAMPS)/venv $(STAMPS)/google-java-format ## Format Python and Java in place
+	$(PY) -m ruff format --config python/pyproject.toml python integration-tests scripts
+	$(PY) -m ruff check --config python/pyproject.toml --fix-only --quiet python integration-tests scripts
+	scripts/java_format.sh --replace
+
+.PHONY: lint
+lint: check ## The same as check
+
+.PHONY: bench
+bench: $(STAMPS)/venv shim ## Cairn beside Spark's own providers: rows/s, commits, requests
+	$(PY) integration-tests/bench/run.py $(ARGS)
+
+.PHONY: spark-suites
+spark-suites: $(STAMPS)/venv gradle shim ## Spark's own test suites under Cairn, and under Spark's provider as the control
+	$(PY) integration-tests/spark_suites/run.py $(ARGS)
+
+##@ Build
+
+.PHONY: shim
+shim: $(PACKAGED_JAR) ## The JVM half: jvm-shim/build/libs/cairn-shim.jar
+
+$(JAR): $(shell find jvm-shim/src/main -type f 2>/dev/null) build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+	@echo "Building $@"
+	@$(GRADLE) jar
+	@touch $@
+
+$(PACKAGED_JAR): $(JAR)
+	@mkdir -p $(@D)
+	@cp $< $@.new && mv $@.new $@
+
+.PHONY: wheel
+wheel: $(STAMPS)/venv shim ## The Python half with the jar inside: .build/wheel/cairn_state-*.whl
+	@rm -rf $(BUILD)/wheel && $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
+	@ls $(BUILD)/wheel
+
+##@ Set up (each of the verbs above does it by itself)
+
+.PHONY: venv
+venv: $(STAMPS)/venv ## Virtual environment .venv with what runs and tests Cairn
+
+$(STAMPS)/venv: python/pyproject.toml python/constraints.txt scripts/make_venv.sh
+	@scripts/make_venv.sh $(VENV)
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/spark-jars: $(STAMPS)/venv
+	@$(PY) -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "jars")' > $@
+
+.PHONY: gradle
+gradle: $(STAMPS)/gradle ## Gradle, from PATH or by apt-get
+
+$(STAMPS)/gradle: scripts/install_gradle.sh
+	@scripts/install_gradle.sh
+	@mkdir -p $(@D) && touch $@
+
+.PHONY: s3a-jars
+s3a-jars: $(STAMPS)/s3a-jars ## What Spark needs for s3a://, from Maven, in .build/s3a-jars
+
+$(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+	@echo "Fetching the s3a:// jars"
+	@$(GRADLE) s3aJars
+	@touch $@
+
+.PHONY: minio
+minio: $(BUILD)/tools/minio ## The S3 server of tests and demo, built from source once
+
+$(BUILD)/tools/minio:
+	@scripts/build_go_tool.sh $(MINIO_MODULE) $@ 1.26
+
+.PHONY: toxiproxy
+toxiproxy: $(BUILD)/tools/toxiproxy ## A proxy that breaks connections on purpose, built once
+
+$(BUILD)/tools/toxiproxy:
+	@scripts/build_go_tool.sh $(TOXIPROXY_MODULE) $@ 1.21
+
+.PHONY: flights
+flights: $(STAMPS)/flights ## The flights of 2013 from New York, in .build/flights
+
+$(STAMPS)/flights: scripts/fetch_flights.py $(STAMPS)/venv
+	@$(PY) scripts/fetch_flights.py $(BUILD)/flights
+	@touch $@
+
+$(STAMPS)/google-java-format: scripts/java_format.sh
+	@scripts/java_format.sh --install
+	@mkdir -p $(@D) && touch $@
+
+.PHONY: clean
+clean: ## Remove what was built; the virtual environment and the fetched tools stay
+	rm -rf jvm-shim/build python/build python/src/*.egg-info python/src/cairn/jars $(BUILD)/wheel .gradle
+
+.PHONY: distclean
+distclean: clean ## Remove all that make ever made
+	rm -rf $(BUILD) $(VENV)

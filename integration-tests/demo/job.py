@@ -1,0 +1,119 @@
+"""The Spark application of the demo: runs the five queries to the end of their input.
+
+Started by spark-submit from run.py, which may kill it at any moment and start it again on the same
+checkpoints. Tells what happens as JSON lines in a file:
+
+    {"event": "started", "query": name, "at": seconds}
+    {"event": "progress", "query": name, "at": seconds, "progress": {...}}      Spark's own
+    {"event": "failed", "query": name, "message": "..."}
+    {"event": "compared", "query": name, "sink_rows": n, "batch_rows": n, "missing": n, "unexpected": n}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.flights import FlightInputs
+from harness.queries import QUERIES, FlightQuery, without_sentinel
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.2
+MESSAGE_CHARS = 3000
+
+
+class Events:
+    """The JSON lines that run.py reads."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+
+    def tell(self, event: str, query: str, **values: Any) -> None:  # noqa: ANN401 - JSON
+        """Write one line at once: this process may not live to close the file."""
+        line = {"event": event, "query": query, "at": time.time(), **values}
+        self._file.write(json.dumps(line) + "\n")
+
+
+def start(spark: SparkSession, query: FlightQuery, args: argparse.Namespace) -> StreamingQuery:
+    """Start a query, or resume it where its checkpoint stands."""
+    return (
+        query.stream(spark, FlightInputs.under(args.inputs))
+        .writeStream.queryName(query.name)
+        .format("parquet")  # its log of files makes each row appear once, whatever dies
+        .outputMode("append")
+        .option("path", str(args.sinks / query.name))
+        .option("checkpointLocation", f"{args.checkpoints}/{query.name}")
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def run(spark: SparkSession, args: argparse.Namespace, events: Events) -> None:
+    """Run all queries beside each other until each has read its last file."""
+    running = {}
+    for query in QUERIES:
+        running[query.name] = start(spark, query, args)
+        events.tell("started", query.name)
+    told = dict.fromkeys(running, -1)
+    while running:
+        time.sleep(POLL_S)
+        for name, handle in list(running.items()):
+            active = handle.isActive
+            for progress in handle.recentProgress:
+                # An idle trigger repeats the id of the batch before it.
+                if progress.batchId > told[name] and progress.durationMs.get("addBatch"):
+                    told[name] = progress.batchId
+                    events.tell("progress", name, progress=json.loads(progress.json))
+            if not active:
+                del running[name]
+                failure = handle.exception()
+                if failure is not None:
+                    events.tell("failed", name, message=str(failure)[:MESSAGE_CHARS])
+                    raise failure
+
+
+def compare(spark: SparkSession, args: argparse.Namespace, events: Events) -> None:
+    """Compare each sink with the batch computation of the same rows, both ways."""
+    for query in QUERIES:
+        batch = query.batch(spark, FlightInputs.under(args.inputs)).cache()
+        sink = without_sentinel(spark.read.parquet(str(args.sinks / query.name)))
+        sink = sink.select(*batch.columns).cache()
+        events.tell(
+            "compared",
+            query.name,
+            sink_rows=sink.count(),
+            batch_rows=batch.count(),
+            missing=batch.exceptAll(sink).count(),
+            unexpected=sink.exceptAll(batch).count(),
+        )
+        batch.unpersist()
+        sink.unpersist()
+
+
+def main() -> None:
+    """Run, then compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=Path, required=True)
+    parser.add_argument("--sinks", type=Path, required=True)
+    parser.add_argument("--checkpoints", required=True)
+    parser.add_argument("--events", type=Path, required=True)
+    args = parser.parse_args()
+    spark = SparkSession.builder.appName("cairn-demo").getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    events = Events(args.events)
+    run(spark, args, events)
+    compare(spark, args, events)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
