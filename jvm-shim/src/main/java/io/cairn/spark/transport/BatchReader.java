@@ -1,0 +1,138 @@
+package io.cairn.spark.transport;
+
+import io.cairn.spark.tier.Rows;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
+import org.apache.arrow.flatbuf.Message;
+import org.apache.arrow.flatbuf.MessageHeader;
+import org.apache.arrow.flatbuf.RecordBatch;
+
+/**
+ * Reads the engine's batches where they lie: keys and values become regions of the payload's array, which {@link Rows} then owns.
+ *
+ * <p>Every offset is checked against the payload before a row is handed out: a damaged or foreign frame ends in CAIRN_PROTOCOL. Not thread-safe.
+ */
+final class BatchReader {
+  private byte[] payload;
+  private ByteBuffer bytes;
+  private int payloadBytes;
+  private int bodyStart;
+  private RecordBatch batch;
+  private int rows;
+  private int column;
+  private int buffer;
+
+  /** Takes over a payload whose schema has the given number of columns. */
+  void begin(byte[] data, int dataBytes, int expectedRows, int columns) {
+    payload = data;
+    payloadBytes = dataBytes;
+    bytes = ByteBuffer.wrap(data, 0, dataBytes).order(ByteOrder.LITTLE_ENDIAN);
+    column = 0;
+    buffer = 0;
+    rows = expectedRows;
+    if (dataBytes < 8 || bytes.getInt(0) != -1) {
+      throw CairnException.protocol("a reply is not an Arrow message");
+    }
+    int metadataBytes = bytes.getInt(4);
+    if (metadataBytes < 8 || metadataBytes > dataBytes - 8) {
+      throw CairnException.protocol("a reply's metadata exceeds it");
+    }
+    bodyStart = 8 + metadataBytes;
+    try {
+      readMetadata(metadataBytes, columns);
+    } catch (IndexOutOfBoundsException | IllegalArgumentException e) {
+      throw CairnException.protocol("a reply's metadata is damaged: " + e);
+    }
+  }
+
+  private void readMetadata(int metadataBytes, int columns) {
+    ByteBuffer metadata = ByteBuffer.wrap(payload, 8, metadataBytes).slice().order(ByteOrder.LITTLE_ENDIAN);
+    Message message = Message.getRootAsMessage(metadata);
+    if (message.headerType() != MessageHeader.RecordBatch) {
+      throw CairnException.protocol("a reply is not a record batch");
+    }
+    batch = (RecordBatch) message.header(new RecordBatch());
+    if (batch == null || batch.length() != rows || batch.nodesLength() != columns || batch.compression() != null) {
+      throw CairnException.protocol("a reply's batch does not fit its frame: " + rows + " rows, " + columns + " columns");
+    }
+  }
+
+  /** Reads a uint8 column. */
+  void bytes(byte[] into) {
+    skipValidity();
+    int from = region(rows);
+    System.arraycopy(payload, from, into, 0, rows);
+  }
+
+  /** Reads a uint16 column. */
+  void shorts(short[] into) {
+    skipValidity();
+    ByteBuffer.wrap(payload, region(rows * 2), rows * 2).order(ByteOrder.LITTLE_ENDIAN).asShortBuffer().get(into, 0, rows);
+  }
+
+  /** Reads a binary column as regions of the payload; a null gets length -1. */
+  void binary(int[] offset, int[] length) {
+    long nulls = batch.nodes(column++).nullCount();
+    int validity = region(nulls == 0 ? 0 : (rows + 7) / 8);
+    if (rows == 0) {
+      // Arrow allows an empty column without offsets.
+      buffer += 2;
+      return;
+    }
+    int offsets = region(4 * (rows + 1));
+    long dataBytes = batch.buffers(buffer).length();
+    int data = region(0);
+    int from = bytes.getInt(offsets);
+    for (int row = 0; row < rows; row++) {
+      int to = bytes.getInt(offsets + 4 * row + 4);
+      if (from < 0 || to < from || to > dataBytes) {
+        throw CairnException.protocol("offsets of a reply's row " + row + " are " + from + " and " + to + " of " + dataBytes);
+      }
+      offset[row] = data + from;
+      length[row] = nulls != 0 && (payload[validity + (row >> 3)] >> (row & 7) & 1) == 0 ? -1 : to - from;
+      from = to;
+    }
+  }
+
+  private void skipValidity() {
+    if (batch.nodes(column++).nullCount() != 0) {
+      throw CairnException.protocol("a reply has nulls where none may be");
+    }
+    region(0);
+  }
+
+  /** Start of the next buffer within the payload, which has at least the given bytes. */
+  private int region(int atLeast) {
+    org.apache.arrow.flatbuf.Buffer next = batch.buffers(buffer++);
+    long start = bodyStart + next.offset();
+    if (next.offset() < 0 || next.length() < atLeast || start + next.length() > payloadBytes) {
+      throw CairnException.protocol("a buffer of a reply lies outside it");
+    }
+    return (int) start;
+  }
+
+  /** Gives the payload to the rows it was read into. */
+  void handOver(Rows into) {
+    into.data = payload;
+    payload = null;
+    bytes = null;
+    batch = null;
+  }
+
+  /** Makes the arrays of a page long enough without allocating its data. */
+  static void room(Rows rows, int count) {
+    rows.count = count;
+    rows.more = false;
+    if (rows.origin.length < count) {
+      int room = Math.max(16, Integer.highestOneBit(count) << 1);
+      rows.keyOffset = new int[room];
+      rows.keyLength = new int[room];
+      rows.valueOffset = new int[room];
+      rows.valueLength = new int[room];
+      rows.origin = new byte[room];
+    } else {
+      Arrays.fill(rows.keyLength, 0, count, 0);
+    }
+  }
+}

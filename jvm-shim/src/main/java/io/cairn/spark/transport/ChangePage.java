@@ -1,0 +1,6 @@
+package io.cairn.spark.transport;
+
+import io.cairn.spark.tier.Rows;
+
+/** Some changes of one version, in the changelog's order: op and family of each row beside its key and value. */
+public record ChangePage(byte[] ops, short[] families, Rows rows) {}

@@ -1,0 +1,73 @@
+package io.cairn.spark.transport;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.net.InetAddress;
+import py4j.ClientServer;
+import py4j.Py4JException;
+
+/**
+ * Control calls to one worker over Py4J: a handful a batch and partition, never one a row. Thread-safe; each thread has its own connection.
+ *
+ * <p>The JVM opens no port: Py4J's Java server is not started.
+ */
+final class Control implements AutoCloseable {
+  static final ObjectMapper JSON = new ObjectMapper();
+
+  /** The worker's entry point as Python shows it. */
+  public interface EngineEntry {
+    String call(String method, String jsonArguments);
+  }
+
+  private final ClientServer client;
+  private final EngineEntry entry;
+  private final String worker;
+
+  Control(String worker, int port, String token) {
+    this.worker = worker;
+    client =
+        new ClientServer.ClientServerBuilder()
+            .javaPort(0)
+            .javaAddress(InetAddress.getLoopbackAddress())
+            .pythonPort(port)
+            .pythonAddress(InetAddress.getLoopbackAddress())
+            .authToken(token)
+            .autoStartJavaServer(false)
+            .enableMemoryManagement(false)
+            .build();
+    entry = (EngineEntry) client.getPythonServerEntryPoint(new Class<?>[] {EngineEntry.class});
+  }
+
+  /** Calls a method; its error is thrown, with what the engine says of it. */
+  JsonNode call(String method, ObjectNode arguments) {
+    boolean interrupted = Thread.interrupted();
+    try {
+      JsonNode answer = JSON.readTree(entry.call(method, JSON.writeValueAsString(arguments)));
+      JsonNode error = answer.get("error");
+      if (error != null && !error.isNull()) {
+        throw CairnException.fromEngine(error);
+      }
+      JsonNode ok = answer.get("ok");
+      if (ok == null) {
+        throw CairnException.protocol("the engine's answer to " + method + " has neither ok nor error");
+      }
+      return ok;
+    } catch (Py4JException e) {
+      // Py4J's own messages echo arguments, which may hold secrets: they stay out of ours.
+      throw CairnException.workerLost("worker " + worker + " did not answer the call " + method + " (" + e.getClass().getSimpleName() + ")", null);
+    } catch (JsonProcessingException e) {
+      throw CairnException.protocol("the engine's answer to " + method + " is not JSON");
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  @Override
+  public void close() {
+    client.shutdown();
+  }
+}

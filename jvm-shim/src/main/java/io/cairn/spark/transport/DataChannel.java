@@ -1,0 +1,241 @@
+package io.cairn.spark.transport;
+
+import java.io.IOException;
+import java.net.SocketTimeoutException;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One connection to a worker's Unix socket: whole frames out, whole frames in, each within a time limit.
+ *
+ * <p>A cancelled task's interrupt would close a blocking channel, also in the middle of a commit and in the listener that aborts. So the channel does
+ * not block: a selector waits, with the interrupt flag saved, cleared and put back afterwards. One user at a time.
+ */
+final class DataChannel implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
+  private static final int CHUNK_BYTES = 128 << 10;
+
+  private final SocketChannel socket;
+  private final Selector selector;
+  private final SelectionKey key;
+  private final ByteBuffer out = ByteBuffer.allocateDirect(CHUNK_BYTES);
+  private final ByteBuffer in = ByteBuffer.allocateDirect(CHUNK_BYTES);
+  private final byte[] headerBytes = new byte[FrameHeader.BYTES];
+  private final int timeoutMs;
+  private byte[] payload = new byte[0];
+  private volatile boolean broken;
+
+  private DataChannel(SocketChannel socket, Selector selector, SelectionKey key, int timeoutMs) {
+    this.socket = socket;
+    this.selector = selector;
+    this.key = key;
+    this.timeoutMs = timeoutMs;
+    in.limit(0);
+  }
+
+  /** Connects and says hello. */
+  static DataChannel connect(Path path, String token, int timeoutMs) {
+    boolean interrupted = Thread.interrupted();
+    SocketChannel socket = null;
+    Selector selector = null;
+    try {
+      socket = SocketChannel.open(StandardProtocolFamily.UNIX);
+      socket.configureBlocking(false);
+      selector = Selector.open();
+      SelectionKey key = socket.register(selector, 0);
+      DataChannel channel = new DataChannel(socket, selector, key, timeoutMs);
+      channel.open(path);
+      channel.greet(token);
+      return channel;
+    } catch (IOException e) {
+      closeQuietly(socket, selector);
+      throw CairnException.workerLost("no connection to the engine at " + path + ": " + e.getMessage(), e);
+    } catch (RuntimeException e) {
+      closeQuietly(socket, selector);
+      throw e;
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  private void open(Path path) throws IOException {
+    if (!socket.connect(UnixDomainSocketAddress.of(path))) {
+      long deadline = deadline();
+      while (!socket.finishConnect()) {
+        await(SelectionKey.OP_CONNECT, deadline);
+      }
+    }
+  }
+
+  private void greet(String token) {
+    byte[] words = token.getBytes(StandardCharsets.UTF_8);
+    byte[] frame = new byte[FrameHeader.BYTES + words.length];
+    new FrameHeader(FrameKind.HELLO, 0, 0, 0, 0, 0, words.length).write(frame, 0);
+    System.arraycopy(words, 0, frame, FrameHeader.BYTES, words.length);
+    send(frame, 0, frame.length);
+    FrameHeader reply = receive();
+    if (reply.kind() != FrameKind.HELLO_REPLY) {
+      throw CairnException.protocol("the engine answered a greeting with kind 0x" + Integer.toHexString(reply.kind()));
+    }
+  }
+
+  /** Sends a frame, waiting for room in the socket. After a failure the channel is broken. */
+  void send(byte[] frame, int start, int length) {
+    boolean interrupted = Thread.interrupted();
+    try {
+      long deadline = deadline();
+      int sent = start;
+      int end = start + length;
+      while (sent < end) {
+        out.clear();
+        out.put(frame, sent, Math.min(CHUNK_BYTES, end - sent)).flip();
+        sent += out.remaining();
+        while (out.hasRemaining()) {
+          if (socket.write(out) == 0) {
+            interrupted |= await(SelectionKey.OP_WRITE, deadline);
+          }
+        }
+      }
+    } catch (IOException e) {
+      throw lost("the connection to the engine broke while sending", e);
+    } finally {
+      restore(interrupted);
+    }
+  }
+
+  /** Waits for a whole frame, whose payload then is {@link #takePayload}. After a failure the channel is broken. */
+  FrameHeader receive() {
+    boolean interrupted = Thread.interrupted();
+    try {
+      long deadline = deadline();
+      interrupted |= fill(headerBytes, FrameHeader.BYTES, deadline);
+      FrameHeader header = FrameHeader.read(headerBytes, 0);
+      if (payload == null || payload.length < header.payloadBytes() || payload.length > CHUNK_BYTES * 16) {
+        payload = new byte[Math.max(1024, header.payloadBytes())];
+      }
+      interrupted |= fill(payload, header.payloadBytes(), deadline);
+      return header;
+    } catch (IOException e) {
+      throw lost("the connection to the engine broke while waiting for a reply", e);
+    } catch (CairnException e) {
+      broken = true;
+      throw e;
+    } finally {
+      restore(interrupted);
+    }
+  }
+
+  /** The last frame's payload; the caller owns it. */
+  byte[] takePayload() {
+    byte[] taken = payload;
+    payload = null;
+    return taken;
+  }
+
+  /** Gives back an array that {@link #takePayload} handed out, to be used again. */
+  void reusePayload(byte[] array) {
+    payload = array;
+  }
+
+  private boolean fill(byte[] into, int bytes, long deadline) throws IOException {
+    boolean interrupted = false;
+    int filled = 0;
+    while (filled < bytes) {
+      if (!in.hasRemaining()) {
+        in.clear();
+        int read = socket.read(in);
+        in.flip();
+        if (read < 0) {
+          throw new IOException("the engine closed it");
+        }
+        if (read == 0) {
+          interrupted |= await(SelectionKey.OP_READ, deadline);
+        }
+        continue;
+      }
+      int part = Math.min(in.remaining(), bytes - filled);
+      in.get(into, filled, part);
+      filled += part;
+    }
+    return interrupted;
+  }
+
+  /** Waits for the socket; says whether the thread was interrupted meanwhile. */
+  private boolean await(int operation, long deadline) throws IOException {
+    boolean interrupted = Thread.interrupted();
+    long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+    if (leftMs <= 0) {
+      throw new SocketTimeoutException("no answer within " + timeoutMs + " ms");
+    }
+    key.interestOps(operation);
+    selector.select(leftMs);
+    selector.selectedKeys().clear();
+    return interrupted | Thread.interrupted();
+  }
+
+  private static void restore(boolean interrupted) {
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  private CairnException lost(String what, IOException cause) {
+    broken = true;
+    if (cause instanceof SocketTimeoutException) {
+      return CairnException.of(
+          ErrorKind.RETRY,
+          "CAIRN_ENGINE_TIMEOUT",
+          what + ": " + cause.getMessage(),
+          "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, or see what keeps the engine busy",
+          cause);
+    }
+    return CairnException.workerLost(what + ": " + cause.getMessage(), cause);
+  }
+
+  private long deadline() {
+    return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+  }
+
+  boolean isBroken() {
+    return broken;
+  }
+
+  /** Marks the channel as out of step: a reply is still under way that nobody will read. */
+  void abandon() {
+    broken = true;
+  }
+
+  @Override
+  public void close() {
+    broken = true;
+    closeQuietly(socket, selector);
+  }
+
+  private static void closeQuietly(SocketChannel socket, Selector selector) {
+    try {
+      if (socket != null) {
+        socket.close();
+      }
+    } catch (IOException e) {
+      LOG.debug("closing a socket", e);
+    }
+    try {
+      if (selector != null) {
+        selector.close();
+      }
+    } catch (IOException e) {
+      LOG.debug("closing a selector", e);
+    }
+  }
+}

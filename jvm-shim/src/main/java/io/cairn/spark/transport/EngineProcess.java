@@ -1,0 +1,283 @@
+package io.cairn.spark.transport;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.security.SecureRandom;
+import java.util.ArrayDeque;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One worker: {@code python -m cairn.engine}, its control side and its channels.
+ *
+ * <p>It ends with this JVM, however that dies: the end of its standard input ends it. The token and all secrets travel on that input or over Py4J,
+ * never on a command line or in the environment. Thread-safe.
+ */
+final class EngineProcess implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
+  private static final int LAST_LINES = 20;
+  private static final int SOCKET_PATH_BYTES = 100;
+
+  private final String name;
+  private final Process process;
+  private final OutputStream input;
+  private final Path socketDir;
+  private final ArrayDeque<String> lastLines = new ArrayDeque<>();
+  private final long startMs;
+  private Control control;
+  private ChannelPool channels;
+  private Thread log;
+
+  private EngineProcess(String name, Process process, Path socketDir, long startedNs, WorkerSettings settings, String token) throws IOException {
+    this.name = name;
+    this.process = process;
+    this.socketDir = socketDir;
+    this.input = process.getOutputStream();
+    log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
+    JsonNode ready = handShake(settings, token);
+    control = new Control(name, ready.path("port").asInt(), token);
+    channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
+    startMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs);
+    LOG.info("worker {} is process {}, ready after {} ms: {}", name, process.pid(), startMs, ready.path("versions"));
+  }
+
+  /** Starts a worker and waits, within the time limit, until it answers. */
+  static EngineProcess start(String name, WorkerSettings settings) {
+    long startedNs = System.nanoTime();
+    Process process = null;
+    Path socketDir = null;
+    boolean interrupted = Thread.interrupted();
+    try {
+      socketDir = socketDir();
+      ProcessBuilder builder = new ProcessBuilder(settings.python(), "-u", "-m", "cairn.engine");
+      Map<String, String> environment = builder.environment();
+      // glibc's arenas, one a thread, would hold memory that no bound of ours sees.
+      environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
+      process = builder.start();
+      return new EngineProcess(name, process, socketDir, startedNs, settings, token());
+    } catch (IOException e) {
+      end(process, socketDir);
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_PYTHON",
+          "cannot run Python '" + settings.python() + "': " + e.getMessage(),
+          "set spark.sql.streaming.stateStore.cairn.python to a Python 3.11 or later that every executor has, with the package cairn-state installed",
+          e);
+    } catch (RuntimeException e) {
+      end(process, socketDir);
+      throw e;
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  private JsonNode handShake(WorkerSettings settings, String token) throws IOException {
+    ObjectNode hello = Control.JSON.createObjectNode();
+    hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
+    hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir.toString());
+    hello.put("memory_bytes", settings.memoryBytes()).put("local_disk_bytes", settings.localDiskBytes());
+    hello.put("download_threads", settings.downloadThreads()).put("upload_threads", settings.uploadThreads());
+    try {
+      input.write((Control.JSON.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
+      input.flush();
+    } catch (IOException e) {
+      throw ended("ended before it read its settings", settings);
+    }
+    String line = firstLine(settings);
+    if (line == null) {
+      throw ended("ended at its start", settings);
+    }
+    JsonNode ready;
+    try {
+      ready = Control.JSON.readTree(line);
+    } catch (IOException e) {
+      throw ended("wrote '" + line + "' instead of its address", settings);
+    }
+    if (ready.hasNonNull("error")) {
+      throw CairnException.fromEngine(ready.get("error"));
+    }
+    return ready;
+  }
+
+  private String firstLine(WorkerSettings settings) {
+    BufferedReader output = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+    CompletableFuture<String> line = new CompletableFuture<>();
+    daemon(
+        "cairn-" + name + "-output",
+        () -> {
+          try {
+            line.complete(output.readLine());
+            // Whatever a library prints later must not fill the pipe and stop the worker.
+            for (String more = output.readLine(); more != null; more = output.readLine()) {
+              note(more);
+            }
+          } catch (IOException e) {
+            line.completeExceptionally(e);
+          }
+        });
+    try {
+      return line.get(settings.startTimeoutMs(), TimeUnit.MILLISECONDS);
+    } catch (TimeoutException e) {
+      throw CairnException.of(
+          ErrorKind.RETRY,
+          "CAIRN_WORKER_START",
+          "worker " + name + " did not start within " + settings.startTimeoutMs() + " ms" + lastWords(),
+          "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or see why Python starts slowly on this machine");
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw CairnException.of(ErrorKind.RETRY, "CAIRN_WORKER_START", "the task was cancelled while worker " + name + " started", null);
+    } catch (ExecutionException e) {
+      return null;
+    }
+  }
+
+  /** Says why a worker ended at once: mostly a Python without our package. */
+  private CairnException ended(String how, WorkerSettings settings) {
+    try {
+      process.waitFor(2, TimeUnit.SECONDS);
+      log.join(2000);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    String words = lastWords();
+    String missing = null;
+    for (String module : new String[] {"cairn", "rocksdict", "py4j", "pyarrow", "boto3"}) {
+      if (words.contains("No module named '" + module) || words.contains("No module named " + module)) {
+        missing = module;
+      }
+    }
+    if (missing != null) {
+      return CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_PYTHON",
+          "Python '" + settings.python() + "' has no package " + missing,
+          "install cairn-state into that Python on every executor (pip install cairn-state), or set spark.sql.streaming.stateStore.cairn.python to one that has it");
+    }
+    return CairnException.of(
+        ErrorKind.RETRY, "CAIRN_WORKER_START", "worker " + name + " of Python '" + settings.python() + "' " + how + words, "see the executor's log");
+  }
+
+  private String lastWords() {
+    synchronized (lastLines) {
+      return lastLines.isEmpty() ? "" : "; its last words: " + String.join(" | ", lastLines);
+    }
+  }
+
+  private void pump(InputStream stream) {
+    try (BufferedReader lines = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
+      for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+        note(line);
+      }
+    } catch (IOException e) {
+      LOG.debug("[{}] its log ended: {}", name, e.getMessage());
+    }
+  }
+
+  private void note(String line) {
+    LOG.info("[{}] {}", name, line);
+    synchronized (lastLines) {
+      lastLines.addLast(line);
+      if (lastLines.size() > LAST_LINES) {
+        lastLines.removeFirst();
+      }
+    }
+  }
+
+  JsonNode call(String method, ObjectNode arguments) {
+    try {
+      return control.call(method, arguments);
+    } catch (CairnException e) {
+      throw e.isWorkerLost() && !isAlive() ? CairnException.workerLost("worker " + name + " died during the call " + method + lastWords(), e) : e;
+    }
+  }
+
+  ChannelPool channels() {
+    return channels;
+  }
+
+  boolean isAlive() {
+    return process.isAlive();
+  }
+
+  String name() {
+    return name;
+  }
+
+  long pid() {
+    return process.pid();
+  }
+
+  long startMs() {
+    return startMs;
+  }
+
+  @Override
+  public void close() {
+    channels.close();
+    control.close();
+    end(process, socketDir);
+  }
+
+  private static void end(Process process, Path socketDir) {
+    if (process != null) {
+      try {
+        process.getOutputStream().close();
+        if (!process.waitFor(5, TimeUnit.SECONDS)) {
+          process.destroyForcibly();
+        }
+      } catch (IOException e) {
+        process.destroyForcibly();
+      } catch (InterruptedException e) {
+        process.destroyForcibly();
+        Thread.currentThread().interrupt();
+      }
+    }
+    if (socketDir != null) {
+      File[] sockets = socketDir.toFile().listFiles();
+      for (File socket : sockets == null ? new File[0] : sockets) {
+        socket.delete();
+      }
+      socketDir.toFile().delete();
+    }
+  }
+
+  /** A fresh folder only we may enter, short enough for a Unix socket (YARN's container folders are not). */
+  private static Path socketDir() throws IOException {
+    Path parent = Path.of(System.getProperty("java.io.tmpdir")).toAbsolutePath();
+    if (parent.toString().getBytes(StandardCharsets.UTF_8).length + 40 > SOCKET_PATH_BYTES) {
+      parent = Path.of("/tmp");
+    }
+    return Files.createTempDirectory(parent, "cairn-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+  }
+
+  private static String token() {
+    byte[] random = new byte[32];
+    new SecureRandom().nextBytes(random);
+    return HexFormat.of().formatHex(random);
+  }
+
+  private static Thread daemon(String name, Runnable work) {
+    Thread thread = new Thread(work, name);
+    thread.setDaemon(true);
+    thread.start();
+    return thread;
+  }
+}

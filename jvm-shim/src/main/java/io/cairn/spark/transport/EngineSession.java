@@ -1,0 +1,286 @@
+package io.cairn.spark.transport;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.tier.EngineSource;
+import io.cairn.spark.tier.Rows;
+import io.cairn.spark.tier.WriteBlock;
+import java.io.IOException;
+
+/**
+ * One session's way to its worker: requests and writes on a channel of its own, numbered and counted.
+ *
+ * <p>A session that has sent no write survives its worker: the version is loaded again in another one and the request repeated once. After the first
+ * write the loss of the worker ends the session, and the task is retried. One caller at a time.
+ */
+public final class EngineSession implements EngineSource, AutoCloseable {
+  private static final int WRITE_COLUMNS_OF_CHANGES = 4;
+
+  /** Loads the session's version again, in whatever worker now serves the instance. */
+  public interface Reload {
+    /** Returns the version up to which deltas are applied after it. */
+    long again();
+  }
+
+  private final EngineInstance instance;
+  private final long session;
+  private final Reload reload;
+  private final BatchWriter writer = new BatchWriter();
+  private final BatchReader reader = new BatchReader();
+  private final Rows rows = new Rows();
+  private EngineProcess process;
+  private DataChannel channel;
+  private long requestNumber;
+  private long framesSent;
+  private long rowsSent;
+  private long rowsRead;
+  private long appliedThrough;
+
+  public EngineSession(EngineInstance instance, int number, long appliedThrough, Reload reload) {
+    this.instance = instance;
+    this.session = (long) instance.number() << 32 | number;
+    this.appliedThrough = appliedThrough;
+    this.reload = reload;
+  }
+
+  public long id() {
+    return session;
+  }
+
+  @Override
+  public Rows get(int family, byte[][] keys, int count, long requireApplied) {
+    return ask(
+        FrameKind.GET,
+        FrameKind.GET_REPLY,
+        requireApplied,
+        () -> {
+          writer.begin(count);
+          writer.shorts(family);
+          writer.binary(keys);
+        });
+  }
+
+  @Override
+  public Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied) {
+    return ask(
+        FrameKind.SCAN,
+        FrameKind.SCAN_REPLY,
+        requireApplied,
+        () -> {
+          writer.begin(1);
+          writer.shorts(family);
+          writer.oneBinary(from);
+          writer.oneByte(inclusive ? 1 : 0);
+          writer.oneBinary(to);
+          writer.oneInt(limitRows);
+          writer.oneInt(limitBytes);
+        });
+  }
+
+  @Override
+  public void write(WriteBlock block) {
+    if (block.count == 0) {
+      return;
+    }
+    if (framesSent == 0) {
+      connectWithoutLoss();
+    }
+    writer.begin(block.count);
+    writer.bytes(block.op);
+    writer.shorts(block.family);
+    writer.binary(block.keyBase, block.keyOffset, block.keyLength, block.keyBytes);
+    writer.binary(block.valueBase, block.valueOffset, block.valueLength, block.valueBytes);
+    writer.bytes(block.presence);
+    // The number counts only what was sent whole: a channel that breaks within a frame fails the session.
+    writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
+    DataChannel open = channel();
+    framesSent++;
+    rowsSent += block.count;
+    open.send(writer.array(), writer.start(), writer.length());
+  }
+
+  @Override
+  public long appliedThrough() {
+    return appliedThrough;
+  }
+
+  /**
+   * Asks the engine to make the session's writes a version, after all its frames.
+   *
+   * @param arguments of {@code commit}, less instance, session, frames and rows
+   */
+  public JsonNode commit(ObjectNode arguments) {
+    if (framesSent == 0) {
+      ensureLoaded();
+    }
+    arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
+    JsonNode answer = instance.call("commit", arguments);
+    appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
+    return answer;
+  }
+
+  /**
+   * Begins the session's writes anew after its worker was lost in the middle of sending them.
+   *
+   * <p>REQUIRES: whoever wrote has every write still, and writes all of them again.
+   */
+  public void restart() {
+    drop();
+    framesSent = 0;
+    rowsSent = 0;
+    appliedThrough = reload.again();
+  }
+
+  /** Tells the engine that the session's writes are void. Does nothing if it never heard of the session. */
+  public void abort() {
+    if (framesSent > 0) {
+      instance.callIfOpen("abort", EngineInstance.object().put("session", session));
+    }
+  }
+
+  /** Reads a page of one version's changes. */
+  public ChangePage changes(long version, String checkpointId, long fromRow, int limitRows) {
+    Reply reply =
+        exchange(
+            FrameKind.CHANGES,
+            FrameKind.CHANGES_REPLY,
+            0,
+            () -> {
+              writer.begin(1);
+              writer.oneLong(version);
+              writer.oneBinary(checkpointId.getBytes(java.nio.charset.StandardCharsets.UTF_8));
+              writer.oneLong(fromRow);
+              writer.oneInt(limitRows);
+            });
+    Rows page = new Rows();
+    BatchReader.room(page, reply.header.rows());
+    byte[] ops = new byte[reply.header.rows()];
+    short[] families = new short[reply.header.rows()];
+    reader.begin(reply.payload, reply.header.payloadBytes(), reply.header.rows(), WRITE_COLUMNS_OF_CHANGES);
+    reader.bytes(ops);
+    reader.shorts(families);
+    reader.binary(page.keyOffset, page.keyLength);
+    reader.binary(page.valueOffset, page.valueLength);
+    page.more = reply.header.hasMore();
+    reader.handOver(page);
+    return new ChangePage(ops, families, page);
+  }
+
+  /** Rows read from the engine so far. */
+  public long rowsRead() {
+    return rowsRead;
+  }
+
+  public long framesSent() {
+    return framesSent;
+  }
+
+  @Override
+  public void close() {
+    drop();
+  }
+
+  private Rows ask(int kind, int replyKind, long requireApplied, Runnable build) {
+    Reply reply = exchange(kind, replyKind, requireApplied, build);
+    int count = reply.header.rows();
+    BatchReader.room(rows, count);
+    boolean hasKeys = replyKind == FrameKind.SCAN_REPLY;
+    reader.begin(reply.payload, reply.header.payloadBytes(), count, hasKeys ? 3 : 2);
+    reader.bytes(rows.origin);
+    if (hasKeys) {
+      reader.binary(rows.keyOffset, rows.keyLength);
+    }
+    reader.binary(rows.valueOffset, rows.valueLength);
+    rows.more = reply.header.hasMore();
+    reader.handOver(rows);
+    rowsRead += count;
+    return rows;
+  }
+
+  private Reply exchange(int kind, int replyKind, long requireApplied, Runnable build) {
+    try {
+      return exchangeOnce(kind, replyKind, requireApplied, build);
+    } catch (CairnException e) {
+      if (framesSent > 0 || !instance.forgets(e)) {
+        throw e;
+      }
+      drop();
+      appliedThrough = reload.again();
+      return exchangeOnce(kind, replyKind, requireApplied, build);
+    }
+  }
+
+  private Reply exchangeOnce(int kind, int replyKind, long requireApplied, Runnable build) {
+    DataChannel open = channel();
+    build.run();
+    long number = ++requestNumber;
+    writer.finish(kind, session, number, requireApplied);
+    open.send(writer.array(), writer.start(), writer.length());
+    if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
+      // The last page is not valid any more once its source is asked again: its array takes the next reply.
+      open.reusePayload(rows.data);
+      rows.data = new byte[0];
+    }
+    FrameHeader header = open.receive();
+    appliedThrough = Math.max(appliedThrough, header.applied());
+    byte[] payload = open.takePayload();
+    if (header.kind() == FrameKind.ERROR) {
+      throw error(header, payload);
+    }
+    if (header.kind() != replyKind || header.session() != session || header.sequence() != number) {
+      open.abandon();
+      throw CairnException.protocol(
+          "the engine answered request " + number + " with kind 0x" + Integer.toHexString(header.kind()) + ", request " + header.sequence());
+    }
+    return new Reply(header, payload);
+  }
+
+  private static CairnException error(FrameHeader header, byte[] payload) {
+    try {
+      return CairnException.fromEngine(Control.JSON.readTree(payload, 0, header.payloadBytes()));
+    } catch (IOException e) {
+      return CairnException.protocol("the engine sent an error that is not JSON");
+    }
+  }
+
+  private DataChannel channel() {
+    if (channel == null) {
+      process = instance.open();
+      channel = process.channels().take();
+    }
+    return channel;
+  }
+
+  /** Before the first write: whoever wrote nothing yet may still change the worker. */
+  private void connectWithoutLoss() {
+    ensureLoaded();
+    try {
+      channel();
+    } catch (CairnException e) {
+      if (!instance.forgets(e)) {
+        throw e;
+      }
+      restart();
+      channel();
+    }
+  }
+
+  /** Loads the version again if the worker that had it is gone. */
+  private void ensureLoaded() {
+    if (!instance.isWhereItWas()) {
+      restart();
+    } else if (process != null && !process.isAlive()) {
+      drop();
+    }
+  }
+
+  private void drop() {
+    if (channel != null) {
+      process.channels().give(channel);
+      channel = null;
+      process = null;
+    }
+  }
+
+  private record Reply(FrameHeader header, byte[] payload) {}
+}
