@@ -1,0 +1,162 @@
+"""Compiles the Java driver and runs one workload in a JVM of its own.
+
+The driver (java/) calls `StateStoreProvider` directly, as Spark's tasks do; this module knows its command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+BUILD = REPOSITORY / ".build" / "bench"
+SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
+CONF_PREFIX = "spark.sql.streaming.stateStore.cairn."
+RUN_LIMIT_S = 1800
+
+OPENED_PACKAGES = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
+    *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
+)
+LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.err.ref = err
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider class and the settings that it is measured with."""
+
+    name: str
+    title: str
+    class_name: str
+    conf: dict[str, str] = field(default_factory=dict)
+
+
+class RunFailedError(Exception):
+    """A run ended without a result; the message says where its output is."""
+
+
+def pyspark_jars() -> Path:
+    """The jars of the pyspark package that runs this program."""
+    import pyspark  # noqa: PLC0415  # heavy, and --help must not need it
+
+    return Path(pyspark.__file__).resolve().parent / "jars"
+
+
+def compile_driver() -> Path:
+    """The folder of the compiled driver; compiles only what changed."""
+    sources = sorted((HERE / "java").rglob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    classes, stamp = BUILD / "classes", BUILD / "classes.stamp"
+    if stamp.exists() and stamp.read_text() == digest:
+        return classes
+    shutil.rmtree(classes, ignore_errors=True)
+    classes.mkdir(parents=True)
+    subprocess.run(
+        [
+            "javac",
+            *("--release", "17"),
+            # path: jars of pyspark name others in their manifests that are not there
+            *("-Xlint:all,-processing,-classfile,-path", "-Werror"),
+            *("-cp", f"{pyspark_jars()}/*"),
+            *("-d", str(classes)),
+            *map(str, sources),
+        ],
+        check=True,
+    )
+    (classes / "log4j2.properties").write_text(LOGGING)
+    stamp.write_text(digest)
+    return classes
+
+
+def run_workload(
+    workload: str,
+    provider: Provider,
+    options: dict[str, int],
+    *,
+    heap: str = "4g",
+    shim_jar: Path = SHIM_JAR,
+    folder: Path | None = None,
+) -> dict[str, float]:
+    """Run one workload in a fresh JVM and a fresh folder; the numbers it wrote.
+
+    The folder is kept when the run fails, for its output, and when the caller names it.
+
+    Raises:
+        RunFailedError: the JVM ended without a result, or was stopped at its time limit.
+    """
+    classes = compile_driver()
+    run = folder or BUILD / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    (run / "local").mkdir(parents=True)
+    result = run / "result.json"
+    command = [
+        "java",
+        f"-Xmx{heap}",
+        "--add-modules=jdk.incubator.vector",
+        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
+        f"-Djava.io.tmpdir={run / 'local'}",
+        *("-cp", os.pathsep.join([str(classes), str(shim_jar), f"{pyspark_jars()}/*"])),
+        "io.cairn.bench.Bench",
+        *("--workload", workload),
+        *("--provider-class", provider.class_name),
+        *("--folder", str(run)),
+        *("--result", str(result)),
+        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
+        *(part for name, value in provider.conf.items() for part in ("--conf", f"{name}={value}")),
+    ]
+    _run(command, run)
+    if not result.exists():
+        last = (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
+        message = f"{workload} under {provider.title} gave no result; see {run}/stderr.txt {last}"
+        raise RunFailedError(message)
+    numbers: dict[str, float] = json.loads(result.read_text())
+    if folder is None:
+        shutil.rmtree(run, ignore_errors=True)
+    return numbers
+
+
+def _run(command: list[str], run: Path) -> None:
+    python_path = [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+    }
+    with (run / "stdout.txt").open("wb") as out, (run / "stderr.txt").open("wb") as err:
+        process = subprocess.Popen(
+            command,
+            cwd=run,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout=RUN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # and what outlived the JVM
+            except ProcessLookupError:
+                pass
+            process.wait()

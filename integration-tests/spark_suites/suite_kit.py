@@ -1,0 +1,127 @@
+"""What a run of Spark's suites needs on disk: test classes, libraries and the agent, made once in the build folder.
+
+Gradle fetches the jars (build.gradle beside this file). Spark's test jars are unpacked into one folder, because suites
+open their resources as plain files. The agent is compiled with the JDK's own compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+BUILD = REPOSITORY / ".build" / "spark-suites"
+AGENT_SOURCE = HERE / "agent" / "ProviderSwapAgent.java"
+AGENT_CLASS = "io.cairn.suites.ProviderSwapAgent"
+
+
+@dataclass(frozen=True)
+class Kit:
+    """Folders that every suite's JVM uses."""
+
+    classes: Path
+    libraries: Path
+    agent_jar: Path
+    spark_home: Path
+    pyspark_jars: Path
+
+
+def pyspark_jars() -> Path:
+    """The jars of the pyspark package that runs this program."""
+    import pyspark  # noqa: PLC0415  # heavy, and --help must not need it
+
+    return Path(pyspark.__file__).resolve().parent / "jars"
+
+
+def prepare(build: Path = BUILD) -> Kit:
+    """Fetch, unpack and compile what is missing or older than its source; quick the second time."""
+    build.mkdir(parents=True, exist_ok=True)
+    kit = Kit(
+        classes=build / "classes",
+        libraries=build / "jars" / "libraries",
+        agent_jar=build / "provider-swap-agent.jar",
+        spark_home=build / "home",
+        pyspark_jars=pyspark_jars(),
+    )
+    wanted = _digest(HERE / "build.gradle", AGENT_SOURCE)
+    stamp = build / "kit.stamp"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return kit
+    _fetch(build)
+    _unpack(build / "jars" / "spark-tests", kit.classes)
+    _compile_agent(kit, build / "agent-classes")
+    _make_spark_home(kit)
+    stamp.write_text(wanted)
+    return kit
+
+
+def _digest(*files: Path) -> str:
+    """One digest over the bytes of ``files``."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _fetch(build: Path) -> None:
+    gradle = shutil.which("gradle")
+    if gradle is None:
+        message = "gradle is not installed; on Debian: apt-get install gradle"
+        raise SystemExit(message)
+    print("fetching Spark's test classes with Gradle", flush=True)
+    subprocess.run(
+        [
+            gradle,
+            "--no-daemon",
+            "-q",
+            *("-p", str(HERE)),
+            *("--project-cache-dir", str(build / "gradle-cache")),
+            "fetch",
+            f"-PjarsDir={build / 'jars'}",
+        ],
+        check=True,
+    )
+
+
+def _unpack(jars: Path, target: Path) -> None:
+    print(f"unpacking {len(list(jars.glob('*.jar')))} jars", flush=True)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for jar in sorted(jars.glob("*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            archive.extractall(target)
+
+
+def _compile_agent(kit: Kit, classes: Path) -> None:
+    shutil.rmtree(classes, ignore_errors=True)
+    classes.mkdir(parents=True)
+    subprocess.run(
+        [
+            "javac",
+            *("--release", "17"),
+            *("-Xlint:all,-processing,-classfile", "-Werror"),
+            *("-cp", f"{kit.libraries}{os.sep}*"),
+            *("-d", str(classes)),
+            str(AGENT_SOURCE),
+        ],
+        check=True,
+    )
+    with zipfile.ZipFile(kit.agent_jar, "w") as jar:
+        manifest = f"Manifest-Version: 1.0\r\nPremain-Class: {AGENT_CLASS}\r\n\r\n"
+        jar.writestr("META-INF/MANIFEST.MF", manifest)
+        for file in sorted(classes.rglob("*.class")):
+            jar.write(file, file.relative_to(classes).as_posix())
+
+
+def _make_spark_home(kit: Kit) -> None:
+    """A folder shaped like Spark's source tree: some suites look for their resources from its root."""
+    resources = kit.spark_home / "sql" / "core" / "src" / "test" / "resources"
+    resources.parent.mkdir(parents=True, exist_ok=True)
+    if not resources.is_symlink():
+        resources.symlink_to(kit.classes)

@@ -1,0 +1,145 @@
+"""Compares a provider's results with the control's: what the control passes, the provider passes.
+
+`control.toml` holds the control's outcome of every test, `expected.toml` the exact list of allowed differences.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from suite_kit import HERE
+from suite_process import FAILED, IGNORED, PASSED, SuiteResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CONTROL_FILE = HERE / "control.toml"
+EXPECTED_FILE = HERE / "expected.toml"
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the control did in one suite."""
+
+    suite: str
+    opened_count: int
+    seconds: float
+    outcomes: dict[str, str]
+
+    @classmethod
+    def of(cls, result: SuiteResult) -> Control:
+        """The control's part of a run."""
+        opened_count = sum(result.opened.values())
+        return cls(result.suite, opened_count, result.seconds, result.outcomes)
+
+
+@dataclass
+class Verdict:
+    """Differences that matter, each as a line for a person; empty lists are a pass."""
+
+    broken: list[str] = field(default_factory=list)
+    healed: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether nothing differs but what is listed."""
+        return not (self.broken or self.healed or self.elsewhere)
+
+
+def read_control(file: Path = CONTROL_FILE) -> dict[str, Control]:
+    """The committed outcomes of the control, by suite."""
+    if not file.exists():
+        return {}
+    content = tomllib.loads(file.read_text())
+    return {name: _control_of(name, suite) for name, suite in content["suites"].items()}
+
+
+def _control_of(name: str, suite: dict[str, Any]) -> Control:
+    outcomes = {
+        test: outcome for outcome in (PASSED, FAILED, IGNORED) for test in suite.get(outcome, [])
+    }
+    return Control(name, suite["opened"], suite["seconds"], outcomes)
+
+
+def write_control(controls: Iterable[Control], versions: dict[str, str], file: Path = CONTROL_FILE) -> None:
+    """Write the control's outcomes; suites that were not run keep what the file said."""
+    merged = read_control(file) | {control.suite: control for control in controls}
+    lines = [
+        "# Written by run.py --record-control: what Spark's RocksDB provider does in each test of each suite.",
+        *(f"{key} = {json.dumps(value)}" for key, value in versions.items()),
+    ]
+    for name in sorted(merged):
+        control = merged[name]
+        lines += ["", f"[suites.{name}]", f"opened = {control.opened_count}", f"seconds = {control.seconds}"]
+        for outcome in (PASSED, FAILED, IGNORED):
+            tests = sorted(test for test, value in control.outcomes.items() if value == outcome)
+            lines.append(f"{outcome} = [" + ("" if tests else "]"))
+            lines += [f"    {json.dumps(test, ensure_ascii=False)}," for test in tests]
+            lines += ["]"] if tests else []
+    file.write_text("\n".join(lines) + "\n")
+
+
+def read_expected(file: Path = EXPECTED_FILE) -> dict[tuple[str, str], str]:
+    """Allowed differences: (suite, test) -> reason.
+
+    Raises:
+        SystemExit: an entry lacks its suite, test or reason, or stands twice.
+    """
+    expected: dict[tuple[str, str], str] = {}
+    for entry in tomllib.loads(file.read_text()).get("exception", []):
+        if set(entry) != {"suite", "test", "reason"} or not all(entry.values()):
+            message = f"{file.name}: an exception needs suite, test and reason: {entry}"
+            raise SystemExit(message)
+        key = (entry["suite"], entry["test"])
+        if key in expected:
+            message = f"{file.name}: listed twice: {key}"
+            raise SystemExit(message)
+        expected[key] = entry["reason"]
+    return expected
+
+
+def judge(
+    results: Iterable[SuiteResult],
+    controls: dict[str, Control],
+    expected: dict[tuple[str, str], str],
+    provider_class: str,
+) -> Verdict:
+    """What differs between ``results`` and ``controls`` beyond ``expected``."""
+    verdict = Verdict()
+    for result in results:
+        control = controls.get(result.suite)
+        if control is None:
+            verdict.broken.append(f"{result.suite}: the control has no result to compare with")
+            continue
+        _judge_tests(result, control, expected, verdict)
+        if control.opened_count and not result.opened.get(provider_class):
+            verdict.elsewhere.append(
+                f"{result.suite}: the control opened {control.opened_count} stores,"
+                f" this run none of {provider_class}, but {result.opened or 'nothing'}"
+            )
+    return verdict
+
+
+def _judge_tests(
+    result: SuiteResult, control: Control, expected: dict[tuple[str, str], str], verdict: Verdict
+) -> None:
+    for test, outcome in sorted(control.outcomes.items()):
+        is_listed = (result.suite, test) in expected
+        if outcome != PASSED:
+            if is_listed:
+                verdict.healed.append(f"{result.suite}: {test}: listed, but the control does not pass it either")
+            continue
+        actual = result.outcomes.get(test, "not run" if result.is_ended else "not run in its time")
+        if actual == PASSED and is_listed:
+            verdict.healed.append(f"{result.suite}: {test}: listed as failing, and passes now")
+        elif actual != PASSED and not is_listed:
+            message = result.messages.get(test, "").splitlines()
+            verdict.broken.append(f"{result.suite}: {test}: {actual}" + (f": {message[0][:300]}" if message else ""))
+    for suite, test in sorted(expected):
+        if suite == result.suite and test not in control.outcomes:
+            verdict.healed.append(f"{suite}: {test}: listed, but there is no such test")
