@@ -1,0 +1,163 @@
+"""Runs one operator under a provider and records all that a user can see of it.
+
+Two records of the same input are compared field by field: the sink's rows batch by batch, the
+progress of each batch, and the rows of the `statestore` source. Rows are compared as sorted text:
+neither Spark nor a provider promises an order.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from harness.events import Events
+from harness.operators import Operator, StateView
+from harness.spark import new_session, provider_conf
+
+QUERY_TIMEOUT_S = 120
+Rows = list[str]
+COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
+
+
+@dataclass
+class Record:
+    """What a query showed: rows and counts by batch; counts one tuple an operator."""
+
+    rows: dict[int, Rows] = field(default_factory=dict)
+    counts: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+
+    def add_progress(self, query: StreamingQuery) -> None:
+        """Take the counts of the batches that a query ran."""
+        for progress in query.recentProgress:
+            operators = progress["stateOperators"]
+            if operators:
+                self.counts[int(progress["batchId"])] = [
+                    tuple(int(operator[name]) for name in COUNTS) for operator in operators
+                ]
+
+    @property
+    def last_batch(self) -> int:
+        """The newest batch that reached the sink."""
+        return max(self.rows)
+
+
+def as_text(frame: DataFrame) -> Rows:
+    """Collect rows as sorted text."""
+    return sorted(map(repr, frame.collect()))
+
+
+@dataclass
+class Run:
+    """One operator under one provider, on a checkpoint of its own.
+
+    Attributes:
+        operator: the query.
+        events: its input.
+        checkpoint: its checkpoint location, a folder or a URL.
+        provider: class name of the state store provider.
+        checkpoint_format: of Spark, 1 or 2.
+        conf: further settings of its session.
+    """
+
+    operator: Operator
+    events: Events
+    checkpoint: str
+    provider: str
+    checkpoint_format: int = 1
+    conf: Mapping[str, str] = field(default_factory=dict)
+    record: Record = field(default_factory=Record)
+
+    def session(self) -> SparkSession:
+        """Give a new session with this run's settings."""
+        settings = provider_conf(self.provider, self.checkpoint_format)
+        return new_session({**settings, **self.operator.conf, **self.conf})
+
+    def start(self) -> StreamingQuery:
+        """Start, or start again, over the input files that are there; ends when they are read."""
+        rows = self.record.rows
+
+        def keep(frame: DataFrame, batch: int) -> None:
+            rows[batch] = as_text(frame)
+
+        stream = self.operator.stream(self.session(), self.events)
+        writer = stream.writeStream.outputMode(self.operator.output_mode).foreachBatch(keep)
+        return writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
+
+    def finish(self, query: StreamingQuery) -> None:
+        """Wait for the end and take the progress.
+
+        Raises:
+            StreamingQueryException: the query failed.
+            TimeoutError: it did not end in time; it is stopped.
+        """
+        if not query.awaitTermination(QUERY_TIMEOUT_S):
+            query.stop()
+            raise TimeoutError(f"{self.operator.name} under {self.provider} did not end")
+        self.record.add_progress(query)
+
+    def advance(self) -> None:
+        """Run over the input files that are there, to the end."""
+        self.finish(self.start())
+
+    def state(self, view: StateView, **options: object) -> Rows:
+        """Read the state through Spark's `statestore` source."""
+        return as_text(self._read(view, options))
+
+    def changes(self, view: StateView, first: int, last: int) -> Rows:
+        """Read the change feed of some batches, reduced to the last change of each key in each.
+
+        Spark's changelog keeps every write of a batch, in order; Cairn's keeps one a key.
+        """
+        options = {"readChangeFeed": True, "changeStartBatchId": first, "changeEndBatchId": last}
+        final: dict[str, str] = {}
+        for row in self._read(view, options).collect():
+            final[repr((row["batch_id"], row["partition_id"], row["key"]))] = repr(
+                (row["change_type"], row["value"])
+            )
+        return sorted(f"{key} {change}" for key, change in final.items())
+
+    def _read(self, view: StateView, options: Mapping[str, Any]) -> DataFrame:
+        reader = self.session().read.format("statestore").options(**dict(view.options))
+        frame = reader.options(**options).load(self.checkpoint)
+        for name in view.volatile_fields:
+            frame = frame.withColumn("value", f.col("value").dropFields(name))
+        return frame
+
+    def snapshot_versions(self, view: StateView, partition: int = 0) -> list[int]:
+        """List the versions of a view's store of which a snapshot exists; `file://` only."""
+        options = dict(view.options)
+        folder = Path(self.checkpoint, "state", options.get("operatorId", "0"), str(partition))
+        folder /= options.get("storeName", "")
+        ours = [path.name.partition("_")[0] for path in folder.glob("snapshot/*.json")]
+        sparks = [path.stem.partition("_")[0] for path in folder.glob("*.zip")]
+        return sorted(map(int, ours + sparks))
+
+
+def copy_checkpoint(run: Run, destination: Path) -> Run:
+    """Give a run on a copy of the checkpoint as it stands; `file://` only."""
+    shutil.copytree(run.checkpoint, destination)
+    return Run(
+        run.operator,
+        run.events,
+        str(destination),
+        run.provider,
+        run.checkpoint_format,
+        run.conf,
+    )
+
+
+def batch_rows(run: Run) -> Rows:
+    """Compute the operator's rows by Spark in batch, without any state store."""
+    return as_text(run.operator.batch(run.session(), run.events))
+
+
+def sink_rows(record: Record) -> Rows:
+    """Give all rows that reached the sink, of all batches; for append mode."""
+    return sorted(row for rows in record.rows.values() for row in rows)

@@ -1,0 +1,77 @@
+"""Small generated inputs of the operator tests: one JSON file a micro-batch, the same for each seed.
+
+Two streams, `left` and `right`, of the schema below. Event time moves ten minutes a file; one row
+in twelve is late by up to an hour, keys repeat, and every column but the time is null now and then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+SCHEMA = "k int, name string, ts timestamp, v bigint"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FILE_MINUTES = 10
+LATE_ONE_IN = 12
+NULL_ONE_IN = 25
+# Ordered by the file source: modification times that do not depend on when a test runs.
+FIRST_MTIME_S = 1_750_000_000
+
+
+@dataclass(frozen=True)
+class Events:
+    """A folder of input files, one a micro-batch.
+
+    Attributes:
+        folder: holds `left/` and `right/`.
+        seed: of all its rows.
+        rows_per_file: of each file of each side.
+        keys: how many distinct `k`.
+    """
+
+    folder: Path
+    seed: int = 7
+    rows_per_file: int = 60
+    keys: int = 12
+
+    def side(self, name: str) -> str:
+        """Give the folder of one stream."""
+        return str(self.folder / name)
+
+    def add_files(self, first: int, count: int) -> None:
+        """Write the files of micro-batches ``first`` to ``first + count - 1`` of both sides."""
+        for side in ("left", "right"):
+            (self.folder / side).mkdir(parents=True, exist_ok=True)
+            for number in range(first, first + count):
+                self._write(side, number)
+
+    def _write(self, side: str, number: int) -> None:
+        chance = random.Random(f"{self.seed}/{side}/{number}")
+        lines = [json.dumps(self._row(chance, number)) for _ in range(self.rows_per_file)]
+        path = self.folder / side / f"{number:04}.json"
+        # Whole before it has its name: the file source may list the folder at any time.
+        hidden = path.with_name(f".{path.name}.new")
+        hidden.write_text("\n".join(lines) + "\n")
+        os.utime(hidden, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))
+        hidden.rename(path)
+
+    def _row(self, chance: random.Random, number: int) -> dict[str, object]:
+        at = START + timedelta(minutes=FILE_MINUTES * number, seconds=chance.randrange(900))
+        if not chance.randrange(LATE_ONE_IN):
+            at -= timedelta(minutes=chance.randrange(60))
+        k = chance.randrange(self.keys) - 2
+        return {
+            "k": _or_null(chance, k),
+            # Of many lengths, one beyond a byte's worth of characters, one not ASCII.
+            "name": _or_null(chance, f"ö{k}-" + "x" * chance.choice((0, 3, 8, 200))),
+            "ts": at.isoformat(),
+            "v": _or_null(chance, chance.randrange(-500, 1000)),
+        }
+
+
+def _or_null(chance: random.Random, value: object) -> object:
+    return value if chance.randrange(NULL_ONE_IN) else None

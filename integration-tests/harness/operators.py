@@ -1,0 +1,246 @@
+"""Every stateful operator that any provider may serve, as a query over `harness.events`.
+
+Each is a plan over two streams and what it takes to run it: output mode, settings, and how the
+`statestore` source shows its state. Scala's flatMapGroupsWithState has no Python form; its operator
+is the one of applyInPandasWithState.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from harness.events import SCHEMA, Events
+
+# Spark's Python workers know nothing of this folder: its functions travel whole, not by name.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+Plan = Callable[[DataFrame, DataFrame], DataFrame]
+
+JOIN_STATE_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+JOIN_STORES = ("right-keyToNumValues", "right-keyWithIndexToValue")
+
+
+@dataclass(frozen=True)
+class StateView:
+    """One way to read a query's state: options of the `statestore` source."""
+
+    options: tuple[tuple[str, str], ...] = ()
+    has_changes: bool = True
+    volatile_fields: tuple[str, ...] = ()
+
+    @property
+    def is_store_of_join(self) -> bool:
+        """Whether it shows a store that a join keeps for itself, not what the join keeps in it."""
+        return any(name == "storeName" for name, _ in self.options)
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.options) or "state"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful query.
+
+    Attributes:
+        name: for folders and test ids.
+        plan: of the left and the right stream; most take the left alone.
+        output_mode: of the sink.
+        conf: settings of the session beside the provider's.
+        views: how its state is read.
+    """
+
+    name: str
+    plan: Plan
+    output_mode: str = "append"
+    conf: dict[str, str] = field(default_factory=dict)
+    views: tuple[StateView, ...] = (StateView(),)
+
+    def stream(self, spark: SparkSession, events: Events) -> DataFrame:
+        """Give the streaming form: one input file of each side a micro-batch."""
+        return self.plan(*(_stream(spark, events, side) for side in ("left", "right")))
+
+    def batch(self, spark: SparkSession, events: Events) -> DataFrame:
+        """Give the same plan over the same files without any state store."""
+        return self.plan(*(_batch(spark, events, side) for side in ("left", "right")))
+
+
+def _stream(spark: SparkSession, events: Events, side: str) -> DataFrame:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    return reader.json(events.side(side))
+
+
+def _batch(spark: SparkSession, events: Events, side: str) -> DataFrame:
+    return spark.read.schema(SCHEMA).json(events.side(side))
+
+
+def _windows(left: DataFrame, _: DataFrame) -> DataFrame:
+    return (
+        left.withWatermark("ts", "10 minutes")
+        .groupBy(f.window("ts", "5 minutes"), "k")
+        .agg(f.sum("v").alias("total"), f.count("*").alias("events"), f.max("name").alias("last"))
+    )
+
+
+def _totals(left: DataFrame, _: DataFrame) -> DataFrame:
+    return left.groupBy("k").agg(f.sum("v").alias("total"), f.max("name").alias("last"))
+
+
+def _distinct(left: DataFrame, _: DataFrame) -> DataFrame:
+    return left.select("k", "name").dropDuplicates(["k", "name"])
+
+
+def _distinct_by_time(left: DataFrame, _: DataFrame) -> DataFrame:
+    by_minute = left.withColumn("ts", f.date_trunc("minute", "ts")).select("k", "ts")
+    return by_minute.withWatermark("ts", "10 minutes").dropDuplicates(["k", "ts"])
+
+
+def _distinct_within(left: DataFrame, _: DataFrame) -> DataFrame:
+    return left.withWatermark("ts", "10 minutes").select("k", "ts").dropDuplicatesWithinWatermark(["k"])
+
+
+def _sessions(left: DataFrame, _: DataFrame) -> DataFrame:
+    return (
+        left.withWatermark("ts", "10 minutes")
+        .groupBy(f.session_window("ts", "2 minutes"), "k")
+        .agg(f.count("*").alias("events"), f.sum("v").alias("total"))
+    )
+
+
+def _join(how: str) -> Plan:
+    def plan(left: DataFrame, right: DataFrame) -> DataFrame:
+        mine = left.withWatermark("ts", "10 minutes").alias("l")
+        other = right.withWatermark("ts", "10 minutes").alias("r")
+        near = (f.col("l.k") == f.col("r.k")) & f.col("r.ts").between(
+            f.col("l.ts") - f.expr("interval 3 minutes"), f.col("l.ts") + f.expr("interval 3 minutes")
+        )
+        kept = ["l.k", "l.ts", "l.v"]
+        if how != "left_semi":
+            kept += ["r.ts", "r.v"]
+        return mine.join(other, near, how).select(*kept)
+
+    return plan
+
+
+def _count_with_event_time(
+    key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    events, total = state.getOption or (0, 0)
+    if state.hasTimedOut:
+        state.remove()
+        yield pd.DataFrame([(key[0], events, total, True)])
+        return
+    for frame in frames:
+        events, total = events + len(frame), total + int(frame["v"].sum())
+    state.update((events, total))
+    state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 600_000)
+    yield pd.DataFrame([(key[0], events, total, False)])
+
+
+def _count_with_processing_time(
+    key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    events, total = state.getOption or (0, 0)
+    if state.hasTimedOut:
+        state.remove()
+        yield pd.DataFrame([(key[0], events, total, True)])
+        return
+    for frame in frames:
+        events, total = events + len(frame), total + int(frame["v"].sum())
+    state.update((events, total))
+    # Even keys time out in the next batch without rows of theirs, odd ones never: the same each run.
+    state.setTimeoutDuration(3_600_000 if key[0] % 2 else 1)
+    yield pd.DataFrame([(key[0], events, total, False)])
+
+
+def _grouped(function: Callable[..., Any], timeout: str, watermark: bool) -> Plan:
+    def plan(left: DataFrame, _: DataFrame) -> DataFrame:
+        present = left.where("k is not null and v is not null")
+        # Few of the keys in a batch, so that the others have their timeouts.
+        some = present.where("(v + k) % 4 = 0").select("k", "v", "ts")
+        timed = some.withWatermark("ts", "10 minutes") if watermark else some
+        return timed.groupBy("k").applyInPandasWithState(
+            function,
+            "k int, events bigint, total bigint, timed_out boolean",
+            "events bigint, total bigint",
+            "append",
+            timeout,
+        )
+
+    return plan
+
+
+def _first_rows(left: DataFrame, _: DataFrame) -> DataFrame:
+    return left.select("k", "v").limit(150)
+
+
+def _windows_once(left: DataFrame, _: DataFrame) -> DataFrame:
+    # The keys of both operators are one, so that Spark runs them in one stage.
+    counted = (
+        left.withWatermark("ts", "10 minutes")
+        .groupBy(f.window("ts", "5 minutes"), "k")
+        .agg(f.count("*").alias("events"))
+    )
+    return counted.dropDuplicates(["window", "k"])
+
+
+def _join_views(version: int, sides: tuple[str, ...] = ("left", "right")) -> tuple[StateView, ...]:
+    by_side = tuple(StateView((("joinSide", side),), has_changes=False) for side in sides)
+    if version > 2:
+        return by_side
+    return (*by_side, *(StateView((("storeName", name),)) for name in JOIN_STORES))
+
+
+def _join_operator(how: str, version: int = 2) -> Operator:
+    return Operator(
+        f"join_{how}_v{version}",
+        _join(how),
+        conf={JOIN_STATE_FORMAT: str(version)},
+        views=_join_views(version),
+    )
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("windows_append", _windows),
+    Operator("windows_update", _windows, "update"),
+    Operator("totals_complete", _totals, "complete"),
+    Operator("distinct", _distinct),
+    Operator("distinct_by_time", _distinct_by_time),
+    Operator("distinct_within_watermark", _distinct_within),
+    Operator("sessions", _sessions),
+    _join_operator("inner"),
+    _join_operator("left_outer"),
+    _join_operator("right_outer"),
+    _join_operator("full_outer"),
+    _join_operator("left_semi"),
+    _join_operator("left_outer", 3),
+    _join_operator("left_outer", 4),
+    Operator(
+        "groups_event_time",
+        _grouped(_count_with_event_time, GroupStateTimeout.EventTimeTimeout, watermark=True),
+        conf={"spark.sql.shuffle.partitions": "1"},
+    ),
+    Operator(
+        "groups_processing_time",
+        _grouped(_count_with_processing_time, GroupStateTimeout.ProcessingTimeTimeout, watermark=False),
+        # Else Spark runs batches without rows for ever, to look for timeouts.
+        conf={"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
+        views=(StateView(volatile_fields=("timeoutTimestamp",)),),
+    ),
+    Operator("limit", _first_rows),
+    Operator(
+        "windows_then_distinct",
+        _windows_once,
+        views=(StateView((("operatorId", "0"),)), StateView((("operatorId", "1"),))),
+    ),
+)
+
+BY_NAME = {operator.name: operator for operator in OPERATORS}

@@ -1,0 +1,127 @@
+"""Spark sessions of the tests: one driver JVM, a session of its own per query, the provider a parameter.
+
+`SUBJECT` is the provider under test; `CONTROL` is the one whose answers it must give.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from harness.processes import Shared
+
+CAIRN = "io.cairn.spark.CairnStateStoreProvider"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+SUBJECT = os.environ.get("CAIRN_TEST_SUBJECT", CAIRN)
+CONTROL = ROCKSDB
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHIM_JAR = REPOSITORY / "jvm-shim/build/libs/cairn-shim.jar"
+S3A_JARS = REPOSITORY / ".build/s3a-jars"
+STATE_STORE = "spark.sql.streaming.stateStore."
+CAIRN_CONF = STATE_STORE + "cairn."
+PROVIDER_CLASS = STATE_STORE + "providerClass"
+CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
+
+# Short tests compile more than they run: the first compiler tier halves their time.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
+
+
+def class_path() -> str:
+    """Give what a driver or executor needs beside Spark's own jars: the shim, and `s3a://`."""
+    if CAIRN == SUBJECT and not SHIM_JAR.exists():
+        raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
+    return os.pathsep.join([str(SHIM_JAR), *map(str, sorted(S3A_JARS.glob("*.jar")))])
+
+
+def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
+    """Give the settings of a driver JVM: loopback only, quiet, two partitions, no provider.
+
+    Four attempts a task, as on a cluster: `local[2]` would end the query at the first failure.
+    """
+    return {
+        "spark.master": master,
+        "spark.app.name": "cairn-integration-tests",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": class_path(),
+        "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Djava.io.tmpdir={scratch}",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(scratch / "spark-local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.sql.streaming.stopTimeout": "60s",
+        STATE_STORE + "maintenanceInterval": "500ms",
+        # Of the short queries' time most would be compiling Java; no stateful operator is compiled.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def provider_conf(provider: str, checkpoint_format: int = 1) -> dict[str, str]:
+    """Give the settings of one query under a provider; Spark's RocksDB keeps changelogs, as ours."""
+    return {
+        PROVIDER_CLASS: provider,
+        CHECKPOINT_FORMAT: str(checkpoint_format),
+        STATE_STORE + "minDeltasForSnapshot": "2",
+        STATE_STORE + "rocksdb.changelogCheckpointing.enabled": "true",
+    }
+
+
+_driver = Shared()
+_root: list[SparkSession] = []
+
+
+def hold_driver() -> Shared:
+    """Give the one driver JVM of this Python process, started if needed; `used()` keeps it.
+
+    Engines inherit this process's environment, so `PYSPARK_PYTHON` is set to this very Python.
+    """
+    if not _root:
+        scratch = Path(tempfile.mkdtemp(prefix="cairn-it-"))
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        builder = SparkSession.builder
+        for name, value in driver_conf(scratch).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        _root.append(session)
+        _driver.closers.append(_stop_driver)
+    return _driver
+
+
+def _stop_driver() -> None:
+    session = _root.pop()
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - the only way to end the JVM as well
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    process.wait(timeout=30)
+
+
+def new_session(conf: Mapping[str, str]) -> SparkSession:
+    """Give a session with settings of its own in the shared driver JVM."""
+    session = _root[0].newSession()
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    return session
+
+
+def driver_pid() -> int:
+    """Give the process id of the shared driver JVM."""
+    return int(_root[0].sparkContext._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr] # noqa: SLF001
