@@ -6,7 +6,8 @@ checkpoints. Tells what happens as JSON lines in a file:
     {"event": "started", "query": name, "at": seconds}
     {"event": "progress", "query": name, "at": seconds, "progress": {...}}      Spark's own
     {"event": "failed", "query": name, "message": "..."}
-    {"event": "compared", "query": name, "sink_rows": n, "batch_rows": n, "missing": n, "unexpected": n}
+    {"event": "compared", "query": name, "sink_rows": n, "batch_rows": n,
+     "missing": n, "unexpected": n}
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pyspark.sql import SparkSession
+
 from harness.flights import FlightInputs
 from harness.queries import QUERIES, FlightQuery, without_sentinel
-from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

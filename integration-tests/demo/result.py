@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from demo.checkpoints import CheckpointCount
 from rich.console import Console
 from rich.table import Table
+
+from demo.checkpoints import CheckpointCount
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the demo's session is configured with: the state store, the checkpoint's storage, a small machine."""
+"""What the demo's session is configured with: state store, checkpoint storage, a small machine."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,29 +33,27 @@ RESENT_EVERY = 20
 RESENT_WITHIN = timedelta(hours=60)
 
 _MICROS = pa.timestamp("us", tz="UTC")
-FLIGHTS = pa.schema(
-    [
-        ("event_time", _MICROS),
-        ("time_hour", _MICROS),
-        ("carrier", pa.string()),
-        ("flight", pa.int32()),
-        ("tailnum", pa.string()),
-        ("origin", pa.string()),
-        ("dest", pa.string()),
-        ("sched_dep_time", pa.int32()),
-        ("dep_delay", pa.int64()),
-        ("distance", pa.int64()),
-    ]
-)
-WEATHER = pa.schema(
-    [
-        ("origin", pa.string()),
-        ("weather_hour", _MICROS),
-        ("temp", pa.float64()),
-        ("wind_speed", pa.float64()),
-        ("visib", pa.float64()),
-    ]
-)
+_FLIGHT_FIELDS: list[pa.Field[Any]] = [
+    pa.field("event_time", _MICROS),
+    pa.field("time_hour", _MICROS),
+    pa.field("carrier", pa.string()),
+    pa.field("flight", pa.int32()),
+    pa.field("tailnum", pa.string()),
+    pa.field("origin", pa.string()),
+    pa.field("dest", pa.string()),
+    pa.field("sched_dep_time", pa.int32()),
+    pa.field("dep_delay", pa.int64()),
+    pa.field("distance", pa.int64()),
+]
+_WEATHER_FIELDS: list[pa.Field[Any]] = [
+    pa.field("origin", pa.string()),
+    pa.field("weather_hour", _MICROS),
+    pa.field("temp", pa.float64()),
+    pa.field("wind_speed", pa.float64()),
+    pa.field("visib", pa.float64()),
+]
+FLIGHTS = pa.schema(_FLIGHT_FIELDS)
+WEATHER = pa.schema(_WEATHER_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ def _with_resent(flights: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 def _sentinel(schema: pa.Schema, **times: datetime) -> pa.Table:
     values = {**times, "origin": SENTINEL_ORIGIN, "carrier": SENTINEL_ORIGIN}
-    return pa.table({name: pa.array([values.get(name)], schema.field(name).type) for name in schema.names})
+    columns = [pa.array([values.get(one.name)], one.type) for one in schema]
+    return pa.table(columns, schema=schema)
 
 
 def _write_files(
@@ -151,7 +152,7 @@ def _write_files(
 ) -> None:
     folder.mkdir(parents=True)
     edges = [0, *np.searchsorted(arrivals, cuts), table.num_rows]
-    parts = [table.slice(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [table.slice(a, b - a) for a, b in pairwise(edges)]
     for number, part in enumerate([*parts, sentinel]):
         path = folder / f"part-{number:03}.parquet"
         pq.write_table(part, path, coerce_timestamps="us")

@@ -3,11 +3,11 @@
 Demo and parity tests run them. Each query is a function of a session and the input folders; none
 sets a trigger, a sink or a provider.  Input: harness/flights.py.
 
-    windows   flights and delays per airport, carrier and six hours        aggregation with watermark
-    dedup     every flight once, of a stream that sends some again         deduplication
-    weather   every flight with the weather of its hour, or none           left outer stream-stream join
-    waves     departures of one carrier at one airport, 2 h apart at most  session window
-    days      delays per airport, carrier and day                          applyInPandasWithState
+    windows   aggregation   flights and delays per airport, carrier and six hours
+    dedup     deduplication every flight once, of a stream that sends some again
+    weather   outer join    every flight with the weather of its hour, or none
+    waves     session       departures of one carrier at one airport, 2 h apart at most
+    days      pandas state  delays per airport, carrier and day, by applyInPandasWithState
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from harness.flights import SENTINEL_ORIGIN, FlightInputs
 
 # Spark's Python workers know nothing of this folder: its functions travel whole, not by name.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 FLIGHTS_DDL = (
     "event_time timestamp, time_hour timestamp, carrier string, flight int, tailnum string, "
     "origin string, dest string, sched_dep_time int, dep_delay bigint, distance bigint"
 )
-WEATHER_DDL = (
-    "origin string, weather_hour timestamp, temp double, wind_speed double, visib double"
-)
+WEATHER_DDL = "origin string, weather_hour timestamp, temp double, wind_speed double, visib double"
 DAYS_DDL = "carrier string, origin string, day date, flights bigint, delay_minutes bigint"
 DAYS_STATE_DDL = "day date, flights bigint, delay_minutes bigint"
 
@@ -97,7 +95,9 @@ def _weather(read: Read, inputs: FlightInputs) -> DataFrame:
 def _waves(read: Read, inputs: FlightInputs) -> DataFrame:
     flights = read(inputs.flights, FLIGHTS_DDL).withWatermark("event_time", "1 hour")
     return (
-        flights.groupBy(f.session_window("event_time", "2 hours").alias("wave"), "carrier", "origin")
+        flights.groupBy(
+            f.session_window("event_time", "2 hours").alias("wave"), "carrier", "origin"
+        )
         .agg(f.count("*").alias("flights"), f.sum("dep_delay").alias("delay_minutes"))
         .select("wave.start", "wave.end", "carrier", "origin", "flights", "delay_minutes")
     )
@@ -158,12 +158,9 @@ def _days_stream(spark: SparkSession, inputs: FlightInputs) -> DataFrame:
 
 def _days_batch(spark: SparkSession, inputs: FlightInputs) -> DataFrame:
     flights = without_sentinel(_batch(spark)(inputs.flights, FLIGHTS_DDL))
-    return (
-        flights.groupBy("carrier", "origin", f.to_date("event_time").alias("day"))
-        .agg(
-            f.count("*").alias("flights"),
-            f.sum(f.coalesce("dep_delay", f.lit(0))).alias("delay_minutes"),
-        )
+    return flights.groupBy("carrier", "origin", f.to_date("event_time").alias("day")).agg(
+        f.count("*").alias("flights"),
+        f.sum(f.coalesce("dep_delay", f.lit(0))).alias("delay_minutes"),
     )
 
 
@@ -182,7 +179,9 @@ def _batch(spark: SparkSession) -> Read:
     return read
 
 
-def _query(name: str, operator: str, plan: Callable[[Read, FlightInputs], DataFrame]) -> FlightQuery:
+def _query(
+    name: str, operator: str, plan: Callable[[Read, FlightInputs], DataFrame]
+) -> FlightQuery:
     return FlightQuery(
         name,
         operator,

@@ -1,0 +1,42 @@
+"""The command `cairn`: what a shell gets on standard output, and what a person on failure."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cairn
+from cairn.cli.main import main
+
+
+def test_jar_prints_the_path_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`spark-submit --jars $(cairn jar)` takes every word as a jar."""
+    jar = tmp_path / "cairn-shim.jar"
+    jar.touch()
+    monkeypatch.setattr("cairn.jar._BUILT", jar)
+
+    result = CliRunner().invoke(main, ["jar"])
+
+    assert result.exit_code == 0
+    assert result.stdout == f"{jar}\n"
+
+
+def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No traceback for what the user can mend; standard output stays empty for the shell."""
+    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
+
+    result = CliRunner().invoke(main, ["jar"])
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: [CAIRN_CONFIG]")
+
+
+def test_version_is_the_package_s() -> None:
+    """What a bug report quotes."""
+    result = CliRunner().invoke(main, ["--version"])
+
+    assert cairn.__version__ in result.stdout

@@ -1,0 +1,110 @@
+"""`cairn.spark_conf`: one dictionary that turns Cairn on, and refuses what it does not know."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import cairn
+from cairn import spark_conf as spark_conf_function
+from cairn.errors import ConfigError
+
+PREFIX = "spark.sql.streaming.stateStore."
+
+
+@pytest.fixture(autouse=True)
+def _an_installation_with_its_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A jar where Gradle would have built it, and no word of a Python in the environment."""
+    jar = tmp_path / "cairn-shim.jar"
+    jar.touch()
+    monkeypatch.setattr("cairn.jar._BUILT", jar)
+    for name in ("PYSPARK_PYTHON", "MASTER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_session_gets_provider_format_and_jar() -> None:
+    """Without one of the three the query would run on Spark's own store, unnoticed."""
+    conf = spark_conf_function()
+
+    assert conf[PREFIX + "providerClass"] == "io.cairn.spark.CairnStateStoreProvider"
+    assert conf[PREFIX + "checkpointFormatVersion"] == "2"
+    assert conf["spark.jars"] == str(cairn.jar_path())
+
+
+def test_the_jars_of_the_job_stay() -> None:
+    """A job that names connectors by `spark.jars` still needs them."""
+    conf = spark_conf_function({"spark.jars": "/kafka.jar,/more.jar"})
+
+    assert conf["spark.jars"].split(",") == ["/kafka.jar", "/more.jar", str(cairn.jar_path())]
+
+
+def test_own_settings_go_under_the_prefix() -> None:
+    """Names are those of docs/configuration.md, values what Spark writes."""
+    conf = spark_conf_function(workers=2, **{"s3.pathStyle": True, "s3.region": None})
+
+    assert conf[PREFIX + "cairn.workers"] == "2"
+    assert conf[PREFIX + "cairn.s3.pathStyle"] == "true"
+    assert PREFIX + "cairn.s3.region" not in conf
+
+
+def test_an_unknown_setting_names_the_nearest_known_one() -> None:
+    """A misspelt setting would be ignored in silence until memory runs out."""
+    with pytest.raises(ConfigError, match=r"cairn\.teirMemory.*did you mean tierMemory"):
+        spark_conf_function(teirMemory="1g")
+
+
+def test_the_engine_runs_on_the_python_of_spark() -> None:
+    """Its packages are installed there; another python3 on PATH may lack them."""
+    conf = spark_conf_function({"spark.pyspark.python": "/opt/py/bin/python"})
+
+    assert conf[PREFIX + "cairn.python"] == "/opt/py/bin/python"
+
+
+def test_a_local_master_runs_the_engine_on_this_python() -> None:
+    """A notebook in a virtual environment has its packages there and nowhere else."""
+    assert (
+        spark_conf_function({"spark.master": "local[2]"})[PREFIX + "cairn.python"] == sys.executable
+    )
+    assert PREFIX + "cairn.python" not in spark_conf_function({"spark.master": "yarn"})
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "expected_mib"),
+    [
+        ({"spark.master": "yarn"}, {}, 384 + 100 + 256),
+        ({"spark.master": "yarn", "spark.executor.memory": "8g"}, {}, 820 + 100 + 256),
+        ({"spark.master": "k8s://https://host"}, {}, 410 + 100 + 256),
+        ({"spark.master": "yarn", "spark.executor.memoryOverhead": "1g"}, {}, 1024 + 100 + 256),
+        ({"spark.master": "yarn", "spark.executor.cores": "9"}, {}, 384 + 300 + 256),
+        ({"spark.master": "yarn"}, {"workers": 2, "workerMemory": "1g"}, 384 + 200 + 1024),
+    ],
+)
+def test_containers_get_room_for_the_workers(
+    job: dict[str, str], settings: dict[str, object], expected_mib: int
+) -> None:
+    """YARN and Kubernetes kill an executor whose engine was not counted."""
+    assert spark_conf_function(job, **settings)["spark.executor.memoryOverhead"] == (
+        f"{expected_mib}m"
+    )
+
+
+def test_other_masters_keep_their_overhead() -> None:
+    """Local and standalone masters know no container to make larger."""
+    assert "spark.executor.memoryOverhead" not in spark_conf_function({"spark.master": "local[2]"})
+
+
+def test_a_size_that_is_none_is_refused() -> None:
+    """Half a gigabyte written as 0.5g would otherwise fail on the cluster, minutes later."""
+    with pytest.raises(ConfigError, match="workerMemory is not a size"):
+        spark_conf_function({"spark.master": "yarn"}, workerMemory="0.5g")
+
+
+def test_an_installation_without_the_jar_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The error comes here and not as a ClassNotFoundException of an executor."""
+    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
+
+    with pytest.raises(ConfigError, match="no shim jar"):
+        spark_conf_function()
