@@ -23,8 +23,20 @@ CONF_PREFIX = "spark.sql.streaming.stateStore.cairn."
 RUN_LIMIT_S = 1800
 
 OPENED_PACKAGES = (
-    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
-    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
+    *(
+        "java.lang",
+        "java.lang.invoke",
+        "java.lang.reflect",
+        "java.io",
+        "java.net",
+        "java.nio",
+    ),
+    *(
+        "java.util",
+        "java.util.concurrent",
+        "java.util.concurrent.atomic",
+        "jdk.internal.ref",
+    ),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
 LOGGING = """\
@@ -54,7 +66,7 @@ class RunFailedError(Exception):
 
 def pyspark_jars() -> Path:
     """The jars of the pyspark package that runs this program."""
-    import pyspark  # noqa: PLC0415  # heavy, and --help must not need it
+    import pyspark  # heavy, and --help must not need it
 
     return Path(pyspark.__file__).resolve().parent / "jars"
 
@@ -62,7 +74,9 @@ def pyspark_jars() -> Path:
 def compile_driver() -> Path:
     """The folder of the compiled driver; compiles only what changed."""
     sources = sorted((HERE / "java").rglob("*.java"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    digest = hashlib.sha256(
+        b"".join(source.read_bytes() for source in sources)
+    ).hexdigest()
     classes, stamp = BUILD / "classes", BUILD / "classes.stamp"
     if stamp.exists() and stamp.read_text() == digest:
         return classes
@@ -118,12 +132,22 @@ def run_workload(
         *("--provider-class", provider.class_name),
         *("--folder", str(run)),
         *("--result", str(result)),
-        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
-        *(part for name, value in provider.conf.items() for part in ("--conf", f"{name}={value}")),
+        *(
+            part
+            for name, value in options.items()
+            for part in (f"--{name}", str(value))
+        ),
+        *(
+            part
+            for name, value in provider.conf.items()
+            for part in ("--conf", f"{name}={value}")
+        ),
     ]
     _run(command, run)
     if not result.exists():
-        last = (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
+        last = (
+            (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
+        )
         message = f"{workload} under {provider.title} gave no result; see {run}/stderr.txt {last}"
         raise RunFailedError(message)
     numbers: dict[str, float] = json.loads(result.read_text())

@@ -34,7 +34,9 @@ def _field(file: str, name: str) -> str:
 
 
 def _java() -> str:
-    lines = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr
+    lines = subprocess.run(
+        ["java", "-version"], check=True, capture_output=True, text=True
+    ).stderr
     return lines.splitlines()[0].replace('"', "")
 
 

@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import machine
-from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Provider, RunFailedError, compile_driver, run_workload
+from driver import (
+    BUILD,
+    CONF_PREFIX,
+    HERE,
+    SHIM_JAR,
+    Provider,
+    RunFailedError,
+    compile_driver,
+    run_workload,
+)
 
 QUICK = {"key_count": 50_000, "batch_rows": 5_000, "batch_count": 5, "store_count": 40}
 
@@ -30,29 +39,43 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser(settings).parse_args(arguments)
     options.runs = options.runs or (1 if options.quick else 5)
     providers = _providers(settings, options)
-    workloads = [entry for entry in settings["workload"] if entry["name"] in options.workloads]
+    workloads = [
+        entry for entry in settings["workload"] if entry["name"] in options.workloads
+    ]
     if "cairn" in options.providers and not options.shim_jar.exists():
-        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
+        print(
+            f"no shim jar at {options.shim_jar}: build it with `make shim`",
+            file=sys.stderr,
+        )
         return 2
     compile_driver()
     outcome: dict[str, Any] = {
         "machine": machine.describe(BUILD),
         "heap": settings["heap"],
         "is_quick": options.quick,
-        "providers": {provider.name: dataclasses.asdict(provider) for provider in providers},
+        "providers": {
+            provider.name: dataclasses.asdict(provider) for provider in providers
+        },
         "workloads": {entry["name"]: entry for entry in workloads},
         "runs": [],
     }
     failures = 0
     for number in range(options.runs):
         # Each provider is first, second and last in turn: a machine that slows down slows them all.
-        order = providers[number % len(providers) :] + providers[: number % len(providers)]
+        order = (
+            providers[number % len(providers) :] + providers[: number % len(providers)]
+        )
         for entry in workloads:
             for provider in order:
-                failures += not _run(entry, provider, number, options, settings, outcome)
+                failures += not _run(
+                    entry, provider, number, options, settings, outcome
+                )
                 _save(outcome, options.result)
     print_table(outcome)
-    print(f"\nresults: {options.result}" + (f"\n{failures} runs FAILED" if failures else ""))
+    print(
+        f"\nresults: {options.result}"
+        + (f"\n{failures} runs FAILED" if failures else "")
+    )
     return 1 if failures else 0
 
 
@@ -62,19 +85,49 @@ def _parser(settings: dict[str, Any]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workloads", nargs="+", choices=workloads, default=workloads, metavar="NAME",
-                        help=f"of {', '.join(workloads)}")
-    parser.add_argument("--providers", nargs="+", choices=providers, default=providers, metavar="NAME",
-                        help=f"of {', '.join(providers)}")
-    parser.add_argument("--runs", type=int, help="runs of each, medians are shown (default 5; quick 1)")
+    parser.add_argument(
+        "--workloads",
+        nargs="+",
+        choices=workloads,
+        default=workloads,
+        metavar="NAME",
+        help=f"of {', '.join(workloads)}",
+    )
+    parser.add_argument(
+        "--providers",
+        nargs="+",
+        choices=providers,
+        default=providers,
+        metavar="NAME",
+        help=f"of {', '.join(providers)}",
+    )
+    parser.add_argument(
+        "--runs", type=int, help="runs of each, medians are shown (default 5; quick 1)"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and one run")
-    parser.add_argument("--key-count", type=int, help="keys in the state (default 1,000,000)")
-    parser.add_argument("--batch-rows", type=int, help="rows of a batch (default 100,000)")
+    parser.add_argument(
+        "--key-count", type=int, help="keys in the state (default 1,000,000)"
+    )
+    parser.add_argument(
+        "--batch-rows", type=int, help="rows of a batch (default 100,000)"
+    )
     parser.add_argument("--provider-class", help="class measured as cairn")
-    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it")
-    parser.add_argument("--cairn-conf", action="append", default=[], metavar="NAME=VALUE",
-                        help=f"a setting for Cairn, without its prefix {CONF_PREFIX}; may stand several times")
-    parser.add_argument("--result", type=Path, default=BUILD / "results.json", help="JSON file (default %(default)s)")
+    parser.add_argument(
+        "--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it"
+    )
+    parser.add_argument(
+        "--cairn-conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"a setting for Cairn, without its prefix {CONF_PREFIX}; may stand several times",
+    )
+    parser.add_argument(
+        "--result",
+        type=Path,
+        default=BUILD / "results.json",
+        help="JSON file (default %(default)s)",
+    )
     return parser
 
 
@@ -102,8 +155,15 @@ def _run(
     """One run; False when it failed, with the reason printed and recorded."""
     sizes = _sizes(entry, options) | {"seed": number + 1}
     if provider.name == "cairn" and "cairn_conf" in entry:
-        provider = dataclasses.replace(provider, conf=entry["cairn_conf"] | provider.conf)
-    record: dict[str, Any] = {"workload": entry["name"], "provider": provider.name, "run": number, "sizes": sizes}
+        provider = dataclasses.replace(
+            provider, conf=entry["cairn_conf"] | provider.conf
+        )
+    record: dict[str, Any] = {
+        "workload": entry["name"],
+        "provider": provider.name,
+        "run": number,
+        "sizes": sizes,
+    }
     try:
         record["numbers"] = run_workload(
             entry.get("driver", entry["name"]),
@@ -116,14 +176,25 @@ def _run(
         record["error"] = str(error)
         print(f"run {number + 1}  {error}", file=sys.stderr, flush=True)
     else:
-        shown = "  ".join(f"{name} {value:,.2f}" for name, value in _headline(entry, record["numbers"]).items())
-        print(f"run {number + 1}  {entry['name']:24} {provider.title:18} {shown}", flush=True)
+        shown = "  ".join(
+            f"{name} {value:,.2f}"
+            for name, value in _headline(entry, record["numbers"]).items()
+        )
+        print(
+            f"run {number + 1}  {entry['name']:24} {provider.title:18} {shown}",
+            flush=True,
+        )
     outcome["runs"].append(record)
     return "numbers" in record
 
 
 def _sizes(entry: dict[str, Any], options: argparse.Namespace) -> dict[str, int]:
-    sizes = {"key_count": 1_000_000, "batch_rows": 100_000, "batch_count": 10, "store_count": 1}
+    sizes = {
+        "key_count": 1_000_000,
+        "batch_rows": 100_000,
+        "batch_count": 10,
+        "store_count": 1,
+    }
     sizes |= {name: entry[name] for name in sizes if name in entry}
     if options.quick:
         sizes |= {name: value for name, value in QUICK.items() if value < sizes[name]}
@@ -138,7 +209,11 @@ def _headline(entry: dict[str, Any], numbers: dict[str, float]) -> dict[str, flo
     """The numbers worth a line: the rate, or every median and 99th percentile."""
     if entry["measure"] == "rows_per_s":
         return {"rows_per_s": numbers["rows_per_s"]}
-    return {name: value for name, value in numbers.items() if "_p50_" in name or "_p99_" in name}
+    return {
+        name: value
+        for name, value in numbers.items()
+        if "_p50_" in name or "_p99_" in name
+    }
 
 
 def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
@@ -146,11 +221,15 @@ def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
     collected: dict[str, dict[str, dict[str, list[float]]]] = {}
     for record in outcome["runs"]:
         for name, value in record.get("numbers", {}).items():
-            by_provider = collected.setdefault(record["workload"], {}).setdefault(record["provider"], {})
+            by_provider = collected.setdefault(record["workload"], {}).setdefault(
+                record["provider"], {}
+            )
             by_provider.setdefault(name, []).append(value)
     return {
         workload: {
-            provider: {name: statistics.median(values) for name, values in numbers.items()}
+            provider: {
+                name: statistics.median(values) for name, values in numbers.items()
+            }
             for provider, numbers in by_provider.items()
         }
         for workload, by_provider in collected.items()
@@ -159,22 +238,37 @@ def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
 
 def _save(outcome: dict[str, Any], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(outcome | {"medians": medians(outcome)}, indent=1) + "\n")
+    file.write_text(
+        json.dumps(outcome | {"medians": medians(outcome)}, indent=1) + "\n"
+    )
 
 
 def print_table(outcome: dict[str, Any]) -> None:
     """The medians as text, with Cairn's ratio to each other provider (above 1: Cairn is better)."""
-    print("\n" + ", ".join(f"{name} {value}" for name, value in outcome["machine"].items()))
+    print(
+        "\n"
+        + ", ".join(f"{name} {value}" for name, value in outcome["machine"].items())
+    )
     table = medians(outcome)
     providers = list(outcome["providers"])
-    others = [name for name in providers if name != "cairn"] if "cairn" in providers else []
+    others = (
+        [name for name in providers if name != "cairn"] if "cairn" in providers else []
+    )
     row = "{:44} {:26}" + " {:>12}" * len(providers) + " {:>14}" * len(others)
-    print(row.format("workload", "number", *providers, *(f"cairn/{name}" for name in others)))
+    print(
+        row.format(
+            "workload", "number", *providers, *(f"cairn/{name}" for name in others)
+        )
+    )
     for workload, entry in outcome["workloads"].items():
         by_provider = table.get(workload, {})
-        names = next((_headline(entry, numbers) for numbers in by_provider.values()), {})
+        names = next(
+            (_headline(entry, numbers) for numbers in by_provider.values()), {}
+        )
         for name in names:
-            cells = [_cell(by_provider.get(provider, {}).get(name)) for provider in providers]
+            cells = [
+                _cell(by_provider.get(provider, {}).get(name)) for provider in providers
+            ]
             ratios = [ratio(by_provider, name, other) for other in others]
             print(row.format(entry["title"][:44], name, *cells, *ratios))
 
@@ -187,7 +281,10 @@ def _cell(value: float | None) -> str:
 
 def ratio(by_provider: dict[str, dict[str, float]], name: str, other: str) -> str:
     """How many times better Cairn is than ``other``; rates up, times down."""
-    ours, theirs = by_provider.get("cairn", {}).get(name), by_provider.get(other, {}).get(name)
+    ours, theirs = (
+        by_provider.get("cairn", {}).get(name),
+        by_provider.get(other, {}).get(name),
+    )
     if not ours or not theirs:
         return ""
     times = ours / theirs if name == "rows_per_s" else theirs / ours

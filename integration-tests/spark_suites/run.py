@@ -36,8 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what ``arguments`` ask for; the exit status."""
     options = _parser().parse_args(arguments)
     suites = _selected(options)
+    if options.record_control and (options.quick or options.provider == "cairn"):
+        print(
+            "--record-control needs whole suites run under the control", file=sys.stderr
+        )
+        return 2
     if options.provider in ("cairn", "both") and not options.shim_jar.exists():
-        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
+        print(
+            f"no shim jar at {options.shim_jar}: build it with `make shim`",
+            file=sys.stderr,
+        )
         return 2
     kit = prepare()
     results: list[SuiteResult] = []
@@ -48,7 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         results += control_results
     verdict = Verdict()
     if options.provider in ("cairn", "both"):
-        cairn = Provider("cairn", options.provider_class, (ROCKSDB_PROVIDER,), (options.shim_jar,))
+        cairn = Provider(
+            "cairn", options.provider_class, (ROCKSDB_PROVIDER,), (options.shim_jar,)
+        )
         cairn_results = _run_all(kit, suites, cairn, options.parallel)
         verdict = judge(cairn_results, controls, read_expected(), cairn.class_name)
         results += cairn_results
@@ -62,57 +72,106 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--provider", choices=("control", "cairn", "both"), default="both")
-    parser.add_argument("--quick", action="store_true", help="only the suites marked quick")
-    parser.add_argument("--suites", nargs="+", metavar="NAME", help="only these; a part of the name will do")
-    parser.add_argument("--parallel", type=int, default=1, metavar="N", help="suites at a time (default 1)")
-    parser.add_argument("--refresh-control", action="store_true", help="run the control even where a result is cached")
-    parser.add_argument("--record-control", action="store_true", help="write control.toml from this run's control")
-    parser.add_argument("--provider-class", default=CAIRN_PROVIDER, help="class under judgement (default %(default)s)")
-    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it")
-    parser.add_argument("--list", action="store_true", dest="is_list", help="name the suites and end")
+    parser.add_argument(
+        "--provider", choices=("control", "cairn", "both"), default="both"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="only the suites marked quick"
+    )
+    parser.add_argument(
+        "--suites",
+        nargs="+",
+        metavar="NAME",
+        help="only these; a part of the name will do",
+    )
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="suites at a time (default 1)",
+    )
+    parser.add_argument(
+        "--refresh-control",
+        action="store_true",
+        help="run the control even where a result is cached",
+    )
+    parser.add_argument(
+        "--record-control",
+        action="store_true",
+        help="write control.toml from this run's control",
+    )
+    parser.add_argument(
+        "--provider-class",
+        default=CAIRN_PROVIDER,
+        help="class under judgement (default %(default)s)",
+    )
+    parser.add_argument(
+        "--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it"
+    )
+    parser.add_argument(
+        "--list", action="store_true", dest="is_list", help="name the suites and end"
+    )
     return parser
 
 
 def _selected(options: argparse.Namespace) -> list[Suite]:
     content = tomllib.loads((HERE / "suites.toml").read_text())
+    entries = content["suite"]
+    if options.is_list:
+        for entry in entries:
+            print(f"{entry['name']}{'  quick' if entry.get('quick') else ''}")
+        raise SystemExit(0)
     suites = [
         Suite(
             name=entry["name"],
             class_name=f"{content['package']}.{entry['name']}",
             limit_s=entry["limit_s"],
-            is_quick=entry.get("quick", False),
+            name_filter=entry.get("quick_filter", "") if options.quick else "",
         )
-        for entry in content["suite"]
+        for entry in entries
+        if entry.get("quick") or not options.quick
     ]
-    if options.is_list:
-        for suite in suites:
-            print(f"{suite.name}{'  quick' if suite.is_quick else ''}")
-        raise SystemExit(0)
-    if options.quick:
-        suites = [suite for suite in suites if suite.is_quick]
     if options.suites:
-        unknown = [part for part in options.suites if not any(part in suite.name for suite in suites)]
+        unknown = [
+            part
+            for part in options.suites
+            if not any(part in suite.name for suite in suites)
+        ]
         if unknown:
             message = f"no suite is named like {', '.join(unknown)}; --list names them"
             raise SystemExit(message)
-        suites = [suite for suite in suites if any(part in suite.name for part in options.suites)]
+        suites = [
+            suite
+            for suite in suites
+            if any(part in suite.name for part in options.suites)
+        ]
     return suites
 
 
-def _run_control(kit: Kit, suites: list[Suite], options: argparse.Namespace) -> list[SuiteResult]:
+def _run_control(
+    kit: Kit, suites: list[Suite], options: argparse.Namespace
+) -> list[SuiteResult]:
     """Results of Spark's RocksDB provider, from the cache where it has them."""
     provider = Provider("control", ROCKSDB_PROVIDER)
-    cached = [] if options.refresh_control else [
-        SuiteResult.read(file) for suite in suites if (file := _folder(provider, suite) / "result.json").exists()
-    ]
+    cached = (
+        []
+        if options.refresh_control
+        else [
+            SuiteResult.read(file)
+            for suite in suites
+            if (file := _folder(provider, suite) / "result.json").exists()
+        ]
+    )
     known = {result.suite for result in cached if result.is_ended and result.outcomes}
     missing = [suite for suite in suites if suite.name not in known]
     fresh = _run_all(kit, missing, provider, options.parallel)
     return [result for result in cached if result.suite in known] + fresh
 
 
-def _run_all(kit: Kit, suites: list[Suite], provider: Provider, parallel: int) -> list[SuiteResult]:
+def _run_all(
+    kit: Kit, suites: list[Suite], provider: Provider, parallel: int
+) -> list[SuiteResult]:
     def run(suite: Suite) -> SuiteResult:
         result = run_suite(kit, suite, provider, _folder(provider, suite))
         print(_progress_line(result), flush=True)
@@ -123,7 +182,8 @@ def _run_all(kit: Kit, suites: list[Suite], provider: Provider, parallel: int) -
 
 
 def _folder(provider: Provider, suite: Suite) -> Path:
-    return BUILD / "runs" / provider.label / suite.name
+    part = "-quick" if suite.name_filter else ""
+    return BUILD / "runs" / provider.label / f"{suite.name}{part}"
 
 
 def _progress_line(result: SuiteResult) -> str:
@@ -134,20 +194,52 @@ def _progress_line(result: SuiteResult) -> str:
 
 def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
     row = "{:46} {:8} {:>6} {:>6} {:>7} {:>8}  {}"
-    print("\n" + row.format("suite", "provider", "passed", "failed", "ignored", "seconds", "stores opened"))
+    print(
+        "\n"
+        + row.format(
+            "suite",
+            "provider",
+            "passed",
+            "failed",
+            "ignored",
+            "seconds",
+            "stores opened",
+        )
+    )
     for suite in suites:
         for result in (result for result in results if result.suite == suite.name):
-            opened = ", ".join(f"{count} {name.rpartition('.')[2]}" for name, count in sorted(result.opened.items()))
-            counts = [len(result.names(outcome)) for outcome in (PASSED, FAILED, IGNORED)]
+            opened = ", ".join(
+                f"{count} {name.rpartition('.')[2]}"
+                for name, count in sorted(result.opened.items())
+            )
+            counts = [
+                len(result.names(outcome)) for outcome in (PASSED, FAILED, IGNORED)
+            ]
             note = "" if result.is_ended else "  (stopped at its time limit)"
-            print(row.format(suite.name, result.provider, *counts, f"{result.seconds:.0f}", opened + note))
+            print(
+                row.format(
+                    suite.name,
+                    result.provider,
+                    *counts,
+                    f"{result.seconds:.0f}",
+                    opened + note,
+                )
+            )
 
 
 def _record(results: list[SuiteResult]) -> None:
-    import pyspark  # noqa: PLC0415  # heavy
+    import pyspark  # heavy
 
-    controls = [Control.of(result) for result in results if result.provider == "control" and result.is_ended]
-    versions = {"spark": pyspark.__version__, "suites_of_spark": "4.2.0", "provider": ROCKSDB_PROVIDER}
+    controls = [
+        Control.of(result)
+        for result in results
+        if result.provider == "control" and result.is_ended
+    ]
+    versions = {
+        "spark": pyspark.__version__,
+        "suites_of_spark": "4.2.0",
+        "provider": ROCKSDB_PROVIDER,
+    }
     write_control(controls, versions)
     print(f"\nrecorded {len(controls)} suites in control.toml")
 
@@ -158,7 +250,10 @@ def _print_verdict(results: list[SuiteResult], verdict: Verdict) -> int:
             for test in result.names(FAILED):
                 print(f"the control itself fails: {result.suite}: {test}")
     for title, lines in (
-        ("The control passes, this provider does not, and it is not listed", verdict.broken),
+        (
+            "The control passes, this provider does not, and it is not listed",
+            verdict.broken,
+        ),
         ("Listed in expected.toml, and wrongly so", verdict.healed),
         ("Did not run on the provider under judgement", verdict.elsewhere),
     ):
@@ -168,7 +263,14 @@ def _print_verdict(results: list[SuiteResult], verdict: Verdict) -> int:
     unfinished = [result for result in results if not result.is_ended]
     is_pass = verdict.is_pass and not unfinished
     judged = any(result.provider == "cairn" for result in results)
-    print("\n" + (("PASS" if is_pass else "FAIL") if judged else "control only: nothing judged"))
+    print(
+        "\n"
+        + (
+            ("PASS" if is_pass else "FAIL")
+            if judged
+            else "control only: nothing judged"
+        )
+    )
     return 0 if is_pass else 1
 
 

@@ -34,7 +34,7 @@ class Kit:
 
 def pyspark_jars() -> Path:
     """The jars of the pyspark package that runs this program."""
-    import pyspark  # noqa: PLC0415  # heavy, and --help must not need it
+    import pyspark  # heavy, and --help must not need it
 
     return Path(pyspark.__file__).resolve().parent / "jars"
 

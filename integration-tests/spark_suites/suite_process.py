@@ -13,32 +13,46 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 
 from suite_kit import HERE, REPOSITORY, Kit
 
 PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ROCKSDB_PROVIDER = (
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+)
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
 STOP_GRACE_S = 20
 
 OPENED_PACKAGES = (
-    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
-    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
+    *(
+        "java.lang",
+        "java.lang.invoke",
+        "java.lang.reflect",
+        "java.io",
+        "java.net",
+        "java.nio",
+    ),
+    *(
+        "java.util",
+        "java.util.concurrent",
+        "java.util.concurrent.atomic",
+        "jdk.internal.ref",
+    ),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite class and the time it may take."""
+    """A suite class, the time it may take, and what the names of the tests to run must hold."""
 
     name: str
     class_name: str
     limit_s: int
-    is_quick: bool = False
+    name_filter: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,7 @@ class SuiteResult:
     seconds: float
     is_ended: bool
     exit_code: int
+    name_filter: str = ""
     outcomes: dict[str, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
@@ -84,7 +99,10 @@ def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> Suite
     for name in ("junit", "tmp"):
         (folder / name).mkdir(parents=True)
     started = time.monotonic()
-    with (folder / "stdout.txt").open("wb") as out, (folder / "stderr.txt").open("wb") as err:
+    with (
+        (folder / "stdout.txt").open("wb") as out,
+        (folder / "stderr.txt").open("wb") as err,
+    ):
         process = subprocess.Popen(
             java_command(kit, suite, provider, folder),
             cwd=folder,
@@ -101,6 +119,7 @@ def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> Suite
         seconds=round(time.monotonic() - started, 1),
         is_ended=is_ended,
         exit_code=process.returncode,
+        name_filter=suite.name_filter,
         opened=_opened(folder / "providers.txt"),
     )
     _read_outcomes(folder, result)
@@ -134,7 +153,12 @@ def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> li
     }
     return [
         "java",
-        *("-Xmx3g", "-Xss4m", "-XX:ReservedCodeCacheSize=256m", "-XX:-OmitStackTraceInFastThrow"),
+        *(
+            "-Xmx3g",
+            "-Xss4m",
+            "-XX:ReservedCodeCacheSize=256m",
+            "-XX:-OmitStackTraceInFastThrow",
+        ),
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
         f"-javaagent:{kit.agent_jar}={agent}",
@@ -144,6 +168,7 @@ def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> li
         *("-oWN", "-u", str(folder / "junit")),
         *("-R", str(kit.classes)),
         *("-s", suite.class_name),
+        *(("-z", suite.name_filter) if suite.name_filter else ()),
     ]
 
 
@@ -193,15 +218,26 @@ def _opened(report: Path) -> dict[str, int]:
 
 def _read_outcomes(folder: Path, result: SuiteResult) -> None:
     for file in (folder / "junit").glob("*.xml"):
-        for case in ElementTree.parse(file).getroot().iter("testcase"):  # noqa: S314  # our own JVM wrote it
+        for case in (
+            ElementTree.parse(file).getroot().iter("testcase")
+        ):  # our own JVM wrote it
             name = case.attrib["name"]
-            problem = next((case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None)
+            problem = next(
+                (
+                    case.find(tag)
+                    for tag in ("failure", "error")
+                    if case.find(tag) is not None
+                ),
+                None,
+            )
             if problem is not None:
                 result.outcomes[name] = FAILED
                 text = problem.attrib.get("message") or problem.text or ""
                 result.messages[name] = text.strip()[:2000]
             else:
-                result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
+                result.outcomes[name] = (
+                    IGNORED if case.find("skipped") is not None else PASSED
+                )
     if not result.outcomes:
         text = (folder / "stdout.txt").read_text(errors="replace")
         result.outcomes = outcomes_of_lines(text)

@@ -61,12 +61,16 @@ def read_control(file: Path = CONTROL_FILE) -> dict[str, Control]:
 
 def _control_of(name: str, suite: dict[str, Any]) -> Control:
     outcomes = {
-        test: outcome for outcome in (PASSED, FAILED, IGNORED) for test in suite.get(outcome, [])
+        test: outcome
+        for outcome in (PASSED, FAILED, IGNORED)
+        for test in suite.get(outcome, [])
     }
     return Control(name, suite["opened"], suite["seconds"], outcomes)
 
 
-def write_control(controls: Iterable[Control], versions: dict[str, str], file: Path = CONTROL_FILE) -> None:
+def write_control(
+    controls: Iterable[Control], versions: dict[str, str], file: Path = CONTROL_FILE
+) -> None:
     """Write the control's outcomes; suites that were not run keep what the file said."""
     merged = read_control(file) | {control.suite: control for control in controls}
     lines = [
@@ -75,9 +79,16 @@ def write_control(controls: Iterable[Control], versions: dict[str, str], file: P
     ]
     for name in sorted(merged):
         control = merged[name]
-        lines += ["", f"[suites.{name}]", f"opened = {control.opened_count}", f"seconds = {control.seconds}"]
+        lines += [
+            "",
+            f"[suites.{name}]",
+            f"opened = {control.opened_count}",
+            f"seconds = {control.seconds}",
+        ]
         for outcome in (PASSED, FAILED, IGNORED):
-            tests = sorted(test for test, value in control.outcomes.items() if value == outcome)
+            tests = sorted(
+                test for test, value in control.outcomes.items() if value == outcome
+            )
             lines.append(f"{outcome} = [" + ("" if tests else "]"))
             lines += [f"    {json.dumps(test, ensure_ascii=False)}," for test in tests]
             lines += ["]"] if tests else []
@@ -114,7 +125,9 @@ def judge(
     for result in results:
         control = controls.get(result.suite)
         if control is None:
-            verdict.broken.append(f"{result.suite}: the control has no result to compare with")
+            verdict.broken.append(
+                f"{result.suite}: the control has no result to compare with"
+            )
             continue
         _judge_tests(result, control, expected, verdict)
         if control.opened_count and not result.opened.get(provider_class):
@@ -126,20 +139,34 @@ def judge(
 
 
 def _judge_tests(
-    result: SuiteResult, control: Control, expected: dict[tuple[str, str], str], verdict: Verdict
+    result: SuiteResult,
+    control: Control,
+    expected: dict[tuple[str, str], str],
+    verdict: Verdict,
 ) -> None:
     for test, outcome in sorted(control.outcomes.items()):
+        if result.name_filter not in test:
+            continue
         is_listed = (result.suite, test) in expected
         if outcome != PASSED:
             if is_listed:
-                verdict.healed.append(f"{result.suite}: {test}: listed, but the control does not pass it either")
+                verdict.healed.append(
+                    f"{result.suite}: {test}: listed, but the control does not pass it either"
+                )
             continue
-        actual = result.outcomes.get(test, "not run" if result.is_ended else "not run in its time")
+        actual = result.outcomes.get(
+            test, "not run" if result.is_ended else "not run in its time"
+        )
         if actual == PASSED and is_listed:
-            verdict.healed.append(f"{result.suite}: {test}: listed as failing, and passes now")
+            verdict.healed.append(
+                f"{result.suite}: {test}: listed as failing, and passes now"
+            )
         elif actual != PASSED and not is_listed:
             message = result.messages.get(test, "").splitlines()
-            verdict.broken.append(f"{result.suite}: {test}: {actual}" + (f": {message[0][:300]}" if message else ""))
+            verdict.broken.append(
+                f"{result.suite}: {test}: {actual}"
+                + (f": {message[0][:300]}" if message else "")
+            )
     for suite, test in sorted(expected):
         if suite == result.suite and test not in control.outcomes:
             verdict.healed.append(f"{suite}: {test}: listed, but there is no such test")

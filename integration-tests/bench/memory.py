@@ -1,0 +1,150 @@
+"""Shows that Cairn's memory keeps its bounds: a state three times both of them, sampled every second.
+
+    python integration-tests/bench/memory.py                    10 minutes
+    python integration-tests/bench/memory.py --duration-s 60
+
+Two bounds: the tier's accounted bytes (metric `cairnTierBytes`) against `cairn.tierMemory`, and each worker's resident
+bytes, less those after its start, against `cairn.workerMemory`. Ends with 1 when one is passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import machine
+from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Provider, run_workload
+
+MIB = 2**20
+# A key of 8 and a value of 32 bytes with their row headers; what the state weighs on disk, before compression.
+BYTES_PER_KEY = 60
+
+
+def main() -> int:
+    """Run, print the largest samples beside the bounds; 1 when a bound was passed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--duration-s", type=int, default=600)
+    parser.add_argument(
+        "--tier-mib",
+        type=int,
+        default=64,
+        help="cairn.tierMemory (default %(default)s MiB)",
+    )
+    parser.add_argument(
+        "--worker-mib",
+        type=int,
+        default=256,
+        help="cairn.workerMemory (default %(default)s MiB)",
+    )
+    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR)
+    parser.add_argument(
+        "--cairn-conf", action="append", default=[], metavar="NAME=VALUE"
+    )
+    parser.add_argument("--result", type=Path, default=BUILD / "memory.json")
+    options = parser.parse_args()
+    if not options.shim_jar.exists():
+        print(
+            f"no shim jar at {options.shim_jar}: build it with `make shim`",
+            file=sys.stderr,
+        )
+        return 2
+    folder = BUILD / "memory-run"
+    key_count = 3 * max(options.tier_mib, options.worker_mib) * MIB // BYTES_PER_KEY
+    run_workload(
+        "memory",
+        _provider(options),
+        {
+            "key-count": key_count,
+            "batch-rows": 50_000,
+            "duration-s": options.duration_s,
+        },
+        shim_jar=options.shim_jar,
+        folder=folder,
+    )
+    samples = [
+        json.loads(line)
+        for line in (folder / "result.json.samples").read_text().splitlines()
+    ]
+    summary = summarise(samples, options.tier_mib * MIB, options.worker_mib * MIB)
+    summary |= {
+        "key_count": key_count,
+        "duration_s": options.duration_s,
+        "machine": machine.describe(BUILD),
+    }
+    options.result.write_text(json.dumps(summary | {"samples": samples}) + "\n")
+    return _print(summary)
+
+
+def _provider(options: argparse.Namespace) -> Provider:
+    entry = tomllib.loads((HERE / "bench.toml").read_text())["providers"]["cairn"]
+    ours = {
+        "tierMemory": f"{options.tier_mib}m",
+        "workerMemory": f"{options.worker_mib}m",
+    }
+    ours |= dict(pair.split("=", 1) for pair in options.cairn_conf)
+    conf = entry["conf"] | {CONF_PREFIX + key: value for key, value in ours.items()}
+    return Provider("cairn", entry["title"], entry["class"], conf)
+
+
+def summarise(
+    samples: list[dict[str, Any]], tier_bytes: int, worker_bytes: int
+) -> dict[str, Any]:
+    """Largest values over all samples. A worker's growth counts from its own first sample.
+
+    Raises:
+        SystemExit: the samples name no worker, or the provider reports no tier: nothing was measured.
+    """
+    if not any(sample["worker_rss_bytes"] for sample in samples):
+        message = "no worker process was seen: this was not Cairn"
+        raise SystemExit(message)
+    if max(sample["tier_bytes"] for sample in samples) <= 0:
+        message = "the provider reports no cairnTierBytes"
+        raise SystemExit(message)
+    at_start: dict[str, int] = {}
+    growth: dict[str, int] = {}
+    for sample in samples:
+        for pid, rss in sample["worker_rss_bytes"].items():
+            at_start.setdefault(pid, rss)
+            growth[pid] = max(growth.get(pid, 0), rss - at_start[pid])
+    return {
+        "sample_count": len(samples),
+        "rows": samples[-1]["rows"],
+        "tier_bound_bytes": tier_bytes,
+        "tier_max_bytes": max(sample["tier_bytes"] for sample in samples),
+        "worker_bound_bytes": worker_bytes,
+        "worker_growth_max_bytes": max(growth.values()),
+        "workers": {
+            pid: {"at_start_bytes": at_start[pid], "growth_max_bytes": growth[pid]}
+            for pid in growth
+        },
+        "jvm_rss_max_bytes": max(sample["rss_bytes"] for sample in samples),
+    }
+
+
+def _print(summary: dict[str, Any]) -> int:
+    print(
+        f"{summary['sample_count']} samples, {summary['rows']:,} rows on {summary['key_count']:,} keys"
+    )
+    is_kept = True
+    for name, largest in (
+        ("tier", "tier_max_bytes"),
+        ("worker", "worker_growth_max_bytes"),
+    ):
+        bound = summary[f"{name}_bound_bytes"]
+        is_within = summary[largest] <= bound
+        is_kept &= is_within
+        verdict = "within" if is_within else "PASSED"
+        print(
+            f"{name:7} largest {summary[largest] / MIB:8.1f} MiB   bound {bound / MIB:8.1f} MiB   {verdict}"
+        )
+    return 0 if is_kept else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

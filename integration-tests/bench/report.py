@@ -1,0 +1,202 @@
+"""Writes the tables of docs/benchmarks.md from result files, and nothing else: no figure there is typed by hand.
+
+    python integration-tests/bench/report.py                     renew the page
+    python integration-tests/bench/report.py --check             end with 1 if that would change it
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; text around it is left alone. Results are the JSON files
+of integration-tests/bench/results/: results.json (run.py), s3-requests.json, memory.json, worker-start.json. A table whose
+file is absent says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driver import HERE, REPOSITORY
+from run import medians, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESULTS = HERE / "results"
+PAGE = REPOSITORY / "docs" / "benchmarks.md"
+MIB = 2**20
+BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Renew or check the page; 1 when --check finds a difference."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; fail on a difference"
+    )
+    options = parser.parse_args()
+    text = options.page.read_text()
+    renewed = render(text, options.results)
+    if options.check:
+        if renewed != text:
+            print(
+                f"{options.page} differs from its results: run integration-tests/bench/report.py"
+            )
+            return 1
+        return 0
+    options.page.write_text(renewed)
+    return 0
+
+
+def render(text: str, results: Path) -> str:
+    """``text`` with every table filled from ``results``.
+
+    Raises:
+        KeyError: the page names a table that this program does not know.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        file, table = TABLES[match["name"]]
+        source = results / file
+        if source.exists():
+            content = table(json.loads(source.read_text()))
+        else:
+            content = f"*Not measured yet: `integration-tests/bench/results/{file}` is absent.*"
+        return f"{match[1]}\n{content}\n\n{match[3]}"
+
+    return BLOCK.sub(fill, text)
+
+
+def machine_table(outcome: dict[str, Any]) -> str:
+    """What the benchmark ran on."""
+    facts = outcome["machine"] | {"heap of each JVM": outcome["heap"]}
+    return _table(
+        ["what", "value"], [[name, str(value)] for name, value in facts.items()], "ll"
+    )
+
+
+def throughput_table(outcome: dict[str, Any]) -> str:
+    """Rows per second of each provider, and Cairn's ratio to the others."""
+    return _comparison(outcome, "rows_per_s", {"rows_per_s": "rows/s"})
+
+
+def latency_table(outcome: dict[str, Any]) -> str:
+    """Medians and 99th percentiles of whole batches, commits and reads."""
+    return _comparison(outcome, "latency", None)
+
+
+def _comparison(
+    outcome: dict[str, Any], measure: str, only: dict[str, str] | None
+) -> str:
+    providers = list(outcome["providers"])
+    others = (
+        [name for name in providers if name != "cairn"] if "cairn" in providers else []
+    )
+    titles = {
+        name: provider["title"] for name, provider in outcome["providers"].items()
+    }
+    head = [
+        "workload",
+        *([] if only else ["number"]),
+        *(titles[name] for name in providers),
+    ]
+    head += [f"Cairn : {titles[name]}" for name in others]
+    rows, table = [], medians(outcome)
+    for workload, entry in outcome["workloads"].items():
+        if entry["measure"] != measure:
+            continue
+        by_provider = table.get(workload, {})
+        names = only or _percentiles(by_provider)
+        for name, title in names.items():
+            cells = [
+                _number(by_provider.get(provider, {}).get(name))
+                for provider in providers
+            ]
+            ratios = [ratio(by_provider, name, other) for other in others]
+            rows.append([entry["title"], *([] if only else [title]), *cells, *ratios])
+    return _table(
+        head, rows, "l" + ("" if only else "l") + "r" * (len(head) - (1 if only else 2))
+    )
+
+
+def _percentiles(by_provider: dict[str, dict[str, float]]) -> dict[str, str]:
+    names = next(iter(by_provider.values()), {})
+    return {
+        name: re.sub(r"_(p\d\d)_(\w+)$", r" \1, \2", name).replace("_", " ")
+        for name in names
+        if re.search(r"_p(50|99)_", name)
+    }
+
+
+def requests_table(content: dict[str, Any]) -> str:
+    """S3 requests of one batch under ``state/``."""
+    rows = []
+    for provider, groups in content["counts"].items():
+        commit = sum(groups["commit"].values()) / content["batches"]
+        kinds = ", ".join(
+            f"{count / content['batches']:g} {api}"
+            for api, count in groups["commit"].items()
+        )
+        snapshot = sum(groups["snapshot"].values()) / content["batches"]
+        rows.append([provider, f"{commit:g}", kinds, f"{snapshot:g}"])
+    return _table(
+        ["provider", "requests a batch", "which", "snapshots and retention"],
+        rows,
+        "lrlr",
+    )
+
+
+def memory_table(content: dict[str, Any]) -> str:
+    """Largest samples beside their bounds."""
+    rows = [
+        [title, f"{content[largest] / MIB:.1f}", f"{content[bound] / MIB:.1f}"]
+        for title, largest, bound in (
+            ("tier, accounted bytes", "tier_max_bytes", "tier_bound_bytes"),
+            (
+                "worker, resident bytes above its start",
+                "worker_growth_max_bytes",
+                "worker_bound_bytes",
+            ),
+        )
+    ]
+    note = f"{content['duration_s']} s, {content['key_count']:,} keys, {content['rows']:,} rows, "
+    note += f"{content['sample_count']} samples."
+    return _table(["memory", "largest, MiB", "bound, MiB"], rows, "lrr") + f"\n\n{note}"
+
+
+def worker_start_table(content: dict[str, Any]) -> str:
+    """Each start and the median."""
+    times = ", ".join(f"{time:.0f}" for time in content["times_ms"])
+    return _table(
+        ["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl"
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "failed"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _table(head: list[str], rows: list[list[str]], align: str) -> str:
+    marks = {"l": "---", "r": "---:"}
+    lines = [head, [marks[side] for side in align], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "machine": ("results.json", machine_table),
+    "throughput": ("results.json", throughput_table),
+    "latency": ("results.json", latency_table),
+    "requests": ("s3-requests.json", requests_table),
+    "memory": ("memory.json", memory_table),
+    "worker-start": ("worker-start.json", worker_start_table),
+}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

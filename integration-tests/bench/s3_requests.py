@@ -1,0 +1,262 @@
+"""Counts the S3 requests that a provider makes under ``state/``: a streaming aggregation on MinIO.
+
+    python integration-tests/bench/s3_requests.py                        Cairn and Spark's RocksDB provider
+    python integration-tests/bench/s3_requests.py --providers rocksdb
+
+The query runs 10 batches, then 100 more, with 4 shuffle partitions; only the requests of the 100 count. MinIO's audit
+webhook reports each request with its API, key and query, so that a listing counts where its prefix says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from driver import BUILD, CONF_PREFIX, HERE, REPOSITORY, SHIM_JAR
+
+sys.path.insert(0, str(HERE.parent))
+
+WARM_UP_BATCHES = 10
+COUNTED_BATCHES = 100
+PARTITIONS = 4
+ROWS_PER_BATCH = 1_000
+BUCKET = "bench"
+
+
+def main() -> int:
+    """Count for each provider and print a table; 1 when a provider's query failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--providers",
+        nargs="+",
+        choices=("cairn", "rocksdb", "hdfs"),
+        default=["cairn", "rocksdb"],
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=COUNTED_BATCHES,
+        help="counted batches (default %(default)s)",
+    )
+    parser.add_argument(
+        "--format",
+        type=int,
+        default=1,
+        choices=(1, 2),
+        help="checkpoint format (default 1)",
+    )
+    parser.add_argument(
+        "--cairn-conf", action="append", default=[], metavar="NAME=VALUE"
+    )
+    parser.add_argument("--result", type=Path, default=BUILD / "s3-requests.json")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        _one(options)
+        return 0
+    counts: dict[str, Any] = {}
+    for provider in options.providers:
+        # A Python process each: one driver JVM can hold one class path and one provider's leftovers.
+        done = subprocess.run(
+            [
+                sys.executable,
+                str(Path(__file__).resolve()),
+                "--only",
+                provider,
+                *_passed_on(options),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            print(f"{provider}: the query failed", file=sys.stderr)
+            return 1
+        counts[provider] = json.loads(done.stdout.splitlines()[-1])
+    _print_table(counts, options.batches)
+    options.result.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "batches": options.batches,
+        "partitions": PARTITIONS,
+        "format": options.format,
+        "counts": counts,
+    }
+    options.result.write_text(json.dumps(content, indent=1) + "\n")
+    return 0
+
+
+def _passed_on(options: argparse.Namespace) -> list[str]:
+    confs = [part for pair in options.cairn_conf for part in ("--cairn-conf", pair)]
+    return ["--batches", str(options.batches), "--format", str(options.format), *confs]
+
+
+def _one(options: argparse.Namespace) -> None:
+    """Run the query on one provider and print its counts as one line of JSON."""
+    from harness.minio import MinioProcess, find_minio_binary  # after sys.path
+    from request_log import RequestLog  # needs the harness as well
+
+    binary = find_minio_binary()
+    if binary is None:
+        message = "no minio binary: build it with `make minio`"
+        raise SystemExit(message)
+    with RequestLog() as log, MinioProcess(binary, log.minio_environment) as server:
+        _make_bucket(server)
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
+            _run_query(options, server, log, Path(folder))
+    print(json.dumps(_counts(log.requests())))
+
+
+def _make_bucket(server: Any) -> None:  # the harness's MinioProcess
+    import boto3  # heavy
+
+    boto3.client(
+        "s3",
+        endpoint_url=server.endpoint_url,
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+        region_name="us-east-1",
+    ).create_bucket(Bucket=BUCKET)
+
+
+def _run_query(
+    options: argparse.Namespace, server: Any, log: Any, folder: Path
+) -> None:
+    from pyspark.sql import SparkSession  # heavy
+    from pyspark.sql import functions as F  # as everyone names it
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH")])
+    )
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in _conf(options, server, folder).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    source = folder / "input"
+    source.mkdir()
+    _write_input(source, 0, WARM_UP_BATCHES)
+    rows = (
+        spark.readStream.schema("key long, value long")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(source))
+    )
+    query = (
+        rows.groupBy("key")
+        .agg(F.sum("value").alias("total"))
+        .writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", f"s3a://{BUCKET}/query")
+        .start()
+    )
+    query.processAllAvailable()
+    log.restart()
+    _write_input(source, WARM_UP_BATCHES, options.batches)
+    query.processAllAvailable()
+    log.settle()
+    last = query.lastProgress
+    query.stop()
+    spark.stop()
+    expected = WARM_UP_BATCHES + options.batches
+    if last is None or last["batchId"] < expected - 1:
+        message = f"the query ran {last and last['batchId']} batches, not {expected}"
+        raise SystemExit(message)
+
+
+def _conf(options: argparse.Namespace, server: Any, folder: Path) -> dict[str, str]:
+    provider = tomllib.loads((HERE / "bench.toml").read_text())["providers"][
+        options.only
+    ]
+    jars = [
+        str(SHIM_JAR),
+        *map(str, sorted((REPOSITORY / ".build" / "s3a-jars").glob("*.jar"))),
+    ]
+    ours = (
+        dict(pair.split("=", 1) for pair in options.cairn_conf)
+        if options.only == "cairn"
+        else {}
+    )
+    return {
+        "spark.driver.extraClassPath": os.pathsep.join(jars),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.access.key": server.access_key,
+        "spark.hadoop.fs.s3a.secret.key": server.secret_key,
+        "spark.sql.streaming.stateStore.providerClass": provider["class"],
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": str(options.format),
+        **provider["conf"],
+        **{CONF_PREFIX + key: value for key, value in ours.items()},
+    }
+
+
+def _write_input(folder: Path, first: int, count: int) -> None:
+    """One file a batch; the source takes them by modification time, so that stands in the order of the numbers."""
+    for number in range(first, first + count):
+        keys = (number * 7919 + i * 31 for i in range(ROWS_PER_BATCH))
+        lines = [json.dumps({"key": key % 20_000, "value": number}) for key in keys]
+        hidden = folder / f".{number:05}.json"
+        hidden.write_text("\n".join(lines))
+        os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+        hidden.rename(folder / f"{number:05}.json")
+
+
+def _counts(requests: list[Any]) -> dict[str, dict[str, int]]:
+    """Requests by kind: under ``state/`` on the way of a commit, for snapshots and retention, and all others."""
+    groups: dict[str, Counter[str]] = {
+        "commit": Counter(),
+        "snapshot": Counter(),
+        "elsewhere": Counter(),
+    }
+    for request in requests:
+        if not request.key.startswith("query/state/"):
+            groups["elsewhere"][request.api] += 1
+        elif _is_upkeep(request):
+            groups["snapshot"][request.api] += 1
+        else:
+            groups["commit"][request.api] += 1
+    return {name: dict(sorted(counter.items())) for name, counter in groups.items()}
+
+
+def _is_upkeep(request: Any) -> bool:  # RequestLog's Request
+    """Whether a request belongs to a snapshot or to retention: of Cairn by its names, of Spark by .zip and SSTs."""
+    if request.api.startswith("Delete") and ".changelog" not in request.key:
+        return True
+    return any(
+        part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/")
+    )
+
+
+def _print_table(counts: dict[str, Any], batches: int) -> None:
+    print(f"\nrequests of {batches} batches with {PARTITIONS} partitions, a batch")
+    print(f"{'provider':10} {'commit way':>11} {'snapshots':>10}   of the commit way")
+    for provider, groups in counts.items():
+        commit, snapshot = (
+            sum(groups[name].values()) / batches for name in ("commit", "snapshot")
+        )
+        detail = ", ".join(
+            f"{count / batches:g} {api}" for api, count in groups["commit"].items()
+        )
+        print(f"{provider:10} {commit:11.2f} {snapshot:10.2f}   {detail}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
