@@ -15,7 +15,7 @@ PACKAGED_JAR := python/src/cairn/jars/cairn-shim.jar
 
 # Knobs of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
 S3 ?=
-PROVIDER ?=
+PROVIDER ?= rocksdb
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -40,8 +40,8 @@ help: ## This list
 	@printf '\nKnobs: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites); PYTHON=python3.x\n'
 
 .PHONY: demo
-demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter rocksdb hdfs,$(PROVIDER)),,shim) ## A streaming job on real flights: killed, resumed, compared (S3=minio: checkpoint on MinIO)
-	@$(PY) integration-tests/demo/run.py $(if $(S3),--s3 $(S3)) $(if $(PROVIDER),--provider $(PROVIDER)) $(ARGS)
+demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## A streaming job on real flights: killed, resumed, compared (S3=minio: checkpoint on MinIO)
+	@$(PY) integration-tests/demo/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
 
 ##@ Develop
 

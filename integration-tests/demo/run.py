@@ -32,7 +32,6 @@ from demo.checkpoints import CheckpointStorage, LocalCheckpoints, MinioCheckpoin
 from demo.minio_server import MinioServer
 from demo.result import QueryResult, human_bytes, show_table
 from demo.settings import (
-    DEFAULT_PROVIDER,
     PROVIDERS,
     base_settings,
     provider_settings,
@@ -183,7 +182,7 @@ class Demo:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--provider", choices=PROVIDERS, default=DEFAULT_PROVIDER)
+    parser.add_argument("--provider", choices=PROVIDERS, default=PROVIDERS[0])
     parser.add_argument("--s3", choices=["minio"], help="where checkpoints lie; default: local")
     parser.add_argument("--files", type=int, help="micro-batches a query; 20, on S3 12")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="one life only")

@@ -7,7 +7,6 @@ from pathlib import Path
 from demo.minio_server import MinioServer
 
 PROVIDERS = ("cairn", "rocksdb", "hdfs")
-DEFAULT_PROVIDER = "rocksdb"
 SHUFFLE_PARTITIONS = 2
 
 _STATE = "spark.sql.streaming.stateStore"

@@ -1,0 +1,95 @@
+"""Writes docs/configuration.md from the table of settings that shim and engine read.
+
+Usage: configuration_page.py            writes the page
+       configuration_page.py --check    fails if the page is not what would be written
+"""
+
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "python" / "src" / "cairn" / "settings.json"
+PAGE = ROOT / "docs" / "configuration.md"
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Written by scripts/configuration_page.py from python/src/cairn/settings.json. Do not edit. -->
+
+One setting turns Cairn on, and `cairn.spark_conf()` returns it with all that belongs to it:
+
+    spark.sql.streaming.stateStore.providerClass   io.cairn.spark.CairnStateStoreProvider
+
+The settings below are optional. Each is a session setting under `{prefix}`; `cairn.spark_conf()` \
+takes them by the names of the tables. A name that is not here is an error that names the nearest \
+one that is. They are read when a query starts.
+
+Spark's own settings that Cairn honours: `spark.sql.streaming.minBatchesToRetain`, and under \
+`spark.sql.streaming.stateStore.` `minDeltasForSnapshot`, `maintenanceInterval`, \
+`checkpointFormatVersion` (2 is the one to use; `cairn.spark_conf()` sets it) and \
+`formatValidation.enabled`. S3's endpoint, region, credentials and path style are those of the \
+job's `fs.s3a.*` settings, unless a setting below says otherwise.
+"""
+
+_TYPES = {
+    "string": "text",
+    "int": "whole number",
+    "bytes": "size (`512m`, `4g`)",
+    "boolean": "`true` or `false`",
+}
+
+
+def render(table: dict[str, Any]) -> str:
+    """Return the page."""
+    sections: dict[str, list[dict[str, Any]]] = {}
+    for setting in table["settings"]:
+        sections.setdefault(setting["section"], []).append(setting)
+    parts = [INTRODUCTION.format(prefix=table["prefix"])]
+    for title, settings in sections.items():
+        parts.append(
+            f"\n## {title}\n\n| name | value | default | what it does |\n|---|---|---|---|\n"
+        )
+        parts.extend(_row(setting) for setting in settings)
+    return "".join(parts)
+
+
+def _row(setting: dict[str, Any]) -> str:
+    default = "see right" if setting["default"] is None else f"`{setting['default']}`"
+    if setting["default"] is None and "Default:" not in setting["help"]:
+        default = "none"
+    return f"| `{setting['name']}` | {_value(setting)} | {default} | {setting['help']} |\n"
+
+
+def _value(setting: dict[str, Any]) -> str:
+    if setting["type"] == "enum":
+        return " or ".join(f"`{value}`" for value in setting["values"])
+    text = _TYPES[setting["type"]]
+    low, high = setting.get("min"), setting.get("max")
+    if low is not None and high is not None:
+        text += f", {low:,} to {high:,}"
+    elif low is not None:
+        text += f", at least {low:,}"
+    return text
+
+
+def main() -> None:
+    """Write or compare."""
+    page = render(json.loads(TABLE.read_text("utf-8")))
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(page, "utf-8")
+        return
+    found = PAGE.read_text("utf-8") if PAGE.exists() else ""
+    if found != page:
+        names = (str(PAGE.relative_to(ROOT)), "what the settings say")
+        lines = difflib.unified_diff(found.splitlines(), page.splitlines(), *names, lineterm="")
+        print("\n".join(lines))
+        sys.exit(
+            "docs/configuration.md is not up to date. Next: python scripts/configuration_page.py"
+        )
+
+
+if __name__ == "__main__":
+    main()
