@@ -1,0 +1,241 @@
+"""Changelog: all writes of one version, as one immutable object.
+
+Layer: format (bytes only; ``checkpoint.commit`` decides when it exists).
+Spec: docs/checkpoint-format.md#changelog.
+
+    changelog := arrow trailer
+    arrow     := Arrow IPC stream (schema, record batches of 1..65536 rows, end-of-stream), zstd
+    schema    := op: uint8 not null, cf: uint16 not null, key: binary not null, value: binary
+    metadata  := {"cairn.magic": "CAIRN-CHANGELOG", "cairn.format": "1", "cairn.header": JSON}
+    trailer   := magic[8] = "CAIRNEND"  u32 format  u64 rows  u64 arrow_bytes  u32 crc32c
+
+Little-endian. ``crc32c`` covers every byte before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cairn.checksum import crc32c
+from cairn.errors import (
+    CairnError,
+    DamagedError,
+    ForeignObjectError,
+    FormatVersionError,
+    InternalError,
+)
+from cairn.format.header import ChangelogHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cairn.ids import CheckpointId, StoreId, Version
+
+# DO NOT RENUMBER: these are in every changelog and frame.
+OP_PUT = 1
+OP_DELETE = 2
+OP_APPEND = 3
+OP_DROP_CF = 4
+
+FORMAT_VERSION = 1
+BATCH_ROWS_MAX = 65_536
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("op", pa.uint8(), nullable=False),
+    pa.field("cf", pa.uint16(), nullable=False),
+    pa.field("key", pa.binary(), nullable=False),
+    pa.field("value", pa.binary()),
+]
+CHANGELOG_SCHEMA: pa.Schema = pa.schema(_FIELDS)
+
+_MAGIC = b"CAIRN-CHANGELOG"
+_TRAILER_MAGIC = b"CAIRNEND"
+_TRAILER_BODY = struct.Struct("<8sIQQ")
+_CRC = struct.Struct("<I")
+_TRAILER_BYTES = _TRAILER_BODY.size + _CRC.size
+_CONTINUATION = b"\xff\xff\xff\xff"
+"""How every Arrow IPC message begins."""
+_SNIFFED_BYTES = 1 << 16
+"""Where the magic of a changelog without a trailer is looked for: the schema message is first."""
+_RESTORE = "restore the object from the bucket's versions, or restart from the version before"
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A changelog as read: its header and its rows, of ``CHANGELOG_SCHEMA``.
+
+    ``size_bytes`` is the whole object's length.
+    """
+
+    header: ChangelogHeader
+    table: pa.Table
+    size_bytes: int
+
+
+def encode(header: ChangelogHeader, batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Return the object's bytes.
+
+    Args:
+        header: what it says of itself.
+        batches: columns of ``CHANGELOG_SCHEMA``, of any number of rows; at most one op a key in
+            all of them; ``value`` null exactly where the op takes none. Not kept.
+
+    Raises:
+        InternalError: a batch is not of that schema, or a column that must be whole has nulls.
+    """
+    schema = CHANGELOG_SCHEMA.with_metadata(
+        {
+            b"cairn.magic": _MAGIC,
+            b"cairn.format": str(FORMAT_VERSION).encode(),
+            b"cairn.header": header.to_json().encode(),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    rows = 0
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
+        for batch in _pieces(batches):
+            rows += batch.num_rows
+            out.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+    arrow = sink.getvalue()
+    body = _TRAILER_BODY.pack(_TRAILER_MAGIC, FORMAT_VERSION, rows, arrow.size)
+    return b"".join((arrow, body, _CRC.pack(crc32c(body, crc32c(arrow)))))
+
+
+def decode(
+    data: bytes | memoryview | pa.Buffer,
+    *,
+    object_name: str,
+    store: StoreId | None = None,
+    version: Version | None = None,
+    checkpoint_id: CheckpointId | None = None,
+) -> Changelog:
+    """Return header and rows; nothing is returned of an object that is not whole and ours.
+
+    Args:
+        data: the whole object; kept alive by the rows returned.
+        object_name: for errors.
+        store: refuse another one's; ``None``: take any.
+        version: as ``store``.
+        checkpoint_id: as ``store``.
+
+    Raises:
+        DamagedError: bytes contradict checksum, length or grammar, or another version is inside.
+        FormatVersionError: a newer format.
+        ForeignObjectError: not a changelog of ours, or another store's.
+    """
+    try:
+        changelog = _decode(memoryview(data))
+        _check_is(changelog.header, store, version, checkpoint_id)
+    except CairnError as error:
+        raise error.with_context(
+            store=None if store is None else str(store),
+            version=version,
+            object_name=object_name,
+            next_step=_RESTORE,
+        ) from error.__cause__
+    return changelog
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``batches`` in pieces that are neither empty nor too long."""
+    for batch in batches:
+        if batch.schema.names != CHANGELOG_SCHEMA.names or batch.schema.types != (
+            CHANGELOG_SCHEMA.types
+        ):
+            raise InternalError(f"batch is not of the changelog's schema: {batch.schema}")
+        if any(batch.column(index).null_count for index in range(3)):
+            raise InternalError("op, cf or key of a batch has nulls")
+        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
+            yield batch.slice(start, BATCH_ROWS_MAX)
+
+
+def _decode(view: memoryview) -> Changelog:
+    rows, arrow_bytes = _check_trailer(view)
+    try:
+        reader = pa.ipc.open_stream(pa.py_buffer(view[:arrow_bytes]))
+        metadata = reader.schema.metadata or {}
+        table = pa.Table.from_batches(list(reader), reader.schema)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DamagedError("the Arrow stream cannot be read") from error
+    if metadata.get(b"cairn.magic") != _MAGIC:
+        raise ForeignObjectError("an Arrow stream of something else")
+    if metadata.get(b"cairn.format") != str(FORMAT_VERSION).encode():
+        raise FormatVersionError(f"changelog format {metadata.get(b'cairn.format')!r} is unknown")
+    if not table.schema.equals(CHANGELOG_SCHEMA):
+        raise DamagedError(f"its schema is not a changelog's: {table.schema.names}")
+    if table.num_rows != rows:
+        raise DamagedError(f"{table.num_rows} rows where the trailer says {rows}")
+    header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
+    table = table.replace_schema_metadata(None)
+    _check_ops(table)
+    return Changelog(header, table, len(view))
+
+
+def _check_trailer(view: memoryview) -> tuple[int, int]:
+    """Return the trailer's rows and arrow_bytes once all bytes are known to be what was written."""
+    if len(view) < _TRAILER_BYTES:
+        raise _without_trailer(view)
+    split = len(view) - _TRAILER_BYTES
+    magic, format_version, rows, arrow_bytes = _TRAILER_BODY.unpack_from(view, split)
+    if magic != _TRAILER_MAGIC:
+        raise _without_trailer(view)
+    (checksum,) = _CRC.unpack_from(view, len(view) - _CRC.size)
+    if checksum != crc32c(view[: -_CRC.size]):
+        raise DamagedError("bytes differ from the checksum in its trailer")
+    if format_version != FORMAT_VERSION:
+        raise FormatVersionError(
+            f"changelog format {format_version} is newer than {FORMAT_VERSION}",
+            next_step="use a release of Cairn that is as new as the one that wrote it",
+        )
+    if arrow_bytes != split:
+        raise DamagedError(f"{split} bytes of Arrow where the trailer says {arrow_bytes}")
+    return rows, arrow_bytes
+
+
+def _without_trailer(view: memoryview) -> CairnError:
+    """Say what an object without a trailer is: a part of ours, or never ours."""
+    start = bytes(view[:_SNIFFED_BYTES])
+    if not start or _MAGIC in start:
+        return DamagedError(f"cut: it ends after {len(view)} bytes without its trailer")
+    if len(view) < _SNIFFED_BYTES and _CONTINUATION.startswith(start[: len(_CONTINUATION)]):
+        return DamagedError(f"an Arrow stream of {len(view)} bytes without a trailer, or cut")
+    return ForeignObjectError(
+        "not a changelog of Cairn",
+        next_step="move it away; nothing but Cairn and Spark may write into a checkpoint",
+    )
+
+
+def _check_is(
+    header: ChangelogHeader,
+    store: StoreId | None,
+    version: Version | None,
+    checkpoint_id: CheckpointId | None,
+) -> None:
+    if store is not None and header.store != store:
+        raise ForeignObjectError(f"it is of store {header.store}")
+    if version is not None and header.ref.version != version:
+        raise DamagedError(f"it holds version {header.ref.version}")
+    if checkpoint_id is not None and header.ref.checkpoint_id != checkpoint_id:
+        raise DamagedError(f"it holds {header.ref} where {checkpoint_id} is asked for")
+
+
+def _check_ops(table: pa.Table) -> None:
+    """Refuse ops that this release does not know, and values where none may be or one must be."""
+    op, value = table["op"], table["value"]
+    if any(table[name].null_count for name in ("op", "cf", "key")):
+        raise DamagedError("op, cf or key has nulls")
+    known = pa.array([OP_PUT, OP_DELETE, OP_APPEND, OP_DROP_CF], pa.uint8())
+    if not pc.all(pc.is_in(op, value_set=known), min_count=0).as_py():
+        raise FormatVersionError("it has ops that this release does not know")
+    takes_value = pc.is_in(op, value_set=pa.array([OP_PUT, OP_APPEND], pa.uint8()))
+    if not pc.all(pc.equal(takes_value, pc.is_valid(value)), min_count=0).as_py():
+        raise DamagedError("a value is absent where its op takes one, or there where it takes none")
+    is_drop = pc.is_in(op, value_set=pa.array([OP_DROP_CF], pa.uint8()))
+    lengths = pc.binary_length(table["key"].filter(is_drop))
+    if (pc.max(lengths).as_py() or 0) > 0:
+        raise DamagedError("a dropped column family comes with a key")

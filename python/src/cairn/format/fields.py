@@ -1,0 +1,73 @@
+"""JSON fields, read strictly: a value of another type is damage, an unknown field is ignored.
+
+Layer: format.  Spec: docs/checkpoint-format.md (header of a changelog, manifest).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from cairn.errors import DamagedError
+
+JsonObject: TypeAlias = Mapping[str, object]
+
+
+def parse_object(data: bytes | str, what: str) -> JsonObject:
+    """Return the JSON object that ``data`` spells.
+
+    Raises:
+        DamagedError: it spells none.
+    """
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{what} is not JSON") from error
+    return as_object(value, what)
+
+
+def dump_object(value: JsonObject) -> str:
+    """Return the one spelling of ``value``: keys sorted, no white space, non-ASCII as it is."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def as_object(value: object, what: str) -> JsonObject:
+    """Return ``value`` if it is a JSON object."""
+    if not isinstance(value, dict):
+        raise _damaged(what, "an object", value)
+    return value
+
+
+def as_list(value: object, what: str) -> list[object]:
+    """Return ``value`` if it is a JSON list."""
+    if not isinstance(value, list):
+        raise _damaged(what, "a list", value)
+    return value
+
+
+def as_text(value: object, what: str) -> str:
+    """Return ``value`` if it is a JSON string."""
+    if not isinstance(value, str):
+        raise _damaged(what, "text", value)
+    return value
+
+
+def as_flag(value: object, what: str) -> bool:
+    """Return ``value`` if it is true or false."""
+    if not isinstance(value, bool):
+        raise _damaged(what, "true or false", value)
+    return value
+
+
+def as_int(value: object, what: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
+    """Return ``value`` if it is a whole number of ``least .. most``."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise _damaged(what, f"a whole number of {least} .. {most}", value)
+    return value
+
+
+def _damaged(what: str, wanted: str, value: object) -> DamagedError:
+    return DamagedError(f"{what} is not {wanted}: {str(value)[:80]!r}")

@@ -1,0 +1,340 @@
+"""Manifest: the object that makes a snapshot whole.
+
+Layer: format (bytes only; ``checkpoint.snapshot`` decides when it exists).
+Spec: docs/checkpoint-format.md#manifest.
+
+A JSON object with its own CRC32C: of the JSON without that field, keys sorted, separators ``,``
+and ``:``, no other white space, UTF-8, non-ASCII characters as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cairn.checksum import crc32c
+from cairn.errors import CairnError, DamagedError, ForeignObjectError, FormatVersionError
+from cairn.format.fields import (
+    JsonObject,
+    as_int,
+    as_list,
+    as_object,
+    as_text,
+    dump_object,
+    parse_object,
+)
+from cairn.format.header import (
+    COLUMN_FAMILY_ID_MAX,
+    Base,
+    ColumnFamily,
+    counts_from_json,
+    counts_to_json,
+    families_from_json,
+    store_from_json,
+    store_to_json,
+)
+from cairn.format.names import is_sst_name
+from cairn.ids import CheckpointId, StoreId, VersionRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT_VERSION = 1
+
+_MAGIC = "CAIRN-MANIFEST"
+_CRC_MAX = 2**32 - 1
+_RESTORE = "restore the object from the bucket's versions, or load a version with another base"
+
+
+@dataclass(frozen=True, slots=True)
+class SstFile:
+    """An SST of a snapshot.
+
+    Attributes:
+        object_name: ``sst/<hex32>.sst``.
+        local_name: what RocksDB calls it in this snapshot, ``000012.sst``.
+        size_bytes: of the whole file.
+        crc32c: of the whole file.
+    """
+
+    object_name: str
+    local_name: str
+    size_bytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """One of RocksDB's own small files, inline: CURRENT, its MANIFEST, OPTIONS."""
+
+    local_name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRef:
+    """A changelog and the base that its header names."""
+
+    ref: VersionRef
+    base: Base
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """An earlier manifest that still exists, and what it names."""
+
+    ref: VersionRef
+    objects: tuple[str, ...]
+    changelogs: tuple[ChangelogRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """An SST that no retained manifest names, and when the last one that did was deleted.
+
+    ``dropped_at_ms`` is by the store's clock.
+    """
+
+    object_name: str
+    dropped_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A snapshot of ``ref``; the fields are those of the specification's table."""
+
+    store: StoreId
+    ref: VersionRef
+    counts: Mapping[int, int]
+    column_families: tuple[ColumnFamily, ...]
+    max_cf_id: int
+    written_at_ms: int
+    writer_run_id: str
+    writer_instance: str
+    engine: Mapping[str, object]
+    files: tuple[SstFile, ...]
+    small_files: tuple[SmallFile, ...]
+    changelogs: tuple[ChangelogRef, ...]
+    retained: tuple[Retained, ...]
+    garbage: tuple[Garbage, ...]
+
+    def as_retained(self) -> Retained:
+        """Return what a later manifest says of this one."""
+        objects = tuple(file.object_name for file in self.files)
+        return Retained(self.ref, objects, self.changelogs)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the object's bytes, the same for equal manifests."""
+    fields: dict[str, object] = {
+        "magic": _MAGIC,
+        "format": FORMAT_VERSION,
+        "store": store_to_json(manifest.store),
+        "version": manifest.ref.version,
+        "checkpoint_id": manifest.ref.checkpoint_id,
+        "counts": counts_to_json(manifest.counts),
+        "column_families": [family.to_json() for family in manifest.column_families],
+        "max_cf_id": manifest.max_cf_id,
+        "written_at_ms": manifest.written_at_ms,
+        "writer": {"run_id": manifest.writer_run_id, "instance": manifest.writer_instance},
+        "engine": manifest.engine,
+        "files": [
+            {
+                "object": file.object_name,
+                "local_name": file.local_name,
+                "size_bytes": file.size_bytes,
+                "crc32c": file.crc32c,
+            }
+            for file in manifest.files
+        ],
+        "small_files": [
+            {
+                "local_name": file.local_name,
+                "base64": base64.b64encode(file.content).decode("ascii"),
+                "crc32c": crc32c(file.content),
+            }
+            for file in manifest.small_files
+        ],
+        "changelogs": _changelogs_to_json(manifest.changelogs),
+        "retained": [
+            {
+                "version": entry.ref.version,
+                "checkpoint_id": entry.ref.checkpoint_id,
+                "objects": list(entry.objects),
+                "changelogs": _changelogs_to_json(entry.changelogs),
+            }
+            for entry in manifest.retained
+        ],
+        "garbage": [[entry.object_name, entry.dropped_at_ms] for entry in manifest.garbage],
+    }
+    fields["crc32c"] = crc32c(dump_object(fields).encode())
+    return dump_object(fields).encode()
+
+
+def decode(
+    data: bytes,
+    *,
+    object_name: str,
+    store: StoreId | None = None,
+    ref: VersionRef | None = None,
+) -> Manifest:
+    """Return the manifest; unknown fields are ignored.
+
+    Args:
+        data: the whole object.
+        object_name: for errors.
+        store: refuse another one's; ``None``: take any.
+        ref: as ``store``.
+
+    Raises:
+        DamagedError: bytes contradict checksum or grammar, or another version is inside.
+        FormatVersionError: a newer format.
+        ForeignObjectError: not a manifest of ours, or another store's.
+    """
+    try:
+        manifest = _decode(data)
+        if store is not None and manifest.store != store:
+            raise ForeignObjectError(f"it is of store {manifest.store}")
+        if ref is not None and manifest.ref != ref:
+            raise DamagedError(f"it holds {manifest.ref}")
+    except CairnError as error:
+        raise error.with_context(
+            store=None if store is None else str(store),
+            version=None if ref is None else ref.version,
+            object_name=object_name,
+            next_step=_RESTORE,
+        ) from error.__cause__
+    return manifest
+
+
+def _decode(data: bytes) -> Manifest:
+    if data and _MAGIC.encode() not in data and not data.startswith(b"{"):
+        raise ForeignObjectError("not a manifest of Cairn")
+    fields = dict(parse_object(data, "manifest"))
+    checksum = fields.pop("crc32c", None)
+    try:
+        spelled = dump_object(fields).encode()
+    except (ValueError, RecursionError) as error:
+        raise DamagedError("manifest has values that JSON does not have") from error
+    if checksum != crc32c(spelled):
+        if _MAGIC.encode() not in data:
+            raise ForeignObjectError("not a manifest of Cairn")
+        raise DamagedError("content differs from its checksum")
+    if fields.get("magic") != _MAGIC:
+        raise ForeignObjectError("not a manifest of Cairn")
+    if fields.get("format") != FORMAT_VERSION:
+        raise FormatVersionError(
+            f"manifest format {fields.get('format')!r} is not {FORMAT_VERSION}",
+            next_step="use a release of Cairn that is as new as the one that wrote it",
+        )
+    return _from_fields(fields)
+
+
+def _from_fields(fields: JsonObject) -> Manifest:
+    writer = as_object(fields.get("writer"), "writer")
+    return Manifest(
+        store=store_from_json(fields.get("store")),
+        ref=_ref_of(fields),
+        counts=counts_from_json(fields.get("counts")),
+        column_families=families_from_json(fields.get("column_families")),
+        max_cf_id=as_int(fields.get("max_cf_id"), "max_cf_id", most=COLUMN_FAMILY_ID_MAX),
+        written_at_ms=as_int(fields.get("written_at_ms"), "written_at_ms"),
+        writer_run_id=as_text(writer.get("run_id"), "run_id"),
+        writer_instance=as_text(writer.get("instance"), "instance"),
+        engine=as_object(fields.get("engine"), "engine"),
+        files=tuple(_sst_file(item) for item in as_list(fields.get("files"), "files")),
+        small_files=tuple(
+            _small_file(item) for item in as_list(fields.get("small_files"), "small_files")
+        ),
+        changelogs=_changelogs_from_json(fields.get("changelogs")),
+        retained=tuple(_retained(item) for item in as_list(fields.get("retained"), "retained")),
+        garbage=tuple(_garbage(item) for item in as_list(fields.get("garbage"), "garbage")),
+    )
+
+
+def _ref_of(fields: JsonObject) -> VersionRef:
+    return VersionRef(
+        as_int(fields.get("version"), "version", least=1),
+        CheckpointId.parse(as_text(fields.get("checkpoint_id"), "checkpoint_id")),
+    )
+
+
+def _sst_file(value: object) -> SstFile:
+    fields = as_object(value, "file")
+    return SstFile(
+        object_name=_sst_name(fields.get("object")),
+        local_name=_local_name(fields.get("local_name")),
+        size_bytes=as_int(fields.get("size_bytes"), "size_bytes"),
+        crc32c=as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX),
+    )
+
+
+def _small_file(value: object) -> SmallFile:
+    fields = as_object(value, "small file")
+    local_name = _local_name(fields.get("local_name"))
+    try:
+        content = base64.b64decode(as_text(fields.get("base64"), "base64"), validate=True)
+    except binascii.Error as error:
+        raise DamagedError(f"small file {local_name} is not base64") from error
+    if crc32c(content) != as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX):
+        raise DamagedError(f"small file {local_name} differs from its checksum")
+    return SmallFile(local_name, content)
+
+
+def _retained(value: object) -> Retained:
+    fields = as_object(value, "retained")
+    objects = tuple(_sst_name(item) for item in as_list(fields.get("objects"), "objects"))
+    return Retained(_ref_of(fields), objects, _changelogs_from_json(fields.get("changelogs")))
+
+
+def _garbage(value: object) -> Garbage:
+    pair = as_list(value, "garbage")
+    if len(pair) != 2:  # noqa: PLR2004 -- a pair
+        raise DamagedError("garbage has an entry that is no pair")
+    return Garbage(_sst_name(pair[0]), as_int(pair[1], "dropped_at_ms"))
+
+
+def _changelogs_to_json(changelogs: tuple[ChangelogRef, ...]) -> list[list[object]]:
+    return [
+        [
+            entry.ref.version,
+            entry.ref.checkpoint_id,
+            entry.base.version,
+            entry.base.checkpoint_id or "",
+        ]
+        for entry in changelogs
+    ]
+
+
+def _changelogs_from_json(value: object) -> tuple[ChangelogRef, ...]:
+    entries: list[ChangelogRef] = []
+    for item in as_list(value, "changelogs"):
+        parts = as_list(item, "changelog")
+        if len(parts) != 4:  # noqa: PLR2004 -- version, id, base version, base id
+            raise DamagedError("changelogs have an entry that is not of four parts")
+        version = as_int(parts[0], "changelog version", least=1)
+        ref = VersionRef(version, CheckpointId.parse(as_text(parts[1], "changelog id")))
+        base_id = as_text(parts[3], "base id")
+        base = Base(
+            as_int(parts[2], "base version", most=version - 1),
+            CheckpointId.parse(base_id) if base_id else None,
+        )
+        entries.append(ChangelogRef(ref, base))
+    return tuple(entries)
+
+
+def _sst_name(value: object) -> str:
+    name = as_text(value, "SST name")
+    if not is_sst_name(name):
+        raise DamagedError(f"{name[:80]!r} is not the name of an SST")
+    return name
+
+
+def _local_name(value: object) -> str:
+    """Return a file name that stays in its directory, whoever wrote the manifest."""
+    name = as_text(value, "local_name")
+    if not name or name.startswith(".") or not all(c.isalnum() or c in "-_." for c in name):
+        raise DamagedError(f"{name[:80]!r} is not a file name of RocksDB")
+    return name

@@ -1,0 +1,109 @@
+"""Values that name things: a store, a version, an attempt.
+
+Layer: ids (above errors only). Frozen, parsed once at the edge, compared by value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from cairn.errors import FormatVersionError, InternalError
+
+if TYPE_CHECKING:
+    from cairn.clock import Entropy
+
+Version: TypeAlias = int
+"""Spark's state version: 0 is empty, the commit of batch n makes n + 1."""
+
+VERSION_MAX = 2**63 - 1
+DEFAULT_STORE_NAME = "default"
+
+_CHECKPOINT_ID = re.compile(r"u[0-9a-f]{32}")
+_CHECKPOINT_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoreId:
+    """One store of a query: Spark's ``StateStoreId`` without its checkpoint location."""
+
+    operator: int
+    partition: int
+    name: str = DEFAULT_STORE_NAME
+
+    def __str__(self) -> str:
+        """Return ``operator/partition/name``, as errors show it."""
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+
+class CheckpointId(str):
+    """The id of one attempt at a version; opaque to Spark.
+
+    checkpoint_id := "u" hex32          ; kinds "=" and "g" are reserved, any other is unknown
+
+    ``CheckpointId(text)`` itself checks nothing: use ``parse`` for what came from elsewhere.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def new(cls, entropy: Entropy) -> Self:
+        """Make an id that no other attempt has."""
+        return cls("u" + entropy.token(_CHECKPOINT_ID_BYTES))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the id that ``text`` spells.
+
+        Raises:
+            FormatVersionError: its kind is one that this release does not know, or it has none.
+        """
+        if not _CHECKPOINT_ID.fullmatch(text):
+            raise FormatVersionError(
+                f"checkpoint id {text[:80]!r} is of an unknown kind",
+                next_step="use a release of Cairn that is as new as the one that wrote it",
+            )
+        return cls(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VersionRef:
+    """One attempt's version: what a lineage consists of."""
+
+    version: Version
+    checkpoint_id: CheckpointId
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.version <= VERSION_MAX:
+            raise InternalError(f"version {self.version} is out of range")
+
+    def __str__(self) -> str:
+        return f"{self.version}_{self.checkpoint_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Who writes a version: one attempt of one task.
+
+    Attributes:
+        run_id: of the query's run.
+        app_start_ms: when the Spark application started, by its driver's clock.
+        stage_id: of the task.
+        stage_attempt: of the task.
+        task_attempt: Spark's number of the attempt, ascending within an application.
+    """
+
+    run_id: str
+    app_start_ms: int
+    stage_id: int
+    stage_attempt: int
+    task_attempt: int
+
+    def is_newer_than(self, other: Attempt) -> bool:
+        """Tell whether this attempt was started after ``other``.
+
+        Order: ``(app_start_ms, task_attempt)``. An attempt is not newer than itself.
+        """
+        mine = (self.app_start_ms, self.task_attempt)
+        return mine > (other.app_start_ms, other.task_attempt)
