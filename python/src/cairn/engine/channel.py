@@ -1,0 +1,268 @@
+"""The data channel: a Unix socket, its connections, and their frames.
+
+Layer: engine.  Spec: docs/architecture.md#data-channel.  All of it runs on the owner thread; nothing
+blocks. A connection that breaks the protocol is told why and closed; the others never notice.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import selectors
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from cairn.engine import frames
+from cairn.engine.frames import Header
+from cairn.errors import CairnError, ProtocolError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cairn.engine.owner import Owner
+
+_LOG = logging.getLogger(__name__)
+_READ_BYTES = 64 * 1024
+# A peer that asks and never reads its answers is not worth more memory than two large frames.
+_MAX_UNSENT_BYTES = 2 * frames.MAX_PAYLOAD_BYTES
+
+
+class Dispatcher(Protocol):
+    """Who answers frames, once the connection has said its token."""
+
+    def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
+        """Serve one frame; ``payload`` stays valid as long as it is referred to.
+
+        May raise a CairnError, which is sent to the peer as the reply.
+        """
+
+
+class Listener:
+    """The listening socket of a worker.
+
+    Args:
+        path: of the socket; its folder is ours alone (0700).
+        token: what a HELLO must carry.
+        owner: the loop that serves it.
+        dispatcher: answers the frames.
+    """
+
+    def __init__(self, path: Path, token: bytes, owner: Owner, dispatcher: Dispatcher) -> None:
+        self._token = token
+        self._owner = owner
+        self._dispatcher = dispatcher
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(str(path))
+        self._socket.listen(128)
+        self._socket.setblocking(False)
+        owner.watch(self._socket, self, selectors.EVENT_READ)
+
+    def on_ready(self, _events: int) -> None:
+        """Accept who knocks."""
+        try:
+            accepted, _ = self._socket.accept()
+        except OSError:
+            return
+        accepted.setblocking(False)
+        Connection(accepted, self._token, self._owner, self._dispatcher)
+
+
+class Connection:
+    """One peer. Frames come in whole; replies go out in the order in which they are given."""
+
+    def __init__(
+        self, peer: socket.socket, token: bytes, owner: Owner, dispatcher: Dispatcher
+    ) -> None:
+        self._socket = peer
+        self._token = token
+        self._owner = owner
+        self._dispatcher = dispatcher
+        self._greeted = False
+        self.closed = False
+        # One frame at a time: its header's bytes, then a payload buffer of its exact size, which
+        # Arrow's columns may go on pointing into.
+        self._head = bytearray()
+        self._header: Header | None = None
+        self._payload = bytearray()
+        self._filled = 0
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        owner.watch(peer, self, selectors.EVENT_READ)
+
+    def on_ready(self, events: int) -> None:
+        """Read frames and serve them, or send what is left."""
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._send_rest()
+            if events & selectors.EVENT_READ and not self.closed:
+                self._receive()
+        except OSError:
+            self.close()
+
+    def reply(
+        self,
+        request: Header,
+        payload: pa.Buffer | bytes,
+        *,
+        rows: int = 0,
+        applied: int = 0,
+        flags: int = 0,
+        kind: int | None = None,
+    ) -> None:
+        """Answer ``request``. The owner only; a peer that is gone is ignored."""
+        if self.closed:
+            return
+        size = len(payload) if isinstance(payload, bytes) else payload.size
+        if size > frames.MAX_PAYLOAD_BYTES:
+            self.reply_error(
+                request,
+                ProtocolError(f"a reply of {size} bytes is over the limit of a frame"),
+            )
+            return
+        head = frames.encode_header(
+            Header(
+                kind=request.kind | frames.REPLY if kind is None else kind,
+                flags=flags,
+                session=request.session,
+                sequence=request.sequence,
+                applied=applied,
+                rows=rows,
+                payload_bytes=size,
+            )
+        )
+        try:
+            self._send(head, payload)
+        except OSError:
+            self.close()
+
+    def reply_error(self, request: Header, error: CairnError) -> None:
+        """Answer ``request`` with an error. The owner only."""
+        self.reply(request, frames.encode_error(error), kind=frames.ERROR)
+
+    def close(self) -> None:
+        """Forget the peer. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        self._owner.unwatch(self._socket)
+        self._socket.close()
+        self._unsent.clear()
+
+    def _receive(self) -> None:
+        header = self._header
+        if header is None:
+            # Most requests are one small frame: one recv takes it whole.
+            piece = self._socket.recv(_READ_BYTES)
+            if not piece:
+                self.close()
+                return
+            self._consume(piece)
+            return
+        view = memoryview(self._payload)  # exported: the buffer can no longer change its size
+        while self._filled < header.payload_bytes:
+            try:
+                count = self._socket.recv_into(view[self._filled :])
+            except BlockingIOError:
+                return
+            if not count:
+                self.close()
+                return
+            self._filled += count
+        if not self.closed:
+            payload, self._payload, self._header = self._payload, bytearray(), None
+            self._serve(header, memoryview(payload))
+
+    def _consume(self, piece: bytes) -> None:
+        if self._head:
+            piece = bytes(self._head) + piece
+            self._head.clear()
+        view = memoryview(piece)
+        offset, end = 0, len(piece)
+        while end - offset >= frames.HEADER_BYTES and not self.closed:
+            try:
+                header = frames.decode_header(view, offset)
+            except ProtocolError as failure:
+                _LOG.warning("data channel: %s", failure)
+                self.reply_error(Header(0, 0, 0, 0, 0, 0, 0), failure)
+                self.close()
+                return
+            if not self._greeted and header.payload_bytes > len(self._token):
+                # Nobody makes us reserve memory before the token.
+                self.reply_error(header, ProtocolError("the token is not this worker's"))
+                self.close()
+                return
+            offset += frames.HEADER_BYTES
+            if end - offset < header.payload_bytes:
+                self._header = header
+                self._payload = bytearray(header.payload_bytes)
+                self._filled = end - offset
+                self._payload[: self._filled] = view[offset:]
+                return
+            payload = view[offset : offset + header.payload_bytes]
+            offset += header.payload_bytes
+            # Arrow wants its buffers aligned; only a frame that begins the read is.
+            self._serve(header, memoryview(bytes(payload)) if offset != end else payload)
+        self._head += view[offset:]
+
+    def _serve(self, header: Header, payload: memoryview) -> None:
+        if not self._greeted:
+            self._greet(header, payload)
+            return
+        try:
+            self._dispatcher.on_frame(header, payload, self)
+        except CairnError as failure:
+            if header.kind != frames.WRITES:
+                self.reply_error(header, failure)
+            else:
+                _LOG.warning("a frame of writes was refused: %s", failure)
+        except Exception as failure:
+            _LOG.exception("a frame failed")
+            self.reply_error(header, CairnError(f"the engine failed: {type(failure).__name__}"))
+
+    def _greet(self, header: Header, payload: memoryview) -> None:
+        if header.kind != frames.HELLO or not hmac.compare_digest(bytes(payload), self._token):
+            self.reply_error(header, ProtocolError("the token is not this worker's"))
+            self.close()
+            return
+        self._greeted = True
+        self.reply(header, b"")
+
+    def _send(self, head: bytes, payload: pa.Buffer | bytes) -> None:
+        body = memoryview(payload)
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._socket.sendmsg((head, body))
+            except BlockingIOError:
+                sent = 0
+        if sent == len(head) + len(body):
+            return
+        for part in (memoryview(head), body):
+            if sent >= len(part):
+                sent -= len(part)
+                continue
+            self._unsent.append(part[sent:])
+            self._unsent_bytes += len(part) - sent
+            sent = 0
+        if self._unsent_bytes > _MAX_UNSENT_BYTES:
+            _LOG.warning("a peer does not read its replies; its connection is closed")
+            self.close()
+            return
+        self._owner.rewatch(self._socket, self, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def _send_rest(self) -> None:
+        while self._unsent:
+            part = self._unsent[0]
+            try:
+                count = self._socket.send(part)
+            except BlockingIOError:
+                return
+            self._unsent_bytes -= count
+            if count < len(part):
+                self._unsent[0] = part[count:]
+                return
+            self._unsent.popleft()
+        self._owner.rewatch(self._socket, self, selectors.EVENT_READ)

@@ -1,0 +1,82 @@
+"""The control channel: one method, JSON in, an envelope out.
+
+Layer: engine.  Spec: docs/architecture.md#control-calls.
+
+Only the Python server listens, on loopback, with a token; the JVM opens nothing. Py4J echoes what a
+failing call was given and puts tracebacks into its answers: so ``call`` never raises, and no
+secret is ever in a message.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+
+from cairn.errors import CairnError, InternalError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LOG = logging.getLogger(__name__)
+
+Method = "Callable[[dict[str, Any]], dict[str, Any]]"
+
+
+class ControlEntry:
+    """What the JVM calls. Thread-safe as far as the methods are: Py4J has a thread a caller.
+
+    Args:
+        find: returns the method of a name, or ``None``.
+    """
+
+    def __init__(
+        self, find: Callable[[str], Callable[[dict[str, Any]], dict[str, Any]] | None]
+    ) -> None:
+        self._find = find
+
+    def call(self, method: str, arguments: str) -> str:
+        """Run a method and return ``{"ok": …}`` or ``{"error": …}``; never raises."""
+        try:
+            found = self._find(method)
+            if found is None:
+                raise ProtocolError(f"the engine has no method {method!r}")
+            return json.dumps({"ok": found(json.loads(arguments))})
+        except CairnError as failure:
+            return json.dumps({"error": failure.to_dict()})
+        except (KeyError, TypeError, ValueError) as failure:
+            _LOG.exception("%s failed", method)
+            # The text may hold arguments, and those may hold secrets: the kind alone goes out.
+            error: CairnError = ProtocolError(
+                f"{method} failed on its arguments: {type(failure).__name__}"
+            )
+            return json.dumps({"error": error.to_dict()})
+        except BaseException as failure:  # noqa: BLE001 - the promise: never raises
+            _LOG.exception("%s failed", method)
+            error = InternalError(f"{method} failed: {type(failure).__name__}")
+            return json.dumps({"error": error.to_dict()})
+
+    class Java:
+        """Tells Py4J which Java interface this object is."""
+
+        implements = ("io.cairn.spark.transport.EngineEntry",)
+
+
+def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
+    """Listen on a free port of loopback; return the server and its port."""
+    # Py4J logs each command it receives, arguments and all, below warning.
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    server = ClientServer(
+        java_parameters=JavaParameters(auth_token=token, auto_field=False, eager_load=False),
+        python_parameters=PythonParameters(
+            address="127.0.0.1",
+            port=0,
+            daemonize=True,
+            daemonize_connections=True,
+            auth_token=token,
+        ),
+        python_server_entry_point=entry,
+    )
+    return server, int(server.get_callback_server().get_listening_port())

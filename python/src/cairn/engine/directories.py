@@ -1,0 +1,121 @@
+"""A worker's directories: made fresh, locked while it lives, removed when its lock is free.
+
+Layer: engine.
+
+    <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…  sst/…
+    <socket_dir>/s                       the Unix socket; the folder is 0700, or one inside it is made so
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from cairn.errors import ConfigError
+from cairn.rocks.failures import translate
+
+_PREFIX = "cairn-worker-"
+_LOCK = "lock"
+_SOCKET_NOTE = "socket-dir"
+# sockaddr_un holds 108 bytes; some libraries want room for the closing zero and their own suffix.
+_MAX_SOCKET_PATH_BYTES = 100
+
+
+class WorkerDirectories:
+    """What a worker keeps on the local disk.
+
+    Args:
+        local_dir: where state goes; made if absent.
+        socket_dir: where the socket's folder goes; a short path.
+
+    Raises:
+        ConfigError: a folder cannot be written, or the socket's path would be too long.
+        DiskFullError: no room; nothing is left behind.
+    """
+
+    def __init__(self, local_dir: Path, socket_dir: Path) -> None:
+        try:
+            local_dir.mkdir(parents=True, exist_ok=True)
+            socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            remove_stale(local_dir)
+            self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
+            self._lock = _lock(self.root)
+            self._socket_folder = _private(socket_dir)
+            (self.root / _SOCKET_NOTE).write_text(str(self._socket_folder), encoding="utf-8")
+        except (PermissionError, NotADirectoryError, FileNotFoundError) as failure:
+            raise ConfigError(
+                f"the engine cannot write under {local_dir} or {socket_dir}: {failure.strerror}",
+                next_step="set spark.sql.streaming.stateStore.cairn.localDir to a writable folder",
+            ) from failure
+        except OSError as failure:
+            raise translate(failure, str(local_dir)) from failure
+        self.socket_path = self._socket_folder / "s"
+        if len(os.fsencode(self.socket_path)) > _MAX_SOCKET_PATH_BYTES:
+            self.remove()
+            raise ConfigError(
+                f"the path of the engine's socket is too long: {self.socket_path}",
+                next_step="set java.io.tmpdir of the executors to a short path",
+            )
+
+    def instance_directory(self, instance: int) -> Path:
+        """Return the folder of an instance; not made yet."""
+        return self.root / f"i{instance}"
+
+    @property
+    def cache_directory(self) -> Path:
+        """Return the folder of the SST cache; not made yet."""
+        return self.root / "sst"
+
+    def remove(self) -> None:
+        """Remove everything. Idempotent."""
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _private(folder: Path) -> Path:
+    others = stat.S_IRWXG | stat.S_IRWXO
+    if folder.stat().st_mode & others == 0 and not any(folder.iterdir()):
+        return folder
+    return Path(tempfile.mkdtemp(prefix="cairn-", dir=folder))
+
+
+def _lock(root: Path) -> int:
+    descriptor = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    # The kernel frees it however the process ends: a free lock is a dead worker.
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def remove_stale(local_dir: Path) -> int:
+    """Remove the directories of workers that are dead; return how many. Safe beside live ones."""
+    count = 0
+    for root in local_dir.glob(f"{_PREFIX}*"):
+        try:
+            # No lock file yet: a worker that is just starting, or one that died there.
+            descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            _remove_root(root)
+            count += 1
+        finally:
+            os.close(descriptor)
+    return count
+
+
+def _remove_root(root: Path) -> None:
+    try:
+        noted = Path((root / _SOCKET_NOTE).read_text(encoding="utf-8"))
+    except OSError:
+        noted = None
+    if noted is not None and noted.name.startswith("cairn-"):
+        shutil.rmtree(noted, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,173 @@
+"""The loop of a worker's owner thread: sockets first, then a slice of other work.
+
+Layer: engine. This thread alone touches RocksDB's rows. Between two looks at the sockets it does at
+most one *slice*, some 2 ms: a task handed in by another thread, one step of a stepwise task, or
+what ``idle_work`` finds (deltas to apply, long lists to join).
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from cairn.errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+Result = TypeVar("Result")
+_LOG = logging.getLogger(__name__)
+
+
+class Readable(Protocol):
+    """Who is called when a socket can be read or written."""
+
+    def on_ready(self, events: int) -> None:
+        """Read or write what is possible without blocking; never raise."""
+
+
+class Owner:
+    """Runs one thread; hand it work from others by ``run`` and ``run_stepwise``.
+
+    Args:
+        idle_work: does one slice of work that waits; returns whether any may be left.
+    """
+
+    def __init__(self, idle_work: Callable[[], bool]) -> None:
+        self._idle_work = idle_work
+        self._selector = selectors.DefaultSelector()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
+        self._tasks: deque[Callable[[], None]] = deque()
+        # INVARIANT: generators in here are advanced by this thread alone.
+        self._stepwise: deque[Callable[[], bool]] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="cairn-owner", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after the slice under way and wait for it."""
+        self._stopping = True
+        self.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Make the loop look at its work. Any thread."""
+        try:
+            self._wake_sender.send(b"\0")
+        except (BlockingIOError, OSError):
+            return  # full: it will wake anyway
+
+    def watch(self, channel: socket.socket, who: Readable, events: int) -> None:
+        """Call ``who.on_ready`` when ``channel`` is ready. The owner, or before ``start``."""
+        self._selector.register(channel, events, who)
+
+    def rewatch(self, channel: socket.socket, who: Readable, events: int) -> None:
+        """Change what is waited for. The owner only."""
+        self._selector.modify(channel, events, who)
+
+    def unwatch(self, channel: socket.socket) -> None:
+        """Forget ``channel``. The owner only."""
+        self._selector.unregister(channel)
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """Run ``work`` on the owner and return its result; from the owner itself, at once.
+
+        Raises:
+            ClosedError: the loop has ended.
+        """
+        if threading.current_thread() is self._thread:
+            return work()
+        answer: Future[Result] = Future()
+
+        def task() -> None:
+            try:
+                answer.set_result(work())
+            except BaseException as failure:  # noqa: BLE001 - it belongs to who waits
+                answer.set_exception(failure)
+
+        self.post(task)
+        return self._wait(answer)
+
+    def post(self, task: Callable[[], None]) -> None:
+        """Run ``task``, which must not raise, on the owner some time soon. Any thread."""
+        self._tasks.append(task)
+        self.wake()
+
+    def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
+        """Advance ``steps`` on the owner, one step a slice, and return what it returns.
+
+        Not from the owner itself. Each step should take at most 2 ms.
+        """
+        answer: Future[Result] = Future()
+
+        def step() -> bool:
+            try:
+                next(steps)
+            except StopIteration as end:
+                answer.set_result(end.value)
+                return False
+            except BaseException as failure:  # noqa: BLE001 - it belongs to who waits
+                answer.set_exception(failure)
+                return False
+            return True
+
+        self.post(lambda: self._stepwise.append(step))
+        return self._wait(answer)
+
+    def _wait(self, answer: Future[Result]) -> Result:
+        while True:
+            try:
+                return answer.result(timeout=1.0)
+            except TimeoutError:
+                if answer.done():
+                    return answer.result()
+                if not self._thread.is_alive():
+                    raise ClosedError("the worker is ending") from None
+
+    def _loop(self) -> None:
+        busy = False
+        while not self._stopping:
+            for key, events in self._selector.select(0 if busy else None):
+                who = key.data
+                if who is None:
+                    self._drain_wakes()
+                else:
+                    who.on_ready(events)
+            try:
+                busy = self._slice()
+            except Exception:
+                # A bug, or a database whose error nobody waits for: the loop serves the others.
+                _LOG.exception("a slice of work failed")
+                busy = False
+
+    def _drain_wakes(self) -> None:
+        try:
+            while len(self._wake_receiver.recv(4096)) == 4096:  # noqa: PLR2004 - as asked for
+                pass
+        except BlockingIOError:
+            return
+
+    def _slice(self) -> bool:
+        if self._tasks:
+            self._tasks.popleft()()
+            return True
+        if self._stepwise:
+            step = self._stepwise.popleft()
+            if step():
+                self._stepwise.append(step)
+            # Deltas go on between the steps, which may be waiting for them.
+            self._idle_work()
+            return True
+        return self._idle_work()

@@ -1,0 +1,91 @@
+"""Replies to GET and SCAN.
+
+Layer: engine.  Spec: docs/architecture.md#data-channel. On the owner thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cairn.engine import frames
+from cairn.store.cursors import ScanRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cairn.engine.channel import Connection
+    from cairn.engine.frames import Header
+    from cairn.store.instance import ProviderInstance
+    from cairn.store.services import Services
+
+    Serve = Callable[[ProviderInstance, Header, memoryview, Connection], None]
+
+_ORIGIN = pa.uint8()
+_BYTES = pa.binary()
+
+
+class ReadService:
+    """Answers the kinds of frame that read.
+
+    Args:
+        services: of the worker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._kinds: dict[int, Serve] = {frames.GET: self._get, frames.SCAN: self._scan}
+
+    def find(self, kind: int) -> Serve | None:
+        """Return who serves a kind."""
+        return self._kinds.get(kind)
+
+    def _get(
+        self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
+    ) -> None:
+        cf, key = frames.decode_rows(payload, frames.GET_SCHEMA).columns
+        origins, values = instance.get(
+            header.session & 0xFFFFFFFF, cf.to_pylist(), key.to_pylist()
+        )
+        reply = pa.RecordBatch.from_arrays(
+            [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
+        )
+        to.reply(
+            header,
+            frames.encode_rows(reply),
+            rows=len(origins),
+            applied=instance.local.applied_through,
+        )
+
+    def _scan(
+        self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
+    ) -> None:
+        columns = frames.decode_rows(payload, frames.SCAN_SCHEMA).columns
+        cf, start, inclusive, end, limit_rows, limit_bytes = (one[0].as_py() for one in columns)
+        page = instance.scan(
+            header.session & 0xFFFFFFFF,
+            ScanRequest(
+                cf=cf,
+                start=start,
+                inclusive=bool(inclusive),
+                end=end,
+                limit_rows=limit_rows,
+                limit_bytes=limit_bytes,
+            ),
+        )
+        reply = pa.RecordBatch.from_arrays(
+            [
+                pa.array(page.origins, _ORIGIN),
+                pa.array(page.keys, _BYTES),
+                pa.array(page.values, _BYTES),
+            ],
+            schema=frames.SCAN_REPLY_SCHEMA,
+        )
+        to.reply(
+            header,
+            frames.encode_rows(reply),
+            rows=len(page.keys),
+            applied=instance.local.applied_through,
+            flags=frames.FLAG_MORE if page.more else 0,
+        )

@@ -1,0 +1,249 @@
+"""A worker's instances, and who answers what: control calls by name, frames by kind.
+
+Layer: engine.  Spec: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cairn.engine import frames
+from cairn.engine.channel import Connection, Listener
+from cairn.engine.owner import Owner
+from cairn.engine.reads import ReadService
+from cairn.errors import CairnError, ProtocolError, RetryableError
+from cairn.rocks import RocksMemory
+from cairn.storage.open import open_store
+from cairn.store.committing import CommitRequest
+from cairn.store.durable import Durable
+from cairn.store.instance import ProviderInstance
+from cairn.store.loading import LoadRequest
+from cairn.store.memtables import MemtableBound
+from cairn.store.services import PendingBytes, Services
+from cairn.store.standing import VersionRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cairn.engine.directories import WorkerDirectories
+    from cairn.engine.frames import Header
+
+Arguments = dict[str, Any]
+_MIB = 1 << 20
+_OPEN_FILES = 4096
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """The bounds of one worker, from its start line.
+
+    Args:
+        memory_bytes: above what the process holds after its start. Half is block cache, a quarter
+            memtables, an eighth deltas waiting; the rest is for buffers in flight.
+        local_disk_bytes: of the SST cache.
+        download_threads: objects downloaded at once.
+        upload_threads: SSTs uploaded at once.
+    """
+
+    memory_bytes: int
+    local_disk_bytes: int
+    download_threads: int
+    upload_threads: int
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of RocksDB's block cache."""
+        return max(self.memory_bytes // 2, 8 * _MIB)
+
+    @property
+    def memtable_bytes(self) -> int:
+        """Of all memtables together."""
+        return max(self.memory_bytes // 4, 8 * _MIB)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of committed deltas that RocksDB does not hold yet."""
+        return max(self.memory_bytes // 8, 8 * _MIB)
+
+
+class Worker:
+    """One process's instances.
+
+    Args:
+        directories: its place on the local disk, with the socket's path.
+        limits: its bounds.
+        token: what a connection must say first.
+    """
+
+    def __init__(self, directories: WorkerDirectories, limits: WorkerLimits, token: bytes) -> None:
+        self._directories = directories
+        self._limits = limits
+        self._instances: dict[int, ProviderInstance] = {}
+        self._opening = threading.Lock()
+        self._owner = Owner(self._idle_work)
+        self._services = Services(
+            owner=self._owner,
+            memory=RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES),
+            background=ThreadPoolExecutor(2, "cairn-background"),
+            transfers=ThreadPoolExecutor(
+                max(limits.download_threads, limits.upload_threads), "cairn-transfer"
+            ),
+            pending=PendingBytes(limits.pending_bytes),
+        )
+        self._memtables = MemtableBound(self._services)
+        self._reads = ReadService(self._services)
+        self._listener = Listener(directories.socket_path, token, self._owner, self)
+        self._methods: dict[str, Callable[[Arguments], Arguments]] = {
+            "open_instance": self._open_instance,
+            "load": self._load,
+            "load_snapshot": self._load_snapshot,
+            "commit": self._commit,
+            "abort": self._abort,
+            "metrics": self._metrics,
+            "close_instance": self._close_instance,
+        }
+
+    def start(self) -> None:
+        """Begin to serve the data channel."""
+        self._owner.start()
+
+    def find_method(self, name: str) -> Callable[[Arguments], Arguments] | None:
+        """Return the control method of a name."""
+        return self._methods.get(name)
+
+    def instance(self, number: int) -> ProviderInstance:
+        """Return an open instance.
+
+        Raises:
+            RetryableError: this worker has none of that number; open it and load again.
+        """
+        found = self._instances.get(number)
+        if found is None:
+            raise RetryableError(
+                f"this worker has no instance {number}",
+                code="CAIRN_UNKNOWN_INSTANCE",
+                next_step="open the instance and load the version again",
+            )
+        return found
+
+    # -- control calls -------------------------------------------------------------------------
+
+    def _open_instance(self, asked: Arguments) -> Arguments:
+        number = int(asked["instance"])
+        with self._opening:
+            if number in self._instances:
+                return {}  # the shim opens anew when it is unsure: what stands here is still right
+            objects = open_store(asked["url"], asked["storage"] or {})
+            durable = Durable(objects, asked["store"], int(asked["checkpoint_format"]))
+            self._instances[number] = ProviderInstance(
+                number, durable, self._directories.instance_directory(number), self._services
+            )
+        return {}
+
+    def _load(self, asked: Arguments) -> Arguments:
+        return self.instance(int(asked["instance"])).load(_load_request(asked, None))
+
+    def _load_snapshot(self, asked: Arguments) -> Arguments:
+        snapshot = VersionRef(
+            int(asked["snapshot_version"]), asked.get("snapshot_checkpoint_id") or ""
+        )
+        return self.instance(int(asked["instance"])).load(_load_request(asked, snapshot))
+
+    def _commit(self, asked: Arguments) -> Arguments:
+        request = CommitRequest(
+            session=_session_number(asked),
+            frames=int(asked["frames"]),
+            rows=int(asked["rows"]),
+            version=int(asked["version"]),
+            base_checkpoint_id=asked.get("base_checkpoint_id"),
+            families=tuple(asked["column_families"]),
+            max_cf_id=int(asked["max_cf_id"]),
+            attempt=asked["attempt"],
+            snapshot=bool(asked.get("snapshot", False)),
+            track_counts=bool(asked.get("track_counts", True)),
+        )
+        return self.instance(int(asked["instance"])).commit(request)
+
+    def _abort(self, asked: Arguments) -> Arguments:
+        found = self._instances.get(int(asked["instance"]))
+        if found is not None:
+            found.abort(_session_number(asked))
+        return {}
+
+    def _metrics(self, asked: Arguments) -> Arguments:
+        return {"engine": self.instance(int(asked["instance"])).figures()}
+
+    def _close_instance(self, asked: Arguments) -> Arguments:
+        with self._opening:
+            found = self._instances.pop(int(asked["instance"]), None)
+        if found is not None:
+            found.close()
+            pa.default_memory_pool().release_unused()
+        return {}
+
+    # -- the owner's side ----------------------------------------------------------------------
+
+    def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
+        """Serve one frame; see ``channel.Dispatcher``."""
+        if header.kind == frames.WRITES:
+            self._take_writes(header, payload)
+            return
+        instance = self.instance(header.session >> 32)
+        serve = self._reads.find(header.kind)
+        if serve is None:
+            raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
+        local = instance.local
+        if header.applied <= local.applied_through:
+            serve(instance, header, payload, connection)
+            return
+        instance.check_required(header.applied)
+
+        def resume(failure: CairnError | None) -> None:
+            try:
+                if failure is not None:
+                    raise failure
+                serve(instance, header, payload, connection)
+            except CairnError as problem:
+                connection.reply_error(header, problem)
+
+        local.when_applied(header.applied, resume)
+
+    def _take_writes(self, header: Header, payload: memoryview) -> None:
+        instance = self._instances.get(header.session >> 32)
+        if instance is None:
+            return  # the commit will say that the instance is unknown
+        number = header.session & 0xFFFFFFFF
+        try:
+            rows = frames.decode_rows(payload, frames.WRITES_SCHEMA)
+            instance.take_writes(number, header.sequence, rows)
+        except CairnError as failure:
+            instance.refuse_writes(number, failure)
+
+    def _idle_work(self) -> bool:
+        """Do a slice: the instance that waits longest gets it."""
+        candidates = [one.local for one in list(self._instances.values()) if one.local.has_work]
+        if candidates:
+            local = min(candidates, key=lambda one: one.waiting_since_ns)
+            self._memtables.after_apply(local.apply_slice(), list(self._instances.values()))
+            return True
+        return any(one.local.join_one_long_list() for one in list(self._instances.values()))
+
+
+def _session_number(asked: Arguments) -> int:
+    return int(asked["session"]) & 0xFFFFFFFF
+
+
+def _load_request(asked: Arguments, snapshot: VersionRef | None) -> LoadRequest:
+    return LoadRequest(
+        session=_session_number(asked),
+        version=int(asked["version"]),
+        checkpoint_id=asked.get("checkpoint_id"),
+        load_empty=bool(asked.get("load_empty", False)),
+        trusted=bool(asked.get("trusted", False)),
+        snapshot=snapshot,
+    )

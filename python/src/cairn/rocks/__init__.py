@@ -1,0 +1,23 @@
+"""RocksDB on the local disk, through rocksdict.
+
+Layer: rocks, the only importer of rocksdict. It never hears of object stores: a directory comes
+in, a directory of hard links goes out.
+"""
+
+from __future__ import annotations
+
+from cairn.rocks.database import RocksDb, ScanPage
+from cairn.rocks.delta import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, Delta
+from cairn.rocks.options import RocksMemory, engine_description
+
+__all__ = [
+    "OP_APPEND",
+    "OP_DELETE",
+    "OP_DROP_CF",
+    "OP_PUT",
+    "Delta",
+    "RocksDb",
+    "RocksMemory",
+    "ScanPage",
+    "engine_description",
+]

@@ -1,0 +1,84 @@
+r"""Keys inside RocksDB.
+
+Layer: rocks.  Spec: docs/checkpoint-format.md#sst.  Big-endian, so that bytes sort as numbers do.
+
+    rocks_key := u16be cf  key                                       ; single-value family
+               | u16be cf  escaped(key) 00 01  u64be version         ; multi-value: one chunk a delta
+    escaped   := key with each 00 written as 00 FF
+
+The terminator 00 01 sorts below every continuation of an escaped key (00 FF, or a byte above 00),
+so chunks of one key lie together and keys keep their order.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_CF = struct.Struct(">H")
+_VERSION = struct.Struct(">Q")
+MAX_CF = 0xFFFF
+CF_BYTES = 2
+_END = b"\x00\x01"
+_AFTER_END = b"\x00\x02"
+CHUNK_SUFFIX_BYTES = len(_END) + _VERSION.size
+
+
+def family_start(cf: int) -> bytes:
+    """Return the first key that family ``cf`` may hold."""
+    return _CF.pack(cf)
+
+
+def family_end(cf: int) -> bytes:
+    """Return a key above all of family ``cf``, for an exclusive bound."""
+    return _CF.pack(cf + 1) if cf < MAX_CF else b"\xff\xff\xff"
+
+
+def list_start(cf: int, key: bytes) -> bytes:
+    """Return what all chunks of a multi-value ``key``, and nothing else, begin with."""
+    return _CF.pack(cf) + key.replace(b"\x00", b"\x00\xff") + _END
+
+
+def list_end(cf: int, key: bytes) -> bytes:
+    """Return the first possible key above all chunks of ``key``."""
+    return _CF.pack(cf) + key.replace(b"\x00", b"\x00\xff") + _AFTER_END
+
+
+def chunk_key(start: bytes, version: int) -> bytes:
+    """Return the key of the chunk that the delta of ``version`` adds; ``start`` as above."""
+    return start + _VERSION.pack(version)
+
+
+def key_of_chunk(rocks_key: bytes) -> bytes:
+    """Return the multi-value key that a chunk belongs to."""
+    return rocks_key[CF_BYTES:-CHUNK_SUFFIX_BYTES].replace(b"\x00\xff", b"\x00")
+
+
+def version_of_chunk(rocks_key: bytes) -> int:
+    """Return the version of the delta that wrote a chunk."""
+    version: int = _VERSION.unpack(rocks_key[-_VERSION.size :])[0]
+    return version
+
+
+def scan_bounds(
+    cf: int, *, multi: bool, start: bytes | None, inclusive: bool, end: bytes | None
+) -> tuple[bytes, bytes]:
+    """Return the RocksDB keys between which a scan of a family runs: from, and up to but without.
+
+    Args:
+        cf: the family's id.
+        multi: whether its values are lists.
+        start: first key, or ``None`` for the family's first.
+        inclusive: whether ``start`` itself belongs to the scan.
+        end: the key above the last, or ``None`` for the family's end.
+    """
+    if multi:
+        low = None if start is None else (list_start if inclusive else list_end)(cf, start)
+        high = None if end is None else list_start(cf, end)
+    else:
+        prefix = family_start(cf)
+        low = None if start is None else prefix + start + (b"" if inclusive else b"\x00")
+        high = None if end is None else prefix + end
+    return (
+        family_start(cf) if low is None else low,
+        family_end(cf) if high is None else high,
+    )

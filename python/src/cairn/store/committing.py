@@ -1,0 +1,142 @@
+"""Committing a session: coalesce, count, encode, one PUT, then on to RocksDB.
+
+Layer: store.  If it dies before the PUT: nothing happened.  After it: the version stands; the local
+state is rebuilt from the objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cairn.errors import ProtocolError, RetryableError
+from cairn.rocks import Delta
+from cairn.store import writes
+from cairn.store.standing import Standing, VersionRef
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cairn.store.instance import ProviderInstance
+    from cairn.store.session import StoreSession
+
+MAX_PENDING_WAIT_S = 60.0
+_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """What is asked for; see docs/architecture.md#control-calls."""
+
+    session: int
+    frames: int
+    rows: int
+    version: int
+    base_checkpoint_id: str | None
+    families: tuple[dict[str, Any], ...]
+    max_cf_id: int
+    attempt: dict[str, Any]
+    snapshot: bool = False
+    track_counts: bool = True
+
+
+def commit(
+    instance: ProviderInstance, session: StoreSession, request: CommitRequest
+) -> dict[str, Any]:
+    """Commit and return the answer. REQUIRES: the instance's lock."""
+    clock = instance.services.clock
+    base = _base_of(instance, request)
+    began = clock.monotonic_ns()
+    batches = session.complete(request.frames, request.rows, instance.durable.wait_s)
+    arrived = clock.monotonic_ns()
+    rows = writes.coalesce(batches) if batches else None
+    if rows is not None:
+        rows, counts = _counted(instance, base, rows, request)
+    else:
+        counts = _kept_counts(base, request)
+    draft = Standing(
+        ref=VersionRef(request.version, ""),
+        base=base.base,
+        lineage=base.lineage,
+        counts=counts,
+        families=request.families,
+        max_cf_id=request.max_cf_id,
+    )
+    changes = [] if rows is None else writes.as_changes(rows)
+    encoded = clock.monotonic_ns()
+    written = instance.durable.write(draft, changes, request.attempt)
+    ref = VersionRef(request.version, written.checkpoint_id)
+    standing = replace(draft, ref=ref, lineage=(*base.lineage, ref))
+    instance.standing = standing
+    instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
+    instance.metrics.add("commits_count")
+    instance.metrics.add("changelog_bytes", written.size_bytes)
+    if request.snapshot or len(standing.lineage) > instance.durable.max_lineage:
+        instance.take_snapshot_after_commit(required=request.snapshot)
+    return {
+        "checkpoint_id": ref.checkpoint_id,
+        "counts": {str(cf): count for cf, count in counts.items()},
+        "changelog_bytes": written.size_bytes,
+        "applied_through": instance.local.applied_through,
+        "wait_ms": (arrived - began) / _MS,
+        "encode_ms": (encoded - arrived) / _MS + written.encode_ms,
+        "put_ms": written.put_ms,
+        "snapshot_version": instance.snapshots.newest_version,
+        "engine": instance.metrics.values(),
+    }
+
+
+def _base_of(instance: ProviderInstance, request: CommitRequest) -> Standing:
+    standing = instance.standing
+    if standing is None or not instance.local.is_open:
+        raise RetryableError(
+            "no version is loaded in this worker",
+            code="CAIRN_UNKNOWN_INSTANCE",
+            next_step="load the version again and repeat the writes",
+        )
+    if standing.ref.version + 1 != request.version:
+        raise ProtocolError(
+            f"a commit of version {request.version} on a store that stands at "
+            f"{standing.ref.version}"
+        )
+    asked = request.base_checkpoint_id
+    if asked and standing.ref.checkpoint_id and asked != standing.ref.checkpoint_id:
+        raise ProtocolError(
+            f"a commit upon {asked}, but the store stands at {standing.ref.checkpoint_id}"
+        )
+    return standing
+
+
+def _counted(
+    instance: ProviderInstance, base: Standing, rows: pa.RecordBatch, request: CommitRequest
+) -> tuple[pa.RecordBatch, dict[int, int]]:
+    if not request.track_counts:
+        return rows, {}
+    asked = writes.unknown_keys(rows)
+    if asked:
+        # All deltas up to the base must be in RocksDB for it to know what exists there.
+        present = instance.services.owner.run_stepwise(
+            instance.local.find_present(base.ref.version, asked)
+        )
+        rows = writes.with_presence(rows, present)
+    counts = dict(base.counts)
+    known_before = {family["id"] for family in base.families}
+    for cf in (family["id"] for family in request.families):
+        if cf in known_before and cf not in counts:
+            # Earlier versions were committed without counting: count once.
+            counts[cf] = instance.services.owner.run_stepwise(
+                instance.local.count_keys(base.ref.version, cf)
+            )
+    ids = [family["id"] for family in request.families]
+    return rows, writes.counts_after(counts, rows, ids)
+
+
+def _kept_counts(base: Standing, request: CommitRequest) -> dict[int, int]:
+    if not request.track_counts:
+        return {}
+    known_before = {family["id"] for family in base.families}
+    return {
+        family["id"]: base.counts.get(family["id"], 0)
+        for family in request.families
+        if family["id"] in base.counts or family["id"] not in known_before
+    }

@@ -1,0 +1,251 @@
+"""ProviderInstance: one provider object's half in the worker.
+
+Layer: store.  Spec: docs/architecture.md#terms-of-a-session.
+
+Threads: control calls come from threads of their own and are serialised by ``_lock``; frames and
+reads come from the owner thread and take only the short ``_sessions`` lock. A snapshot's upload
+holds neither.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cairn.errors import CairnError, ClosedError, ProtocolError, RetryableError
+from cairn.metrics import Metrics
+from cairn.store import committing, loading, snapshots
+from cairn.store.cursors import ScanReply, ScanRequest, read_keys, read_page
+from cairn.store.local_state import LocalState
+from cairn.store.session import StoreSession
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from cairn.store.durable import Durable
+    from cairn.store.services import Services
+    from cairn.store.spill import Spill
+    from cairn.store.standing import Standing
+
+
+class ProviderInstance:
+    """See the module.
+
+    Args:
+        number: unique in the JVM.
+        durable: its objects.
+        directory: its place on the local disk.
+        services: of the worker.
+    """
+
+    def __init__(
+        self, number: int, durable: Durable, directory: Path, services: Services
+    ) -> None:
+        self.number = number
+        self.durable = durable
+        self.services = services
+        self.metrics = Metrics()
+        self.local = LocalState(services, self.metrics)
+        self.snapshots = snapshots.SnapshotState()
+        self.is_closed = False
+        # INVARIANT: what the database and its queue hold, or None if that is not known.
+        self.standing: Standing | None = None
+        self._directory = directory
+        self._directory_count = 0
+        self.current_directory: Path | None = None
+        self._lock = threading.RLock()
+        self._sessions = threading.Lock()
+        self._session: StoreSession | None = None
+        self._ended_through = 0
+        self._load_number = 0
+
+    # -- control calls -------------------------------------------------------------------------
+
+    def load(self, request: loading.LoadRequest) -> dict[str, Any]:
+        """Make the store stand at a version and return what it is.
+
+        Raises:
+            MissingError, DamagedError: an object on the way is gone or damaged; it is named. What
+                was loaded before may be gone too: load again.
+        """
+        with self._lock:
+            self._check_open()
+            self._end_sessions_below(request.session)
+            self._load_number = request.session
+            try:
+                return loading.load(self, request)
+            except CairnError as failure:
+                raise failure.with_context(store=self.durable.store_label, version=request.version)
+
+    def commit(self, request: committing.CommitRequest) -> dict[str, Any]:
+        """Make a session's writes a version; durable when this returns.
+
+        Raises:
+            FencedError: a newer attempt has the version.
+            FramesMissingError: not all writes came.
+            CairnError: nothing is committed, or nobody knows; the store stands as before.
+        """
+        with self._lock:
+            self._check_open()
+            try:
+                session = self._session_to_commit(request.session)
+                answer = committing.commit(self, session, request)
+                self._end_session(request.session)
+            except CairnError as failure:
+                raise failure.with_context(store=self.durable.store_label, version=request.version)
+        # Durable already: what follows may take its time, but not the instance.
+        self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
+        return answer
+
+    def abort(self, session: int) -> None:
+        """Void a session's writes. Idempotent."""
+        self._end_session(session)
+
+    def close(self) -> None:
+        """End everything and free the local disk. Idempotent."""
+        with self._lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            self._end_session(self._ended_through)
+            with self._sessions:
+                session, self._session = self._session, None
+            if session is not None:
+                session.close()
+            self.standing = None
+            self.services.owner.run(self.local.close)
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self.durable.close()
+
+    def figures(self) -> dict[str, int]:
+        """Return the instance's metrics and what it holds now."""
+        return self.services.owner.run(self._figures)
+
+    def _figures(self) -> dict[str, int]:
+        values = self.metrics.values()
+        if self.local.is_open:
+            database = self.local.db
+            values |= {
+                "memtable_bytes": database.memtable_bytes(),
+                "sst_bytes": database.sst_bytes(),
+                "estimated_keys_count": database.estimated_key_count(),
+                "applied_through": self.local.applied_through,
+            }
+        values |= {
+            "block_cache_bytes": self.services.memory.cached_bytes(),
+            "pending_delta_bytes": self.services.pending.current,
+        }
+        return values
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError("the instance is closed", store=self.durable.store_label)
+
+    # -- directories ---------------------------------------------------------------------------
+
+    def fresh_directory(self, kind: str) -> Path:
+        """Return the path of a directory that never was before; its parent exists."""
+        self._directory_count += 1
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory / f"{kind}{self._directory_count}"
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def _session_to_commit(self, number: int) -> StoreSession:
+        session = self._session_for(number)
+        if session is None:
+            raise ClosedError("the session has ended: it was committed, aborted or overtaken")
+        return session
+
+    def _session_for(self, number: int) -> StoreSession | None:
+        """Return the session of a number, made at its first frame; ``None`` if it has ended."""
+        with self._sessions:
+            current = self._session
+            if current is not None and current.number == number:
+                return current
+            if number <= self._ended_through:
+                return None
+            self._ended_through = number - 1
+            self._session = StoreSession(
+                number,
+                self._directory / f"s{number}",
+                self.services.in_background,
+            )
+            made = self._session
+        if current is not None:
+            current.close()
+        return made
+
+    def _end_sessions_below(self, number: int) -> None:
+        self._end_session(number - 1)
+
+    def _end_session(self, number: int) -> None:
+        with self._sessions:
+            self._ended_through = max(self._ended_through, number)
+            current = self._session
+            if current is None or current.number > number:
+                return
+            self._session = None
+        current.close()
+
+    # -- the owner's side ----------------------------------------------------------------------
+
+    def take_writes(self, session: int, sequence: int, rows: pa.RecordBatch) -> None:
+        """Take a frame of writes; a frame of an ended session is discarded."""
+        found = self._session_for(session)
+        if found is not None:
+            found.add_frame(sequence, rows)
+
+    def refuse_writes(self, session: int, failure: CairnError) -> None:
+        """Make the session's commit fail: a frame of it could not be read."""
+        found = self._session_for(session)
+        if found is not None:
+            found.fail(failure)
+
+    def _spill_of(self, number: int) -> Spill | None:
+        with self._sessions:
+            session = self._session
+            if session is not None and session.number == number:
+                return session.written()
+            if number <= self._ended_through:
+                raise ClosedError(
+                    "a read came for a session that has ended", store=self.durable.store_label
+                )
+            return None
+
+    def get(
+        self, session: int, cfs: list[int], keys: list[bytes]
+    ) -> tuple[list[int], list[bytes | None]]:
+        """Return origin and value of each key, in the order asked."""
+        spill = self._spill_of(session)
+        self.metrics.add("gets_count", len(keys))
+        return read_keys(self.local.db, spill, cfs, keys)
+
+    def scan(self, session: int, request: ScanRequest) -> ScanReply:
+        """Return one page."""
+        reply = read_page(self.local.db, self._spill_of(session), request)
+        self.metrics.add("scanned_rows_count", len(reply.keys))
+        return reply
+
+    def check_required(self, version: int) -> None:
+        """Refuse to wait for a version that is not on its way.
+
+        Raises:
+            RetryableError: nothing is loaded.
+            ProtocolError: the shim asks for a version above the loaded one.
+        """
+        standing = self.standing
+        if standing is None:
+            raise RetryableError(
+                "no version is loaded in this worker",
+                code="CAIRN_UNKNOWN_INSTANCE",
+                store=self.durable.store_label,
+            )
+        if version > standing.ref.version:
+            raise ProtocolError(
+                f"a read requires version {version}, the store stands at {standing.ref.version}",
+                store=self.durable.store_label,
+            )

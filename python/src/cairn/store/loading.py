@@ -1,0 +1,223 @@
+"""Loading a version: stay, go on from where the local state stands, or begin from a manifest.
+
+Layer: store.  Spec: docs/checkpoint-format.md#changelog (base, lineage).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cairn.errors import DamagedError, RetryableError
+from cairn.rocks import Delta
+from cairn.store.standing import Standing, VersionRef, empty_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from cairn.store.durable import Changelog
+    from cairn.store.instance import ProviderInstance
+
+_FETCH_AHEAD = 8
+_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What is asked for; see docs/architecture.md#control-calls."""
+
+    session: int
+    version: int
+    checkpoint_id: str | None
+    load_empty: bool = False
+    trusted: bool = False
+    snapshot: VersionRef | None = None
+
+
+@dataclass
+class LoadReport:
+    """How a load went."""
+
+    source: str = "local"
+    changelogs_replayed: int = 0
+    bytes_downloaded: int = 0
+    from_snapshot_ns: int = 0
+    replay_ns: int = 0
+    snapshot_version: int = 0
+
+
+def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
+    """Make ``instance`` stand at the version asked for, applied, and return the answer.
+
+    REQUIRES: the instance's lock.
+    """
+    clock = instance.services.clock
+    began = clock.monotonic_ns()
+    report = LoadReport()
+    if request.load_empty or request.version == 0:
+        _load_empty(instance, request.version, report)
+    elif not _stands_there(instance, request):
+        instance.metrics.add("loads_count")
+        _recover(instance, request, report)
+    standing = instance.standing
+    if standing is None:
+        raise RetryableError("the load was overtaken", code="CAIRN_UNKNOWN_INSTANCE")
+    # What was committed here may still be in the queue: point reads of the tier can wait for it.
+    return {
+        "version": standing.ref.version,
+        "checkpoint_id": standing.ref.checkpoint_id or None,
+        "counts": {str(cf): count for cf, count in standing.counts.items()},
+        "column_families": list(standing.families),
+        "max_cf_id": standing.max_cf_id,
+        "data_bytes": instance.services.owner.run(
+            lambda: instance.local.db.estimated_data_bytes() + instance.local.pending_bytes()
+        ),
+        "applied_through": instance.local.applied_through,
+        "source": report.source,
+        "changelogs_replayed": report.changelogs_replayed,
+        "bytes_downloaded": report.bytes_downloaded,
+        "load_ms": (clock.monotonic_ns() - began) // _MS,
+        "from_snapshot_ms": report.from_snapshot_ns // _MS,
+        "replay_ms": report.replay_ns // _MS,
+        "snapshot_version": 0 if standing.base.is_empty else standing.base.version,
+    }
+
+
+def _stands_there(instance: ProviderInstance, request: LoadRequest) -> bool:
+    standing = instance.standing
+    if standing is None or request.snapshot is not None or not instance.local.is_open:
+        return False
+    if standing.ref.version != request.version or standing.ref.is_empty:
+        return False
+    if request.checkpoint_id is not None:
+        return request.checkpoint_id == standing.ref.checkpoint_id
+    return request.trusted
+
+
+def _load_empty(instance: ProviderInstance, version: int, report: LoadReport) -> None:
+    report.source = "empty"
+    wanted = empty_at(version)
+    if instance.standing == wanted and instance.local.is_open:
+        return
+    _open_fresh(instance, wanted, report, from_manifest=False)
+
+
+def _recover(instance: ProviderInstance, request: LoadRequest, report: LoadReport) -> None:
+    durable = instance.durable
+    target = durable.read(request.version, request.checkpoint_id)
+    report.bytes_downloaded += target.size_bytes
+    wanted = target.standing
+    standing = instance.standing
+    if request.snapshot is not None:
+        wanted = durable.standing_from(target.standing, request.snapshot)
+        standing = None
+    if standing is not None and instance.local.is_open:
+        if standing.ref == wanted.ref:
+            return  # format 1: the object's id is ours, so our state is that version
+        rest = wanted.rest_after(standing.ref)
+        if rest is not None:
+            report.source = "replay"
+            _replay(instance, wanted, rest, target, report)
+            return
+    begin = instance.services.clock.monotonic_ns()
+    if wanted.base.is_empty:
+        report.source = "replay"
+        start = empty_at(wanted.base.version)
+        _open_fresh(instance, start, report, from_manifest=False)
+    else:
+        report.source = "snapshot"
+        _open_fresh(instance, wanted, report, from_manifest=True)
+        report.from_snapshot_ns = instance.services.clock.monotonic_ns() - begin
+    _replay(instance, wanted, wanted.lineage, target, report)
+
+
+def _open_fresh(
+    instance: ProviderInstance, wanted: Standing, report: LoadReport, *, from_manifest: bool
+) -> None:
+    """Open a new directory: empty, or made of the manifest that ``wanted`` has as base."""
+    directory = instance.fresh_directory("d")
+    before, start = instance.current_directory, wanted
+    try:
+        if from_manifest:
+            restored = instance.durable.materialize(wanted.base, directory)
+            report.bytes_downloaded += restored.bytes_downloaded
+            report.snapshot_version = wanted.base.version
+            start = restored.standing
+        instance.standing = None
+        instance.services.owner.run(instance.local.close)
+        instance.services.owner.run(
+            lambda: instance.local.open(
+                directory,
+                start.ref.version,
+                start.multi_families,
+                create=not from_manifest,
+            )
+        )
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    instance.current_directory = directory
+    instance.standing = start
+    instance.snapshots.begin(restored if from_manifest else None)
+    if before is not None:
+        # Closed: nothing of it is used again but the cache's own links.
+        instance.services.in_background(lambda: shutil.rmtree(before, ignore_errors=True))
+
+
+def _replay(
+    instance: ProviderInstance,
+    wanted: Standing,
+    rest: tuple[VersionRef, ...],
+    target: Changelog,
+    report: LoadReport,
+) -> None:
+    """Apply the changelogs of ``rest`` to what is open, and stand at ``wanted``."""
+    clock = instance.services.clock
+    began = clock.monotonic_ns()
+    instance.standing = None  # until the last one is in: between two versions nobody stands
+    for changelog in _fetched(instance, rest, target, report):
+        at = changelog.standing
+        instance.local.enqueue(Delta(at.ref.version, changelog.batches, at.multi_families))
+        if instance.services.pending.current > instance.services.pending.limit_bytes:
+            instance.services.owner.run_stepwise(instance.local.until_applied(at.ref.version))
+    instance.services.owner.run_stepwise(instance.local.until_applied(wanted.ref.version))
+    if instance.local.applied_through != wanted.ref.version:
+        raise DamagedError(
+            f"the lineage ends at version {instance.local.applied_through}", version=wanted.ref[0]
+        )
+    instance.standing = wanted
+    report.replay_ns = clock.monotonic_ns() - began
+    report.changelogs_replayed = len(rest)
+
+
+def _fetched(
+    instance: ProviderInstance,
+    refs: tuple[VersionRef, ...],
+    target: Changelog,
+    report: LoadReport,
+) -> Iterator[Changelog]:
+    """Yield changelogs in order; the next few are under way meanwhile."""
+    waiting: deque[Future[Changelog]] = deque()
+    submit = instance.services.transfers.submit
+    ahead = iter(refs)
+    done = False
+    try:
+        while not done or waiting:
+            while not done and len(waiting) < _FETCH_AHEAD:
+                ref = next(ahead, None)
+                if ref is None or ref == target.standing.ref:
+                    done = True
+                else:
+                    waiting.append(submit(instance.durable.read, ref.version, ref.checkpoint_id))
+            if waiting:
+                changelog = waiting.popleft().result()
+                report.bytes_downloaded += changelog.size_bytes
+                yield changelog
+        if refs:
+            yield target
+    finally:
+        for future in waiting:
+            future.cancel()

@@ -1,0 +1,217 @@
+"""LocalState: an instance's database, and the committed deltas on their way into it.
+
+Layer: store. Methods run on the owner thread unless they say otherwise. A delta stays in the queue
+until its last slice is written; ``applied_through`` then says its version, and who waits is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from cairn.errors import CairnError, ClosedError, RetryableError
+from cairn.rocks import Delta, RocksDb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from cairn.metrics import Metrics
+    from cairn.store.services import Services
+
+_SLICE_NS = 1_500_000
+_PIECE_ROWS = 1024
+_PIECE_BYTES = 128 * 1024
+_PRESENCE_STRIDE = 512
+
+
+class LocalState:
+    """See the module.
+
+    Args:
+        services: of the worker.
+        metrics: of the instance.
+    """
+
+    def __init__(self, services: Services, metrics: Metrics) -> None:
+        self._services = services
+        self._metrics = metrics
+        self._pending: deque[tuple[int, Delta]] = deque()  # when it came, and what
+        self._waiting: list[tuple[int, Callable[[CairnError | None], None]]] = []
+        self._db: RocksDb | None = None
+        # What a snapshot holds back: deltas above it wait until its local checkpoint is made.
+        self._barrier: int | None = None
+        self.applied_through = 0
+        self.failure: CairnError | None = None
+        # Counts openings: what began in one directory must not go on in the next.
+        self.incarnation = 0
+
+    @property
+    def db(self) -> RocksDb:
+        """Return the open database.
+
+        Raises:
+            RetryableError: none is open: load first.
+            CairnError: it broke while a delta was applied; the next load starts afresh.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self._db is None:
+            raise RetryableError(
+                "no version is loaded in this worker",
+                code="CAIRN_UNKNOWN_INSTANCE",
+                next_step="open the instance and load the version again",
+            )
+        return self._db
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a sound database is open."""
+        return self._db is not None and self.failure is None
+
+    @property
+    def waiting_since_ns(self) -> int:
+        """When the oldest delta came; REQUIRES: ``has_work``."""
+        return self._pending[0][0]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a delta can be applied now."""
+        if not self._pending or self._db is None or self.failure is not None:
+            return False
+        return self._barrier is None or self._pending[0][1].version <= self._barrier
+
+    def open(self, directory: Path, version: int, multi: frozenset[int], *, create: bool) -> None:
+        """Open a directory that holds ``version``; REQUIRES: ``close`` before."""
+        self._db = RocksDb(directory, self._services.memory, create=create, multi_families=multi)
+        self.applied_through = version
+        self.incarnation += 1
+        self.failure = None
+
+    def close(self, reason: CairnError | None = None) -> None:
+        """Forget the database and all that waits for it. Idempotent."""
+        self._services.pending.add(-self.pending_bytes())
+        self._pending.clear()
+        self._barrier = None
+        database, self._db = self._db, None
+        self.incarnation += 1
+        self._tell(reason or ClosedError("the store was loaded anew or closed meanwhile"))
+        if database is not None:
+            database.close()
+
+    # -- deltas --------------------------------------------------------------------------------
+
+    def enqueue(self, delta: Delta) -> None:
+        """Hand over a committed delta; versions ascend. Any thread, one at a time."""
+        self._services.pending.add(delta.bytes_left)
+        self._pending.append((self._services.clock.monotonic_ns(), delta))
+        self._services.owner.wake()
+
+    def pending_bytes(self) -> int:
+        """Return the bytes of deltas not applied yet."""
+        return sum(delta.bytes_left for _, delta in list(self._pending))
+
+    def hold_above(self, version: int | None) -> None:
+        """Apply no delta above ``version``; ``None`` lets all go on."""
+        self._barrier = version
+
+    def apply_slice(self) -> int:
+        """Apply some rows, at most some 2 ms of them; return their bytes.
+
+        An error breaks this database alone: ``failure`` keeps it, and the next load begins afresh.
+        """
+        clock = self._services.clock
+        began = clock.monotonic_ns()
+        rows = size = 0
+        while self.has_work:
+            piece_rows, piece_bytes = self._apply_piece(self._pending[0][1])
+            rows += piece_rows
+            size += piece_bytes
+            if clock.monotonic_ns() - began > _SLICE_NS:
+                break
+        self._metrics.add("applied_rows_count", rows)
+        self._metrics.raise_to("apply_slice_max_us", (clock.monotonic_ns() - began) // 1000)
+        return size
+
+    def _apply_piece(self, delta: Delta) -> tuple[int, int]:
+        database = self.db
+        database.multi_families = delta.multi_families
+        before = delta.bytes_left
+        row_bytes = delta.bytes_left // max(delta.rows_left, 1)
+        piece = delta.take(max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(row_bytes, 1))))
+        try:
+            if piece is not None:
+                database.apply(piece, delta.version)
+        except CairnError as failure:
+            self.failure = failure
+            self._tell(failure)
+            return 0, 0
+        finally:
+            self._services.pending.add(delta.bytes_left - before)
+        if not delta.rows_left:
+            self._pending.popleft()
+            self.applied_through = delta.version
+            self._tell(None)
+        return (0, 0) if piece is None else (piece.num_rows, piece.nbytes)
+
+    def when_applied(self, version: int, act: Callable[[CairnError | None], None]) -> None:
+        """Call ``act`` once ``version`` is applied, or with the error that prevents it."""
+        if self.applied_through >= version:
+            act(None)
+        else:
+            self._waiting.append((version, act))
+
+    def _tell(self, failure: CairnError | None) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for version, act in waiting:
+            if failure is not None or version <= self.applied_through:
+                act(failure)
+            else:
+                self._waiting.append((version, act))
+
+    def until_applied(self, version: int) -> Generator[None, None, None]:
+        """Steps until ``version`` is applied.
+
+        Raises:
+            CairnError: the database broke, or was closed meanwhile.
+        """
+        incarnation = self.incarnation
+        while self.applied_through < version:
+            if incarnation != self.incarnation:
+                raise ClosedError("the store was loaded anew or closed meanwhile")
+            self.apply_slice()
+            if self.failure is not None:
+                raise self.failure
+            yield
+
+    def find_present(
+        self, version: int, asked: list[tuple[int, list[bytes]]]
+    ) -> Generator[None, None, list[bool]]:
+        """Steps that find which keys exist at ``version``; REQUIRES: nothing above it is committed."""
+        yield from self.until_applied(version)
+        found: list[bool] = []
+        for cf, keys in asked:
+            for start in range(0, len(keys), _PRESENCE_STRIDE):
+                found += self.db.present(cf, keys[start : start + _PRESENCE_STRIDE])
+                yield
+        return found
+
+    def count_keys(self, version: int, cf: int) -> Generator[None, None, int]:
+        """Steps that count a family's keys at ``version``."""
+        yield from self.until_applied(version)
+        count = 0
+        for counted in self.db.count_keys(cf):
+            count = counted
+            yield
+        return count
+
+    def join_one_long_list(self) -> bool:
+        """Rewrite a list that a read found long; return whether there was one."""
+        if not self.is_open or self._barrier is not None or self._pending:
+            return False
+        if not self.db.join_one_long_list():
+            return False
+        self._metrics.add("lists_joined_count")
+        return True

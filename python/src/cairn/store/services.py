@@ -1,0 +1,85 @@
+"""What a worker lends its instances: the owner thread, other threads, memory, time.
+
+Layer: store. The engine makes one ``Services``; a test makes its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
+from cairn.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from concurrent.futures import Executor
+
+    from cairn.rocks import RocksMemory
+
+Result = TypeVar("Result")
+
+
+class OwnerThread(Protocol):
+    """The one thread that touches rows in RocksDB."""
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """Run ``work`` there and return its result."""
+
+    def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
+        """Advance ``steps`` there, serving others in between, and return its result."""
+
+    def wake(self) -> None:
+        """Make it look for work."""
+
+
+class PendingBytes:
+    """Bytes of committed deltas that wait for RocksDB, of all instances of a worker."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._changed = threading.Condition()
+        self._bytes = 0
+
+    @property
+    def current(self) -> int:
+        """Return what waits now."""
+        return self._bytes
+
+    def add(self, amount: int) -> None:
+        """Count what was enqueued, or with a minus what was applied."""
+        with self._changed:
+            self._bytes += amount
+            self._changed.notify_all()
+
+    def wait_below_limit(self, timeout_s: float) -> bool:
+        """Wait until the bound holds again; return whether it does."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
+
+
+@dataclass
+class Services:
+    """What instances share.
+
+    Args:
+        owner: the thread that has RocksDB.
+        memory: block cache and memtables.
+        background: threads for runs, flushes and the like.
+        transfers: threads for downloads and uploads.
+        pending: the bound of deltas not applied yet.
+    """
+
+    owner: OwnerThread
+    memory: RocksMemory
+    background: Executor
+    transfers: Executor
+    pending: PendingBytes
+    metrics: Metrics = field(default_factory=Metrics)
+    clock: Clock = SYSTEM_CLOCK
+    entropy: Entropy = SYSTEM_ENTROPY
+
+    def in_background(self, job: Callable[[], None]) -> None:
+        """Run a job in another thread, some time soon."""
+        self.background.submit(job)

@@ -1,0 +1,224 @@
+"""A session's writes as Arrow data: coalesced to one op a key, sorted, and counted.
+
+Layer: store.  Spec: docs/architecture.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
+
+Everything here works on whole columns; Python touches single rows only where appends to one key
+met in several frames.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cairn.errors import ProtocolError
+from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PRESENCE_UNKNOWN = 0
+PRESENCE_PRESENT = 1
+PRESENCE_ABSENT = 2
+
+WRITES_SCHEMA = pa.schema(
+    [
+        pa.field("op", pa.uint8(), nullable=False),
+        pa.field("cf", pa.uint16(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
+        pa.field("presence", pa.uint8(), nullable=False),
+    ]
+)
+CHANGES_SCHEMA = pa.schema(list(WRITES_SCHEMA)[:4])
+MAX_BATCH_ROWS = 65_536
+
+
+def check_writes(batch: pa.RecordBatch) -> None:
+    """Refuse rows that are no writes, before they can reach a changelog.
+
+    Raises:
+        ProtocolError: an unknown op or presence, or a value where none or one belongs.
+    """
+    if not batch.num_rows:
+        return
+    op, _, _, value, presence = batch.columns
+    ops = pc.min_max(op).as_py()
+    if ops["min"] < OP_PUT or ops["max"] > OP_DROP_CF:
+        raise ProtocolError(f"writes with unknown ops: {ops['min']}..{ops['max']}")
+    if pc.max(presence).as_py() > PRESENCE_ABSENT:
+        raise ProtocolError("writes with an unknown presence")
+    if value.null_count or ops["max"] != OP_PUT:
+        valued = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
+        if pc.any(pc.not_equal(valued, value.is_valid())).as_py():
+            raise ProtocolError("a put or append without a value, or a value that nothing takes")
+
+
+def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the writes with one op a key, sorted by family and key.
+
+    Later wins; appends after a put or an append are concatenated; an append after a delete is a
+    put; what a family held before its drop is gone.
+
+    Args:
+        batches: of ``WRITES_SCHEMA``, in the order of the writes.
+    """
+    rows = _one_batch(batches)
+    if rows.num_rows and pc.max(rows["op"]).as_py() == OP_DROP_CF:
+        rows = _without_dropped(rows)
+    if rows.num_rows < 2 or _ascends(rows):  # noqa: PLR2004 - nothing to sort
+        return rows
+    if pc.min(rows["cf"]).as_py() == pc.max(rows["cf"]).as_py():
+        order = pc.array_sort_indices(rows["key"])
+    else:
+        order = pc.sort_indices(rows, sort_keys=[("cf", "ascending"), ("key", "ascending")])
+    return _fold(rows.take(order))
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, WRITES_SCHEMA).combine_chunks()
+    whole = table.to_batches()
+    if not whole:
+        return pa.RecordBatch.from_pylist([], WRITES_SCHEMA)
+    if len(whole) > 1:
+        raise ProtocolError("one session wrote more than 2 GiB of keys or values")
+    return whole[0]
+
+
+def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
+    is_drop = pc.equal(rows["op"], OP_DROP_CF)
+    dropped = pc.unique(rows["cf"].filter(is_drop))
+    kept = rows.filter(pc.invert(pc.is_in(rows["cf"], value_set=dropped)))
+    count = len(dropped)
+    drops = pa.record_batch(
+        [
+            pa.array([OP_DROP_CF] * count, pa.uint8()),
+            dropped,
+            pa.array([b""] * count, pa.binary()),
+            pa.nulls(count, pa.binary()),
+            pa.array([PRESENCE_UNKNOWN] * count, pa.uint8()),
+        ],
+        schema=WRITES_SCHEMA,
+    )
+    return _one_batch([kept, drops])
+
+
+def _ascends(rows: pa.RecordBatch) -> bool:
+    count = rows.num_rows
+    cf, key = rows["cf"], rows["key"]
+    rises = pc.less(key.slice(0, count - 1), key.slice(1))
+    if pc.min(cf).as_py() != pc.max(cf).as_py():
+        before, after = cf.slice(0, count - 1), cf.slice(1)
+        rises = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), rises))
+    return bool(pc.all(rises).as_py())
+
+
+def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Reduce each run of one key to its last op; REQUIRES: sorted stably."""
+    count = rows.num_rows
+    cf, key = rows["cf"], rows["key"]
+    same = pc.and_(
+        pc.equal(key.slice(0, count - 1), key.slice(1)),
+        pc.equal(cf.slice(0, count - 1), cf.slice(1)),
+    )
+    if not pc.any(same).as_py():
+        return rows
+    no = pa.array([False])
+    is_last = pc.invert(pa.concat_arrays([same, no]))
+    continues = pa.concat_arrays([no, same])
+    grows = pc.and_(pc.and_(is_last, continues), pc.equal(rows["op"], OP_APPEND))
+    if pc.any(grows).as_py():
+        rows = _fold_appends(rows, continues, grows)
+    return rows.filter(is_last)
+
+
+def _fold_appends(
+    rows: pa.RecordBatch, continues: pa.BooleanArray, grows: pa.BooleanArray
+) -> pa.RecordBatch:
+    ops, values = rows["op"], rows["value"]
+    new_ops: list[int] = []
+    new_values: list[bytes] = []
+    for last in pc.indices_nonzero(grows).to_pylist():
+        parts: list[bytes] = []
+        row, op = last, OP_APPEND
+        while True:
+            op = ops[row].as_py()
+            if op == OP_DELETE:
+                op = OP_PUT
+                break
+            parts.append(values[row].as_py())
+            if op == OP_PUT or not continues[row].as_py():
+                break
+            row -= 1
+        new_ops.append(op)
+        new_values.append(b"".join(reversed(parts)))
+    columns = rows.columns
+    columns[0] = pc.replace_with_mask(ops, grows, pa.array(new_ops, pa.uint8()))
+    columns[3] = pc.replace_with_mask(values, grows, pa.array(new_values, pa.binary()))
+    return pa.record_batch(columns, schema=WRITES_SCHEMA)
+
+
+def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, list[bytes]]]:
+    """Return family and sorted keys of the writes whose presence nobody knows yet.
+
+    Args:
+        rows: coalesced, so that they are sorted.
+    """
+    unknown = _is_unknown(rows)
+    asked = rows.filter(unknown)
+    result: list[tuple[int, list[bytes]]] = []
+    for cf in pc.unique(asked["cf"]).to_pylist():
+        result.append((cf, asked["key"].filter(pc.equal(asked["cf"], cf)).to_pylist()))
+    return result
+
+
+def with_presence(rows: pa.RecordBatch, present: Sequence[bool]) -> pa.RecordBatch:
+    """Fill in what was asked for ``unknown_keys``, in its order."""
+    answers = pc.if_else(
+        pa.array(present, pa.bool_()),
+        pa.scalar(PRESENCE_PRESENT, pa.uint8()),
+        pa.scalar(PRESENCE_ABSENT, pa.uint8()),
+    )
+    columns = rows.columns
+    columns[4] = pc.replace_with_mask(columns[4], _is_unknown(rows), answers)
+    return pa.record_batch(columns, schema=WRITES_SCHEMA)
+
+
+def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
+    return pc.and_(
+        pc.equal(rows["presence"], PRESENCE_UNKNOWN), pc.not_equal(rows["op"], OP_DROP_CF)
+    )
+
+
+def counts_after(
+    counts: Mapping[int, int], rows: pa.RecordBatch, families: Sequence[int]
+) -> dict[int, int]:
+    """Return the keys per family after these writes.
+
+    Args:
+        counts: before them.
+        rows: coalesced, with every presence known.
+        families: the ids that exist afterwards; others are left out.
+    """
+    after = {cf: counts.get(cf, 0) for cf in families}
+    op, presence = rows["op"], rows["presence"]
+    writes = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
+    added = pc.and_(writes, pc.equal(presence, PRESENCE_ABSENT))
+    removed = pc.and_(pc.equal(op, OP_DELETE), pc.equal(presence, PRESENCE_PRESENT))
+    for chosen, sign in ((added, 1), (removed, -1)):
+        for entry in pc.value_counts(rows["cf"].filter(chosen)).to_pylist():
+            if entry["values"] in after:
+                after[entry["values"]] += sign * entry["counts"]
+    return after
+
+
+def as_changes(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return the rows as a changelog holds them: without presence, in batches of its size."""
+    changes = pa.record_batch(rows.columns[:4], schema=CHANGES_SCHEMA)
+    return [
+        changes.slice(start, MAX_BATCH_ROWS) for start in range(0, rows.num_rows, MAX_BATCH_ROWS)
+    ]
