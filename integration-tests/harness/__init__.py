@@ -1,0 +1,1 @@
+"""What the integration tests start and stop: S3 servers, Docker, proxies."""

@@ -1,0 +1,106 @@
+"""Is there a Docker engine, and does it have our MinIO image?
+
+The engine is the one that ``DOCKER_HOST`` or the default socket names; nothing here starts one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import docker  # type: ignore[import-untyped]
+from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEFAULT_MINIO_IMAGE = "cairn-minio:test"
+_DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+_PING_TIMEOUT_S = 3
+
+
+def engine_answers() -> bool:
+    """Tell whether a Docker engine answers a ping."""
+    if not _socket_answers(os.environ.get("DOCKER_HOST") or _DEFAULT_SOCKET):
+        return False
+    try:
+        client = docker.from_env(timeout=_PING_TIMEOUT_S)
+    except DockerException:
+        return False
+    try:
+        return bool(client.ping())
+    except (DockerException, OSError):
+        return False
+    finally:
+        client.close()
+
+
+def _socket_answers(host: str) -> bool:
+    """Tell whether somebody listens; where nobody does, docker's client leaks its socket."""
+    if not host.startswith("unix://"):
+        return True
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PING_TIMEOUT_S)
+        try:
+            probe.connect(host.removeprefix("unix://"))
+        except OSError:
+            return False
+        return True
+
+
+def ensure_minio_image(image: str, binary: Path | None) -> None:
+    """Build our MinIO image where the engine lacks it; another name is pulled when it starts.
+
+    Args:
+        image: its name; only ``DEFAULT_MINIO_IMAGE`` is built.
+        binary: the static MinIO binary that goes in.
+
+    Raises:
+        FileNotFoundError: the image has to be built and there is no binary.
+    """
+    if image != DEFAULT_MINIO_IMAGE:
+        return
+    client = docker.from_env()
+    try:
+        try:
+            client.images.get(image)
+        except ImageNotFound:
+            if binary is None:
+                message = f"{image} has to be built, and there is no minio binary: `make minio`"
+                raise FileNotFoundError(message) from None
+            client.images.build(
+                fileobj=_context(binary),
+                custom_context=True,
+                tag=image,
+                rm=True,
+                forcerm=True,
+            )
+    finally:
+        client.close()
+
+
+def _context(binary: Path) -> io.BytesIO:
+    """Return what the Dockerfile sees, as a tar: itself and the binary."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(REPOSITORY / "docker" / "minio" / "Dockerfile", arcname="Dockerfile")
+        tar.add(binary, arcname="minio", filter=_executable)
+    archive.seek(0)
+    return archive
+
+
+def _executable(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.mode = 0o755
+    return info
+
+
+def describe_engine() -> dict[str, Any]:
+    """Return the engine's version, for the test header."""
+    client = docker.from_env(timeout=_PING_TIMEOUT_S)
+    try:
+        version: dict[str, Any] = client.version()
+        return version
+    finally:
+        client.close()

@@ -1,0 +1,149 @@
+"""A MinIO server of one's own: the binary, a fresh data directory, a free port on loopback."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 10.0
+
+
+def find_minio_binary() -> Path | None:
+    """Return ``CAIRN_TEST_MINIO_BINARY``, else the one that the Makefile builds, else ``None``."""
+    named = os.environ.get("CAIRN_TEST_MINIO_BINARY")
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            message = f"CAIRN_TEST_MINIO_BINARY names no file: {path}"
+            raise FileNotFoundError(message)
+        return path
+    built = REPOSITORY / ".build" / "tools" / "minio"
+    return built if built.is_file() else None
+
+
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class MinioProcess:
+    """A MinIO server from the binary, up between ``__enter__`` and ``__exit__``.
+
+    Counters are public: ``<endpoint_url>/minio/v2/metrics/cluster``.
+
+    Args:
+        binary: of MinIO.
+        environment: more settings for the server, as MinIO names them.
+    """
+
+    def __init__(self, binary: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.access_key = "cairn" + secrets.token_hex(4)
+        self.secret_key = secrets.token_hex(16)
+        self.endpoint_url = ""
+        self._binary = binary
+        self._environment = dict(environment or {})
+        self._directory = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The server's process id. REQUIRES: it is up."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        """Return what the server has printed so far."""
+        path = self._directory / "minio.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def __enter__(self) -> Self:
+        self._directory = Path(tempfile.mkdtemp(prefix="cairn-minio-"))
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _start(self) -> None:
+        port, console_port = free_port(), free_port()
+        self.endpoint_url = f"http://127.0.0.1:{port}"
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(self._directory),
+            "MINIO_ROOT_USER": self.access_key,
+            "MINIO_ROOT_PASSWORD": self.secret_key,
+            "MINIO_PROMETHEUS_AUTH_TYPE": "public",
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+            **self._environment,
+        }
+        with (self._directory / "minio.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(self._binary),
+                    "server",
+                    f"--address=127.0.0.1:{port}",
+                    f"--console-address=127.0.0.1:{console_port}",
+                    str(self._directory / "data"),
+                ],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._await_health()
+
+    def _await_health(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        url = f"{self.endpoint_url}/minio/health/live"
+        while True:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                message = f"minio ended with {self._process.returncode}:\n{self.log()}"
+                raise RuntimeError(message)
+            try:
+                with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - ours, on loopback
+                    return
+            except (urllib.error.URLError, OSError):
+                if time.monotonic() > deadline:
+                    message = f"minio is not up after {_START_TIMEOUT_S} s:\n{self.log()}"
+                    raise TimeoutError(message) from None
+            time.sleep(0.05)
+
+    def _stop(self) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,230 @@
+"""The S3 server that tests use, and which one it is.
+
+The way is the first of these that can be gone:
+
+    endpoint         CAIRN_TEST_S3_ENDPOINT with CAIRN_TEST_S3_ACCESS_KEY, _SECRET_KEY, _REGION
+    testcontainers   a Docker engine answers; image CAIRN_TEST_MINIO_IMAGE, else cairn-minio:test
+    binary           CAIRN_TEST_MINIO_BINARY, else .build/tools/minio
+
+``CAIRN_TEST_S3_WAY`` asks for one of them by name. Where none can be gone the tests fail: S3 is
+half of what they are about. A ``conftest.py`` takes the fixtures in by importing them.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from harness.docker_engine import (
+    DEFAULT_MINIO_IMAGE,
+    engine_answers,
+    ensure_minio_image,
+)
+from harness.minio import MinioProcess, find_minio_binary
+from harness.s3_audit import AuditedS3, AuditServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WAYS = ("endpoint", "testcontainers", "binary")
+_NO_WAY = (
+    "tests need an S3 server: set CAIRN_TEST_S3_ENDPOINT, start a Docker engine, "
+    "or build a minio binary with `make minio`"
+)
+
+
+@dataclass(frozen=True)
+class S3Endpoint:
+    """Where the server is and how to sign. ``way`` says how it came to be."""
+
+    endpoint_url: str
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    region: str = "us-east-1"
+    way: str = "endpoint"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What ``cairn.storage.open.open_store`` takes."""
+        return {
+            "endpoint_url": self.endpoint_url,
+            "access_key": self.access_key,
+            "secret_key": self.secret_key,
+            "region": self.region,
+            "path_style": "true",
+        }
+
+    def client(self) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
+        """Return a plain boto3 client, to look from outside at what Cairn did."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name=self.region,
+            config=Config(s3={"addressing_style": "path"}, user_agent_extra="cairn-harness"),
+        )
+
+
+@dataclass(frozen=True)
+class S3Bucket:
+    """A bucket that one test has for itself."""
+
+    name: str
+    endpoint: S3Endpoint
+
+    @property
+    def url(self) -> str:
+        """The bucket's root, as a checkpoint location names it."""
+        return f"s3a://{self.name}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What ``cairn.storage.open.open_store`` takes."""
+        return self.endpoint.settings
+
+
+@cache
+def s3_way() -> str | None:
+    """Return the way that will be gone, ``None`` where none can be."""
+    asked = os.environ.get("CAIRN_TEST_S3_WAY", "")
+    if asked:
+        if asked not in _WAYS:
+            message = f"CAIRN_TEST_S3_WAY is one of {', '.join(_WAYS)}, not {asked!r}"
+            raise ValueError(message)
+        return asked
+    if os.environ.get("CAIRN_TEST_S3_ENDPOINT"):
+        return "endpoint"
+    if engine_answers():
+        return "testcontainers"
+    return "binary" if find_minio_binary() is not None else None
+
+
+def s3_header() -> str:
+    """Return the line that a test run's header shows."""
+    way = s3_way()
+    detail = {
+        "endpoint": os.environ.get("CAIRN_TEST_S3_ENDPOINT", ""),
+        "testcontainers": os.environ.get("CAIRN_TEST_MINIO_IMAGE", DEFAULT_MINIO_IMAGE),
+        "binary": str(find_minio_binary()),
+    }
+    return f"S3 server: {way} ({detail[way]})" if way else f"S3 server: none ({_NO_WAY})"
+
+
+@contextmanager
+def s3_by_binary() -> Iterator[S3Endpoint]:
+    """Run the MinIO binary."""
+    binary = find_minio_binary()
+    if binary is None:
+        pytest.fail(_NO_WAY)
+    with MinioProcess(binary) as minio:
+        yield endpoint_of(minio)
+
+
+def endpoint_of(minio: MinioProcess) -> S3Endpoint:
+    """Return the endpoint of a running MinIO process."""
+    return S3Endpoint(minio.endpoint_url, minio.access_key, minio.secret_key, way="binary")
+
+
+@contextmanager
+def s3_by_testcontainers() -> Iterator[S3Endpoint]:
+    """Run MinIO in a container."""
+    # The reaper's image cannot be had without a registry; the container ends with this block.
+    os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from testcontainers.minio import MinioContainer  # noqa: PLC0415 - reads the variable
+
+        image = os.environ.get("CAIRN_TEST_MINIO_IMAGE", DEFAULT_MINIO_IMAGE)
+        ensure_minio_image(image, find_minio_binary())
+        container = MinioContainer(image=image)
+        container.with_env("MINIO_PROMETHEUS_AUTH_TYPE", "public")
+        container.start()
+    try:
+        config = container.get_config()
+        yield S3Endpoint(
+            f"http://{config['endpoint']}",
+            config["access_key"],
+            config["secret_key"],
+            way="testcontainers",
+        )
+    finally:
+        container.stop()
+
+
+@contextmanager
+def s3_by_endpoint() -> Iterator[S3Endpoint]:
+    """Use the server that the environment names."""
+    yield S3Endpoint(
+        os.environ["CAIRN_TEST_S3_ENDPOINT"],
+        os.environ["CAIRN_TEST_S3_ACCESS_KEY"],
+        os.environ["CAIRN_TEST_S3_SECRET_KEY"],
+        os.environ.get("CAIRN_TEST_S3_REGION", "us-east-1"),
+    )
+
+
+@contextmanager
+def fresh_bucket(endpoint: S3Endpoint) -> Iterator[S3Bucket]:
+    """Make a bucket and take it away again with all that is in it."""
+    client = endpoint.client()
+    name = f"cairn-test-{uuid.uuid4().hex[:16]}"
+    client.create_bucket(Bucket=name)
+    try:
+        yield S3Bucket(name, endpoint)
+    finally:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+            keys = [{"Key": item["Key"]} for item in page.get("Contents", [])]
+            if keys:
+                client.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True})
+        client.delete_bucket(Bucket=name)
+        client.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Endpoint]:
+    """The S3 server of this run."""
+    way = s3_way()
+    if way is None:
+        pytest.fail(_NO_WAY)
+    starts = {
+        "endpoint": s3_by_endpoint,
+        "testcontainers": s3_by_testcontainers,
+        "binary": s3_by_binary,
+    }
+    with starts[way]() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Endpoint) -> Iterator[S3Bucket]:
+    """A bucket for this test alone."""
+    with fresh_bucket(s3_server) as bucket:
+        yield bucket
+
+
+@pytest.fixture(scope="session")
+def s3_binary_server() -> Iterator[S3Endpoint]:
+    """A server from the binary, whichever way the others take."""
+    with s3_by_binary() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3_audited() -> Iterator[AuditedS3]:
+    """A server of this test's own that reports each request, with a bucket in it."""
+    binary = find_minio_binary()
+    if binary is None:
+        pytest.fail(_NO_WAY)
+    with AuditServer() as audit, MinioProcess(binary, audit.minio_environment) as minio:
+        endpoint = endpoint_of(minio)
+        with fresh_bucket(endpoint) as bucket:
+            yield AuditedS3(audit, endpoint.client(), bucket.name, bucket.settings)

@@ -1,0 +1,195 @@
+"""A TCP proxy on loopback that loses, cuts and delays what an HTTP server says.
+
+It sits between a client and a real server, so that the server has done what it was asked and only
+the client does not hear of it. One fault applies to one request; requests are told by their first
+bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_CHUNK_BYTES = 1 << 16
+_IDLE_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Fault:
+    """What happens to the requests that match.
+
+    Attributes:
+        starts_with: the request's first bytes, such as ``b"PUT "``.
+        contains: something else in its head, such as ``b"if-none-match"``; lower case.
+        times: how many requests it applies to.
+        before: runs before the request reaches the server.
+        drops_answer: the server answers, the client sees its connection closed.
+        cuts_answer_after_bytes: the client gets this much of the answer, head included.
+    """
+
+    starts_with: bytes
+    contains: bytes = b""
+    times: int = 1
+    before: Callable[[], None] | None = None
+    drops_answer: bool = False
+    cuts_answer_after_bytes: int | None = None
+    applied: int = field(default=0, init=False)
+
+    def matches(self, head: bytes) -> bool:
+        """Tell whether it applies to a request that begins so."""
+        return (
+            self.applied < self.times
+            and head.startswith(self.starts_with)
+            and self.contains in head.lower()
+        )
+
+
+@dataclass
+class _Connection:
+    client: socket.socket
+    server: socket.socket
+    fault: Fault | None = None
+    sent_bytes: int = 0
+
+    def close(self) -> None:
+        for end in (self.client, self.server):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+class TcpProxy:
+    """The proxy, up between ``__enter__`` and ``__exit__``.
+
+    Args:
+        target_url: the server's ``http://host:port``.
+        latency_ms: added to each piece of an answer.
+
+    Attributes:
+        is_down: connections are closed as they come.
+        hidden_header: name of a request header, in lower case, that the server shall not know.
+    """
+
+    def __init__(self, target_url: str, *, latency_ms: int = 0) -> None:
+        parts = urlsplit(target_url)
+        self._target = (parts.hostname or "", parts.port or 80)
+        self.latency_ms = latency_ms
+        self.is_down = False
+        self.hidden_header = b""
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+        self._connections: list[_Connection] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def add(self, fault: Fault) -> Fault:
+        """Let ``fault`` apply from now on, after those that were added before."""
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.is_down:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(self._target, timeout=_IDLE_TIMEOUT_S)
+            except OSError:
+                client.close()
+                continue
+            client.settimeout(_IDLE_TIMEOUT_S)
+            connection = _Connection(client, server)
+            with self._lock:
+                self._connections.append(connection)
+            for pump in (self._pump_requests, self._pump_answers):
+                threading.Thread(target=pump, args=(connection,), daemon=True).start()
+
+    def _pump_requests(self, connection: _Connection) -> None:
+        with suppress(OSError):
+            while data := connection.client.recv(_CHUNK_BYTES):
+                fault = self._fault_of(data)
+                if fault is not None:
+                    connection.fault, connection.sent_bytes = fault, 0
+                    if fault.before is not None:
+                        fault.before()
+                connection.server.sendall(self._without_header(data))
+        connection.close()
+
+    def _fault_of(self, data: bytes) -> Fault | None:
+        with self._lock:
+            for fault in self._faults:
+                if fault.matches(data):
+                    fault.applied += 1
+                    return fault
+        return None
+
+    def _without_header(self, data: bytes) -> bytes:
+        """Rename the hidden header; as long as before, so that nothing else moves."""
+        if not self.hidden_header:
+            return data
+        name = self.hidden_header
+        disguise = b"x-" + b"h" * (len(name) - 2)
+        return re.sub(
+            rb"(?i)(\r\n)" + re.escape(name) + rb"(?=:)",
+            rb"\1" + disguise,
+            data,
+            count=1,
+        )
+
+    def _pump_answers(self, connection: _Connection) -> None:
+        with suppress(OSError):
+            while data := connection.server.recv(_CHUNK_BYTES):
+                if self.latency_ms:
+                    time.sleep(self.latency_ms / 1000)
+                fault = connection.fault
+                is_interim = data.startswith(b"HTTP/1.1 100")
+                if fault is not None and not is_interim:
+                    if fault.drops_answer:
+                        break
+                    if fault.cuts_answer_after_bytes is not None:
+                        left = fault.cuts_answer_after_bytes - connection.sent_bytes
+                        if len(data) >= left:
+                            connection.client.sendall(data[:left])
+                            break
+                        connection.sent_bytes += len(data)
+                connection.client.sendall(data)
+        connection.close()

@@ -1,0 +1,60 @@
+"""What a store asks of S3, counted at the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairn.storage.open import open_store
+
+if TYPE_CHECKING:
+    from harness.s3_audit import AuditedS3
+
+
+def test_a_put_is_one_request_and_a_get_is_one(s3_audited: AuditedS3) -> None:
+    """A commit is one PUT and nothing else: no bucket check, no HEAD, no LIST."""
+    with open_store(f"{s3_audited.url}/state/0/0", s3_audited.settings) as store:
+        store.put("warm", b"")
+        s3_audited.restart_count()
+
+        for version in range(1, 6):
+            store.put_if_absent(f"changelog/{version}.arrow", b"x" * 1000)
+        for version in range(1, 4):
+            store.get(f"changelog/{version}.arrow")
+
+    s3_audited.assert_only("state/0/0", {"PutObject": 5, "GetObject": 3})
+
+
+def test_the_first_put_of_a_store_asks_nothing_before(s3_audited: AuditedS3) -> None:
+    """Each of an executor's hundreds of stores has a first commit."""
+    s3_audited.restart_count()
+
+    with open_store(f"{s3_audited.url}/state/0/0", s3_audited.settings) as store:
+        store.put("changelog/1.arrow", b"x")
+
+    s3_audited.assert_only("state/", {"PutObject": 1})
+
+
+def test_the_store_counts_what_the_server_counts(s3_audited: AuditedS3) -> None:
+    """The counters that users see must be the bill that they get."""
+    s3_audited.restart_count()
+
+    with open_store(f"{s3_audited.url}/state", s3_audited.settings) as store:
+        store.put("a", b"x")
+        store.get("a")
+        list(store.list(""))
+        store.delete(["a"])
+        counts = store.request_counts()
+
+    reported = s3_audited.counted("state")
+    assert counts == {
+        "PutObject": 1,
+        "GetObject": 1,
+        "ListObjectsV2": 1,
+        "DeleteObjects": 1,
+    }
+    assert reported == {
+        "PutObject": 1,
+        "GetObject": 1,
+        "ListObjectsV2": 1,
+        "DeleteMultipleObjects": 1,
+    }

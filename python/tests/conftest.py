@@ -1,0 +1,18 @@
+"""Fixtures shared with the integration tests: one S3 server, one header line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+for _path in (_REPOSITORY / "integration-tests", _REPOSITORY / "python" / "src"):
+    if str(_path) not in sys.path:
+        sys.path.insert(0, str(_path))
+
+from harness.s3 import s3_bucket, s3_header, s3_server  # noqa: E402, F401 - the path comes first
+
+
+def pytest_report_header() -> str:
+    """Say which S3 server is in use."""
+    return s3_header()

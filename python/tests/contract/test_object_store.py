@@ -1,0 +1,511 @@
+"""Contract of ObjectStore. A backend is one that passes this file; add yours to BACKENDS."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from cairn.checksum import crc32c, crc32c_file
+from cairn.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    DamagedError,
+    InternalError,
+    MissingError,
+    PreconditionFailedError,
+)
+from cairn.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cairn.storage.base import ObjectStore
+
+BACKENDS = ["memory", "local", pytest.param("s3", marks=pytest.mark.s3)]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """The implementation under test."""
+    return str(request.param)
+
+
+@pytest.fixture
+def open_again(
+    backend: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[[], ObjectStore]]:
+    """Open one more instance over the same objects, as another executor would."""
+    settings: dict[str, str] = {}
+    if backend == "s3":
+        bucket = request.getfixturevalue("s3_bucket")
+        url, settings = f"{bucket.url}/state/0/1/default", bucket.settings
+    elif backend == "local":
+        url = (tmp_path / "state" / "0").as_uri()
+    else:
+        url = f"memory://{uuid.uuid4().hex}/state/0"
+    opened: list[ObjectStore] = []
+
+    def opening() -> ObjectStore:
+        opened.append(open_store(url, settings))
+        return opened[-1]
+
+    yield opening
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_again: Callable[[], ObjectStore]) -> ObjectStore:
+    """An empty store."""
+    return open_again()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"bytes",
+        bytearray(b"array"),
+        memoryview(b"-view-")[1:5],
+        pa.py_buffer(b"arrow"),
+    ],
+    ids=["empty", "bytes", "bytearray", "memoryview", "pa.Buffer"],
+)
+def test_put_and_get_give_back_the_bytes(
+    store: ObjectStore, data: bytes | bytearray | memoryview | pa.Buffer
+) -> None:
+    """Changelogs come as Arrow buffers, manifests as bytes; none may be altered or copied wrong."""
+    etag = store.put("changelog/7.arrow", data)
+
+    fetched = store.get("changelog/7.arrow")
+
+    assert fetched.data == bytes(data)
+    assert fetched.etag == etag
+
+
+def test_put_replaces_and_changes_the_etag(store: ObjectStore) -> None:
+    """A reader after a replacement must see the new bytes whole."""
+    first = store.put("mark", b"one")
+
+    second = store.put("mark", b"second")
+
+    assert store.get("mark").data == b"second"
+    assert first != second
+
+
+def test_put_if_absent_never_replaces(store: ObjectStore) -> None:
+    """An attempt's object is written once: a late duplicate must not change bytes already read."""
+    store.put_if_absent("changelog/7.arrow", b"first")
+
+    with pytest.raises(AlreadyExistsError) as raised:
+        store.put_if_absent("changelog/7.arrow", b"late")
+
+    assert store.get("changelog/7.arrow").data == b"first"
+    assert raised.value.object_name == f"{store.url}/changelog/7.arrow"
+    assert raised.value.kind == "conflict"
+
+
+def test_put_if_absent_works_again_after_delete(store: ObjectStore) -> None:
+    """A purged name is free."""
+    store.put_if_absent("x", b"first")
+    store.delete(["x"])
+
+    store.put_if_absent("x", b"second")
+
+    assert store.get("x").data == b"second"
+
+
+def test_of_sixteen_concurrent_creates_exactly_one_wins(
+    open_again: Callable[[], ObjectStore],
+) -> None:
+    """Speculative twins commit one version at the same time; two winners would fork the state."""
+    stores = [open_again() for _ in range(16)]
+    barrier = threading.Barrier(len(stores))
+
+    def create(number: int) -> bool:
+        barrier.wait()
+        try:
+            stores[number].put_if_absent("changelog/1.arrow", b"%d" % number * 1000)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        wins = list(pool.map(create, range(len(stores))))
+
+    assert wins.count(True) == 1
+    assert stores[0].get("changelog/1.arrow").data == b"%d" % wins.index(True) * 1000
+
+
+def test_put_if_match_replaces_what_was_read(store: ObjectStore) -> None:
+    """Format 1 takes over an abandoned attempt's name only if nobody else has."""
+    store.put("changelog/7.arrow", b"abandoned")
+    read = store.get("changelog/7.arrow")
+
+    etag = store.put_if_match("changelog/7.arrow", b"ours", read.etag)
+
+    assert store.get("changelog/7.arrow").data == b"ours"
+    assert store.get("changelog/7.arrow").etag == etag
+
+
+def test_put_if_match_refuses_a_changed_object(store: ObjectStore) -> None:
+    """A twin that replaced it first has won."""
+    old_etag = store.put("x", b"one")
+    store.put("x", b"two")
+
+    with pytest.raises(PreconditionFailedError):
+        store.put_if_match("x", b"three", old_etag)
+
+    assert store.get("x").data == b"two"
+
+
+def test_put_if_match_refuses_a_vanished_object(store: ObjectStore) -> None:
+    """Replacing must not bring back what retention deleted."""
+    etag = store.put("x", b"one")
+    store.delete(["x"])
+
+    with pytest.raises(PreconditionFailedError):
+        store.put_if_match("x", b"two", etag)
+
+    with pytest.raises(MissingError):
+        store.get("x")
+
+
+def test_of_eight_concurrent_replacements_exactly_one_wins(
+    open_again: Callable[[], ObjectStore],
+) -> None:
+    """Two attempts that both read the abandoned object must not both take its name."""
+    stores = [open_again() for _ in range(8)]
+    etag = stores[0].put("x", b"abandoned")
+    barrier = threading.Barrier(len(stores))
+
+    def replace(number: int) -> bool:
+        barrier.wait()
+        try:
+            stores[number].put_if_match("x", b"%d" % number, etag)
+        except PreconditionFailedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        wins = list(pool.map(replace, range(len(stores))))
+
+    assert wins.count(True) == 1
+    assert stores[0].get("x").data == b"%d" % wins.index(True)
+
+
+def test_get_of_nothing_is_missing(store: ObjectStore) -> None:
+    """A missing changelog must be named, never read as an empty one."""
+    with pytest.raises(MissingError) as raised:
+        store.get("changelog/8.arrow")
+
+    assert raised.value.object_name == f"{store.url}/changelog/8.arrow"
+
+
+def test_a_prefix_of_objects_is_no_object(store: ObjectStore) -> None:
+    """Directories exist only on disks."""
+    store.put("a/b/c", b"x")
+
+    with pytest.raises(MissingError):
+        store.get("a/b")
+
+    store.delete(["a/b"])
+    assert store.get("a/b/c").data == b"x"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sst/a b+c%20d.sst",
+        "snapshot/1_ü€😀.json",
+        "a/#?&=:;,'\"()[]{}!@$*~^|<>`",
+        "a" * 200,
+    ],
+    ids=["blanks", "unicode", "punctuation", "long"],
+)
+def test_keys_survive_escaping(store: ObjectStore, key: str) -> None:
+    """Checkpoint ids are opaque to us and may bring any printable character into a name."""
+    store.put(key, b"here")
+
+    assert store.get(key).data == b"here"
+    assert [info.key for info in store.list("")] == [key]
+    store.delete([key])
+    assert list(store.list("")) == []
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/../b", ".a", "a\nb", "a" * 201])
+def test_keys_that_not_every_backend_can_store_are_refused(store: ObjectStore, key: str) -> None:
+    """A key that climbs out of the root would reach another store's objects."""
+    with pytest.raises(InternalError):
+        store.put(key, b"x")
+    with pytest.raises(InternalError):
+        store.get(key)
+    with pytest.raises(InternalError):
+        store.delete([key])
+
+
+def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
+    """Repair looks for the newest version in a listing; an order by directory would mislead it."""
+    keys = ["a", "a/b", "a-b", "B", "z/1", "z/10", "z/2", "ü", "a.b/c"]
+    names = [key for key in keys if key != "a"]
+    for key in names:
+        store.put(key, key.encode())
+
+    found = list(store.list(""))
+
+    assert [info.key for info in found] == sorted(names, key=lambda key: key.encode())
+    assert [info.size_bytes for info in found] == [
+        len(key.encode()) for key in sorted(names, key=lambda key: key.encode())
+    ]
+
+
+def test_list_describes_what_it_finds(store: ObjectStore) -> None:
+    """Retention compares ages: a time in another zone would delete what is in use."""
+    etag = store.put("sst/1.sst", b"12345")
+
+    (info,) = store.list("sst/")
+
+    assert info.size_bytes == 5
+    assert info.etag in {etag, ""}
+    assert info.last_modified.utcoffset() == timedelta(0)
+    assert abs(info.last_modified - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("", ["changelog/1.arrow", "changelog/10.arrow", "snapshot/1_a.json"]),
+        ("changelog/1", ["changelog/1.arrow", "changelog/10.arrow"]),
+        ("changelog/10", ["changelog/10.arrow"]),
+        ("ch", ["changelog/1.arrow", "changelog/10.arrow"]),
+        ("snapshot/", ["snapshot/1_a.json"]),
+        ("none/of/these", []),
+    ],
+)
+def test_list_takes_any_prefix(store: ObjectStore, prefix: str, expected: list[str]) -> None:
+    """A prefix need not end at a slash: ``changelog/7_`` lists the attempts of version 7."""
+    for key in ["changelog/1.arrow", "changelog/10.arrow", "snapshot/1_a.json"]:
+        store.put(key, b"")
+
+    assert [info.key for info in store.list(prefix)] == expected
+
+
+def test_list_leaves_out_what_is_not_ours(store: ObjectStore) -> None:
+    """Spark keeps its own metadata below the state directory; no orphan sweep may touch it."""
+    store.put("_metadata/schema", b"spark's")
+    store.put("sst/1.sst", b"ours")
+
+    assert [info.key for info in store.list("")] == ["sst/1.sst"]
+    assert [info.key for info in store.list("_metadata/")] == ["_metadata/schema"]
+
+
+def test_list_of_a_store_that_never_wrote_is_empty(store: ObjectStore) -> None:
+    """The first look at a fresh partition is no error."""
+    assert list(store.list("")) == []
+
+
+def test_delete_is_idempotent_and_takes_many(store: ObjectStore) -> None:
+    """A purge that died half-way is simply done again."""
+    keys = [f"sst/{number}.sst" for number in range(25)]
+    for key in keys:
+        store.put(key, b"x")
+
+    store.delete(keys[:20])
+    store.delete([*keys[:20], "never/there", *keys[20:24]])
+    store.delete([])
+
+    assert [info.key for info in store.list("")] == [keys[24]]
+
+
+def test_upload_and_download_carry_a_file(store: ObjectStore, tmp_path: Path) -> None:
+    """An SST comes back as it was, byte for byte, into a directory that is made on demand."""
+    source, target = (
+        tmp_path / "000007.sst",
+        tmp_path / "fresh" / "cache" / "000007.sst",
+    )
+    source.write_bytes(os.urandom(100_000))
+
+    info = store.upload("sst/7.sst", source, crc32c=crc32c_file(source))
+    store.download("sst/7.sst", target, size_bytes=100_000, crc32c=crc32c_file(source))
+
+    assert (info.key, info.size_bytes) == ("sst/7.sst", 100_000)
+    assert abs(info.last_modified - datetime.now(UTC)) < timedelta(minutes=5)
+    assert info.etag == store.get("sst/7.sst").etag
+    assert target.read_bytes() == source.read_bytes()
+    assert [path.name for path in target.parent.iterdir()] == ["000007.sst"]
+
+
+@pytest.mark.parametrize(
+    "size_bytes",
+    [0, (16 << 20), (16 << 20) + 1, (24 << 20), (24 << 20) + 4097],
+    ids=["empty", "last whole", "first in parts", "three full parts", "ragged"],
+)
+def test_a_file_of_any_size_comes_back(store: ObjectStore, tmp_path: Path, size_bytes: int) -> None:
+    """The step from one request to several must not lose, double or swap a part."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(
+        os.urandom(1 << 20) * (size_bytes >> 20) + os.urandom(size_bytes % (1 << 20))
+    )
+    checksum = crc32c_file(source)
+
+    info = store.upload("sst/big.sst", source, crc32c=checksum)
+    store.download("sst/big.sst", target, size_bytes=size_bytes, crc32c=checksum)
+
+    assert info.size_bytes == size_bytes
+    assert target.stat().st_size == size_bytes
+    assert crc32c_file(target) == checksum
+    assert crc32c(store.get("sst/big.sst").data) == checksum
+
+
+@pytest.mark.parametrize("size_bytes", [10, 17 << 20], ids=["small", "in parts"])
+def test_upload_never_replaces(store: ObjectStore, tmp_path: Path, size_bytes: int) -> None:
+    """SSTs are named uniquely; if a name is taken after all, its manifest must still hold."""
+    source = tmp_path / "source"
+    source.write_bytes(bytes(size_bytes))
+    store.put("sst/1.sst", b"first")
+
+    with pytest.raises(AlreadyExistsError):
+        store.upload("sst/1.sst", source)
+
+    assert store.get("sst/1.sst").data == b"first"
+
+
+@pytest.mark.parametrize("size_bytes", [10, 17 << 20], ids=["small", "in parts"])
+def test_upload_refuses_a_file_that_is_not_what_its_checksum_says(
+    store: ObjectStore, tmp_path: Path, size_bytes: int
+) -> None:
+    """A bad local disk must be found before its bytes are stored for good."""
+    source = tmp_path / "source"
+    source.write_bytes(bytes(size_bytes))
+
+    with pytest.raises(DamagedError, match=r"sst/1\.sst"):
+        store.upload("sst/1.sst", source, crc32c=crc32c_file(source) ^ 1)
+
+    assert list(store.list("")) == []
+
+
+def test_upload_of_no_file_is_missing(store: ObjectStore, tmp_path: Path) -> None:
+    """The error names the file."""
+    with pytest.raises(MissingError, match="nothing-here"):
+        store.upload("sst/1.sst", tmp_path / "nothing-here")
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 17 << 20], ids=["small", "in ranges"])
+def test_download_refuses_damage_and_leaves_no_file(
+    store: ObjectStore, tmp_path: Path, size_bytes: int
+) -> None:
+    """A flipped byte in an SST shows in RocksDB only when read, as silently missing rows."""
+    whole = os.urandom(size_bytes)
+    flipped = bytearray(whole)
+    flipped[size_bytes // 2] ^= 0x10
+    store.put("sst/1.sst", flipped)
+    target = tmp_path / "cache" / "1.sst"
+
+    with pytest.raises(DamagedError) as raised:
+        store.download("sst/1.sst", target, size_bytes=size_bytes, crc32c=crc32c(whole))
+
+    assert raised.value.object_name == f"{store.url}/sst/1.sst"
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("actual", [0, 999, 1001, 17 << 20])
+@pytest.mark.parametrize("named", [1000, (16 << 20) + 1], ids=["small", "in ranges"])
+def test_download_refuses_another_size(
+    store: ObjectStore, tmp_path: Path, actual: int, named: int
+) -> None:
+    """An object cut short, or grown, is damaged even where no checksum is known."""
+    store.put("sst/1.sst", bytes(actual))
+    target = tmp_path / "cache" / "1.sst"
+
+    with pytest.raises(DamagedError, match=r"sst/1\.sst"):
+        store.download("sst/1.sst", target, size_bytes=named)
+
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("size_bytes", [10, 17 << 20], ids=["small", "in ranges"])
+def test_download_of_nothing_is_missing(
+    store: ObjectStore, tmp_path: Path, size_bytes: int
+) -> None:
+    """The object is named, and the file that was there before stays."""
+    target = tmp_path / "1.sst"
+    target.write_bytes(b"before")
+
+    with pytest.raises(MissingError, match=r"sst/1\.sst"):
+        store.download("sst/1.sst", target, size_bytes=size_bytes)
+
+    assert target.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_sixteen_threads_share_one_instance(store: ObjectStore, tmp_path: Path) -> None:
+    """SSTs are loaded in parallel through one store."""
+
+    def round_trip(number: int) -> bytes:
+        store.put(f"sst/{number}", b"%d" % number)
+        store.download(
+            f"sst/{number}",
+            tmp_path / "cache" / str(number),
+            size_bytes=len(str(number)),
+        )
+        return (tmp_path / "cache" / str(number)).read_bytes()
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(round_trip, range(64)))
+
+    assert results == [b"%d" % number for number in range(64)]
+    assert len(list(store.list("sst/"))) == 64
+
+
+def test_another_instance_sees_a_write_at_once(
+    open_again: Callable[[], ObjectStore],
+) -> None:
+    """The next batch may run on another executor."""
+    writer, reader = open_again(), open_again()
+
+    writer.put("changelog/1.arrow", b"x")
+
+    assert reader.get("changelog/1.arrow").data == b"x"
+    assert [info.key for info in reader.list("changelog/")] == ["changelog/1.arrow"]
+
+
+def test_the_ordinary_way_is_one_request_each(store: ObjectStore) -> None:
+    """Requests are billed and each costs a round trip: no probing, no listing, no second look."""
+    etag = store.put("a", b"1")
+    store.put_if_absent("b", b"2")
+    store.put_if_match("a", b"3", etag)
+    store.get("a")
+
+    assert store.request_counts() == {"PutObject": 3, "GetObject": 1}
+
+
+def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:
+    """Format 1 rests on conditional puts; the probe must neither litter nor be paid twice."""
+    store.probe_conditional_put()
+    after_first = store.request_counts()
+
+    store.probe_conditional_put()
+
+    assert store.request_counts() == after_first
+    assert list(store.list("")) == []
+
+
+def test_a_closed_store_says_so(open_again: Callable[[], ObjectStore]) -> None:
+    """Use after close is a bug of ours and must not look like a storage fault."""
+    with open_again() as store:
+        store.put("a", b"1")
+
+    store.close()
+
+    with pytest.raises(ClosedError):
+        store.get("a")
+    with pytest.raises(ClosedError):
+        store.put("a", b"2")
