@@ -77,7 +77,7 @@ spark-suites: $(STAMPS)/venv gradle shim ## Spark's own test suites under Cairn,
 .PHONY: shim
 shim: $(PACKAGED_JAR) ## The JVM half: jvm-shim/build/libs/cairn-shim.jar
 
-$(JAR): $(shell find jvm-shim/src/main -type f 2>/dev/null) build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+$(JAR): $(shell find jvm-shim/src/main -type f 2>/dev/null) python/src/cairn/settings.json build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Building $@"
 	@$(GRADLE) jar
 	@touch $@
