@@ -1,0 +1,59 @@
+"""CRC32C is the published one; time and chance can be chosen."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from cairn.checksum import crc32c, crc32c_file
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, FakeClock
+
+
+def test_crc32c_is_castagnolis() -> None:
+    """RFC 3720 B.4: another polynomial would reject every object ever written."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert crc32c(b"") == 0
+
+
+def test_crc32c_continues_and_takes_any_buffer() -> None:
+    """Checksums are taken while bytes pass by, in whatever they come."""
+    data = bytes(range(256))
+
+    assert crc32c(data[100:], crc32c(data[:100])) == crc32c(data)
+    assert crc32c(memoryview(data)) == crc32c(pa.py_buffer(data)) == crc32c(bytearray(data))
+
+
+def test_crc32c_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
+    """Files are read in pieces; the last one is short."""
+    data = bytes(range(256)) * 5000
+    (tmp_path / "f").write_bytes(data)
+    (tmp_path / "empty").touch()
+
+    assert crc32c_file(tmp_path / "f") == crc32c(data)
+    assert crc32c_file(tmp_path / "empty") == 0
+
+
+def test_a_fake_clock_moves_only_when_told() -> None:
+    """Tests of timeouts take no time."""
+    clock = FakeClock()
+    start = clock.now()
+
+    clock.sleep(1.5)
+    clock.advance(0.25)
+
+    assert clock.now() - start == timedelta(seconds=1.75)
+    assert clock.monotonic_ns() == 1_750_000_000
+
+
+def test_the_system_gives_utc_and_fresh_tokens() -> None:
+    """Local time would make ages wrong by hours; equal tokens would make two attempts one."""
+    assert SYSTEM_CLOCK.now().utcoffset() == timedelta(0)
+    assert SYSTEM_CLOCK.monotonic_ns() <= SYSTEM_CLOCK.monotonic_ns()
+    tokens = {SYSTEM_ENTROPY.token(8) for _ in range(100)}
+    assert len(tokens) == 100
+    assert all(len(token) == 16 for token in tokens)
+    assert 0 <= SYSTEM_ENTROPY.jitter() < 1

@@ -1,0 +1,250 @@
+"""What LocalStore leaves on the disk, and what it makes of the disk's errors."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cairn.clock import SYSTEM_CLOCK, FakeClock
+from cairn.errors import (
+    AccessError,
+    CairnError,
+    ConditionalPutUnsupportedError,
+    DiskFullError,
+    ForeignObjectError,
+    UnavailableError,
+)
+from cairn.storage import local
+from cairn.storage.files import PendingFile, translate_os_error
+from cairn.storage.local import LocalStore
+
+SOURCES = Path(local.__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(str(root))
+
+
+def names_below(root: Path) -> list[str]:
+    return sorted(
+        path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir()
+    )
+
+
+@contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_an_object_is_a_file_of_its_key(store: LocalStore, root: Path) -> None:
+    """People look at checkpoints with ls, and Spark lists the same directories."""
+    store.put("changelog/1.arrow", b"x")
+
+    assert (root / "changelog" / "1.arrow").read_bytes() == b"x"
+    assert names_below(root) == [".cairn.lock", "changelog/1.arrow"]
+
+
+def test_a_create_leaves_one_file(store: LocalStore, root: Path) -> None:
+    """A second hard link would keep deleted bytes on the disk."""
+    store.put_if_absent("changelog/1.arrow", b"x")
+
+    assert names_below(root) == ["changelog/1.arrow"]
+    assert (root / "changelog" / "1.arrow").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent", "put_if_match", "upload", "download"])
+def test_a_full_disk_leaves_nothing_half_written(
+    store: LocalStore, tmp_path: Path, verb: str
+) -> None:
+    """The version before must still load, and the next attempt must find the name free."""
+    source = tmp_path / "source"
+    source.write_bytes(bytes(3_000_000))
+    etag = store.put("old", b"old")
+    store.upload("large", source)
+    before = names_below(tmp_path)
+
+    actions: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put("old", bytes(3_000_000)),
+        "put_if_absent": lambda: store.put_if_absent("new", bytes(3_000_000)),
+        "put_if_match": lambda: store.put_if_match("old", bytes(3_000_000), etag),
+        "upload": lambda: store.upload("new", source),
+        "download": lambda: store.download("large", tmp_path / "t", size_bytes=3_000_000),
+    }
+    with file_size_limit(1_000_000), pytest.raises(DiskFullError) as raised:
+        actions[verb]()
+
+    assert raised.value.object_name is not None
+    assert names_below(tmp_path) == before
+    assert store.get("old").data == b"old"
+
+
+def test_no_space_is_a_full_disk(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ENOSPC may come as late as fsync."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    root.mkdir()
+
+    with pytest.raises(DiskFullError, match=r"CAIRN_DISK_FULL.*free space"):
+        store.put_if_absent("new", b"x")
+
+    assert names_below(root) == []
+
+
+def test_a_directory_that_may_not_be_written_is_named() -> None:
+    """The person must learn which path, and that it is about permissions."""
+    store = LocalStore("file:///sys/cairn-may-not-write")
+
+    with pytest.raises(AccessError, match="/sys"):
+        store.put("x", b"x")
+
+
+def test_a_file_where_a_directory_belongs_is_foreign(store: LocalStore, root: Path) -> None:
+    """Somebody else's file stands in the way; it is not ours to remove."""
+    root.mkdir()
+    (root / "changelog").write_text("foreign")
+
+    with pytest.raises(ForeignObjectError):
+        store.put("changelog/1.arrow", b"x")
+
+    assert (root / "changelog").read_text() == "foreign"
+
+
+def test_a_directory_where_an_object_belongs_is_foreign(store: LocalStore, root: Path) -> None:
+    """Replacing it would delete what is in it."""
+    (root / "mark" / "inside").mkdir(parents=True)
+
+    with pytest.raises(ForeignObjectError):
+        store.put("mark", b"x")
+
+    assert (root / "mark" / "inside").is_dir()
+
+
+def test_a_file_system_without_links_is_refused(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them nothing guards against two creators; better to say so at once."""
+
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_link)
+
+    with pytest.raises(ConditionalPutUnsupportedError):
+        store.probe_conditional_put()
+
+
+def test_list_takes_abandoned_temporary_files_away(root: Path) -> None:
+    """A killed worker leaves its temporary file; it must not stay for ever."""
+    clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
+    (root / "sst").mkdir(parents=True)
+    (root / "sst" / ".1.sst.0123456789abcdef.tmp").write_bytes(b"abandoned")
+
+    assert list(LocalStore(str(root), clock).list("")) == []
+
+    assert names_below(root) == []
+
+
+def test_list_leaves_a_live_writers_file_alone(root: Path) -> None:
+    """A slow upload may take longer than any age; its lock says that it lives."""
+    clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
+
+    with PendingFile(root / "1.sst") as pending:
+        pending.write(b"slow")
+        list(LocalStore(str(root), clock).list(""))
+        pending.sync()
+        pending.publish_new()
+
+    assert (root / "1.sst").read_bytes() == b"slow"
+
+
+def test_list_leaves_young_temporary_files_alone(store: LocalStore, root: Path) -> None:
+    """On a network file system the lock of another machine may not reach us."""
+    root.mkdir()
+    (root / ".1.sst.0123456789abcdef.tmp").write_bytes(b"young")
+
+    list(store.list(""))
+
+    assert names_below(root) == [".1.sst.0123456789abcdef.tmp"]
+
+
+def test_list_hides_hadoops_checksum_files(store: LocalStore, root: Path) -> None:
+    """Spark's own writers leave ``.name.crc`` beside their files."""
+    store.put("1.json", b"x")
+    (root / ".1.json.crc").write_bytes(b"crc")
+
+    assert [info.key for info in store.list("")] == ["1.json"]
+
+
+def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, root: Path) -> None:
+    """Compare and replace must be one step for a twin in another process."""
+    etag = store.put("x", b"old")
+    code = (
+        "from cairn.storage.local import LocalStore; "
+        f"store = LocalStore({str(root)!r}); print('up', flush=True); "
+        f"store.put_if_match('x', b'twin', {etag!r})"
+    )
+    with (root / ".cairn.lock").open("rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        twin = subprocess.Popen(  # noqa: S603 - our own interpreter
+            [sys.executable, "-c", code],
+            env={"PYTHONPATH": str(SOURCES)},
+            stdout=subprocess.PIPE,
+        )
+        assert twin.stdout is not None
+        assert twin.stdout.readline() == b"up\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            twin.wait(0.3)
+        while_locked = (root / "x").read_bytes()
+    with twin:
+        assert twin.wait(20) == 0
+
+    assert while_locked == b"old"
+    assert store.get("x").data == b"twin"
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOSPC, DiskFullError),
+        (errno.EDQUOT, DiskFullError),
+        (errno.EACCES, AccessError),
+        (errno.EROFS, AccessError),
+        (errno.EIO, UnavailableError),
+        (errno.ESTALE, UnavailableError),
+        (None, UnavailableError),
+    ],
+)
+def test_each_os_error_says_what_to_do(number: int | None, expected: type[CairnError]) -> None:
+    """What may pass is retried, what does not is the user's to mend."""
+    cause = OSError() if number is None else OSError(number, os.strerror(number), "/data/x")
+
+    error = translate_os_error(cause, "file:///data/x")
+
+    assert type(error) is expected
+    assert error.object_name == "file:///data/x"

@@ -1,0 +1,193 @@
+"""S3 settings are checked whole; S3's errors become ours, and none repeats a secret."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+
+import pytest
+from botocore import exceptions as boto
+from botocore.exceptions import ClientError
+
+from cairn.errors import (
+    AccessError,
+    CairnError,
+    ConditionalPutUnsupportedError,
+    ConfigError,
+    CredentialsExpiredError,
+    DamagedError,
+    MissingError,
+    NoSuchBucketError,
+    PreconditionFailedError,
+    UnavailableError,
+)
+from cairn.storage.s3_client import acquire, release
+from cairn.storage.s3_errors import translate
+from cairn.storage.s3_settings import S3Settings
+from cairn.storage.s3_transfer import checksum_header, ranges_of
+
+SECRETS = {"access_key": "AKIDEXAMPLE", "secret_key": "sec/ret", "session_token": "tok+en"}
+
+
+def test_settings_come_from_strings() -> None:
+    """The shim sends what Hadoop's configuration holds: strings."""
+    settings = S3Settings.from_mapping(
+        {
+            **SECRETS,
+            "endpoint_url": "http://127.0.0.1:9000",
+            "path_style": "True",
+            "max_attempts": "7",
+            "region": "",
+        }
+    )
+
+    assert settings.path_style is True
+    assert settings.max_attempts == 7
+    assert settings.region is None
+    assert settings.endpoint_shown == "http://127.0.0.1:9000"
+
+
+def test_settings_never_show_secrets() -> None:
+    """A repr ends up in a log sooner or later."""
+    shown = repr(S3Settings.from_mapping(SECRETS))
+
+    assert not any(secret in shown for secret in SECRETS.values())
+
+
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        ({"endpoint_url": "127.0.0.1:9000"}, "endpoint_url is http"),
+        ({"endpoint_url": "http://me:pass@host"}, "carries credentials"),
+        ({"access_key": "a"}, "come together"),
+        ({"session_token": "a"}, "belongs to an access_key"),
+        ({"anonymous": "true", "access_key": "a", "secret_key": "b"}, "anonymous"),
+        ({"anonymous": "yes"}, "true or false"),
+        ({"sse": "aes"}, "sse is one of"),
+        ({"sse_kms_key": "k"}, "belongs to sse=aws:kms"),
+        ({"max_connections": "many"}, "whole number"),
+        ({"max_connections": "0"}, "at least 1"),
+        ({"max_conections": "3"}, "max_connections"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(mapping: dict[str, str], said: str) -> None:
+    """Each fault is one sentence, and no value is repeated."""
+    with pytest.raises(ConfigError, match=said) as raised:
+        S3Settings.from_mapping(mapping)
+
+    assert "pass" not in str(raised.value)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """Nobody wants to restart a job once for each."""
+    with pytest.raises(ConfigError, match=r"sse is one of.*max_attempts"):
+        S3Settings.from_mapping({"sse": "none", "max_attempts": "0"})
+
+
+def test_equal_settings_share_a_client_and_idle_ones_go() -> None:
+    """Hundreds of stores must not mean hundreds of pools; old tokens must not pile up."""
+    first = acquire(S3Settings(region="eu-central-1", max_attempts=91))
+    again = acquire(S3Settings(region="eu-central-1", max_attempts=91))
+    other = acquire(S3Settings(region="eu-central-1", max_attempts=92))
+
+    assert first is again
+    assert first is not other
+
+    release(first)
+    release(again)
+    release(other)
+    anew = acquire(S3Settings(region="eu-central-1", max_attempts=91))
+    assert anew is not first
+    release(anew)
+
+
+def client_error(code: str, status: int) -> ClientError:
+    return ClientError(
+        {
+            "Error": {"Code": code, "Message": "you sent sec/ret"},
+            "ResponseMetadata": {
+                "HTTPStatusCode": status,
+                "HTTPHeaders": {},
+                "HostId": "",
+                "RequestId": "",
+                "RetryAttempts": 0,
+            },
+        },
+        "PutObject",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("NoSuchKey", 404, MissingError),
+        ("404", 404, MissingError),
+        ("NoSuchBucket", 404, NoSuchBucketError),
+        ("AccessDenied", 403, AccessError),
+        ("403", 403, AccessError),
+        ("InvalidAccessKeyId", 403, AccessError),
+        ("SignatureDoesNotMatch", 403, AccessError),
+        ("RequestTimeTooSkewed", 403, AccessError),
+        ("ExpiredToken", 400, CredentialsExpiredError),
+        ("PreconditionFailed", 412, PreconditionFailedError),
+        ("ConditionalRequestConflict", 409, PreconditionFailedError),
+        ("SlowDown", 503, UnavailableError),
+        ("SlowDownRead", 503, UnavailableError),
+        ("InternalError", 500, UnavailableError),
+        ("ServiceUnavailable", 503, UnavailableError),
+        ("XMinioStorageFull", 507, UnavailableError),
+        ("BadDigest", 400, UnavailableError),
+        ("InvalidRange", 416, DamagedError),
+        ("PermanentRedirect", 301, ConfigError),
+        ("AuthorizationHeaderMalformed", 400, ConfigError),
+        ("KMS.DisabledException", 400, AccessError),
+        ("NotImplemented", 501, ConditionalPutUnsupportedError),
+        ("SomethingNew", 400, ConfigError),
+        ("SomethingNew", 502, UnavailableError),
+    ],
+)
+def test_each_answer_says_what_to_do(code: str, status: int, expected: type[CairnError]) -> None:
+    """A retry of a wrong password helps as little as giving up on a 503."""
+    error = translate(client_error(code, status), endpoint="http://e:1", object_name="s3://b/x")
+
+    assert type(error) is expected
+    assert "http://e:1" in str(error)
+    assert error.object_name == "s3://b/x"
+    assert "sec/ret" not in str(error)
+
+
+BOTO_ERRORS = sorted(
+    (
+        item
+        for item in vars(boto).values()
+        if inspect.isclass(item) and issubclass(item, boto.BotoCoreError)
+    ),
+    key=lambda item: item.__name__,
+)
+
+
+@pytest.mark.parametrize("foreign", BOTO_ERRORS, ids=lambda item: item.__name__)
+def test_every_error_of_botocore_becomes_one_of_ours(foreign: type[Exception]) -> None:
+    """What the network did is retried; all else is set-up or a bug, never an unnamed exception."""
+    error = translate(foreign.__new__(foreign), endpoint="e", object_name="s3://b/x")
+
+    from_network = issubclass(foreign, (boto.HTTPClientError, boto.ConnectionError))
+    assert isinstance(error, CairnError)
+    assert not from_network or type(error) is UnavailableError
+    assert foreign.__name__ in str(error)
+
+
+def test_parts_cover_the_object_once() -> None:
+    """A gap or an overlap would be a damaged SST."""
+    for size_bytes in (1, 8 << 20, (8 << 20) + 1, 100 << 30):
+        parts = ranges_of(size_bytes)
+
+        assert parts[0][0] == 0
+        assert all(a[0] + a[1] == b[0] for a, b in itertools.pairwise(parts))
+        assert parts[-1][0] + parts[-1][1] == size_bytes
+        assert len(parts) <= 10_000
+
+
+def test_a_checksum_is_written_as_s3_writes_it() -> None:
+    """Base64 of the big-endian bytes; the wrong order would fail every put."""
+    assert checksum_header(0xE3069283) == "4waSgw=="
