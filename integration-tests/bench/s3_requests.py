@@ -33,34 +33,7 @@ BUCKET = "bench"
 
 def main() -> int:
     """Count for each provider and print a table; 1 when a provider's query failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--providers",
-        nargs="+",
-        choices=("cairn", "rocksdb", "hdfs"),
-        default=["cairn", "rocksdb"],
-    )
-    parser.add_argument(
-        "--batches",
-        type=int,
-        default=COUNTED_BATCHES,
-        help="counted batches (default %(default)s)",
-    )
-    parser.add_argument(
-        "--format",
-        type=int,
-        default=1,
-        choices=(1, 2),
-        help="checkpoint format (default 1)",
-    )
-    parser.add_argument(
-        "--cairn-conf", action="append", default=[], metavar="NAME=VALUE"
-    )
-    parser.add_argument("--result", type=Path, default=BUILD / "s3-requests.json")
-    parser.add_argument("--only", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = _parser().parse_args()
     if options.only:
         _one(options)
         return 0
@@ -93,6 +66,37 @@ def main() -> int:
     }
     options.result.write_text(json.dumps(content, indent=1) + "\n")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--providers",
+        nargs="+",
+        choices=("cairn", "rocksdb", "hdfs"),
+        default=["cairn", "rocksdb"],
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=COUNTED_BATCHES,
+        help="counted batches (default %(default)s)",
+    )
+    parser.add_argument(
+        "--format",
+        type=int,
+        default=1,
+        choices=(1, 2),
+        help="checkpoint format (default 1)",
+    )
+    parser.add_argument(
+        "--cairn-conf", action="append", default=[], metavar="NAME=VALUE"
+    )
+    parser.add_argument("--result", type=Path, default=BUILD / "s3-requests.json")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    return parser
 
 
 def _passed_on(options: argparse.Namespace) -> list[str]:

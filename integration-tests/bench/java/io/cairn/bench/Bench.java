@@ -5,57 +5,63 @@ import java.util.concurrent.ExecutionException;
 import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaSparkContext;
 
-/** Runs one workload against one provider in this JVM and writes its numbers; run.py compares them. */
+/**
+ * Runs one workload against one provider in this JVM and writes its numbers; run.py compares them.
+ */
 public final class Bench {
-    private Bench() {}
+  private Bench() {}
 
-    /** See {@link BenchOptions} for the arguments. */
-    public static void main(String[] arguments) throws IOException, InterruptedException, ExecutionException {
-        BenchOptions options = BenchOptions.parse(arguments);
-        SparkConf conf = new SparkConf()
-                .setMaster("local[2]")
-                .setAppName("cairn-bench")
-                .set("spark.ui.enabled", "false")
-                .set("spark.local.dir", options.folder().resolve("local").toString());
-        options.conf().forEach(conf::set);
-        Results results = new Results();
-        // Providers look for SparkEnv: local directories, memory, cluster settings.
-        JavaSparkContext context = new JavaSparkContext(conf);
-        try {
-            run(options, results);
-        } finally {
-            context.stop();
-        }
-        results.write(options.result());
-        System.exit(0); // a provider's own threads must not hold the JVM
+  /** See {@link BenchOptions} for the arguments. */
+  public static void main(String[] arguments)
+      throws IOException, InterruptedException, ExecutionException {
+    BenchOptions options = BenchOptions.parse(arguments);
+    SparkConf conf =
+        new SparkConf()
+            .setMaster("local[2]")
+            .setAppName("cairn-bench")
+            .set("spark.ui.enabled", "false")
+            .set("spark.local.dir", options.folder().resolve("local").toString());
+    options.conf().forEach(conf::set);
+    Results results = new Results();
+    // Providers look for SparkEnv: local directories, memory, cluster settings.
+    JavaSparkContext context = new JavaSparkContext(conf);
+    try {
+      run(options, results);
+    } finally {
+      context.stop();
     }
+    results.write(options.result());
+    System.exit(0); // a provider's own threads must not hold the JVM
+  }
 
-    private static void run(BenchOptions options, Results results)
-            throws IOException, InterruptedException, ExecutionException {
-        ThroughputWorkloads throughput = new ThroughputWorkloads(options, results);
-        LatencyWorkloads latency = new LatencyWorkloads(options, results);
-        switch (options.workload()) {
-            case "bulk_load" -> throughput.bulkLoad();
-            case "upserts" -> throughput.upserts(KeyStream.uniform(options.keyCount(), options.seed()));
-            case "upserts_zipf" -> throughput.upserts(KeyStream.zipf(options.keyCount(), options.seed()));
-            case "deduplication" -> throughput.deduplication();
-            case "reads" -> throughput.reads();
-            case "scan" -> throughput.scan();
-            case "small_commits" -> latency.smallCommits();
-            case "empty_batches" -> latency.emptyBatches();
-            case "read_latency" -> latency.readLatency();
-            case "partitions" -> new PartitionsWorkload(options, results).run();
-            case "memory" -> new MemoryWorkload(options, results).run();
-            case "worker_start" -> workerStart(options, results);
-            default -> throw new IllegalArgumentException("no workload named " + options.workload());
-        }
+  private static void run(BenchOptions options, Results results)
+      throws IOException, InterruptedException, ExecutionException {
+    ThroughputWorkloads throughput = new ThroughputWorkloads(options, results);
+    LatencyWorkloads latency = new LatencyWorkloads(options, results);
+    switch (options.workload()) {
+      case "bulk_load" -> throughput.bulkLoad();
+      case "upserts" -> throughput.upserts(KeyStream.uniform(options.keyCount(), options.seed()));
+      case "upserts_zipf" -> throughput.upserts(KeyStream.zipf(options.keyCount(), options.seed()));
+      case "deduplication" -> throughput.deduplication();
+      case "reads" -> throughput.reads();
+      case "scan" -> throughput.scan();
+      case "small_commits" -> latency.smallCommits();
+      case "empty_batches" -> latency.emptyBatches();
+      case "read_latency" -> latency.readLatency();
+      case "partitions" -> new PartitionsWorkload(options, results).run();
+      case "memory" -> new MemoryWorkload(options, results).run();
+      case "worker_start" -> workerStart(options, results);
+      default -> throw new IllegalArgumentException("no workload named " + options.workload());
     }
+  }
 
-    /** Milliseconds from spawning the first worker to its first reply, as the provider reports them. */
-    private static void workerStart(BenchOptions options, Results results) {
-        try (StoreUnderTest store = new StoreUnderTest(options, 0, "default")) {
-            store.fill(1, 1);
-            results.set("worker_start_ms", store.customMetric("cairnWorkerStartMs"));
-        }
+  /**
+   * Milliseconds from spawning the first worker to its first reply, as the provider reports them.
+   */
+  private static void workerStart(BenchOptions options, Results results) {
+    try (StoreUnderTest store = new StoreUnderTest(options, 0, "default")) {
+      store.fill(1, 1);
+      results.set("worker_start_ms", store.customMetric("cairnWorkerStartMs"));
     }
+  }
 }

@@ -15,130 +15,143 @@ import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
 
 /**
- * One provider instance, driven the way Spark's tasks drive it: open at the last version, work, commit, ask for metrics.
+ * One provider instance, driven the way Spark's tasks drive it: open at the last version, work,
+ * commit, ask for metrics.
  *
- * <p>Not thread-safe, but {@link #snapshot()} may run beside the thread that works, as Spark's maintenance does.
+ * <p>Not thread-safe, but {@link #snapshot()} may run beside the thread that works, as Spark's
+ * maintenance does.
  */
 final class StoreUnderTest implements AutoCloseable {
-    static final String COLUMN_FAMILY = StateStore.DEFAULT_COL_FAMILY_NAME();
+  static final String COLUMN_FAMILY = StateStore.DEFAULT_COL_FAMILY_NAME();
 
-    private final StateStoreProvider provider;
-    private final StateStoreConf conf;
-    private long version;
-    private Option<String> checkpointId = Option.empty();
-    private StateStoreMetrics metrics;
+  private final StateStoreProvider provider;
+  private final StateStoreConf conf;
+  private long version;
+  private Option<String> checkpointId = Option.empty();
+  private StateStoreMetrics metrics;
 
-    /** Creates the provider as Spark does; nothing is loaded before the first batch. */
-    StoreUnderTest(BenchOptions options, int partition, String storeName) {
-        this(options, partition, storeName, 0, Option.empty());
+  /** Creates the provider as Spark does; nothing is loaded before the first batch. */
+  StoreUnderTest(BenchOptions options, int partition, String storeName) {
+    this(options, partition, storeName, 0, Option.empty());
+  }
+
+  private StoreUnderTest(
+      BenchOptions options, int partition, String storeName, long version, Option<String> id) {
+    SQLConf sqlConf = new SQLConf();
+    options.conf().forEach(sqlConf::setConfString);
+    sqlConf.setConfString("spark.sql.streaming.stateStore.providerClass", options.providerClass());
+    // There is no query here, so no coordinator to report to.
+    sqlConf.setConfString("spark.sql.streaming.stateStore.commitValidation.enabled", "false");
+    sqlConf.setConfString(
+        "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag", "false");
+
+    UUID run = UUID.randomUUID();
+    Configuration hadoopConf = new Configuration();
+    sqlConf
+        .getAllConfs()
+        .foreach(
+            pair -> {
+              hadoopConf.set(pair._1(), pair._2());
+              return null;
+            });
+    hadoopConf.set("sql.streaming.runId", run.toString());
+
+    String root = options.folder().resolve("checkpoint/state").toUri().toString();
+    StateStoreId id1 = new StateStoreId(root, 0, partition, storeName);
+    this.conf = StateStoreConf.apply(sqlConf);
+    this.provider =
+        StateStoreProvider.createAndInit(
+            new StateStoreProviderId(id1, run),
+            Rows.KEY_SCHEMA,
+            Rows.VALUE_SCHEMA,
+            new NoPrefixKeyStateEncoderSpec(Rows.KEY_SCHEMA),
+            false,
+            conf,
+            hadoopConf,
+            false,
+            Option.empty());
+    this.version = version;
+    this.checkpointId = id;
+  }
+
+  /** Another provider instance of the same store, which has loaded nothing yet. */
+  StoreUnderTest another(BenchOptions options) {
+    StateStoreId id = provider.stateStoreId();
+    return new StoreUnderTest(options, id.partitionId(), id.storeName(), version, checkpointId);
+  }
+
+  StateStore open() {
+    return provider.getStore(version, checkpointId, false, false);
+  }
+
+  ReadStateStore openToRead() {
+    return provider.getReadStore(version, checkpointId);
+  }
+
+  /** Commits {@code store} and stands at the new version; the time of {@code commit()} alone. */
+  long commit(StateStore store) {
+    long start = System.nanoTime();
+    long committed = store.commit();
+    long nanos = System.nanoTime() - start;
+    version = committed;
+    if (conf.enableStateStoreCheckpointIds()) {
+      checkpointId = store.getStateStoreCheckpointInfo().stateStoreCkptId();
     }
+    metrics = store.metrics();
+    return nanos;
+  }
 
-    private StoreUnderTest(BenchOptions options, int partition, String storeName, long version, Option<String> id) {
-        SQLConf sqlConf = new SQLConf();
-        options.conf().forEach(sqlConf::setConfString);
-        sqlConf.setConfString("spark.sql.streaming.stateStore.providerClass", options.providerClass());
-        // There is no query here, so no coordinator to report to.
-        sqlConf.setConfString("spark.sql.streaming.stateStore.commitValidation.enabled", "false");
-        sqlConf.setConfString("spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag", "false");
-
-        UUID run = UUID.randomUUID();
-        Configuration hadoopConf = new Configuration();
-        sqlConf.getAllConfs().foreach(pair -> {
-            hadoopConf.set(pair._1(), pair._2());
-            return null;
-        });
-        hadoopConf.set("sql.streaming.runId", run.toString());
-
-        String root = options.folder().resolve("checkpoint/state").toUri().toString();
-        StateStoreId id1 = new StateStoreId(root, 0, partition, storeName);
-        this.conf = StateStoreConf.apply(sqlConf);
-        this.provider = StateStoreProvider.createAndInit(
-                new StateStoreProviderId(id1, run),
-                Rows.KEY_SCHEMA,
-                Rows.VALUE_SCHEMA,
-                new NoPrefixKeyStateEncoderSpec(Rows.KEY_SCHEMA),
-                false,
-                conf,
-                hadoopConf,
-                false,
-                Option.empty());
-        this.version = version;
-        this.checkpointId = id;
+  /** One whole batch; its time from open to metrics. */
+  long batch(long[] keys, ObjLongConsumer<StateStore> perKey) {
+    long start = System.nanoTime();
+    StateStore store = open();
+    for (long key : keys) {
+      perKey.accept(store, key);
     }
+    commit(store);
+    return System.nanoTime() - start;
+  }
 
-    /** Another provider instance of the same store, which has loaded nothing yet. */
-    StoreUnderTest another(BenchOptions options) {
-        StateStoreId id = provider.stateStoreId();
-        return new StoreUnderTest(options, id.partitionId(), id.storeName(), version, checkpointId);
+  /** Fills the store with the first {@code keyCount} keys in batches of {@code batchRows}. */
+  void fill(int keyCount, int batchRows) {
+    Rows rows = new Rows();
+    KeyStream keys = KeyStream.sequential(0);
+    for (int done = 0; done < keyCount; done += batchRows) {
+      long[] batch = keys.next(Math.min(batchRows, keyCount - done));
+      batch(batch, (store, key) -> store.put(rows.key(key), rows.value(key), COLUMN_FAMILY));
     }
+  }
 
-    StateStore open() {
-        return provider.getStore(version, checkpointId, false, false);
-    }
+  /** What Spark's maintenance thread does every minute. */
+  void snapshot() {
+    provider.doSnapshotMaintenance();
+    provider.doCleanupMaintenance();
+  }
 
-    ReadStateStore openToRead() {
-        return provider.getReadStore(version, checkpointId);
-    }
+  /** Metrics of the last commit; null before it. */
+  StateStoreMetrics metrics() {
+    return metrics;
+  }
 
-    /** Commits {@code store} and stands at the new version; the time of {@code commit()} alone. */
-    long commit(StateStore store) {
-        long start = System.nanoTime();
-        long committed = store.commit();
-        long nanos = System.nanoTime() - start;
-        version = committed;
-        if (conf.enableStateStoreCheckpointIds()) {
-            checkpointId = store.getStateStoreCheckpointInfo().stateStoreCkptId();
-        }
-        metrics = store.metrics();
-        return nanos;
-    }
-
-    /** One whole batch; its time from open to metrics. */
-    long batch(long[] keys, ObjLongConsumer<StateStore> perKey) {
-        long start = System.nanoTime();
-        StateStore store = open();
-        for (long key : keys) {
-            perKey.accept(store, key);
-        }
-        commit(store);
-        return System.nanoTime() - start;
-    }
-
-    /** Fills the store with the first {@code keyCount} keys in batches of {@code batchRows}. */
-    void fill(int keyCount, int batchRows) {
-        Rows rows = new Rows();
-        KeyStream keys = KeyStream.sequential(0);
-        for (int done = 0; done < keyCount; done += batchRows) {
-            long[] batch = keys.next(Math.min(batchRows, keyCount - done));
-            batch(batch, (store, key) -> store.put(rows.key(key), rows.value(key), COLUMN_FAMILY));
-        }
-    }
-
-    /** What Spark's maintenance thread does every minute. */
-    void snapshot() {
-        provider.doSnapshotMaintenance();
-        provider.doCleanupMaintenance();
-    }
-
-    /** Metrics of the last commit; null before it. */
-    StateStoreMetrics metrics() {
-        return metrics;
-    }
-
-    /** Value of a custom metric of the last commit, or -1 where the provider has none of that name. */
-    long customMetric(String name) {
-        long[] found = {-1};
-        metrics.customMetrics().foreach(pair -> {
-            if (pair._1().name().equals(name)) {
+  /**
+   * Value of a custom metric of the last commit, or -1 where the provider has none of that name.
+   */
+  long customMetric(String name) {
+    long[] found = {-1};
+    metrics
+        .customMetrics()
+        .foreach(
+            pair -> {
+              if (pair._1().name().equals(name)) {
                 found[0] = (Long) pair._2();
-            }
-            return null;
-        });
-        return found[0];
-    }
+              }
+              return null;
+            });
+    return found[0];
+  }
 
-    @Override
-    public void close() {
-        provider.close();
-    }
+  @Override
+  public void close() {
+    provider.close();
+  }
 }

@@ -1,0 +1,121 @@
+"""The judge judges: a difference between provider and control is found, an allowed one is exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suite_process import FAILED, IGNORED, PASSED, SuiteResult, outcomes_of_lines
+from verdict import Control, Verdict, judge, read_control, read_expected, write_control
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROVIDER = "io.example.Provider"
+CONTROL = {
+    "Suite": Control("Suite", 3, 1.0, {"sums": PASSED, "counts": PASSED, "odd": FAILED})
+}
+
+
+def _judged(
+    outcomes: dict[str, str],
+    *,
+    opened: dict[str, int] | None = None,
+    expected: dict[tuple[str, str], str] | None = None,
+    name_filter: str = "",
+) -> Verdict:
+    result = SuiteResult(
+        suite="Suite",
+        provider="cairn",
+        seconds=1.0,
+        is_ended=True,
+        exit_code=0,
+        name_filter=name_filter,
+        outcomes=outcomes,
+        opened={PROVIDER: 3} if opened is None else opened,
+    )
+    return judge([result], CONTROL, expected or {}, PROVIDER)
+
+
+def test_the_same_outcomes_pass() -> None:
+    """What the control itself fails is not asked of the provider."""
+    assert _judged({"sums": PASSED, "counts": PASSED, "odd": FAILED}).is_pass
+
+
+def test_a_failing_test_is_named() -> None:
+    """The person who reads the end of a long run needs the test, not a count."""
+    verdict = _judged({"sums": FAILED, "counts": PASSED})
+
+    assert len(verdict.broken) == 1
+    assert "sums" in verdict.broken[0]
+
+
+def test_a_test_that_did_not_run_is_broken() -> None:
+    """A suite that dies early must not look like one that passed."""
+    assert not _judged({"sums": PASSED}).is_pass
+
+
+def test_an_ignored_test_is_broken() -> None:
+    """Ignoring is no way round the control."""
+    assert not _judged({"sums": PASSED, "counts": IGNORED}).is_pass
+
+
+def test_a_listed_failure_passes() -> None:
+    """An exception with its reason is the agreed way to differ."""
+    expected = {("Suite", "sums"): "why"}
+
+    assert _judged({"sums": FAILED, "counts": PASSED}, expected=expected).is_pass
+
+
+def test_a_listed_test_that_passes_now_fails_the_run() -> None:
+    """The list must shrink with the work, or it hides the next fault."""
+    expected = {("Suite", "sums"): "why"}
+
+    assert _judged({"sums": PASSED, "counts": PASSED}, expected=expected).healed
+
+
+def test_a_listed_test_that_the_control_fails_or_lacks_fails_the_run() -> None:
+    """An exception for nothing is a typing error."""
+    expected = {("Suite", "odd"): "why", ("Suite", "no such test"): "why"}
+
+    verdict = _judged({"sums": PASSED, "counts": PASSED}, expected=expected)
+
+    assert len(verdict.healed) == 2
+
+
+def test_a_run_on_another_provider_fails() -> None:
+    """Suites that name Spark's provider pass without ours: such a pass is worth nothing."""
+    outcomes = {"sums": PASSED, "counts": PASSED}
+
+    assert _judged(outcomes, opened={"org.example.Other": 9}).elsewhere
+
+
+def test_a_quick_run_is_held_to_its_own_tests() -> None:
+    """The filter leaves tests out; those that it names must pass."""
+    assert _judged({"sums": PASSED}, name_filter="sum").is_pass
+    assert not _judged({"sums": FAILED}, name_filter="sum").is_pass
+
+
+def test_outcomes_are_read_from_printed_lines() -> None:
+    """A suite that was stopped leaves no XML: its lines say what was done."""
+    text = "Suite:\n- sums (x = 1)\n- counts *** FAILED ***\n  why\n- odd !!! IGNORED !!!\n"
+
+    assert outcomes_of_lines(text) == {
+        "sums (x = 1)": PASSED,
+        "counts": FAILED,
+        "odd": IGNORED,
+    }
+
+
+def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
+    """Names of Spark's tests hold quotes and backslashes."""
+    file = tmp_path / "control.toml"
+    control = Control("Suite", 2, 1.5, {'a "b" \\ c': PASSED, "odd": FAILED})
+
+    write_control([control], {"spark": "4.3.0"}, file)
+
+    assert read_control(file) == {"Suite": control}
+
+
+def test_the_committed_exceptions_name_suites_of_the_control() -> None:
+    """An exception in a suite that nobody runs would never be found out of date."""
+    assert {suite for suite, _ in read_expected()} <= set(read_control())
