@@ -16,11 +16,6 @@ import py4j.Py4JException;
 final class Control implements AutoCloseable {
   static final ObjectMapper JSON = new ObjectMapper();
 
-  /** The worker's entry point as Python shows it. */
-  public interface EngineEntry {
-    String call(String method, String jsonArguments);
-  }
-
   private final ClientServer client;
   private final EngineEntry entry;
   private final String worker;

@@ -93,9 +93,9 @@ public final class EngineInstance implements AutoCloseable {
     return process != null && process.isAlive();
   }
 
-  /** How long the start of the present worker took, or 0. */
-  public synchronized long workerStartMs() {
-    return process == null ? 0 : process.startMs();
+  /** How long the start of the present worker took, told once a worker: 0 to whoever asks later. */
+  public synchronized long takeStartMs() {
+    return process == null ? 0 : process.takeStartMs();
   }
 
   /** Process id of the present worker, or 0. */

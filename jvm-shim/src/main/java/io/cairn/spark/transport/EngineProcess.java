@@ -20,6 +20,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -39,7 +40,7 @@ final class EngineProcess implements AutoCloseable {
   private final OutputStream input;
   private final Path socketDir;
   private final ArrayDeque<String> lastLines = new ArrayDeque<>();
-  private final long startMs;
+  private final AtomicLong startMs = new AtomicLong();
   private Control control;
   private ChannelPool channels;
   private Thread log;
@@ -53,7 +54,7 @@ final class EngineProcess implements AutoCloseable {
     JsonNode ready = handShake(settings, token);
     control = new Control(name, ready.path("port").asInt(), token);
     channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
-    startMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs);
+    startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
     LOG.info("worker {} is process {}, ready after {} ms: {}", name, process.pid(), startMs, ready.path("versions"));
   }
 
@@ -225,8 +226,8 @@ final class EngineProcess implements AutoCloseable {
     return process.pid();
   }
 
-  long startMs() {
-    return startMs;
+  long takeStartMs() {
+    return startMs.getAndSet(0);
   }
 
   @Override

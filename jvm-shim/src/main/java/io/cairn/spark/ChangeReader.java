@@ -1,0 +1,135 @@
+package io.cairn.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.cairn.spark.codec.ColumnFamily;
+import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.tier.Rows;
+import io.cairn.spark.tier.WriteBlock;
+import io.cairn.spark.transport.ChangePage;
+import io.cairn.spark.transport.EngineInstance;
+import io.cairn.spark.transport.EngineSession;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.RecordType;
+import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
+import org.apache.spark.unsafe.Platform;
+import scala.Enumeration;
+import scala.Option;
+import scala.Tuple4;
+import scala.collection.Iterator;
+
+/**
+ * The changes of some versions, for the state data source's {@code readChangeFeed}: record type, key, value, batch.
+ *
+ * <p>Each key at most once a version, as the changelog has it; of a list one record a value. Pages come over the data channel.
+ */
+final class ChangeReader extends StateStoreChangeDataReader {
+  private static final int PAGE_ROWS = 4096;
+
+  private final StoreSession session;
+  private final EngineSession source;
+  private final ColumnFamily family;
+  private final int familyId;
+  private final List<Version> versions = new ArrayList<>();
+  private int versionIndex;
+  private ChangePage page;
+  private int row;
+  private long pageStart;
+  private Iterator<UnsafeRow> values;
+  private Enumeration.Value valueType;
+  private UnsafeRow valueKey;
+
+  private record Version(long number, String checkpointId) {}
+
+  /** REQUIRES: a session at {@code endVersion}, which the reader releases when it is closed. */
+  ChangeReader(StoreSession session, long startVersion, long endVersion, String familyName, String endCheckpointId) {
+    super(
+        session.store.id,
+        null,
+        session.store.id.storeCheckpointLocation(),
+        startVersion,
+        endVersion,
+        null,
+        session.store.storeConf,
+        Option.apply(familyName));
+    this.session = session;
+    this.source = session.engine;
+    FamilyInfo info = session.present().get(familyName);
+    familyId = info == null ? -1 : info.id();
+    family = session.families.get(familyName);
+    JsonNode answer =
+        session.store.engine.call(
+            "changes",
+            EngineInstance.object().put("start_version", startVersion).put("end_version", endVersion).put("end_checkpoint_id", endCheckpointId));
+    for (JsonNode version : answer.get("versions")) {
+      versions.add(new Version(version.get(0).asLong(), version.get(1).asText()));
+    }
+  }
+
+  @Override
+  public Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> getNext() {
+    while (true) {
+      if (values != null && values.hasNext()) {
+        return record(valueType, valueKey, values.next());
+      }
+      values = null;
+      if (page == null && !nextPage()) {
+        finished_$eq(true);
+        return null;
+      }
+      Rows rows = page.rows();
+      if (row == rows.count) {
+        endPage();
+      } else if (page.families()[row] != (short) familyId || page.ops()[row] == WriteBlock.DROP_CF) {
+        row++;
+      } else {
+        int at = row++;
+        UnsafeRow key = family.codec().decodeKey(rows.data, Platform.BYTE_ARRAY_OFFSET + rows.keyOffset[at], rows.keyLength[at]).copy();
+        if (page.ops()[at] == WriteBlock.DELETE) {
+          return record(RecordType.DELETE_RECORD(), key, null);
+        }
+        valueType = page.ops()[at] == WriteBlock.APPEND ? RecordType.MERGE_RECORD() : RecordType.PUT_RECORD();
+        long offset = Platform.BYTE_ARRAY_OFFSET + rows.valueOffset[at];
+        if (!family.isMulti()) {
+          return record(valueType, key, family.codec().decodeValue(rows.data, offset, rows.valueLength[at]).copy());
+        }
+        valueKey = key;
+        values = family.codec().decodeValues(rows.data, offset, rows.valueLength[at]);
+      }
+    }
+  }
+
+  private boolean nextPage() {
+    if (family == null || versionIndex == versions.size()) {
+      return false;
+    }
+    Version version = versions.get(versionIndex);
+    page = source.changes(version.number, version.checkpointId, pageStart, PAGE_ROWS);
+    row = 0;
+    return true;
+  }
+
+  private void endPage() {
+    pageStart += page.rows().count;
+    if (!page.rows().more) {
+      versionIndex++;
+      pageStart = 0;
+    }
+    page = null;
+  }
+
+  private Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> record(Enumeration.Value type, UnsafeRow key, UnsafeRow value) {
+    return new Tuple4<>(type, key, value, versions.get(versionIndex).number - 1);
+  }
+
+  @Override
+  public String changelogSuffix() {
+    return "arrow";
+  }
+
+  @Override
+  public void close() {
+    session.release();
+  }
+}

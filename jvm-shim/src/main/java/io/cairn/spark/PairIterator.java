@@ -1,0 +1,94 @@
+package io.cairn.spark;
+
+import io.cairn.spark.codec.PairBuffer;
+import io.cairn.spark.codec.RowCodec;
+import io.cairn.spark.tier.TierCursor;
+import java.util.NoSuchElementException;
+import java.util.function.BiConsumer;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import scala.collection.AbstractIterator;
+import scala.collection.Iterator;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Rows of a scan as Spark iterates them: one pair a key, or one a value of multi-value families.
+ *
+ * <p>The pair and its rows are reused; they stay valid across writes of the session until the next pair.
+ */
+final class PairIterator extends AbstractIterator<UnsafeRowPair> {
+  private final TierCursor cursor;
+  private final RowCodec codec;
+  private final PairBuffer buffer;
+  private final boolean isEachValue;
+  private final BiConsumer<UnsafeRow, UnsafeRow> validate;
+  private final UnsafeRowPair pair = new UnsafeRowPair(null, null);
+  private Iterator<UnsafeRow> values;
+  private boolean isReady;
+  private boolean isEnded;
+
+  private PairIterator(TierCursor cursor, RowCodec codec, boolean isEachValue, BiConsumer<UnsafeRow, UnsafeRow> validate) {
+    this.cursor = cursor;
+    this.codec = codec;
+    this.buffer = codec.pairBuffer();
+    this.isEachValue = isEachValue && codec.supportsManyValues();
+    this.validate = validate;
+  }
+
+  /**
+   * Wraps a cursor.
+   *
+   * @param isEachValue whether a list gives one pair a value, its key repeated
+   * @param validate sees each pair before Spark does
+   */
+  static StateStoreIterator<UnsafeRowPair> of(TierCursor cursor, RowCodec codec, boolean isEachValue, BiConsumer<UnsafeRow, UnsafeRow> validate) {
+    return new StateStoreIterator<>(
+        new PairIterator(cursor, codec, isEachValue, validate),
+        () -> {
+          cursor.close();
+          return BoxedUnit.UNIT;
+        });
+  }
+
+  @Override
+  public boolean hasNext() {
+    if (!isReady && !isEnded) {
+      isReady = advance();
+      isEnded = !isReady;
+    }
+    return isReady;
+  }
+
+  @Override
+  public UnsafeRowPair next() {
+    if (!hasNext()) {
+      throw new NoSuchElementException("the scan has no more rows");
+    }
+    isReady = false;
+    return pair;
+  }
+
+  private boolean advance() {
+    if (values != null && values.hasNext()) {
+      pair.withRows(pair.key(), values.next());
+      return true;
+    }
+    values = null;
+    while (cursor.next()) {
+      UnsafeRow key = buffer.key(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
+      if (!isEachValue) {
+        UnsafeRow value = buffer.value(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+        validate.accept(key, value);
+        pair.withRows(key, value);
+        return true;
+      }
+      values = codec.decodeValues(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+      if (values.hasNext()) {
+        pair.withRows(key, values.next());
+        return true;
+      }
+    }
+    return false;
+  }
+}

@@ -1,0 +1,177 @@
+package io.cairn.spark;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.transport.EngineInstance;
+import io.cairn.spark.transport.ErrorKind;
+import io.cairn.spark.transport.WorkerSettings;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.util.Utils;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Settings of one store as the shim uses them; those of the engine's side go to it unread.
+ *
+ * <p>All faults of a user's settings are found here, in {@code init}, before anything is started or written. Names, types and ranges: {@code settings.json}.
+ */
+final class ShimConf {
+  private static final Logger LOG = LoggerFactory.getLogger(ShimConf.class);
+  private static final String ROCKSDB = "spark.sql.streaming.stateStore.rocksdb.";
+  private static final String TRACK_ROWS = ROCKSDB + "trackTotalNumberOfRows";
+
+  /** Written by Spark itself into every session that restarts a query, so no sign of a user's wish. */
+  private static final List<String> WRITTEN_BY_SPARK = List.of(ROCKSDB + "formatVersion", ROCKSDB + "mergeOperatorVersion");
+
+  private static volatile boolean warnedOfRocksdb;
+
+  final int lockTimeoutMs;
+  final int requestTimeoutMs;
+  final long tierMemoryBytes;
+  final boolean isCountingRows;
+  final WorkerSettings worker;
+  final Map<String, Object> values;
+  private final StateStoreConf storeConf;
+
+  private ShimConf(StateStoreConf storeConf, Map<String, Object> values, boolean isCountingRows) {
+    this.storeConf = storeConf;
+    this.values = values;
+    this.isCountingRows = isCountingRows;
+    lockTimeoutMs = number("lockTimeoutMs").intValue();
+    requestTimeoutMs = number("requestTimeoutMs").intValue();
+    Long tier = number("tierMemory");
+    tierMemoryBytes = tier != null ? tier : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);
+    worker = workerSettings();
+  }
+
+  /** Reads and checks; every fault is in the one error. */
+  static ShimConf of(StateStoreConf storeConf) {
+    Map<String, String> confs = CollectionConverters.asJava(storeConf.sqlConfs());
+    List<String> faults = new ArrayList<>();
+    Map<String, Object> values = SettingsTable.get().values(confs, faults);
+    if (storeConf.rowChecksumEnabled()) {
+      faults.add(
+          "spark.sql.streaming.stateStore.rowChecksum.enabled is true, but Cairn keeps no checksum a row (each of its objects has one); set it to false");
+    }
+    String encoding = storeConf.stateStoreEncodingFormat();
+    if (!encoding.equals("unsaferow") && !encoding.equals("avro")) {
+      faults.add("spark.sql.streaming.stateStore.encodingFormat is '" + encoding + "' but must be unsaferow or avro");
+    }
+    String track = confs.getOrDefault(TRACK_ROWS, "true").trim();
+    if (!track.equalsIgnoreCase("true") && !track.equalsIgnoreCase("false")) {
+      faults.add(TRACK_ROWS + " is '" + track + "' but must be true or false");
+    }
+    if (!faults.isEmpty()) {
+      throw CairnException.of(ErrorKind.INVALID, "CAIRN_CONFIG", String.join("; ", faults), "correct the settings and start the query again");
+    }
+    warnOfRocksdb(confs);
+    return new ShimConf(storeConf, values, Boolean.parseBoolean(track));
+  }
+
+  private static void warnOfRocksdb(Map<String, String> confs) {
+    if (warnedOfRocksdb) {
+      return;
+    }
+    List<String> ignored = new ArrayList<>();
+    for (String name : confs.keySet()) {
+      if (name.startsWith(ROCKSDB) && !name.equals(TRACK_ROWS) && !WRITTEN_BY_SPARK.contains(name)) {
+        ignored.add(name);
+      }
+    }
+    if (!ignored.isEmpty()) {
+      warnedOfRocksdb = true;
+      LOG.warn("Settings of Spark's own RocksDB provider have no effect on Cairn: {}", String.join(", ", ignored));
+    }
+  }
+
+  String text(String name) {
+    return (String) values.get(name);
+  }
+
+  private Long number(String name) {
+    return (Long) values.get(name);
+  }
+
+  /** The settings that the engine needs for one store, by the names that it knows them by. */
+  ObjectNode engineConf() {
+    ObjectNode conf = EngineInstance.object();
+    SettingsTable.get()
+        .engineValues(values)
+        .forEach(
+            (name, value) -> {
+              if (value instanceof Long number) {
+                conf.put(name, number);
+              } else if (value instanceof Boolean flag) {
+                conf.put(name, flag);
+              } else {
+                conf.put(name, value.toString());
+              }
+            });
+    conf.put("minDeltasForSnapshot", storeConf.minDeltasForSnapshot());
+    conf.put("minBatchesToRetain", storeConf.minVersionsToRetain());
+    conf.put("requestTimeoutMs", requestTimeoutMs);
+    return conf;
+  }
+
+  private WorkerSettings workerSettings() {
+    SparkEnv env = SparkEnv.get();
+    SparkConf spark = env == null ? new SparkConf() : env.conf();
+    Long asked = number("workers");
+    int workers = asked != null ? asked.intValue() : Math.max(1, slots(spark, env) / 4);
+    return new WorkerSettings(
+        python(spark),
+        localDir(spark),
+        workers,
+        number("workerMemory") / workers,
+        number("localDiskBytes") / workers,
+        number("downloadThreads").intValue(),
+        number("uploadThreads").intValue(),
+        number("startTimeoutMs").intValue(),
+        requestTimeoutMs);
+  }
+
+  private String python(SparkConf spark) {
+    String python = text("python");
+    if (python != null) {
+      return python;
+    }
+    if (spark.contains("spark.pyspark.python")) {
+      return spark.get("spark.pyspark.python");
+    }
+    String environment = System.getenv("PYSPARK_PYTHON");
+    return environment == null || environment.isEmpty() ? "python3" : environment;
+  }
+
+  private String localDir(SparkConf spark) {
+    String dir = text("localDir");
+    if (dir != null) {
+      return dir;
+    }
+    // One folder a user, under a directory that other users of the machine may share.
+    return Utils.getConfiguredLocalDirs(spark)[0] + "/cairn-" + System.getProperty("user.name");
+  }
+
+  /** Task slots of this executor; in local mode those of the master's name. */
+  private static int slots(SparkConf spark, SparkEnv env) {
+    int cores = Runtime.getRuntime().availableProcessors();
+    String master = spark.get("spark.master", "");
+    boolean isLocal = master.startsWith("local") && !master.startsWith("local-cluster");
+    if (isLocal) {
+      java.util.regex.Matcher threads = java.util.regex.Pattern.compile("local\\[(\\d+)[,\\]].*|local\\[(\\d+)]").matcher(master);
+      if (master.equals("local")) {
+        cores = 1;
+      } else if (threads.matches()) {
+        cores = Integer.parseInt(threads.group(1) != null ? threads.group(1) : threads.group(2));
+      }
+    } else if (env != null) {
+      cores = spark.getInt("spark.executor.cores", cores);
+    }
+    return cores / Math.max(1, spark.getInt("spark.task.cpus", 1));
+  }
+}

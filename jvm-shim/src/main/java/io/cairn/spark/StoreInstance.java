@@ -1,0 +1,316 @@
+package io.cairn.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.storage.S3Settings;
+import io.cairn.spark.storage.StorageLocation;
+import io.cairn.spark.tier.StoreTier;
+import io.cairn.spark.tier.TierBudget;
+import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.transport.EngineInstance;
+import io.cairn.spark.transport.EnginePool;
+import io.cairn.spark.transport.ErrorKind;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.util.Objects;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One provider object's store: its tier, its half in a worker, the version that both stand at, and the turn of its sessions.
+ *
+ * <p>One session at a time; maintenance beside it. Starts nothing before the first session.
+ */
+final class StoreInstance {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreInstance.class);
+  private static final ConcurrentHashMap<Long, TierBudget> BUDGETS = new ConcurrentHashMap<>();
+
+  /** Heap that an entry of the tier takes beside its own bytes, generously: for the guess whether a state fits. */
+  private static final int ENTRY_OVERHEAD_FACTOR = 3;
+
+  final StateStoreId id;
+  final String name;
+  final String runId;
+  final ShimConf conf;
+  final StateStoreConf storeConf;
+  final Configuration hadoop;
+  final EngineInstance engine;
+  final StoreTier tier;
+  private final StorageLocation location;
+  private final TierBudget budget;
+  private final Semaphore turn = new Semaphore(1, true);
+  private final AtomicLong snapshotVersion = new AtomicLong(-1);
+  private final AtomicLong reportedSnapshot = new AtomicLong(-1);
+  private volatile String holder = "";
+  private volatile boolean isClosed;
+  private int sessions;
+
+  /** Families that the tier knows of committed versions. INVARIANT: touched by whoever has the turn. */
+  private final Set<Integer> familyIds = new TreeSet<>();
+
+  /** INVARIANT: changed by whoever has the turn. Null: not known, the engine must be asked. */
+  private volatile VersionState standing;
+
+  private volatile boolean isTrusted;
+
+  StoreInstance(StateStoreId id, String runId, ShimConf conf, StateStoreConf storeConf, Configuration hadoop) {
+    this.id = id;
+    this.runId = runId;
+    this.conf = conf;
+    this.storeConf = storeConf;
+    this.hadoop = hadoop;
+    this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
+    location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
+    // Read once here, so that a fault is found in init; read again at each opening, as keys may have changed.
+    storage();
+    budget = BUDGETS.computeIfAbsent(conf.tierMemoryBytes, TierBudget::new);
+    tier = new StoreTier(budget);
+    String group = id.checkpointRootLocation() + "#" + id.operatorId() + "/" + id.partitionId();
+    engine = new EngineInstance(EnginePool.of(conf.worker), group, this::openArguments);
+  }
+
+  /** Makes the store's folder where folders are real: the state data source counts partitions by listing them. */
+  void makeFolder() {
+    if (location.isFile()) {
+      try {
+        Files.createDirectories(java.nio.file.Path.of(location.url()));
+      } catch (IOException e) {
+        throw CairnException.of(
+            ErrorKind.INVALID, "CAIRN_ACCESS_DENIED", "cannot make the folder of store " + name + ": " + e.getMessage(), "see who may write there", e);
+      }
+    }
+  }
+
+  private ObjectNode openArguments() {
+    ObjectNode arguments = EngineInstance.object();
+    arguments.putObject("store").put("operator", id.operatorId()).put("partition", id.partitionId()).put("name", id.storeName());
+    arguments.put("url", location.url());
+    arguments.set("storage", storage());
+    arguments.set("conf", conf.engineConf());
+    arguments.put("run_id", runId);
+    arguments.put("checkpoint_format", storeConf.enableStateStoreCheckpointIds() ? 2 : 1);
+    return arguments;
+  }
+
+  private ObjectNode storage() {
+    ObjectNode settings = EngineInstance.object();
+    if (location.isS3()) {
+      S3Settings.of(hadoop, location.bucket(), conf.values).forEach(settings::put);
+    }
+    return settings;
+  }
+
+  /** Takes the store's turn; it ends with {@link #endTurn}. */
+  void takeTurn(String who) {
+    if (isClosed) {
+      throw CairnException.closed("the provider of store " + name + " is closed");
+    }
+    try {
+      if (!turn.tryAcquire(conf.lockTimeoutMs, TimeUnit.MILLISECONDS)) {
+        throw CairnException.of(
+            ErrorKind.RETRY,
+            "CAIRN_BUSY",
+            "store " + name + " was not released within " + conf.lockTimeoutMs + " ms by " + holder,
+            "end that task, or raise spark.sql.streaming.stateStore.cairn.lockTimeoutMs");
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw CairnException.of(ErrorKind.RETRY, "CAIRN_BUSY", "the task was cancelled while store " + name + " was held by " + holder, null);
+    }
+    holder = who;
+  }
+
+  /** Gives the turn back; a provider closed meanwhile is closed now. */
+  void endTurn() {
+    holder = "";
+    turn.release();
+    if (isClosed) {
+      closeIfIdle();
+    }
+  }
+
+  /** Makes tier and engine stand at a version. REQUIRES: the turn. */
+  Opening load(long version, String checkpointId, boolean loadEmpty) {
+    VersionState now = standing;
+    if (now != null && !loadEmpty && isStandingAt(now, version, checkpointId)) {
+      return new Opening(now, ++sessions, null, 0);
+    }
+    int number = ++sessions;
+    forget();
+    boolean wasOpen = engine.isWhereItWas();
+    JsonNode answer = engine.callRepeating("load", loadArguments(number, version, checkpointId, loadEmpty));
+    return stand(answer, number, loadEmpty, wasOpen);
+  }
+
+  /** Makes tier and engine stand at a version, made of a snapshot and the changelogs after it. REQUIRES: the turn. */
+  Opening loadSnapshot(long snapshotVersion, String snapshotId, long version, String checkpointId) {
+    int number = ++sessions;
+    forget();
+    ObjectNode arguments = loadArguments(number, version, checkpointId, false);
+    arguments.put("snapshot_version", snapshotVersion).put("snapshot_checkpoint_id", snapshotId);
+    boolean wasOpen = engine.isWhereItWas();
+    return stand(engine.callRepeating("load_snapshot", arguments), number, false, wasOpen);
+  }
+
+  private ObjectNode loadArguments(int number, long version, String checkpointId, boolean loadEmpty) {
+    return EngineInstance.object()
+        .put("session", sessionId(number))
+        .put("version", version)
+        .put("checkpoint_id", checkpointId)
+        .put("load_empty", loadEmpty)
+        .put("trusted", false);
+  }
+
+  private Opening stand(JsonNode answer, int number, boolean loadEmpty, boolean wasOpen) {
+    VersionState loaded = VersionState.of(answer);
+    if (loadEmpty || tier.stampVersion() != loaded.version() || !Objects.equals(tier.stampId(), loaded.checkpointId())) {
+      tier.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
+    }
+    Set<Integer> gone = new TreeSet<>(familyIds);
+    for (FamilyInfo family : loaded.families().values()) {
+      gone.remove(family.id());
+      familyIds.add(family.id());
+      tier.defineFamily(family.id(), family.isOrdered(), family.isMulti());
+    }
+    for (int id : gone) {
+      familyIds.remove(id);
+      tier.dropFamily(id);
+    }
+    // What was loaded empty is no version that a later session may start from.
+    standing = loadEmpty ? null : loaded;
+    // In checkpoint format 1 another attempt may replace the version later: only what this instance commits itself is used again unasked.
+    isTrusted = false;
+    noteSnapshot(answer.path("snapshot_version").asLong());
+    return new Opening(loaded, number, answer, wasOpen ? 0 : engine.takeStartMs());
+  }
+
+  /** Whether the state that a load found is worth streaming into the tier as a whole. */
+  boolean fitsTier(JsonNode answer) {
+    long bytes = answer.path("data_bytes").asLong();
+    return bytes > 0 && bytes * ENTRY_OVERHEAD_FACTOR <= budget.limitBytes() - budget.accountedBytes();
+  }
+
+  /** Loads the same version into whatever worker serves the instance now. Returns what is applied there. */
+  long loadAgain(VersionState base, int number) {
+    JsonNode answer = engine.callRepeating("load", loadArguments(number, base.version(), base.checkpointId(), false));
+    VersionState loaded = VersionState.of(answer);
+    if (!Objects.equals(loaded.checkpointId(), base.checkpointId())) {
+      throw CairnException.of(
+              ErrorKind.CONFLICT,
+              "CAIRN_FENCED",
+              "another attempt replaced the version that this session was opened at, while its worker was lost",
+              "none if another task of the query goes on")
+          .at(name, base.version());
+    }
+    LOG.info("store {} goes on at version {} in another worker", name, base.version());
+    return answer.path("applied_through").asLong();
+  }
+
+  private boolean isStandingAt(VersionState now, long version, String checkpointId) {
+    if (now.version() != version) {
+      return false;
+    }
+    if (version == 0) {
+      return true;
+    }
+    return checkpointId != null ? checkpointId.equals(now.checkpointId()) : isTrusted;
+  }
+
+  /** Notes that a session's commit is durable: the store stands there, trusted once its task has ended well. */
+  void committed(VersionState version, boolean trusted) {
+    standing = version;
+    isTrusted = trusted;
+    familyIds.clear();
+    version.families().values().forEach(family -> familyIds.add(family.id()));
+  }
+
+  /** Trusts the version that a task committed, the task having ended well. */
+  void trust(VersionState version) {
+    if (standing == version) {
+      isTrusted = true;
+    }
+  }
+
+  /** Forgets where the store stands, after a commit of unknown outcome: the next load asks the engine. */
+  void forget() {
+    standing = null;
+    isTrusted = false;
+  }
+
+  /** Takes note of the newest uploaded snapshot, and tells Spark's coordinator. */
+  void noteSnapshot(long version) {
+    if (version <= 0) {
+      return;
+    }
+    snapshotVersion.accumulateAndGet(version, Math::max);
+    long reported = reportedSnapshot.get();
+    if (version > reported && reportedSnapshot.compareAndSet(reported, version) && storeConf.reportSnapshotUploadLag()) {
+      try {
+        new RocksDBEventForwarder(runId, id).reportSnapshotUploaded(version);
+      } catch (RuntimeException e) {
+        LOG.debug("store {}: Spark's coordinator took no report of snapshot {}", name, version, e);
+      }
+    }
+  }
+
+  /** Newest snapshot known, or -1. */
+  long snapshotVersion() {
+    return snapshotVersion.get();
+  }
+
+  /** Version that the store stands at, or -1. */
+  long version() {
+    VersionState now = standing;
+    return now == null ? -1 : now.version();
+  }
+
+  long sessionId(int number) {
+    return (long) engine.number() << 32 | number;
+  }
+
+  /** Snapshot, clean-up, or both; nothing if the store was never opened or its worker is gone. */
+  void maintain(boolean snapshot, boolean cleanup) {
+    JsonNode answer =
+        engine.callIfOpen("maintain", EngineInstance.object().putNull("storage").put("snapshot", snapshot).put("cleanup", cleanup));
+    if (answer != null) {
+      noteSnapshot(answer.path("snapshot_version").asLong());
+    }
+  }
+
+  /** Closes the store, at once or when its running session ends. Idempotent. */
+  void close() {
+    isClosed = true;
+    closeIfIdle();
+  }
+
+  private void closeIfIdle() {
+    if (turn.tryAcquire()) {
+      // The turn is kept: nobody opens a closed store.
+      tier.close();
+      try {
+        engine.close();
+      } catch (CairnException e) {
+        LOG.warn("closing store {}: {}", name, e.getMessage());
+      }
+    }
+  }
+
+  /**
+   * A store standing at a version for a session.
+   *
+   * @param answer of the engine's load; null if none was needed
+   * @param workerStartMs how long the worker took to start, if this opening started it
+   */
+  record Opening(VersionState base, int number, JsonNode answer, long workerStartMs) {}
+}

@@ -1,0 +1,288 @@
+package io.cairn.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.codec.ColumnFamily;
+import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.tier.TierSession;
+import io.cairn.spark.tier.TierStats;
+import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.transport.EngineInstance;
+import io.cairn.spark.transport.EngineSession;
+import io.cairn.spark.transport.ErrorKind;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
+import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A store opened at one version, with one fate: its families, its writes, and their commit, abort or release.
+ *
+ * <p>Ends by itself with the task in which it was opened: Spark forgets the read stores of aggregations. The fate is decided under the session's lock, as
+ * the listener of a cancelled task may run beside it; rows are not locked.
+ */
+final class StoreSession {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreSession.class);
+
+  final StoreInstance store;
+  final Families families;
+  final VersionState base;
+  final TierSession tier;
+  final EngineSession engine;
+  final JsonNode loaded;
+  final long loadMs;
+  final long workerStartMs;
+  final TierStats statsBefore;
+  private final TaskContext task;
+  private final Map<String, FamilyInfo> present;
+  private final Map<String, OpenFamily> open = new HashMap<>();
+  private int maxFamilyId;
+  private boolean isForcingSnapshot;
+  private volatile SessionState state = SessionState.OPEN;
+  private volatile VersionState result;
+  private volatile JsonNode commitAnswer;
+  private long commitMs;
+
+  /** A family that rows can be read from and written to. */
+  record OpenFamily(ColumnFamily family, int id) {}
+
+  /** REQUIRES: the store's turn, which the session gives back at its end. */
+  StoreSession(StoreInstance store, Families families, StoreInstance.Opening opening, boolean isForcingSnapshot, long startedNs) {
+    this.store = store;
+    this.families = families;
+    this.base = opening.base();
+    this.loaded = opening.answer();
+    this.isForcingSnapshot = isForcingSnapshot;
+    this.workerStartMs = opening.workerStartMs();
+    this.statsBefore = store.tier.stats();
+    this.task = TaskContext.get();
+    present = new TreeMap<>(base.families());
+    maxFamilyId = base.maxFamilyId();
+    long applied = loaded == null ? 0 : loaded.path("applied_through").asLong();
+    engine = new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base, opening.number()));
+    tier = store.tier.begin(engine);
+    try {
+      if (loaded != null && store.fitsTier(loaded)) {
+        tier.loadCommitted();
+      }
+      open(families.get(Families.DEFAULT));
+    } catch (RuntimeException | Error e) {
+      tier.abort();
+      engine.close();
+      throw e;
+    }
+    loadMs = (System.nanoTime() - startedNs) / 1_000_000;
+  }
+
+  /** Ends the session with the task that runs now, if one does. */
+  void endWithTask() {
+    if (task != null) {
+      task.addTaskCompletionListener((TaskCompletionListener) this::endOfTask);
+      if (task.getTaskFailure().isDefined()) {
+        abort();
+        throw CairnException.of(ErrorKind.RETRY, "CAIRN_BUSY", "store " + store.name + " was opened by a task that has failed already", null);
+      }
+    }
+  }
+
+  private void endOfTask(TaskContext ended) {
+    boolean endedWell = ended.getTaskFailure().isEmpty() && !ended.isInterrupted();
+    VersionState committed;
+    synchronized (this) {
+      committed = state == SessionState.COMMITTED ? result : null;
+    }
+    if (committed == null) {
+      abort();
+    } else if (endedWell) {
+      store.trust(committed);
+    }
+  }
+
+  /** Makes a declared family usable at this version: with the id that the version has for it, or a new one. */
+  OpenFamily open(ColumnFamily family) {
+    OpenFamily already = open.get(family.name());
+    if (already != null && already.family == family) {
+      return already;
+    }
+    FamilyInfo stored = present.get(family.name());
+    OpenFamily opened;
+    if (stored != null) {
+      checkSame(stored, family.info(stored.id()));
+      opened = new OpenFamily(family, stored.id());
+    } else {
+      int id = family.name().equals(Families.DEFAULT) ? 0 : ++maxFamilyId;
+      FamilyInfo made = family.info(id);
+      present.put(family.name(), made);
+      tier.createFamily(id, made.isOrdered(), made.isMulti());
+      opened = new OpenFamily(family, id);
+    }
+    open.put(family.name(), opened);
+    return opened;
+  }
+
+  private void checkSame(FamilyInfo stored, FamilyInfo declared) {
+    if (!stored.keyType().equals(declared.keyType()) || stored.isMulti() != declared.isMulti()) {
+      throw CairnException.of(
+              ErrorKind.INVALID,
+              "CAIRN_SCHEMA_MISMATCH",
+              "column family '"
+                  + stored.name()
+                  + "' has keys of "
+                  + stored.keyType()
+                  + (stored.isMulti() ? " with lists" : "")
+                  + ", but the query declares "
+                  + declared.keyType()
+                  + (declared.isMulti() ? " with lists" : ""),
+              "run the query that wrote this checkpoint, or start the changed one with a new checkpointLocation")
+          .at(store.name, base.version());
+    }
+  }
+
+  /** The family by name; an error as Spark's if it does not exist at this version. */
+  OpenFamily family(String operation, String name) {
+    OpenFamily found = open.get(name);
+    if (found == null) {
+      ColumnFamily declared = families.get(name);
+      if (declared == null || !present.containsKey(name)) {
+        throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name);
+      }
+      found = open(declared);
+    }
+    return found;
+  }
+
+  /** Whether this version has a family of the name. */
+  boolean has(String name) {
+    return present.containsKey(name);
+  }
+
+  Map<String, FamilyInfo> present() {
+    return present;
+  }
+
+  boolean dropFamily(String name) {
+    FamilyInfo dropped = present.remove(name);
+    open.remove(name);
+    if (dropped == null) {
+      return false;
+    }
+    tier.dropFamily(dropped.id());
+    families.forget(name);
+    return true;
+  }
+
+  /** Makes the session's writes a version. */
+  synchronized long commit() {
+    state.requireOpen("commit");
+    long startedNs = System.nanoTime();
+    try {
+      commitAnswer = sendAndCommit();
+      result = base.next(commitAnswer, present, maxFamilyId);
+      tier.commit(result.version(), result.checkpointId());
+    } catch (RuntimeException | Error e) {
+      // Whether the version exists is not known: the next load asks.
+      store.forget();
+      end(SessionState.ABORTED);
+      throw SparkErrors.cannotCommit(
+          "CairnStateStore[" + store.id + "] version " + (base.version() + 1), e instanceof CairnException cairn ? cairn.at(store.name, base.version() + 1) : e);
+    }
+    store.committed(result, task == null);
+    commitMs = (System.nanoTime() - startedNs) / 1_000_000;
+    end(SessionState.COMMITTED);
+    store.noteSnapshot(commitAnswer.path("snapshot_version").asLong());
+    if (store.storeConf.commitValidationEnabled()) {
+      StateStore.reportCommitToCoordinator(result.version(), store.id, store.hadoop);
+    }
+    return result.version();
+  }
+
+  private JsonNode sendAndCommit() {
+    boolean hasSpilled = tier.hasSpilled();
+    try {
+      tier.finishWrites();
+      return engine.commit(commitArguments());
+    } catch (CairnException e) {
+      if (hasSpilled || !e.isWorkerLost() && !e.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
+        throw e;
+      }
+      LOG.warn("store {}: {}; its writes are still here and go to another worker", store.name, e.getMessage());
+      engine.restart();
+      tier.finishWrites();
+      return engine.commit(commitArguments());
+    }
+  }
+
+  private ObjectNode commitArguments() {
+    ObjectNode arguments = EngineInstance.object();
+    arguments.put("version", base.version() + 1).put("base_checkpoint_id", base.checkpointId());
+    VersionState.addFamilies(arguments, present);
+    arguments.put("max_cf_id", maxFamilyId);
+    ObjectNode attempt = arguments.putObject("attempt");
+    SparkEnv env = SparkEnv.get();
+    attempt.put("run_id", store.runId);
+    attempt.put("app_start_ms", env == null ? 0L : Long.parseLong(env.conf().get("spark.app.startTime", "0")));
+    attempt.put("stage_id", task == null ? 0 : task.stageId());
+    attempt.put("stage_attempt", task == null ? 0 : task.stageAttemptNumber());
+    attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());
+    arguments.put("snapshot", isForcingSnapshot);
+    arguments.put("track_counts", store.conf.isCountingRows);
+    return arguments;
+  }
+
+  /** Drops the session's writes. Idempotent; nothing after commit or release. */
+  synchronized void abort() {
+    if (state == SessionState.OPEN) {
+      end(SessionState.ABORTED);
+    }
+  }
+
+  /** Gives the store back unchanged. Idempotent. */
+  synchronized void release() {
+    if (state == SessionState.OPEN) {
+      end(SessionState.RELEASED);
+    }
+  }
+
+  private void end(SessionState fate) {
+    state = fate;
+    try {
+      if (fate != SessionState.COMMITTED) {
+        tier.abort();
+        engine.abort();
+      }
+    } catch (CairnException e) {
+      LOG.warn("store {}: the engine was not told of an abort: {}", store.name, e.getMessage());
+    } finally {
+      engine.close();
+      store.endTurn();
+    }
+  }
+
+  void forceSnapshot(boolean force) {
+    isForcingSnapshot |= force;
+  }
+
+  SessionState state() {
+    return state;
+  }
+
+  /** The version that the commit made; null before. */
+  VersionState result() {
+    return result;
+  }
+
+  /** The engine's answer to the commit; null before. */
+  JsonNode commitAnswer() {
+    return commitAnswer;
+  }
+
+  long commitMs() {
+    return commitMs;
+  }
+}

@@ -1,0 +1,51 @@
+package io.cairn.spark.codec;
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * One iterator's current key and value, copied out of the tier.
+ *
+ * <p>Spark removes a key and then emits the pair that it holds, so the bytes must outlive a write; they last until the next pair.
+ */
+public final class PairBuffer {
+  private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
+
+  private final RowCodec codec;
+  private final UnsafeRow keyRow;
+  private final UnsafeRow valueRow;
+  private byte[] keyBytes = new byte[64];
+  private byte[] valueBytes = new byte[64];
+
+  PairBuffer(RowCodec codec, int keyColumns, int valueColumns) {
+    this.codec = codec;
+    keyRow = new UnsafeRow(keyColumns);
+    valueRow = new UnsafeRow(valueColumns);
+  }
+
+  public UnsafeRow key(Object base, long offset, int length) {
+    if (!codec.isPlainKey()) {
+      return codec.decodeKey(base, offset, length).copy();
+    }
+    int bytes = length - 1;
+    if (keyBytes.length < bytes) {
+      keyBytes = new byte[Math.max(2 * keyBytes.length, bytes)];
+    }
+    Platform.copyMemory(base, offset + 1, keyBytes, BYTES, bytes);
+    keyRow.pointTo(keyBytes, BYTES, bytes);
+    return keyRow;
+  }
+
+  public UnsafeRow value(Object base, long offset, int length) {
+    if (!codec.isPlainValue()) {
+      return codec.decodeValue(base, offset, length).copy();
+    }
+    int bytes = length - 1;
+    if (valueBytes.length < bytes) {
+      valueBytes = new byte[Math.max(2 * valueBytes.length, bytes)];
+    }
+    Platform.copyMemory(base, offset + 1, valueBytes, BYTES, bytes);
+    valueRow.pointTo(valueBytes, BYTES, bytes);
+    return valueRow;
+  }
+}

@@ -1,0 +1,202 @@
+package io.cairn.spark.codec;
+
+import java.util.Arrays;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.RangeKeyScanStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
+import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowDataEncoder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.Platform;
+import scala.Option;
+import scala.collection.Iterator;
+
+/**
+ * Rows of one column family to bytes and back.
+ *
+ * <p>Where the form is known, {@code 00 | row}, nothing is allocated and Spark's encoder is not asked: keys of the plain key form and single values, both
+ * of the UnsafeRow encoding. All else goes through Spark's encoder. Encoders and buffers are reused: one caller at a time.
+ */
+public final class RowCodec {
+  private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
+
+  /** Where a key's version byte stands in its buffer, so that the row behind it is 8-aligned. */
+  private static final int VERSION_AT = 7;
+
+  private final RocksDBKeyStateEncoder keyEncoder;
+  private final RocksDBValueStateEncoder valueEncoder;
+  private final boolean isPlainKey;
+  private final boolean isPlainValue;
+  private final String encoderText;
+  private final UnsafeRow valueRow;
+  private byte[] keyBuffer = new byte[64];
+  private byte[] valueBuffer = new byte[64];
+
+  /** A key's encoded bytes after {@link #encodeKey}: a region that the next call overwrites. */
+  public byte[] keyBase;
+
+  public long keyOffset;
+  public int keyLength;
+
+  public RowCodec(
+      String encoding,
+      StateRowEncoderCacheKey cacheKey,
+      KeyStateEncoderSpec spec,
+      StructType valueSchema,
+      Option<StateSchemaProvider> schemas,
+      boolean useColumnFamilies,
+      boolean isMulti) {
+    boolean isUnsafeRow = encoding.equals("unsaferow");
+    // Spark caches its encoders by run and store, shared by all instances of a store and not thread-safe; without Avro's schema ids we need no cache.
+    RocksDBDataEncoder data =
+        isUnsafeRow
+            ? new UnsafeRowDataEncoder(spec, valueSchema)
+            : RocksDBStateStoreProvider.getDataEncoder(encoding, cacheKey, spec, valueSchema, schemas, Option.apply(cacheKey.colFamilyName()));
+    keyEncoder = RocksDBStateEncoder.getKeyEncoder(data, spec, useColumnFamilies);
+    valueEncoder = RocksDBStateEncoder.getValueEncoder(data, valueSchema, isMulti, 0);
+    isPlainKey = isUnsafeRow && spec instanceof NoPrefixKeyStateEncoderSpec;
+    isPlainValue = isUnsafeRow && !isMulti;
+    encoderText = (isUnsafeRow ? "" : encoding + ":") + text(spec);
+    valueRow = new UnsafeRow(valueSchema.length());
+    keyColumns = spec.keySchema().length();
+  }
+
+  private final int keyColumns;
+
+  /** Whether values are stored as a version byte and the row's own bytes. */
+  public boolean isPlainValue() {
+    return isPlainValue;
+  }
+
+  public boolean isPlainKey() {
+    return isPlainKey;
+  }
+
+  public boolean supportsPrefixScan() {
+    return keyEncoder.supportPrefixKeyScan();
+  }
+
+  public boolean supportsRangeScan() {
+    return keyEncoder.supportsRangeScan();
+  }
+
+  public boolean supportsDeleteRange() {
+    return keyEncoder.supportsDeleteRange();
+  }
+
+  public boolean supportsManyValues() {
+    return valueEncoder.supportsMultipleValuesPerKey();
+  }
+
+  /** The key's layout in a changelog's words. */
+  public String encoderText() {
+    return encoderText;
+  }
+
+  /** Encodes a key into {@link #keyBase}, {@link #keyOffset}, {@link #keyLength}. */
+  public void encodeKey(UnsafeRow key) {
+    if (isPlainKey) {
+      int bytes = key.getSizeInBytes();
+      if (keyBuffer.length < VERSION_AT + 1 + bytes) {
+        keyBuffer = new byte[Math.max(2 * keyBuffer.length, VERSION_AT + 1 + bytes)];
+      }
+      Platform.copyMemory(key.getBaseObject(), key.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
+      keyBase = keyBuffer;
+      keyOffset = BYTES + VERSION_AT;
+      keyLength = 1 + bytes;
+    } else {
+      keyBase = keyEncoder.encodeKey(key);
+      keyOffset = BYTES;
+      keyLength = keyBase.length;
+    }
+  }
+
+  /** Encodes a key into an array of its own. */
+  public byte[] keyBytes(UnsafeRow key) {
+    return keyEncoder.encodeKey(key);
+  }
+
+  public byte[] prefixBytes(UnsafeRow prefix) {
+    return keyEncoder.encodePrefixKey(prefix);
+  }
+
+  /** Encodes a value by Spark's encoder; of a multi-value family one list element. */
+  public byte[] valueBytes(UnsafeRow value) {
+    return valueEncoder.encodeValue(value);
+  }
+
+  /** Encodes list elements, concatenated. */
+  public byte[] valueBytes(UnsafeRow[] values) {
+    byte[][] parts = new byte[values.length][];
+    int total = 0;
+    for (int index = 0; index < values.length; index++) {
+      parts[index] = valueEncoder.encodeValue(values[index]);
+      total += parts[index].length;
+    }
+    byte[] all = new byte[total];
+    int at = 0;
+    for (byte[] part : parts) {
+      System.arraycopy(part, 0, all, at, part.length);
+      at += part.length;
+    }
+    return all;
+  }
+
+  /** Decodes a value out of a region, into a row that the next call of this method overwrites. */
+  public UnsafeRow decodeValue(Object base, long offset, int length) {
+    if (!isPlainValue) {
+      return valueEncoder.decodeValue(copy(base, offset, length));
+    }
+    if (valueBuffer.length < length + VERSION_AT) {
+      valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
+    }
+    // Copied, for the tier's bytes may change with the next write while Spark still holds the row.
+    Platform.copyMemory(base, offset + 1, valueBuffer, BYTES, length - 1);
+    valueRow.pointTo(valueBuffer, BYTES, length - 1);
+    return valueRow;
+  }
+
+  /** Decodes a list. */
+  public Iterator<UnsafeRow> decodeValues(Object base, long offset, int length) {
+    return valueEncoder.decodeValues(copy(base, offset, length));
+  }
+
+  /** Decodes a key by Spark's encoder, into a row that it reuses. */
+  public UnsafeRow decodeKey(Object base, long offset, int length) {
+    return keyEncoder.decodeKey(copy(base, offset, length));
+  }
+
+  /** Decodes a row of its own for whoever keeps pairs in hand: see {@link PairBuffer}. */
+  public PairBuffer pairBuffer() {
+    return new PairBuffer(this, keyColumns, valueRow.numFields());
+  }
+
+  static byte[] copy(Object base, long offset, int length) {
+    byte[] bytes = new byte[length];
+    Platform.copyMemory(base, offset, bytes, BYTES, length);
+    return bytes;
+  }
+
+  private static String text(KeyStateEncoderSpec spec) {
+    if (spec instanceof PrefixKeyScanStateEncoderSpec prefix) {
+      return "PrefixScan(" + prefix.numColsPrefixKey() + ")";
+    }
+    if (spec instanceof RangeKeyScanStateEncoderSpec range) {
+      return "RangeScan(" + range.orderingOrdinals().mkString(",") + ")";
+    }
+    return spec.getClass().getSimpleName().replace("KeyStateEncoderSpec", "");
+  }
+
+  @Override
+  public String toString() {
+    return "RowCodec " + encoderText + Arrays.asList(isPlainKey, isPlainValue);
+  }
+}

@@ -1,0 +1,190 @@
+package io.cairn.spark.storage;
+
+import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.transport.ErrorKind;
+import java.io.IOException;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.hadoop.conf.Configuration;
+
+/**
+ * The job's {@code fs.s3a.*} settings as the engine's S3 settings, with the overrides {@code fs.s3a.bucket.<bucket>.*}.
+ *
+ * <p>Cairn's own {@code cairn.s3.*} come first. Secrets are read by {@code Configuration.getPassword}, so credential files work; they go to the worker
+ * over Py4J alone and stand in no log and no error. Names of the answer: {@code S3Settings} of the Python package.
+ */
+public final class S3Settings {
+  private static final String S3A = "fs.s3a.";
+  private static final String PROVIDERS = "aws.credentials.provider";
+  private static final String SETTING = "spark.sql.streaming.stateStore.cairn.s3.credentials";
+
+  private static final List<String> SIMPLE =
+      List.of("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider", "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
+  private static final List<String> ANONYMOUS =
+      List.of(
+          "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.AnonymousCredentialsProvider",
+          "com.amazonaws.auth.AnonymousAWSCredentials");
+
+  /** Parts of the standard chain, which the engine's client walks as a whole. */
+  private static final List<String> AWS_CHAIN =
+      List.of(
+          "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.InstanceProfileCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.ContainerCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider",
+          "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
+          "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+          "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
+          "com.amazonaws.auth.InstanceProfileCredentialsProvider",
+          "com.amazonaws.auth.WebIdentityTokenCredentialsProvider",
+          "com.amazonaws.auth.profile.ProfileCredentialsProvider");
+
+  private final Configuration hadoop;
+  private final String bucket;
+
+  private S3Settings(Configuration hadoop, String bucket) {
+    this.hadoop = hadoop;
+    this.bucket = bucket;
+  }
+
+  /**
+   * Returns what the engine needs to reach the bucket.
+   *
+   * @param own values of {@code cairn.s3.*} by their short names
+   */
+  public static Map<String, String> of(Configuration hadoop, String bucket, Map<String, Object> own) {
+    return new S3Settings(hadoop, bucket).read(own);
+  }
+
+  private Map<String, String> read(Map<String, Object> own) {
+    Map<String, String> settings = new TreeMap<>();
+    put(settings, "endpoint_url", endpoint((String) own.get("s3.endpoint")));
+    put(settings, "region", own.get("s3.region") != null ? (String) own.get("s3.region") : plain("endpoint.region"));
+    Object pathStyle = own.get("s3.pathStyle");
+    put(settings, "path_style", pathStyle != null ? pathStyle.toString() : plain("path.style.access"));
+    encryption(settings);
+    String credentials = own.get("s3.credentials") != null ? (String) own.get("s3.credentials") : credentialsByClass();
+    if (credentials.equals("anonymous")) {
+      settings.put("anonymous", "true");
+    } else if (credentials.equals("hadoop")) {
+      keys(settings);
+    }
+    return settings;
+  }
+
+  private String endpoint(String ownEndpoint) {
+    String endpoint = ownEndpoint != null ? ownEndpoint : plain("endpoint");
+    if (endpoint == null || endpoint.equals("s3.amazonaws.com")) {
+      // Hadoop's name for "the region's own".
+      return null;
+    }
+    if (endpoint.contains("://")) {
+      return endpoint;
+    }
+    String secure = plain("connection.ssl.enabled");
+    return (secure == null || Boolean.parseBoolean(secure) ? "https://" : "http://") + endpoint;
+  }
+
+  private void encryption(Map<String, String> settings) {
+    String algorithm = plain("encryption.algorithm");
+    if (algorithm == null) {
+      algorithm = plain("server-side-encryption-algorithm");
+    }
+    if (algorithm == null) {
+      return;
+    }
+    switch (algorithm.toUpperCase(Locale.ROOT)) {
+      case "AES256", "SSE-S3" -> settings.put("sse", "AES256");
+      case "SSE-KMS" -> {
+        settings.put("sse", "aws:kms");
+        String key = secret("encryption.key");
+        put(settings, "sse_kms_key", key != null ? key : secret("server-side-encryption.key"));
+      }
+      default ->
+          throw CairnException.of(
+              ErrorKind.INVALID,
+              "CAIRN_CONFIG",
+              "fs.s3a.encryption.algorithm is '" + algorithm + "', which Cairn does not know",
+              "use SSE-S3 or SSE-KMS, or the bucket's default encryption");
+    }
+  }
+
+  /** Decides by the classes that Hadoop would ask: one source, since the engine asks one. */
+  private String credentialsByClass() {
+    String classes = plain(PROVIDERS);
+    boolean hasKeys = secret("access.key") != null;
+    if (classes == null) {
+      return hasKeys ? "hadoop" : "aws";
+    }
+    boolean anonymous = false;
+    for (String provider : classes.split("[,\\s]+")) {
+      if (provider.isEmpty()) {
+        continue;
+      }
+      if (SIMPLE.contains(provider)) {
+        if (hasKeys) {
+          return "hadoop";
+        }
+      } else if (AWS_CHAIN.contains(provider)) {
+        return "aws";
+      } else if (ANONYMOUS.contains(provider)) {
+        anonymous = true;
+        break;
+      } else {
+        throw CairnException.of(
+            ErrorKind.INVALID,
+            "CAIRN_CONFIG",
+            "Cairn does not know the credential provider " + provider + " of " + S3A + PROVIDERS,
+            "set " + SETTING + " to hadoop (keys of fs.s3a.access.key), aws (the standard chain) or anonymous");
+      }
+    }
+    return anonymous ? "anonymous" : hasKeys ? "hadoop" : "aws";
+  }
+
+  private void keys(Map<String, String> settings) {
+    String accessKey = secret("access.key");
+    String secretKey = secret("secret.key");
+    if (accessKey == null || secretKey == null) {
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          "fs.s3a.access.key and fs.s3a.secret.key are not both set for bucket " + bucket,
+          "set both, or set " + SETTING + " to aws");
+    }
+    settings.put("access_key", accessKey);
+    settings.put("secret_key", secretKey);
+    put(settings, "session_token", secret("session.token"));
+  }
+
+  private String plain(String name) {
+    String value = hadoop.getTrimmed(S3A + "bucket." + bucket + "." + name);
+    if (value == null || value.isEmpty()) {
+      value = hadoop.getTrimmed(S3A + name);
+    }
+    return value == null || value.isEmpty() ? null : value;
+  }
+
+  private String secret(String name) {
+    try {
+      char[] value = hadoop.getPassword(S3A + "bucket." + bucket + "." + name);
+      if (value == null || value.length == 0) {
+        value = hadoop.getPassword(S3A + name);
+      }
+      return value == null || value.length == 0 ? null : new String(value).trim();
+    } catch (IOException e) {
+      throw CairnException.of(
+          ErrorKind.INVALID, "CAIRN_CONFIG", "the credential file for " + S3A + name + " cannot be read", "see hadoop.security.credential.provider.path", e);
+    }
+  }
+
+  private static void put(Map<String, String> settings, String name, String value) {
+    if (value != null) {
+      settings.put(name, value);
+    }
+  }
+}

@@ -1,0 +1,7 @@
+package io.cairn.spark.transport;
+
+/** A worker's entry point as Python shows it over Py4J. The engine names this interface. */
+public interface EngineEntry {
+  /** Runs a control call; returns {@code {"ok": …}} or {@code {"error": …}} and never throws. */
+  String call(String method, String jsonArguments);
+}
