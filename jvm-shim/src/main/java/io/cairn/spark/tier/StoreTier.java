@@ -1,67 +1,273 @@
 package io.cairn.spark.tier;
 
+import java.util.concurrent.Semaphore;
+
 /**
  * The tier of one provider instance: the committed entries it holds (the base) and who is using them.
  *
- * <p>One session or load at a time. The stamp may be read from any thread.
+ * <p>One session or load at a time. Stamp, statistics and {@link #close} may be used from any thread.
  */
 public final class StoreTier implements AutoCloseable {
+  private final TierBudget budget;
+  private final Semaphore owner = new Semaphore(1);
+  private final Base base = new Base(new BaseRoom());
+
+  private volatile TierSession session;
+  private volatile boolean closed;
+  private volatile long stampVersion = -1;
+  private volatile String stampId;
+  private volatile long bytes;
+  private volatile TierStats stats = new TierStats(0, 0, 0, 0, 0, 0, 0, 0);
+
+  long hits;
+  long misses;
+  long spills;
+
+  /** Only what is free may be taken now. */
+  private boolean freeOnly;
+
   public StoreTier(TierBudget budget) {
-    throw new UnsupportedOperationException();
+    this.budget = budget;
+    budget.register(this);
+  }
+
+  /** What base and overlay get their bytes by; evicts for them. */
+  private final class BaseRoom implements Room {
+    @Override
+    public boolean take(long wanted) {
+      return StoreTier.this.take(wanted);
+    }
+
+    @Override
+    public void give(long back) {
+      StoreTier.this.give(back);
+    }
+  }
+
+  /** Takes bytes: free ones, else by evicting own base slabs, else by evicting stores that nobody uses. */
+  boolean take(long wanted) {
+    if (takeFree(wanted)) {
+      return true;
+    }
+    if (freeOnly || base.eviction().isBusy() || wanted > budget.limitBytes()) {
+      return false;
+    }
+    while (base.eviction().evictOne()) {
+      if (takeFree(wanted)) {
+        return true;
+      }
+    }
+    while (budget.evictIdle(this, wanted)) {
+      if (takeFree(wanted)) {
+        return true;
+      }
+    }
+    return takeFree(wanted);
+  }
+
+  boolean takeFree(long wanted) {
+    if (!budget.tryReserve(wanted)) {
+      return false;
+    }
+    account(wanted);
+    return true;
+  }
+
+  void takeAnyway(long wanted) {
+    budget.reserveAnyway(wanted);
+    account(wanted);
+  }
+
+  void give(long back) {
+    account(-back);
+    budget.release(back);
+  }
+
+  /** Only the owner changes the count. */
+  private void account(long change) {
+    long now = bytes + change;
+    bytes = now;
+  }
+
+  /** For another store that needs room. False: this one is in use, or has nothing. */
+  boolean evictIfIdle(long wanted) {
+    if (!owner.tryAcquire()) {
+      return false;
+    }
+    try {
+      long before = bytes;
+      while (before - bytes < wanted && base.eviction().evictOne()) {
+        continue;
+      }
+      publish();
+      return bytes < before;
+    } finally {
+      release();
+    }
   }
 
   /** Makes a family known. Idempotent; inside or outside a session. {@code ordered}: ranges will be asked of it; {@code multi}: appends. */
   public void defineFamily(int id, boolean ordered, boolean multi) {
-    throw new UnsupportedOperationException();
+    exclusively(() -> base.define(id, ordered, multi));
   }
 
   /** Forgets a family that the loaded version does not have. Inside a session use {@link TierSession#dropFamily}. */
   public void dropFamily(int id) {
-    throw new UnsupportedOperationException();
+    exclusively(() -> base.remove(id));
   }
 
   /** Version that the base stands at, or -1 before the first {@link #reset}. */
   public long stampVersion() {
-    throw new UnsupportedOperationException();
+    return stampVersion;
   }
 
   /** Checkpoint id that the base stands at; may be null. */
   public String stampId() {
-    throw new UnsupportedOperationException();
+    return stampId;
   }
 
   /** Empties the base and stamps it. {@code empty}: that version holds no key at all, so every family is complete. */
   public void reset(long version, String id, boolean empty) {
-    throw new UnsupportedOperationException();
+    if (session != null) {
+      throw new IllegalStateException("[CAIRN_BUG] the state tier is reset while a session is open");
+    }
+    exclusively(
+        () -> {
+          base.reset(version, id, empty);
+          publish();
+        });
+  }
+
+  private void exclusively(Runnable work) {
+    if (session != null) {
+      work.run();
+      return;
+    }
+    owner.acquireUninterruptibly();
+    try {
+      if (closed) {
+        throw new IllegalStateException("[CAIRN_BUG] the state tier of this store is closed");
+      }
+      work.run();
+    } finally {
+      release();
+    }
   }
 
   /** Begins a session on the stamped version. It ends with {@link TierSession#commit} or {@link TierSession#abort}. */
   public TierSession begin(EngineSource source) {
-    throw new UnsupportedOperationException();
+    if (session != null) {
+      throw new IllegalStateException("[CAIRN_BUG] the state tier has an open session already");
+    }
+    owner.acquireUninterruptibly();
+    if (closed || session != null || base.version < 0) {
+      owner.release();
+      throw new IllegalStateException("[CAIRN_BUG] the state tier is closed, in use, or was never stamped");
+    }
+    base.eviction().applied = source.appliedThrough();
+    TierSession begun = new TierSession(this, base, source);
+    session = begun;
+    return begun;
   }
 
-  /** Starts to fill an emptied base with the committed state: between {@link #reset} and a session, or as a session's first act. */
+  /** The open session is over. */
+  void end() {
+    publish();
+    session = null;
+    release();
+  }
+
+  private void publish() {
+    stampVersion = base.version;
+    stampId = base.id;
+    stats = count();
+  }
+
+  /**
+   * Starts to fill an emptied base with the committed state: between {@link #reset} and a session, or as a session's first act. Every family of that
+   * version must be defined before.
+   */
   public BulkLoad startLoad() {
-    throw new UnsupportedOperationException();
+    TierSession open = session;
+    if (open != null && !open.isClean()) {
+      throw new IllegalStateException("[CAIRN_BUG] a bulk load starts after the session's first write");
+    }
+    if (open == null) {
+      owner.acquireUninterruptibly();
+    }
+    freeOnly = true;
+    return new BulkLoad(this, base, open == null);
   }
 
-  /** Whether the base holds all keys of the family. */
+  void endLoad(boolean owned) {
+    freeOnly = false;
+    publish();
+    if (owned) {
+      release();
+    }
+  }
+
+  /** Whether the base holds all keys of the family. For the session's caller. */
   public boolean isComplete(int family) {
-    throw new UnsupportedOperationException();
+    return base.isDefined(family) && base.family(family).complete;
   }
 
-  /** Present keys of the family in the base; of a complete family all that are committed. */
+  /** Present keys of the family in the base; of a complete family all that are committed. For the session's caller. */
   public long entries(int family) {
-    throw new UnsupportedOperationException();
+    return base.isDefined(family) ? base.family(family).present() : 0;
   }
 
+  /** As of the last load, session or eviction; the bytes as of now. */
   public TierStats stats() {
-    throw new UnsupportedOperationException();
+    TierStats s = stats;
+    return new TierStats(s.entries(), bytes, s.hits(), s.misses(), s.evictions(), s.spills(), s.families(), s.completeFamilies());
+  }
+
+  private TierStats count() {
+    long entries = 0;
+    int families = 0;
+    int complete = 0;
+    for (int i = 0; i < base.end(); i++) {
+      if (base.isDefined(i)) {
+        families++;
+        entries += base.family(i).present();
+        complete += base.family(i).complete ? 1 : 0;
+      }
+    }
+    return new TierStats(entries, bytes, hits, misses, base.eviction().evictedSlabs, spills, families, complete);
+  }
+
+  long accountedBytes() {
+    return bytes;
+  }
+
+  TierBudget budget() {
+    return budget;
   }
 
   /** Frees everything; at the end of the session if one is open. Idempotent. */
   @Override
   public void close() {
-    throw new UnsupportedOperationException();
+    closed = true;
+    budget.unregister(this);
+    freeClosed();
+  }
+
+  private void release() {
+    owner.release();
+    if (closed) {
+      freeClosed();
+    }
+  }
+
+  private void freeClosed() {
+    if (owner.tryAcquire()) {
+      try {
+        base.clear();
+        publish();
+      } finally {
+        owner.release();
+      }
+    }
   }
 }

@@ -1,12 +1,32 @@
 package io.cairn.spark.tier;
 
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicLong;
+
 /**
- * The bound on the bytes of all store tiers of a process. Thread-safe.
+ * The bound on the bytes of all store tiers of a process: slabs, tables and orders. Thread-safe.
+ *
+ * <p>Accounted bytes stay within the limit, except that every open session may hold one entry and the smallest tables around it (about 4 KiB, or the
+ * entry's size) when nothing else can go. Not accounted: a few shared write blocks, and the page of each open scan (about 1 MiB at most).
  */
 public final class TierBudget {
+  private static final int MAX_POOLED_BLOCKS = 4;
+  private static final long LEAST_EVICTION_BYTES = 1 << 20;
+
   private final long limitBytes;
+  private final AtomicLong accounted = new AtomicLong();
+  private final AtomicLong peak = new AtomicLong();
+  private final Set<StoreTier> stores = new HashSet<>();
+  private final ArrayDeque<WriteBlock> blocks = new ArrayDeque<>();
 
   public TierBudget(long limitBytes) {
+    if (limitBytes <= 0) {
+      throw new IllegalArgumentException("[CAIRN_BAD_SETTING] the state tier's memory must be more than 0 bytes, not " + limitBytes);
+    }
     this.limitBytes = limitBytes;
   }
 
@@ -15,18 +35,91 @@ public final class TierBudget {
   }
 
   public long accountedBytes() {
-    throw new UnsupportedOperationException();
+    return accounted.get();
   }
 
+  /** Most bytes ever accounted. */
   public long peakBytes() {
-    throw new UnsupportedOperationException();
+    return peak.get();
   }
 
   boolean tryReserve(long bytes) {
-    throw new UnsupportedOperationException();
+    while (true) {
+      long before = accounted.get();
+      if (before + bytes > limitBytes) {
+        return false;
+      }
+      if (accounted.compareAndSet(before, before + bytes)) {
+        raisePeak(before + bytes);
+        return true;
+      }
+    }
+  }
+
+  /** Takes bytes beyond the limit: for the one entry that a session must be able to hold. */
+  void reserveAnyway(long bytes) {
+    raisePeak(accounted.addAndGet(bytes));
   }
 
   void release(long bytes) {
-    throw new UnsupportedOperationException();
+    accounted.addAndGet(-bytes);
+  }
+
+  private void raisePeak(long now) {
+    if (now > peak.get()) {
+      peak.accumulateAndGet(now, Math::max);
+    }
+  }
+
+  void register(StoreTier store) {
+    synchronized (stores) {
+      stores.add(store);
+    }
+  }
+
+  void unregister(StoreTier store) {
+    synchronized (stores) {
+      stores.remove(store);
+    }
+  }
+
+  /** Takes bytes from the bases of stores that nobody uses now, largest first. False: nothing could be freed. */
+  boolean evictIdle(StoreTier asking, long bytes) {
+    List<StoreTier> candidates;
+    synchronized (stores) {
+      candidates = new ArrayList<>(stores);
+    }
+    candidates.remove(asking);
+    while (true) {
+      StoreTier largest = null;
+      for (StoreTier store : candidates) {
+        if (store.accountedBytes() > 0 && (largest == null || store.accountedBytes() > largest.accountedBytes())) {
+          largest = store;
+        }
+      }
+      if (largest == null) {
+        return false;
+      }
+      if (largest.evictIfIdle(Math.max(bytes, LEAST_EVICTION_BYTES))) {
+        return true;
+      }
+      candidates.remove(largest);
+    }
+  }
+
+  WriteBlock borrowBlock() {
+    synchronized (blocks) {
+      WriteBlock block = blocks.poll();
+      return block == null ? new WriteBlock() : block;
+    }
+  }
+
+  void returnBlock(WriteBlock block) {
+    block.clear();
+    synchronized (blocks) {
+      if (blocks.size() < MAX_POOLED_BLOCKS) {
+        blocks.push(block);
+      }
+    }
   }
 }

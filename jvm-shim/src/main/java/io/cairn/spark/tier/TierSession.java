@@ -1,5 +1,8 @@
 package io.cairn.spark.tier;
 
+import java.util.ArrayList;
+import java.util.List;
+
 /**
  * Reads and writes of one version in the making: an overlay over the base.
  *
@@ -7,103 +10,397 @@ package io.cairn.spark.tier;
  * are regions as for {@code Platform}; the arguments may be reused once a call returns.
  */
 public final class TierSession {
-  TierSession() {}
+  private static final int LOAD_ROWS = 65_536;
+  private static final int LOAD_BYTES = 4 << 20;
+
+  private final StoreTier tier;
+  private final Base base;
+  private final EngineSource source;
+  private final EngineReads engine;
+  private final BlockWriter writer;
+  private final List<Overlay> retired = new ArrayList<>();
+  private final List<Integer> dropped = new ArrayList<>();
+
+  private final ValueRef unread = new ValueRef();
+
+  private Overlay overlay;
+  private volatile boolean open = true;
+  private boolean written;
+  private boolean finished;
+  private long spillCount;
+  private long reads;
+  private long puts;
+  private long removes;
+
+  TierSession(StoreTier tier, Base base, EngineSource source) {
+    this.tier = tier;
+    this.base = base;
+    this.source = source;
+    this.engine = new EngineReads(tier, base, source);
+    this.writer = new BlockWriter(tier.budget(), source);
+    this.overlay = newOverlay();
+  }
+
+  private Overlay newOverlay() {
+    return new Overlay(tier, tier.budget().limitBytes() / 4);
+  }
 
   /** Finds a key's value; of a multi-value family the whole list. False: absent, {@code out} untouched. */
   public boolean get(int family, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    reads++;
+    return read(base.family(family), Regions.hash(keyBase, keyOffset, keyLength), keyBase, keyOffset, keyLength, out);
+  }
+
+  boolean read(BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+    EntryMap writes = overlay.family(family.id);
+    int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
+    if (address == 0) {
+      return readCommitted(family, hash, keyBase, keyOffset, keyLength, out);
+    }
+    tier.hits++;
+    byte[] slab = writes.slab(address);
+    long at = Slabs.at(address);
+    byte state = Entry.state(slab, at);
+    if (state == WriteBlock.DELETE) {
+      return false;
+    }
+    if (state == WriteBlock.APPEND) {
+      readAppended(family, hash, slab, at, out);
+    } else {
+      out.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
+    }
+    return true;
+  }
+
+  /** The value below the overlay: committed, or spilled by this session. */
+  private boolean readCommitted(BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+    int address = family.find(hash, keyBase, keyOffset, keyLength);
+    if (address != 0) {
+      byte[] slab = family.slab(address);
+      long at = Slabs.at(address);
+      if (!Entry.has(slab, at, Entry.SHADOWED)) {
+        tier.hits++;
+        if (!Entry.has(slab, at, Entry.REFERENCED)) {
+          Entry.raise(slab, at, Entry.REFERENCED);
+        }
+        if (Entry.state(slab, at) == WriteBlock.DELETE) {
+          return false;
+        }
+        out.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
+        return true;
+      }
+    } else if (family.knowsAbsent()) {
+      tier.hits++;
+      return false;
+    }
+    return engine.get(family, hash, keyBase, keyOffset, keyLength, out);
+  }
+
+  /** The whole list of an entry that appends: what stands below it and its own elements. */
+  void readAppended(BaseFamily family, int hash, byte[] slab, long at, ValueRef out) {
+    boolean alone = Entry.presence(slab, at) == WriteBlock.MISSING && !family.spilled;
+    long tail = Entry.value(slab, at);
+    int tailLength = Entry.valueLength(slab, at);
+    if (!alone && readCommitted(family, hash, slab, Entry.key(at), Entry.keyLength(slab, at), out)) {
+      byte[] joined = Regions.join(out.base, out.offset, out.length, slab, tail, tailLength);
+      out.set(joined, Regions.ARRAY, joined.length);
+    } else {
+      out.set(slab, tail, tailLength);
+    }
   }
 
   public boolean exists(int family, Object keyBase, long keyOffset, int keyLength) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    reads++;
+    BaseFamily in = base.family(family);
+    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    EntryMap writes = overlay.family(family);
+    int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
+    if (address != 0) {
+      tier.hits++;
+      return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
+    }
+    return readCommitted(in, hash, keyBase, keyOffset, keyLength, unread);
   }
 
   /** Asks the engine in bulk for those of the keys that the tier cannot answer; later reads of them then need no engine, as far as room allows. */
   public void getMany(int family, byte[][] keys, int count) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    prefetch(base.family(family), keys, count);
+  }
+
+  void prefetch(BaseFamily family, byte[][] keys, int count) {
+    engine.prefetch(family, overlay.family(family.id), keys, count);
+  }
+
+  Rows page(BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
+    return engine.page(family, from, inclusive, to, limitRows, limitBytes);
+  }
+
+  /** The family's writes since the last spill; null if there are none. */
+  EntryMap writes(BaseFamily family) {
+    return overlay.family(family.id);
+  }
+
+  long spillCount() {
+    return spillCount;
   }
 
   /** Writes a value. {@code versioned}: a byte 0x00 is stored before the region, which then lies 8-aligned; the value read back includes that byte. */
   public void put(
       int family, Object keyBase, long keyOffset, int keyLength, Object valueBase, long valueOffset, int valueLength, boolean versioned) {
-    throw new UnsupportedOperationException();
+    BaseFamily to = startWrite(family);
+    puts++;
+    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    while (!overlay.put(to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength, versioned)) {
+      makeRoom();
+    }
+    overlay.unbounded = false;
   }
 
   /** Adds encoded elements at the end of a key's list; a put if there is none. Never reads. Multi-value families only. */
   public void append(int family, Object keyBase, long keyOffset, int keyLength, Object valueBase, long valueOffset, int valueLength) {
-    throw new UnsupportedOperationException();
+    BaseFamily to = startWrite(family);
+    if (!to.multi) {
+      throw new IllegalArgumentException("[CAIRN_BUG] an append to column family " + family + ", which holds single values");
+    }
+    puts++;
+    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    while (!overlay.append(to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength)) {
+      makeRoom();
+    }
+    overlay.unbounded = false;
   }
 
   public void remove(int family, Object keyBase, long keyOffset, int keyLength) {
-    throw new UnsupportedOperationException();
+    BaseFamily to = startWrite(family);
+    removes++;
+    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    while (!overlay.remove(to, hash, keyBase, keyOffset, keyLength)) {
+      makeRoom();
+    }
+    overlay.unbounded = false;
+  }
+
+  private BaseFamily startWrite(int family) {
+    checkOpen();
+    if (finished) {
+      throw new IllegalStateException("[CAIRN_BUG] a write after the session's writes were finished");
+    }
+    written = true;
+    return base.family(family);
+  }
+
+  /** The overlay has no room for the next write: spills it, or if it holds nothing lets that one write exceed the bound. */
+  private void makeRoom() {
+    if (overlay.isEmpty()) {
+      overlay.unbounded = true;
+    } else {
+      spill();
+    }
+  }
+
+  private void spill() {
+    sendOverlay();
+    for (int i = 0; i < overlay.end(); i++) {
+      EntryMap writes = overlay.family(i);
+      if (writes != null && writes.table.count() > 0) {
+        shadow(base.family(i), writes.slabs);
+      }
+    }
+    spillCount++;
+    tier.spills++;
+    retired.add(overlay);
+    overlay.retire();
+    retired.removeIf(Overlay::isFree);
+    overlay = newOverlay();
+  }
+
+  /** What was spilled hides the committed entries until the session ends. */
+  private static void shadow(BaseFamily family, Slabs slabs) {
+    family.spilled = true;
+    for (int s = 1; s < slabs.end(); s++) {
+      byte[] slab = slabs.slab(s);
+      long end = slab == null ? 0 : Regions.ARRAY + slabs.used(s);
+      for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+        byte state = Entry.state(slab, at);
+        if (state != Entry.DEAD && state != Entry.MOVED) {
+          int address = family.find(Entry.hash(slab, at), slab, Entry.key(at), Entry.keyLength(slab, at));
+          if (address != 0) {
+            family.shadow(address);
+          }
+        }
+      }
+    }
+  }
+
+  private void sendOverlay() {
+    for (int i = 0; i < overlay.end(); i++) {
+      EntryMap writes = overlay.family(i);
+      if (writes != null) {
+        writer.add(i, writes.slabs, base.family(i).spilled);
+      }
+    }
+    writer.flush();
   }
 
   /** All rows of a family, in any order. */
   public TierCursor scan(int family) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    return new WalkScan(this, base.family(family), overlay);
   }
 
   /** Rows of an ordered family with {@code from <= key < to}, ascending by unsigned bytes; null leaves that end open. */
   public TierCursor range(int family, byte[] from, byte[] to) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    BaseFamily in = base.family(family);
+    if (!in.ordered) {
+      throw new IllegalArgumentException("[CAIRN_BUG] a range of column family " + family + ", which keeps no order");
+    }
+    return new MergedScan(this, in, from, to);
   }
 
   /** Makes a family that the loaded version does not have: it has no committed key. Idempotent. */
   public void createFamily(int id, boolean ordered, boolean multi) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    boolean known = base.isDefined(id);
+    BaseFamily made = base.define(id, ordered, multi);
+    if (!known) {
+      made.markComplete();
+    }
   }
 
   /** Drops a family with all its keys, when this session commits. */
   public void dropFamily(int id) {
-    throw new UnsupportedOperationException();
+    startWrite(id);
+    overlay.dropFamily(id);
+    dropped.add(id);
   }
 
   /** Fills the base with the whole committed state through the session's source, before any write. True: all families are complete now. */
   public boolean loadCommitted() {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    return engine.loadInto(tier.startLoad(), LOAD_ROWS, LOAD_BYTES);
   }
 
   /** Hands what is left of the overlay to the engine; no write may follow. Returns what the whole session sent. */
   public Sent finishWrites() {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    if (!finished) {
+      for (int family : dropped) {
+        writer.dropFamily(family);
+      }
+      sendOverlay();
+      finished = true;
+    }
+    return writer.sent();
   }
 
   /** Folds the overlay into the base, restamps it and ends the session. To be called once the version is durable, after {@link #finishWrites}. */
   public void commit(long version, String id) {
-    throw new UnsupportedOperationException();
+    checkOpen();
+    if (!finished) {
+      throw new IllegalStateException("[CAIRN_BUG] a commit before the session's writes were finished");
+    }
+    try {
+      fold(version, id);
+    } catch (Throwable failure) {
+      // The version is durable, but the base is in doubt: the next load starts from nothing.
+      overlay.clear();
+      base.clear();
+      throw failure;
+    } finally {
+      end();
+    }
+  }
+
+  private void fold(long version, String id) {
+    base.version = version;
+    base.id = id;
+    base.eviction().applied = source.appliedThrough();
+    endScans();
+    for (int family : dropped) {
+      base.remove(family);
+    }
+    for (int i = 0; i < base.end(); i++) {
+      if (base.isDefined(i) && base.family(i).spilled) {
+        base.require(version);
+        base.loseCompleteness(base.family(i));
+      }
+    }
+    overlay.fold(base);
+    endShadows(true);
+    base.eviction().compact();
   }
 
   /** Forgets the session's writes and ends it. Idempotent; does nothing after commit. */
   public void abort() {
-    throw new UnsupportedOperationException();
+    if (open) {
+      endScans();
+      overlay.clear();
+      endShadows(false);
+      end();
+    }
+  }
+
+  private void endScans() {
+    for (Overlay kept : retired) {
+      kept.clear();
+    }
+    retired.clear();
+    for (int i = 0; i < base.end(); i++) {
+      if (base.isDefined(i)) {
+        base.family(i).walkers = 0;
+      }
+    }
+  }
+
+  private void endShadows(boolean remove) {
+    for (int i = 0; spillCount > 0 && i < base.end(); i++) {
+      if (base.isDefined(i)) {
+        base.family(i).endShadows(remove);
+      }
+    }
+  }
+
+  private void end() {
+    open = false;
+    tier.end();
+  }
+
+  void checkOpen() {
+    if (!open) {
+      throw new IllegalStateException("[CAIRN_BUG] the session of this version has ended");
+    }
   }
 
   /** Whether writes of this session are with the engine already: such a session does not survive the loss of its worker. */
   public boolean hasSpilled() {
-    throw new UnsupportedOperationException();
+    return spillCount > 0;
   }
 
   /** Whether nothing was written yet. */
   public boolean isClean() {
-    throw new UnsupportedOperationException();
+    return !written;
   }
 
   public boolean isOpen() {
-    throw new UnsupportedOperationException();
+    return open;
   }
 
   /** Calls of {@link #get} and {@link #exists} so far. */
   public long reads() {
-    throw new UnsupportedOperationException();
+    return reads;
   }
 
   /** Calls of {@link #put} and {@link #append} so far. */
   public long puts() {
-    throw new UnsupportedOperationException();
+    return puts;
   }
 
   /** Calls of {@link #remove} so far. */
   public long removes() {
-    throw new UnsupportedOperationException();
+    return removes;
   }
 }

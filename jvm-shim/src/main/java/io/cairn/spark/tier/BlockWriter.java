@@ -1,0 +1,92 @@
+package io.cairn.spark.tier;
+
+/** Collects writes into blocks and hands them to the engine. */
+final class BlockWriter {
+  private final TierBudget budget;
+  private final EngineSource source;
+  private WriteBlock block;
+  private long rows;
+  private long blocks;
+  private long bytes;
+
+  BlockWriter(TierBudget budget, EngineSource source) {
+    this.budget = budget;
+    this.source = source;
+  }
+
+  Sent sent() {
+    return new Sent(rows, blocks, bytes);
+  }
+
+  void dropFamily(int family) {
+    byte[] none = new byte[0];
+    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, none, Regions.ARRAY, 0, Regions.ARRAY, -1);
+  }
+
+  /** Sends what a family's overlay holds. {@code all}: also deletes of keys that were never there. */
+  void add(int family, Slabs slabs, boolean all) {
+    for (int s = 1; s < slabs.end(); s++) {
+      byte[] slab = slabs.slab(s);
+      if (slab == null) {
+        continue;
+      }
+      long end = Regions.ARRAY + slabs.used(s);
+      for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+        byte state = Entry.state(slab, at);
+        if (state == Entry.DEAD || state == Entry.MOVED) {
+          continue;
+        }
+        byte presence = Entry.presence(slab, at);
+        if (state != WriteBlock.DELETE) {
+          add(state, presence, family, slab, Entry.key(at), Entry.keyLength(slab, at), Entry.value(slab, at), Entry.valueLength(slab, at));
+        } else if (all || presence != WriteBlock.MISSING) {
+          add(state, presence, family, slab, Entry.key(at), Entry.keyLength(slab, at), Regions.ARRAY, -1);
+        }
+      }
+    }
+  }
+
+  private void add(byte op, byte presence, int family, byte[] slab, long key, int keyLength, long value, int valueLength) {
+    WriteBlock to = block;
+    if (to == null) {
+      to = budget.borrowBlock();
+      block = to;
+    }
+    int i = to.count++;
+    to.op[i] = op;
+    to.presence[i] = presence;
+    to.family[i] = (short) family;
+    to.keyBase[i] = slab;
+    to.keyOffset[i] = (int) (key - Regions.ARRAY);
+    to.keyLength[i] = keyLength;
+    to.valueBase[i] = slab;
+    to.valueOffset[i] = (int) (value - Regions.ARRAY);
+    to.valueLength[i] = valueLength;
+    to.keyBytes += keyLength;
+    to.valueBytes += Math.max(0, valueLength);
+    if (to.isFull()) {
+      flush();
+    }
+  }
+
+  /** Sends the block at hand and gives it back. */
+  void flush() {
+    WriteBlock full = block;
+    if (full == null) {
+      return;
+    }
+    block = null;
+    try {
+      if (full.count > 0) {
+        source.write(full);
+        rows += full.count;
+        blocks++;
+        bytes += full.keyBytes + full.valueBytes;
+      }
+    } finally {
+      java.util.Arrays.fill(full.keyBase, 0, full.count, null);
+      java.util.Arrays.fill(full.valueBase, 0, full.count, null);
+      budget.returnBlock(full);
+    }
+  }
+}

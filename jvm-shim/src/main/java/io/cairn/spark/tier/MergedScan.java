@@ -1,0 +1,234 @@
+package io.cairn.spark.tier;
+
+/**
+ * A range of an ordered family in key order: the overlay merged over the base if that is complete, else over pages from the engine.
+ *
+ * <p>Its place is the last key given. Whatever changes meanwhile (a write, a spill, an eviction), both sides are sought again from there.
+ */
+final class MergedScan extends TierCursor {
+  private static final int FIRST_PAGE_ROWS = 256;
+  private static final int MAX_PAGE_ROWS = 16_384;
+  private static final int FIRST_PAGE_BYTES = 1 << 16;
+  private static final int MAX_PAGE_BYTES = 1 << 20;
+
+  private final TierSession session;
+  private final BaseFamily family;
+  private final byte[] from;
+  private final byte[] to;
+  private final ValueRef value = new ValueRef();
+  private final Side written = new Side();
+  private final Side committed = new Side();
+
+  private boolean closed;
+
+  /** The key that the sides stand behind; null: the range's start. */
+  private Object lastBase;
+
+  private long lastOffset;
+  private int lastLength;
+
+  private Rows page;
+  private int row;
+  private int pageRows = FIRST_PAGE_ROWS;
+  private int pageBytes = FIRST_PAGE_BYTES;
+  private long spillsSeen;
+
+  /** A walk through one order, found again when that changes. */
+  private final class Side {
+    EntryMap map;
+    OrderIndex order;
+    int changes;
+    long position;
+
+    /** Makes the side stand at the first key behind the last one given; false: there is none. */
+    boolean settle(EntryMap now) {
+      OrderIndex nowOrder = now == null ? null : now.order;
+      if (nowOrder == null) {
+        order = null;
+        return false;
+      }
+      if (order != nowOrder || changes != nowOrder.changes()) {
+        map = now;
+        order = nowOrder;
+        changes = nowOrder.changes();
+        if (lastBase != null) {
+          position = order.seek(lastBase, lastOffset, lastLength, false);
+        } else {
+          position = from == null ? order.first() : order.seek(from, Regions.ARRAY, from.length, true);
+        }
+      }
+      return position != OrderIndex.END;
+    }
+
+    byte[] slab() {
+      return map.slab(order.address(position));
+    }
+
+    long at() {
+      return Slabs.at(order.address(position));
+    }
+
+    void step() {
+      position = order.next(position);
+    }
+  }
+
+  MergedScan(TierSession session, BaseFamily family, byte[] from, byte[] to) {
+    this.session = session;
+    this.family = family;
+    this.from = from;
+    this.to = to;
+  }
+
+  @Override
+  public boolean next() {
+    if (closed) {
+      return false;
+    }
+    session.checkOpen();
+    while (true) {
+      boolean hasWrite = written.settle(session.writes(family));
+      boolean inBase = family.knowsAbsent();
+      boolean hasCommitted = inBase ? committed.settle(family) : settlePage();
+      if (!hasWrite && !hasCommitted) {
+        close();
+        return false;
+      }
+      int order = !hasWrite ? 1 : !hasCommitted ? -1 : compareSides(inBase);
+      boolean given = order > 0 ? takeCommitted(inBase) : takeWrite(order == 0, inBase);
+      if (closed) {
+        return false;
+      }
+      if (given) {
+        return true;
+      }
+    }
+  }
+
+  private int compareSides(boolean inBase) {
+    byte[] slab = written.slab();
+    long at = written.at();
+    if (inBase) {
+      byte[] other = committed.slab();
+      long otherAt = committed.at();
+      return Regions.compare(
+          slab, Entry.key(at), Entry.keyLength(slab, at), other, Entry.key(otherAt), Entry.keyLength(other, otherAt));
+    }
+    return Regions.compare(
+        slab, Entry.key(at), Entry.keyLength(slab, at), page.data, Regions.ARRAY + page.keyOffset[row], page.keyLength[row]);
+  }
+
+  /** Passes the overlay's entry, and the committed row of the same key if there is one. True: it is a row. */
+  private boolean takeWrite(boolean both, boolean inBase) {
+    byte[] slab = written.slab();
+    long at = written.at();
+    int length = Entry.keyLength(slab, at);
+    if (endsBefore(slab, Entry.key(at), length)) {
+      return false;
+    }
+    byte state = Entry.state(slab, at);
+    if (state == WriteBlock.PUT) {
+      setValue(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
+    } else if (state == WriteBlock.APPEND) {
+      setAppended(slab, at, both, inBase);
+    }
+    written.step();
+    if (both) {
+      if (inBase) {
+        committed.step();
+      } else {
+        row++;
+      }
+    }
+    pass(slab, Entry.key(at), length);
+    return state != WriteBlock.DELETE;
+  }
+
+  private void setAppended(byte[] slab, long at, boolean both, boolean inBase) {
+    long tail = Entry.value(slab, at);
+    int tailLength = Entry.valueLength(slab, at);
+    if (!both) {
+      setValue(slab, tail, tailLength);
+      return;
+    }
+    byte[] joined;
+    if (inBase) {
+      byte[] list = committed.slab();
+      long listAt = committed.at();
+      joined = Regions.join(list, Entry.value(list, listAt), Entry.valueLength(list, listAt), slab, tail, tailLength);
+    } else {
+      joined = Regions.join(page.data, Regions.ARRAY + page.valueOffset[row], page.valueLength[row], slab, tail, tailLength);
+    }
+    setValue(joined, Regions.ARRAY, joined.length);
+  }
+
+  private boolean takeCommitted(boolean inBase) {
+    if (inBase) {
+      byte[] slab = committed.slab();
+      long at = committed.at();
+      int length = Entry.keyLength(slab, at);
+      if (endsBefore(slab, Entry.key(at), length)) {
+        return false;
+      }
+      setValue(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
+      committed.step();
+      pass(slab, Entry.key(at), length);
+      return true;
+    }
+    setValue(page.data, Regions.ARRAY + page.valueOffset[row], page.valueLength[row]);
+    pass(page.data, Regions.ARRAY + page.keyOffset[row], page.keyLength[row]);
+    row++;
+    return true;
+  }
+
+  private void pass(Object base, long offset, int length) {
+    lastBase = base;
+    lastOffset = offset;
+    lastLength = length;
+    setKey(base, offset, length);
+  }
+
+  /** Ends the scan if the smallest key left is not in the range. */
+  private boolean endsBefore(byte[] slab, long key, int length) {
+    if (to == null || Regions.compare(slab, key, length, to, Regions.ARRAY, to.length) < 0) {
+      return false;
+    }
+    close();
+    return true;
+  }
+
+  /** Makes the page stand at the first committed or spilled key behind the last one given; false: there is none. */
+  private boolean settlePage() {
+    if (page != null && spillsSeen == session.spillCount()) {
+      if (row < page.count) {
+        return true;
+      }
+      if (!page.more) {
+        return false;
+      }
+    } else {
+      page = null;
+    }
+    spillsSeen = session.spillCount();
+    byte[] start = from;
+    boolean inclusive = true;
+    byte[] reached = page == null ? null : Regions.copy(page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
+    byte[] last = lastBase == null ? null : Regions.copy(lastBase, lastOffset, lastLength);
+    if (reached != null || last != null) {
+      start = reached != null ? reached : last;
+      inclusive = false;
+    }
+    page = session.page(family, start, inclusive, to, pageRows, pageBytes);
+    row = 0;
+    pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
+    pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);
+    return page.count > 0;
+  }
+
+  @Override
+  public void close() {
+    closed = true;
+    page = null;
+    lastBase = null;
+  }
+}

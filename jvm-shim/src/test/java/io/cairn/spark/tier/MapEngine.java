@@ -1,0 +1,221 @@
+package io.cairn.spark.tier;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Random;
+import java.util.TreeMap;
+
+/**
+ * An engine over maps, one state a version: it answers from the version it has applied, which lags behind, and keeps the session's writes apart.
+ */
+final class MapEngine implements EngineSource {
+  static final Comparator<byte[]> UNSIGNED = Arrays::compareUnsigned;
+
+  private record Write(byte op, byte[] value) {}
+
+  private final Random random;
+  private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
+  private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
+  private long applied;
+  private final Rows reply = new Rows();
+
+  /** Version that the open session stands on. */
+  long base;
+
+  long getRequests;
+  long keysAsked;
+  long scanRequests;
+  long blocks;
+
+  MapEngine(Random random) {
+    this.random = random;
+    versions.add(new HashMap<>());
+  }
+
+  long newest() {
+    return versions.size() - 1;
+  }
+
+  NavigableMap<byte[], byte[]> state(long version, int family) {
+    return versions.get((int) version).getOrDefault(family, new TreeMap<>(UNSIGNED));
+  }
+
+  /** A session on this version begins: later versions never happened, and the database holds some earlier one. */
+  void load(long version) {
+    while (newest() > version) {
+      versions.remove(versions.size() - 1);
+    }
+    applied = Math.min(applied, version);
+    begin(version);
+  }
+
+  void begin(long version) {
+    base = version;
+    writes = new HashMap<>();
+    if (random.nextInt(4) == 0) {
+      applied = Math.max(applied, version - random.nextInt(3));
+    }
+  }
+
+  /** Makes the next version of what was written. */
+  void commit() {
+    Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
+    versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
+    writes.forEach(
+        (family, rows) -> {
+          TreeMap<byte[], byte[]> to = next.computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED));
+          rows.forEach((key, write) -> to.compute(key, (k, before) -> apply(write, before)));
+        });
+    versions.add(next);
+  }
+
+  private static byte[] apply(Write write, byte[] before) {
+    if (write.op == WriteBlock.DELETE) {
+      return null;
+    }
+    return write.op == WriteBlock.APPEND && before != null ? join(before, write.value) : write.value;
+  }
+
+  static byte[] join(byte[] a, byte[] b) {
+    byte[] joined = Arrays.copyOf(a, a.length + b.length);
+    System.arraycopy(b, 0, joined, a.length, b.length);
+    return joined;
+  }
+
+  private NavigableMap<byte[], byte[]> answerFrom(int family, long requireApplied) {
+    assertTrue(requireApplied <= base, "asks for a version above the session's");
+    applied = Math.max(applied, requireApplied);
+    if (random.nextInt(8) == 0 && applied < base) {
+      applied++;
+    }
+    return state(applied, family);
+  }
+
+  @Override
+  public Rows get(int family, byte[][] keys, int count, long requireApplied) {
+    getRequests++;
+    keysAsked += count;
+    NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
+    TreeMap<byte[], Write> spill = writes.getOrDefault(family, new TreeMap<>(UNSIGNED));
+    List<byte[]> none = new ArrayList<>();
+    List<byte[]> values = new ArrayList<>();
+    byte[] origins = new byte[count];
+    for (int i = 0; i < count; i++) {
+      byte[] committed = state.get(keys[i]);
+      Write write = spill.get(keys[i]);
+      byte[] value = write == null ? committed : apply(write, committed);
+      origins[i] = write == null ? (committed == null ? Rows.ABSENT : Rows.COMMITTED) : value == null ? Rows.SPILL_DELETED : Rows.SPILL;
+      values.add(value);
+      none.add(new byte[0]);
+    }
+    return answer(none, values, origins);
+  }
+
+  private Rows answer(List<byte[]> keys, List<byte[]> values, byte[] origins) {
+    int bytes = 0;
+    for (int i = 0; i < keys.size(); i++) {
+      bytes += keys.get(i).length + (values.get(i) == null ? 0 : values.get(i).length);
+    }
+    Arrays.fill(reply.data, (byte) 0x5a);
+    reply.reset(keys.size(), bytes);
+    int at = 0;
+    for (int i = 0; i < keys.size(); i++) {
+      byte[] key = keys.get(i);
+      byte[] value = values.get(i);
+      System.arraycopy(key, 0, reply.data, at, key.length);
+      reply.keyOffset[i] = at;
+      reply.keyLength[i] = key.length;
+      at += key.length;
+      reply.valueOffset[i] = at;
+      reply.valueLength[i] = value == null ? -1 : value.length;
+      if (value != null) {
+        System.arraycopy(value, 0, reply.data, at, value.length);
+        at += value.length;
+      }
+      reply.origin[i] = origins[i];
+    }
+    return reply;
+  }
+
+  @Override
+  public Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied) {
+    scanRequests++;
+    TreeMap<byte[], byte[]> merged = new TreeMap<>(UNSIGNED);
+    NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
+    TreeMap<byte[], Write> spill = writes.getOrDefault(family, new TreeMap<>(UNSIGNED));
+    merged.putAll(state);
+    spill.forEach((key, write) -> merged.compute(key, (k, before) -> apply(write, before)));
+    int limit = Math.min(limitRows, 1 + random.nextInt(40));
+    List<byte[]> keys = new ArrayList<>();
+    List<byte[]> values = new ArrayList<>();
+    boolean more = false;
+    NavigableMap<byte[], byte[]> tail = from == null ? merged : merged.tailMap(from, inclusive);
+    for (Map.Entry<byte[], byte[]> row : tail.entrySet()) {
+      if (to != null && UNSIGNED.compare(row.getKey(), to) >= 0) {
+        break;
+      }
+      if (keys.size() == limit) {
+        more = true;
+        break;
+      }
+      keys.add(row.getKey());
+      values.add(row.getValue());
+    }
+    byte[] origins = new byte[keys.size()];
+    for (int i = 0; i < origins.length; i++) {
+      origins[i] = spill.containsKey(keys.get(i)) ? Rows.SPILL : Rows.COMMITTED;
+    }
+    Rows page = answer(keys, values, origins);
+    page.more = more;
+    return page;
+  }
+
+  @Override
+  public void write(WriteBlock block) {
+    blocks++;
+    for (int i = 0; i < block.count; i++) {
+      int family = block.family[i] & 0xffff;
+      byte[] key = Arrays.copyOfRange(block.keyBase[i], block.keyOffset[i], block.keyOffset[i] + block.keyLength[i]);
+      if (block.op[i] == WriteBlock.DROP_CF) {
+        TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
+        state(base, family).keySet().forEach(k -> gone.put(k, new Write(WriteBlock.DELETE, null)));
+        writes.put(family, gone);
+        continue;
+      }
+      boolean present = state(base, family).containsKey(key);
+      if (block.presence[i] != WriteBlock.UNKNOWN) {
+        assertEquals(present ? WriteBlock.PRESENT : WriteBlock.MISSING, block.presence[i], "presence of a committed key");
+      }
+      byte[] value = null;
+      if (block.valueLength[i] >= 0) {
+        value = Arrays.copyOfRange(block.valueBase[i], block.valueOffset[i], block.valueOffset[i] + block.valueLength[i]);
+      }
+      Write write = new Write(block.op[i], value);
+      writes.computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED)).merge(key, write, MapEngine::after);
+    }
+  }
+
+  private static Write after(Write before, Write write) {
+    if (write.op != WriteBlock.APPEND) {
+      return write;
+    }
+    return switch (before.op) {
+      case WriteBlock.DELETE -> new Write(WriteBlock.PUT, write.value);
+      case WriteBlock.PUT -> new Write(WriteBlock.PUT, join(before.value, write.value));
+      default -> new Write(WriteBlock.APPEND, join(before.value, write.value));
+    };
+  }
+
+  @Override
+  public long appliedThrough() {
+    return applied;
+  }
+}

@@ -1,0 +1,372 @@
+package io.cairn.spark.tier;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.junit.jupiter.api.Test;
+
+/** Random sessions of stores that share a small budget, against one plain map a version and family. */
+class StoreTierModelTest {
+  private static final int PLAIN = 0;
+  private static final int ORDERED = 1;
+  private static final int LISTS = 2;
+  private static final int ORDERED_LISTS = 5;
+  private static final int[] FAMILIES = {PLAIN, ORDERED, LISTS, ORDERED_LISTS};
+  private static final long FLOOR_BYTES = 16_384;
+
+  @Test
+  void sameRowsAsAMapWithABudgetThatHoldsNothing() {
+    runSeeds(0, 150, 3_000);
+  }
+
+  @Test
+  void sameRowsAsAMapWithATinyBudget() {
+    runSeeds(1_000, 1_150, 30_000);
+  }
+
+  @Test
+  void sameRowsAsAMapWithABudgetOfHalfTheState() {
+    runSeeds(2_000, 2_150, 120_000);
+  }
+
+  @Test
+  void sameRowsAsAMapWithRoomForAll() {
+    runSeeds(3_000, 3_100, 64_000_000);
+  }
+
+  private static void runSeeds(int from, int to, long budgetBytes) {
+    for (int seed = from; seed < to; seed++) {
+      try {
+        new Run(seed, budgetBytes).all();
+      } catch (Throwable failure) {
+        throw new AssertionError("seed " + seed + ", budget " + budgetBytes, failure);
+      }
+    }
+  }
+
+  private static boolean ordered(int family) {
+    return family == ORDERED || family == ORDERED_LISTS;
+  }
+
+  private static boolean multi(int family) {
+    return family == LISTS || family == ORDERED_LISTS;
+  }
+
+  /** One seed: some stores over one budget. */
+  private static final class Run {
+    final Random random;
+    final TierBudget budget;
+    final List<Store> stores = new ArrayList<>();
+
+    Run(int seed, long budgetBytes) {
+      random = new Random(seed);
+      budget = new TierBudget(budgetBytes);
+    }
+
+    void all() {
+      for (int i = 0; i < 1 + random.nextInt(3); i++) {
+        stores.add(new Store(this));
+      }
+      for (int session = 0; session < 25; session++) {
+        stores.get(random.nextInt(stores.size())).session();
+        checkBound();
+      }
+      for (Store store : stores) {
+        store.tier.close();
+      }
+      assertEquals(0, budget.accountedBytes(), "bytes left after all stores are closed");
+    }
+
+    void checkBound() {
+      assertTrue(
+          budget.accountedBytes() <= budget.limitBytes() + FLOOR_BYTES, "accounted " + budget.accountedBytes() + " of " + budget.limitBytes());
+    }
+  }
+
+  /** A scan that stays open across writes, with all states its keys had since. */
+  private static final class OpenScan {
+    final TierCursor cursor;
+    final int family;
+    final boolean inOrder;
+    final TreeMap<byte[], List<byte[]>> states = new TreeMap<>(MapEngine.UNSIGNED);
+    final Set<byte[]> seen = new TreeSet<>(MapEngine.UNSIGNED);
+    final byte[] from;
+    final byte[] to;
+    byte[] last;
+
+    OpenScan(TierCursor cursor, int family, boolean inOrder, byte[] from, byte[] to, Map<byte[], byte[]> now) {
+      this.cursor = cursor;
+      this.family = family;
+      this.inOrder = inOrder;
+      this.from = from;
+      this.to = to;
+      now.forEach((key, value) -> states.put(key, new ArrayList<>(List.of(value))));
+    }
+
+    boolean inRange(byte[] key) {
+      return (from == null || MapEngine.UNSIGNED.compare(key, from) >= 0) && (to == null || MapEngine.UNSIGNED.compare(key, to) < 0);
+    }
+
+    void note(byte[] key, byte[] before, byte[] after) {
+      states.computeIfAbsent(key, k -> new ArrayList<>(Arrays.asList(before))).add(after);
+    }
+
+    /** Takes one row and judges it. False: the end. */
+    boolean step() {
+      if (!cursor.next()) {
+        states.forEach(
+            (key, values) -> {
+              if (inRange(key) && !values.contains(null) && !seen.contains(key)) {
+                fail("a row is missing: " + Arrays.toString(key) + " of family " + family);
+              }
+            });
+        assertFalse(cursor.next());
+        return false;
+      }
+      byte[] key = Regions.copy(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
+      byte[] value = Regions.copy(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+      assertTrue(inRange(key), "outside the range");
+      assertTrue(seen.add(key), "twice: " + Arrays.toString(key));
+      if (inOrder) {
+        assertTrue(last == null || MapEngine.UNSIGNED.compare(last, key) < 0, "not ascending");
+      }
+      last = key;
+      List<byte[]> allowed = states.get(key);
+      assertTrue(allowed != null && allowed.stream().anyMatch(v -> Arrays.equals(v, value)), "a value that the key never had");
+      return true;
+    }
+  }
+
+  private static final class Store {
+    final Run run;
+    final Random random;
+    final MapEngine engine;
+    final StoreTier tier;
+    Map<Integer, TreeMap<byte[], byte[]>> model;
+    final List<OpenScan> scans = new ArrayList<>();
+    TierSession session;
+
+    Store(Run run) {
+      this.run = run;
+      this.random = run.random;
+      this.engine = new MapEngine(random);
+      this.tier = new StoreTier(run.budget);
+      tier.reset(0, "v0", true);
+      define();
+    }
+
+    void define() {
+      for (int family : FAMILIES) {
+        tier.defineFamily(family, ordered(family), multi(family));
+      }
+    }
+
+    void session() {
+      long version = engine.newest();
+      if (random.nextInt(8) == 0) {
+        version = Math.max(0, version - random.nextInt(3));
+      }
+      boolean reload = tier.stampVersion() != version || random.nextInt(10) == 0;
+      if (reload) {
+        engine.load(version);
+        tier.reset(version, "v" + version, version == 0);
+        define();
+      } else {
+        engine.begin(version);
+      }
+      session = tier.begin(engine);
+      if (reload && random.nextBoolean()) {
+        session.loadCommitted();
+      }
+      model = new HashMap<>();
+      for (int family : FAMILIES) {
+        model.put(family, new TreeMap<>(engine.state(version, family)));
+      }
+      int steps = random.nextInt(3) == 0 ? 20 : 400;
+      for (int i = 0; i < steps; i++) {
+        step();
+        run.checkBound();
+      }
+      finish(version);
+    }
+
+    void finish(long version) {
+      if (random.nextBoolean()) {
+        for (int family : FAMILIES) {
+          checkAll(family);
+        }
+      }
+      scans.clear();
+      if (random.nextInt(4) == 0) {
+        session.abort();
+        assertEquals(version, tier.stampVersion());
+        return;
+      }
+      session.finishWrites();
+      engine.commit();
+      long next = engine.newest();
+      for (int family : FAMILIES) {
+        assertSame(model.get(family), engine.state(next, family));
+      }
+      session.commit(next, "v" + next);
+      assertEquals(next, tier.stampVersion());
+      for (int family : FAMILIES) {
+        if (tier.isComplete(family)) {
+          assertEquals(model.get(family).size(), tier.entries(family), "entries of a complete family");
+        }
+      }
+    }
+
+    void assertSame(NavigableMap<byte[], byte[]> expected, NavigableMap<byte[], byte[]> actual) {
+      assertEquals(expected.size(), actual.size());
+      expected.forEach((key, value) -> assertArrayEquals(value, actual.get(key)));
+    }
+
+    void checkAll(int family) {
+      OpenScan scan = random.nextBoolean() && ordered(family) ? openRange(family, null, null) : openWalk(family);
+      while (scan.step()) {
+        continue;
+      }
+      assertEquals(model.get(family).size(), scan.seen.size());
+    }
+
+    OpenScan openWalk(int family) {
+      return new OpenScan(session.scan(family), family, false, null, null, model.get(family));
+    }
+
+    OpenScan openRange(int family, byte[] from, byte[] to) {
+      return new OpenScan(session.range(family, from, to), family, true, from, to, model.get(family));
+    }
+
+    byte[] key() {
+      int n = random.nextInt(150);
+      byte[] key = new byte[1 + n % 37];
+      new Random(n / 3 * 31L).nextBytes(key);
+      key[key.length - 1] = (byte) n;
+      return key;
+    }
+
+    byte[] value() {
+      byte[] value = new byte[random.nextInt(30) == 0 ? random.nextInt(3000) : random.nextInt(60)];
+      random.nextBytes(value);
+      return value;
+    }
+
+    void step() {
+      int family = FAMILIES[random.nextInt(FAMILIES.length)];
+      byte[] key = key();
+      switch (random.nextInt(16)) {
+        case 0, 1, 2, 3 -> checkGet(family, key);
+        case 4 -> assertEquals(model.get(family).containsKey(key), session.exists(family, key, Regions.ARRAY, key.length));
+        case 5, 6, 7, 8 -> put(family, key);
+        case 9, 10 -> append(family, key);
+        case 11, 12 -> remove(family, key);
+        case 13 -> openOne(family);
+        case 14 -> advance();
+        default -> prefetch(family);
+      }
+    }
+
+    void checkGet(int family, byte[] key) {
+      ValueRef out = new ValueRef();
+      byte[] expected = model.get(family).get(key);
+      boolean found = session.get(family, key, Regions.ARRAY, key.length, out);
+      assertEquals(expected != null, found, "presence of " + Arrays.toString(key) + " in family " + family);
+      if (found) {
+        assertArrayEquals(expected, Regions.copy(out.base, out.offset, out.length));
+      }
+    }
+
+    void set(int family, byte[] key, byte[] value) {
+      byte[] before = model.get(family).get(key);
+      if (value == null) {
+        model.get(family).remove(key);
+      } else {
+        model.get(family).put(key, value);
+      }
+      for (OpenScan scan : scans) {
+        if (scan.family == family) {
+          scan.note(key, before, value);
+        }
+      }
+    }
+
+    void put(int family, byte[] key) {
+      byte[] value = value();
+      if (random.nextBoolean()) {
+        session.put(family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, false);
+        set(family, key, value);
+      } else {
+        session.put(family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, true);
+        set(family, key, MapEngine.join(new byte[1], value));
+      }
+    }
+
+    void append(int family, byte[] key) {
+      if (!multi(family)) {
+        return;
+      }
+      byte[] value = value();
+      session.append(family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length);
+      byte[] before = model.get(family).get(key);
+      set(family, key, before == null ? value : MapEngine.join(before, value));
+    }
+
+    void remove(int family, byte[] key) {
+      session.remove(family, key, Regions.ARRAY, key.length);
+      set(family, key, null);
+    }
+
+    void openOne(int family) {
+      if (scans.size() > 3) {
+        scans.remove(0).cursor.close();
+      }
+      if (ordered(family) && random.nextBoolean()) {
+        scans.add(openRange(family, random.nextInt(3) == 0 ? null : key(), random.nextInt(3) == 0 ? null : key()));
+      } else {
+        scans.add(openWalk(family));
+      }
+    }
+
+    void advance() {
+      if (scans.isEmpty()) {
+        return;
+      }
+      OpenScan scan = scans.get(random.nextInt(scans.size()));
+      int rows = random.nextInt(40);
+      for (int i = 0; i < rows; i++) {
+        if (!scan.step()) {
+          scans.remove(scan);
+          return;
+        }
+      }
+    }
+
+    void prefetch(int family) {
+      byte[][] keys = new byte[random.nextInt(30)][];
+      Set<String> names = new HashSet<>();
+      int count = 0;
+      for (int i = 0; i < keys.length; i++) {
+        byte[] key = key();
+        if (names.add(Arrays.toString(key))) {
+          keys[count++] = key;
+        }
+      }
+      session.getMany(family, keys, count);
+    }
+  }
+}
