@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -42,6 +42,30 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def await_health(endpoint_url: str, log: Callable[[], str]) -> None:
+    """Return when a MinIO server is healthy.
+
+    Args:
+        endpoint_url: of the server.
+        log: returns what the server has printed; may raise where the server has ended.
+
+    Raises:
+        TimeoutError: it is not within 30 s; has the log.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        try:
+            # Ours, on loopback.
+            with urllib.request.urlopen(f"{endpoint_url}/minio/health/live", timeout=2):  # noqa: S310
+                return
+        except (urllib.error.URLError, OSError):
+            printed = log()
+            if time.monotonic() > deadline:
+                message = f"minio is not up after {_START_TIMEOUT_S} s:\n{printed}"
+                raise TimeoutError(message) from None
+        time.sleep(0.05)
 
 
 class MinioProcess:
@@ -118,24 +142,14 @@ class MinioProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        self._await_health()
+        await_health(self.endpoint_url, self._log_if_ended)
 
-    def _await_health(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        url = f"{self.endpoint_url}/minio/health/live"
-        while True:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                message = f"minio ended with {self._process.returncode}:\n{self.log()}"
-                raise RuntimeError(message)
-            try:
-                with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - ours, on loopback
-                    return
-            except (urllib.error.URLError, OSError):
-                if time.monotonic() > deadline:
-                    message = f"minio is not up after {_START_TIMEOUT_S} s:\n{self.log()}"
-                    raise TimeoutError(message) from None
-            time.sleep(0.05)
+    def _log_if_ended(self) -> str:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            message = f"minio ended with {self._process.returncode}:\n{self.log()}"
+            raise RuntimeError(message)
+        return self.log()
 
     def _stop(self) -> None:
         process = self._process

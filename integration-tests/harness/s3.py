@@ -13,6 +13,7 @@ half of what they are about. A ``conftest.py`` takes the fixtures in by importin
 from __future__ import annotations
 
 import os
+import secrets
 import uuid
 import warnings
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from harness.docker_engine import (
     engine_answers,
     ensure_minio_image,
 )
-from harness.minio import MinioProcess, find_minio_binary
+from harness.minio import MinioProcess, await_health, find_minio_binary
 from harness.s3_audit import AuditedS3, AuditServer
 
 if TYPE_CHECKING:
@@ -142,21 +143,25 @@ def s3_by_testcontainers() -> Iterator[S3Endpoint]:
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        from testcontainers.minio import MinioContainer  # noqa: PLC0415 - reads the variable
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - see above
 
         image = os.environ.get("CAIRN_TEST_MINIO_IMAGE", DEFAULT_MINIO_IMAGE)
         ensure_minio_image(image, find_minio_binary())
-        container = MinioContainer(image=image)
-        container.with_env("MINIO_PROMETHEUS_AUTH_TYPE", "public")
+        access_key, secret_key = "cairn" + secrets.token_hex(4), secrets.token_hex(16)
+        container = (
+            DockerContainer(image)
+            .with_env("MINIO_ROOT_USER", access_key)
+            .with_env("MINIO_ROOT_PASSWORD", secret_key)
+            .with_env("MINIO_PROMETHEUS_AUTH_TYPE", "public")
+            .with_command("server /data --address :9000")
+            .with_exposed_ports(9000)
+        )
         container.start()
     try:
-        config = container.get_config()
-        yield S3Endpoint(
-            f"http://{config['endpoint']}",
-            config["access_key"],
-            config["secret_key"],
-            way="testcontainers",
-        )
+        host, port = container.get_container_host_ip(), container.get_exposed_port(9000)
+        endpoint_url = f"http://{host}:{port}"
+        await_health(endpoint_url, lambda: str(container.get_logs()))
+        yield S3Endpoint(endpoint_url, access_key, secret_key, way="testcontainers")
     finally:
         container.stop()
 
