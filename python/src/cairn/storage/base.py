@@ -229,7 +229,8 @@ class ObjectStore(ABC):
     def request_counts(self) -> dict[str, int]:
         """Return how many requests this instance has made, by S3's name of the call.
 
-        Local files and memory count one per operation, by the same names; retries count again.
+        Local files and memory count one per operation, by the same names. A request that was
+        answered at last counts once for each time that it was sent.
         """
         with self._counts_lock:
             return dict(self._counts)

@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
@@ -51,10 +50,15 @@ _ABANDONED_AFTER = timedelta(hours=1)
 
 
 def path_of_url(url: str) -> Path:
-    """Return the directory of ``file:/a``, ``file:///a``, ``file://localhost/a`` or ``/a``."""
-    if url.startswith("file:"):
-        return Path(unquote(urlsplit(url).path))
-    return Path(url)
+    """Return the directory of ``file:/a``, ``file:///a``, ``file://localhost/a`` or ``/a``.
+
+    Nothing is percent-decoded, nor cut at ``?`` or ``#``: Hadoop's paths are written so, and both
+    must mean the same directory.
+    """
+    path = url.removeprefix("file:")
+    if path.startswith("//") and path != url:
+        path = "/" + path[2:].partition("/")[2]
+    return Path(path)
 
 
 class LocalStore(ObjectStore):

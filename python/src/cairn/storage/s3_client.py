@@ -104,7 +104,8 @@ def _new_client(settings: S3Settings) -> S3Client:
         raise translate(error, endpoint=shown, object_name=shown) from error
 
 
-def _addressing_style(settings: S3Settings) -> Literal["auto", "virtual", "path"]:
+def _addressing_style(settings: S3Settings) -> Literal["auto", "path"]:
     if settings.path_style is None:
         return "path" if settings.endpoint_url else "auto"
-    return "path" if settings.path_style else "virtual"
+    # "auto" is host style, but for names and addresses that cannot be part of a host name.
+    return "path" if settings.path_style else "auto"
