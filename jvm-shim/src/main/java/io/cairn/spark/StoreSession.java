@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.tier.Sent;
 import io.cairn.spark.tier.TierSession;
 import io.cairn.spark.tier.TierStats;
 import io.cairn.spark.transport.CairnException;
@@ -203,18 +204,17 @@ final class StoreSession {
   }
 
   private JsonNode sendAndCommit() {
-    boolean hasSpilled = tier.hasSpilled();
+    Sent sent = tier.finishWrites();
     try {
-      tier.finishWrites();
-      return engine.commit(commitArguments());
+      return engine.commit(commitArguments(), sent);
     } catch (CairnException e) {
-      if (hasSpilled || !e.isWorkerLost() && !e.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
+      // Frames are lost with their worker, and this session's end is Spark's retry; one that wrote nothing has lost nothing.
+      if (sent.blocks() > 0 || !e.isWorkerLost() && !e.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
         throw e;
       }
-      LOG.warn("store {}: {}; its writes are still here and go to another worker", store.name, e.getMessage());
+      LOG.warn("store {}: {}; it goes on in another worker", store.name, e.getMessage());
       engine.restart();
-      tier.finishWrites();
-      return engine.commit(commitArguments());
+      return engine.commit(commitArguments(), sent);
     }
   }
 

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.tier.EngineSource;
 import io.cairn.spark.tier.Rows;
+import io.cairn.spark.tier.Sent;
 import io.cairn.spark.tier.WriteBlock;
 import java.io.IOException;
 
@@ -108,8 +109,16 @@ public final class EngineSession implements EngineSource, AutoCloseable {
    * Asks the engine to make the session's writes a version, after all its frames.
    *
    * @param arguments of {@code commit}, less instance, session, frames and rows
+   * @param sent what the tier believes it sent: a difference is a bug that must not become a version
    */
-  public JsonNode commit(ObjectNode arguments) {
+  public JsonNode commit(ObjectNode arguments, Sent sent) {
+    if (sent.blocks() != framesSent || sent.rows() != rowsSent) {
+      throw CairnException.of(
+          ErrorKind.BUG,
+          "CAIRN_FRAMES_MISSING",
+          "the tier sent " + sent.rows() + " rows in " + sent.blocks() + " blocks, the channel " + rowsSent + " in " + framesSent,
+          "report it with the executor's log");
+    }
     if (framesSent == 0) {
       ensureLoaded();
     }
@@ -119,11 +128,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     return answer;
   }
 
-  /**
-   * Begins the session's writes anew after its worker was lost in the middle of sending them.
-   *
-   * <p>REQUIRES: whoever wrote has every write still, and writes all of them again.
-   */
+  /** Goes on in whatever worker serves the instance now, at the same version. REQUIRES: no write was sent, or all are sent again. */
   public void restart() {
     drop();
     framesSent = 0;
