@@ -46,7 +46,7 @@ demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars
 ##@ Develop
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/flights ## All tests, Java's and Python's
+test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## All tests, Java's and Python's
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests --ignore integration-tests/bench $(PYTEST_ARGS)

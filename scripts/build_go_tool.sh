@@ -5,7 +5,7 @@
 set -euo pipefail
 
 module=$1
-program=$2
+program=$(realpath -m "$2") # GOBIN has to be absolute
 least_go=$3
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$(dirname "$program")
