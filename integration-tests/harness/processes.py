@@ -30,6 +30,9 @@ class Process:
 
     def kill(self) -> None:
         """End it as a crash would: SIGKILL, by its id; a process that is gone is no error."""
+        # Its id may be another's by now.
+        if command_of(self.pid) != self.command:
+            return
         try:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -1,0 +1,77 @@
+"""A query on a standalone cluster of one master and two workers, of which one dies at work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.cluster import StandaloneCluster
+from harness.events import Events
+from harness.job import JobProcess, Query
+from harness.operators import BY_NAME
+from harness.processes import ENGINE, engines_of, marked, wait_gone
+from harness.spark import CAIRN, JVM_OPTIONS, SUBJECT, class_path, new_session
+
+FILES = 6
+KILL_AFTER_BATCH = 2
+
+
+def executor_conf(cluster: StandaloneCluster) -> dict[str, str]:
+    """Give what the executors of a job on this cluster need."""
+    return {
+        "spark.master": cluster.url,
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.executor.extraClassPath": class_path(),
+        "spark.executor.extraJavaOptions": JVM_OPTIONS,
+        "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def test_a_dead_worker_changes_no_row_and_leaves_no_engine(
+    driver: None, nothing_survives: str, tmp_path: Path
+) -> None:
+    """Machines go away: the other ones rebuild the partitions from the checkpoint, with all rows."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, FILES)
+    queries = [
+        Query(name, events, str(tmp_path / name), SUBJECT, checkpoint_format=2)
+        for name in ("distinct", "totals_complete")
+    ]
+    with StandaloneCluster(tmp_path / "cluster") as cluster:
+        job = JobProcess(tmp_path / "job", queries, executor_conf(cluster), pause_s=0.5)
+        try:
+            job.wait_for_batch(KILL_AFTER_BATCH)
+            engines = engines_of(cluster.worker(0).pid)
+            executors = cluster.executors(0)
+            for process in (cluster.worker(0), *executors):
+                process.kill()
+            orphans = wait_gone(engines, timeout_s=15)
+            code = job.wait()
+        finally:
+            job.end()
+        survivors = [p for p in marked(nothing_survives) if ENGINE in p.command]
+        survivors = wait_gone(survivors, timeout_s=15)
+
+    assert executors, "the worker had no executor"
+    assert SUBJECT != CAIRN or engines, "the executor had no engine"
+    assert not orphans, f"engines outlived their executor: {orphans}"
+    assert not survivors, f"engines outlived the job: {survivors}"
+    assert code == 0, job.tail()
+    for number, query in enumerate(queries):
+        assert not job.error(number), job.error(number)
+        assert sink_of(job, number) == batch_rows(query), query.operator
+
+
+def sink_of(job: JobProcess, number: int) -> list[str]:
+    """Give the rows of a query's sink: of all batches, or of the last one in complete mode."""
+    rows = job.rows(number)
+    if number == 1:
+        return rows[max(rows)]
+    return sorted(row for batch in rows.values() for row in batch)
+
+
+def batch_rows(query: Query) -> list[str]:
+    """Compute a query's rows without any state store."""
+    frame = BY_NAME[query.operator].batch(new_session({}), query.events)
+    return sorted(map(repr, frame.collect()))

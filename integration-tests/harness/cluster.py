@@ -1,0 +1,139 @@
+"""A standalone Spark cluster on loopback: a master and workers, each a process with its own folders.
+
+Started with pyspark's own `spark-class`, since its package has no start scripts; ended by their ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyspark
+
+from harness.processes import Process, command_of, descendants, free_port, wait_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+START_TIMEOUT_S = 60.0
+_REGISTERED = re.compile(r"Registering worker ")
+
+
+class StandaloneCluster:
+    """A running cluster, up between ``__enter__`` and ``__exit__``.
+
+    Args:
+        folder: for logs, work and local directories.
+        workers: how many; each offers one core.
+
+    Attributes:
+        url: what `spark.master` takes.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self._folder = folder
+        self._count = workers
+        self._port = free_port()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self.url = f"spark://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start("master", self._master_command())
+            log = self._log("master")
+            wait_until(
+                lambda: "New state: ALIVE" in log.read_text(errors="replace"),
+                START_TIMEOUT_S,
+                "the master",
+                lambda: log.read_text(errors="replace"),
+            )
+            for number in range(self._count):
+                self._start(f"worker-{number}", self._worker_command(number))
+            wait_until(
+                lambda: len(_REGISTERED.findall(log.read_text(errors="replace"))) >= self._count,
+                START_TIMEOUT_S,
+                "the workers",
+                lambda: log.read_text(errors="replace"),
+            )
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def worker(self, number: int) -> Process:
+        """Give a worker daemon; its executors are its descendants."""
+        pid = self._children[f"worker-{number}"].pid
+        return Process(pid, command_of(pid) or "")
+
+    def executors(self, number: int) -> list[Process]:
+        """Give the executor JVMs of a worker."""
+        found = descendants(self.worker(number).pid)
+        return [p for p in found if "CoarseGrainedExecutorBackend" in p.command]
+
+    def local_dir(self, number: int) -> Path:
+        """Give a worker's own folder for temporary files."""
+        return self._folder / f"worker-{number}" / "local"
+
+    def _start(self, name: str, command: list[str]) -> None:
+        home = self._folder / name
+        (home / "local").mkdir(parents=True)
+        environment = {
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(home / "local"),
+            "SPARK_WORKER_DIR": str(home / "work"),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_NO_DAEMONIZE": "1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with self._log(name).open("wb") as output:
+            self._children[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _master_command(self) -> list[str]:
+        ports = ["--port", str(self._port), "--webui-port", str(free_port())]
+        return [_spark_class(), "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports]
+
+    def _worker_command(self, number: int) -> list[str]:
+        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+        options += ["--webui-port", str(free_port())]
+        options += ["--work-dir", str(self._folder / f"worker-{number}" / "work")]
+        return [_spark_class(), "org.apache.spark.deploy.worker.Worker", *options, self.url]
+
+    def _stop(self) -> None:
+        # Workers first: an executor outlives a worker that was not asked to end.
+        for name in sorted(self._children, reverse=True):
+            child = self._children[name]
+            below = descendants(child.pid)
+            child.terminate()
+            try:
+                child.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            for process in below:
+                process.kill()
+
+
+def _spark_class() -> str:
+    return str(Path(pyspark.__file__).parent / "bin" / "spark-class")

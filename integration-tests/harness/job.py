@@ -1,0 +1,192 @@
+"""A driver in a process of its own, for tests that kill it: `python job.py <spec.json>`.
+
+Runs the queries of the specification one after the other, each to the end of its input. What the
+sink of query `n` got in batch `b` is written whole to `<out>/<n>/<b>.json`; an error that ended it
+to `<out>/<n>/error.txt`. `JobProcess` is the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from harness.events import Events  # noqa: E402 - the path comes first
+from harness.operators import BY_NAME  # noqa: E402
+from harness.processes import Process, descendants, engines_of, wait_until  # noqa: E402
+from harness.spark import driver_conf, provider_conf  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST_BATCH_TIMEOUT_S = 120
+END_TIMEOUT_S = 240
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query of a job: the fields of `harness.differential.Run`, as they are written to a file."""
+
+    operator: str
+    events: Events
+    checkpoint: str
+    provider: str
+    checkpoint_format: int = 1
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the form that the specification file has."""
+        return {**vars(self), "events": str(self.events.folder), "conf": dict(self.conf)}
+
+
+class JobProcess:
+    """A running driver: the Python process, its JVM below it, engines below that.
+
+    Args:
+        folder: for specification, sink rows and log; a later life may use the same.
+        queries: what it runs, in this order.
+        conf: settings of the driver JVM on top of `driver_conf`.
+        environment: variables on top of this process's.
+        pause_s: how long the sink waits in each batch, so that a killer finds it at work.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        queries: Sequence[Query],
+        conf: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        pause_s: float = 0.0,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.log = folder / "job.log"
+        specification = {
+            "conf": {**driver_conf(folder), **(conf or {})},
+            "out": str(folder / "sink"),
+            "pause_s": pause_s,
+            "queries": [query.to_json() for query in queries],
+        }
+        path = folder / "job.json"
+        path.write_text(json.dumps(specification))
+        with self.log.open("ab") as output:
+            self._child = subprocess.Popen(
+                [sys.executable, str(HERE / "job.py"), str(path)],
+                env=_environment(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The Python process's id."""
+        return self._child.pid
+
+    def jvm(self) -> Process:
+        """Give the driver JVM."""
+        return next(p for p in descendants(self.pid) if "org.apache.spark.deploy.SparkSubmit" in p.command)
+
+    def engines(self) -> list[Process]:
+        """Give the engine workers that are alive now."""
+        return engines_of(self.pid)
+
+    def rows(self, query: int = 0) -> dict[int, list[str]]:
+        """Give what the sink of a query holds, by batch."""
+        files = (self.folder / "sink" / str(query)).glob("*.json")
+        return {int(path.stem): json.loads(path.read_text()) for path in files}
+
+    def error(self, query: int = 0) -> str:
+        """Give the error that ended a query; empty when none did."""
+        path = self.folder / "sink" / str(query) / "error.txt"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_batch(self, batch: int, query: int = 0) -> None:
+        """Wait until the sink of a query has a batch.
+
+        Raises:
+            TimeoutError: it did not come; shows the end of the log.
+        """
+        wait_until(
+            lambda: batch in self.rows(query) or self._child.poll() is not None,
+            FIRST_BATCH_TIMEOUT_S,
+            f"batch {batch}",
+            self.tail,
+        )
+        assert batch in self.rows(query), f"the job ended before batch {batch}:\n{self.tail()}"
+
+    def wait(self) -> int:
+        """Wait for the end; give the exit code."""
+        try:
+            return self._child.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the job did not end\n{self.tail()}") from None
+
+    def end(self) -> None:
+        """End whatever of it still runs, the JVM first; by id."""
+        for process in reversed(descendants(self.pid)):
+            process.kill()
+        self._child.kill()
+        self._child.wait()
+
+    def tail(self) -> str:
+        """Give the end of the log."""
+        return self.log.read_text(errors="replace")[-6000:]
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **own, **more}
+
+
+def main(path: str) -> None:
+    """Run the queries of a specification file."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the other side needs no JVM
+
+    specification = json.loads(Path(path).read_text())
+    builder = SparkSession.builder
+    for name, value in specification["conf"].items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for number, query in enumerate(specification["queries"]):
+        out = Path(specification["out"], str(number))
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            _run(spark, query, out, specification["pause_s"])
+        except Exception as failure:  # noqa: BLE001 - the test judges it
+            (out / "error.txt").write_text(str(failure))
+    spark.stop()
+
+
+def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) -> None:
+    operator = BY_NAME[query["operator"]]
+    session = spark.newSession()
+    settings = provider_conf(query["provider"], query["checkpoint_format"])
+    for name, value in {**settings, **operator.conf, **query["conf"]}.items():
+        session.conf.set(name, value)
+
+    def keep(frame: DataFrame, batch: int) -> None:
+        rows = sorted(map(repr, frame.collect()))
+        time.sleep(pause_s)
+        hidden = out / f".{batch}.new"
+        hidden.write_text(json.dumps(rows))
+        hidden.rename(out / f"{batch}.json")
+
+    stream = operator.stream(session, Events(Path(query["events"])))
+    writer = stream.writeStream.outputMode(operator.output_mode).foreachBatch(keep)
+    writer.option("checkpointLocation", query["checkpoint"]).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,92 @@
+"""Old versions load as they were; versions beyond retention are gone from the disk and say so."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.clear_errors import assert_clear
+from harness.differential import Run
+from harness.events import Events
+from harness.operators import BY_NAME, StateView
+from harness.spark import CAIRN, CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT
+
+VIEW = StateView()
+RETAINED = 3
+KEEP_FEW = {
+    "spark.sql.streaming.minBatchesToRetain": str(RETAINED),
+    STATE_STORE + "minVersionsToDelete": "1",
+    CAIRN_CONF + "orphanGraceMs": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def pair(driver: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """Give long runs of both providers: the subject keeps three batches, the control all.
+
+    Spark's own logs of the first batches, which it purges too, are put back, so that what is
+    missing of them is their state alone.
+    """
+    folder = tmp_path_factory.mktemp("retained")
+    events = Events(folder / "input", rows_per_file=30)
+    subject = Run(BY_NAME["windows_update"], events, str(folder / "subject"), SUBJECT, conf=KEEP_FEW)
+    control = Run(subject.operator, events, str(folder / "control"), CONTROL)
+    with ThreadPoolExecutor(2) as pool:
+        for first, count in ((0, 2), (2, 12)):
+            events.add_files(first, count)
+            list(pool.map(Run.advance, (subject, control)))
+            if first == 0:
+                for log in ("offsets", "commits"):
+                    shutil.copytree(folder / "subject" / log, folder / "kept" / log)
+    shutil.copytree(folder / "kept", folder / "subject", dirs_exist_ok=True)
+    return subject, control
+
+
+def test_each_retained_version_is_what_it_was(pair: tuple[Run, Run]) -> None:
+    """A query is rolled back to a retained batch: its state must be that batch's, not today's."""
+    subject, control = pair
+    last = control.record.last_batch
+
+    for batch in range(last - RETAINED + 1, last + 1):
+        assert subject.state(VIEW, batchId=batch) == control.state(VIEW, batchId=batch), batch
+
+
+def test_state_beyond_retention_is_deleted(pair: tuple[Run, Run]) -> None:
+    """Checkpoints that only ever grow are what people pay their object store for."""
+    subject, _ = pair
+
+    kept = changelog_versions(subject)
+
+    assert min(kept) > 1, kept
+    assert len(kept) < max(kept), kept
+
+
+def test_a_version_beyond_retention_says_that_it_is_gone(pair: tuple[Run, Run]) -> None:
+    """An old version asked for must never come back empty, or as another one."""
+    subject, _ = pair
+
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - whatever py4j makes of it
+        subject.state(VIEW, batchId=0)
+
+    assert_clear(str(failure.value), "CAIRN_MISSING", "changelog/1.arrow")
+
+
+def test_the_query_goes_on_after_retention(pair: tuple[Run, Run]) -> None:
+    """What retention deletes must not be what the next start needs."""
+    subject, control = pair
+    subject.events.add_files(14, 1)
+
+    for run in pair:
+        run.advance()
+
+    assert subject.record.rows == control.record.rows
+
+
+def changelog_versions(run: Run) -> list[int]:
+    """List the versions of partition 0 that have a changelog in the checkpoint."""
+    folder = Path(run.checkpoint, "state", "0", "0")
+    paths = folder.glob("changelog/*.arrow" if CAIRN == SUBJECT else "*.changelog")
+    return sorted({int(path.stem.partition("_")[0]) for path in paths})

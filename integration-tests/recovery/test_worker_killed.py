@@ -1,0 +1,90 @@
+"""The engine process dies by SIGKILL while a query runs; the query neither fails nor errs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.differential import Run
+from harness.events import Events
+from harness.operators import BY_NAME
+from harness.processes import Process, engines_of
+from harness.spark import CONTROL, SUBJECT, driver_pid
+
+FILES = 5
+
+
+@pytest.fixture(scope="module", params=["windows_update", "join_left_outer_v2"])
+def control(
+    request: pytest.FixtureRequest, driver: None, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """Give a finished run under Spark's own provider."""
+    folder = tmp_path_factory.mktemp("killed")
+    events = Events(folder / "input")
+    events.add_files(0, FILES)
+    run = Run(BY_NAME[request.param], events, str(folder / "control"), CONTROL)
+    run.advance()
+    return run
+
+
+def subject_of(control: Run, checkpoint: Path) -> Run:
+    """Give the same query under the subject, not yet run."""
+    return Run(control.operator, control.events, str(checkpoint), SUBJECT)
+
+
+def kill_engines() -> list[Process]:
+    """Kill every engine of the driver JVM; give those that were there."""
+    engines = engines_of(driver_pid())
+    for engine in engines:
+        engine.kill()
+    return engines
+
+
+@contextmanager
+def killing_every(seconds: float) -> Iterator[list[Process]]:
+    """Kill the engines again and again; gives the growing list of the killed."""
+    killed: list[Process] = []
+    ended = threading.Event()
+
+    def keep_killing() -> None:
+        while not ended.wait(seconds):
+            killed.extend(kill_engines())
+
+    killer = threading.Thread(target=keep_killing)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        killer.join()
+
+
+def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
+    control: Run, tmp_path: Path
+) -> None:
+    """The next query on this executor must not talk to an engine that the memory killer took."""
+    run = subject_of(control, tmp_path / "checkpoint")
+    run.advance()
+    killed = kill_engines()
+    rerun = subject_of(control, tmp_path / "second")
+
+    rerun.advance()
+
+    assert killed, "no engine was there to be killed"
+    assert run.record.rows == rerun.record.rows == control.record.rows
+
+
+def test_workers_killed_while_the_query_runs_change_no_row(control: Run, tmp_path: Path) -> None:
+    """A kill may hit a load, a read, a commit or a snapshot: the attempt is repeated, nothing lost."""
+    run = subject_of(control, tmp_path / "checkpoint")
+
+    with killing_every(2.5) as killed:
+        run.advance()
+
+    assert killed, "no engine was there to be killed"
+    assert run.record.rows == control.record.rows
+    assert run.record.counts == control.record.counts
