@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
 from cairn.engine import frames
 from cairn.engine.frames import Header
-from cairn.errors import CairnError
 from cairn.store.writes import WRITES_SCHEMA
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4
@@ -52,8 +51,12 @@ class Channel:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(60)
         self.socket.connect(path)
-        self.send(frames.HELLO, 0, token.encode())
-        self.receive()
+        try:
+            self.send(frames.HELLO, 0, token.encode())
+            self.receive()
+        except BaseException:
+            self.socket.close()
+            raise
 
     def send(
         self,
@@ -129,9 +132,11 @@ class WorkerProcess:
         self.ready = json.loads(self.process.stdout.readline())
         if "error" in self.ready:
             self.process.wait(10)
+            self.process.stdin.close()
+            self.process.stdout.close()
             raise EngineError(self.ready["error"])
         self.pid = self.process.pid
-        self._control: Any = None
+        self._channels: list[Channel] = []
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Call a control method as Py4J's Java half does."""
@@ -162,7 +167,9 @@ class WorkerProcess:
             return result
 
     def channel(self) -> Channel:
-        return Channel(self.ready["socket"], self.token)
+        made = Channel(self.ready["socket"], self.token)
+        self._channels.append(made)
+        return made
 
     def kill(self) -> None:
         """End it as a crash does."""
@@ -177,8 +184,11 @@ class WorkerProcess:
             self.process.stdin.close()
             self.process.wait(10)
         self._close_pipes()
+        shutil.rmtree(self.socket_dir, ignore_errors=True)
 
     def _close_pipes(self) -> None:
+        for channel in self._channels:
+            channel.close()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -330,16 +340,3 @@ class Store:
             if not more:
                 return found
             start, inclusive = rows[-1][1], False
-
-
-__all__ = [
-    "CairnError",
-    "Channel",
-    "ClientServerConnection",
-    "EngineError",
-    "JavaParameters",
-    "PythonParameters",
-    "Store",
-    "WorkerProcess",
-    "writes_batch",
-]

@@ -5,6 +5,7 @@ Layer: engine.  Spec: docs/architecture.md.
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,16 +17,18 @@ from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
 from cairn.engine.owner import Owner
 from cairn.engine.reads import ReadService
+from cairn.config import EngineConf
 from cairn.errors import CairnError, ProtocolError, RetryableError
+from cairn.format.header import ColumnFamily
+from cairn.ids import Attempt, StoreId
 from cairn.rocks import RocksMemory
 from cairn.storage.open import open_store
 from cairn.store.committing import CommitRequest
 from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
-from cairn.store.loading import LoadRequest
+from cairn.store.loading import LoadRequest, SnapshotChoice
 from cairn.store.memtables import MemtableBound
 from cairn.store.services import PendingBytes, Services
-from cairn.store.standing import VersionRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,8 +141,15 @@ class Worker:
         with self._opening:
             if number in self._instances:
                 return {}  # the shim opens anew when it is unsure: what stands here is still right
-            objects = open_store(asked["url"], asked["storage"] or {})
-            durable = Durable(objects, asked["store"], int(asked["checkpoint_format"]))
+            conf = EngineConf.from_mapping(asked.get("conf") or {})
+            durable = Durable(
+                objects=open_store(asked["url"], asked["storage"] or {}),
+                store=StoreId(**asked["store"]),
+                checkpoint_format=int(asked["checkpoint_format"]),
+                conf=conf,
+                run_id=asked["run_id"],
+                instance=f"{os.getpid()}/{number}",
+            )
             self._instances[number] = ProviderInstance(
                 number, durable, self._directories.instance_directory(number), self._services
             )
@@ -149,8 +159,8 @@ class Worker:
         return self.instance(int(asked["instance"])).load(_load_request(asked, None))
 
     def _load_snapshot(self, asked: Arguments) -> Arguments:
-        snapshot = VersionRef(
-            int(asked["snapshot_version"]), asked.get("snapshot_checkpoint_id") or ""
+        snapshot = SnapshotChoice(
+            int(asked["snapshot_version"]), asked.get("snapshot_checkpoint_id")
         )
         return self.instance(int(asked["instance"])).load(_load_request(asked, snapshot))
 
@@ -161,9 +171,9 @@ class Worker:
             rows=int(asked["rows"]),
             version=int(asked["version"]),
             base_checkpoint_id=asked.get("base_checkpoint_id"),
-            families=tuple(asked["column_families"]),
+            families=tuple(ColumnFamily.from_json(one) for one in asked["column_families"]),
             max_cf_id=int(asked["max_cf_id"]),
-            attempt=asked["attempt"],
+            attempt=Attempt(**asked["attempt"]),
             snapshot=bool(asked.get("snapshot", False)),
             track_counts=bool(asked.get("track_counts", True)),
         )
@@ -238,7 +248,7 @@ def _session_number(asked: Arguments) -> int:
     return int(asked["session"]) & 0xFFFFFFFF
 
 
-def _load_request(asked: Arguments, snapshot: VersionRef | None) -> LoadRequest:
+def _load_request(asked: Arguments, snapshot: SnapshotChoice | None) -> LoadRequest:
     return LoadRequest(
         session=_session_number(asked),
         version=int(asked["version"]),

@@ -285,6 +285,13 @@ class RocksDb:
         except Exception as failure:
             raise translate(failure, self._name) from failure
 
+    def is_write_stopped(self) -> bool:
+        """Whether a write would now wait for a flush: then let it be, and come back."""
+        if not self._property("rocksdb.is-write-stopped"):
+            return False
+        # After a failed flush it never ends by itself: write, and hear why.
+        return not self._property("rocksdb.background-errors")
+
     @staticmethod
     def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array) -> None:
         put = batch.put

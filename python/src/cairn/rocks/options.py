@@ -22,6 +22,7 @@ _SST_BYTES = 16 * _MIB
 _ARENA_BLOCK_BYTES = 64 * 1024
 _BLOCK_BYTES = 8 * 1024
 _MIN_OPEN_FILES = 16
+_NEVER = 1 << 20  # files in level 0
 
 
 @dataclass
@@ -80,8 +81,13 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     # A hundred small databases counted 105 MB of memtables with the default block, 7 MB so.
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_write_buffer_size(memory.write_buffer_bytes)
-    # One that fills, one that is being flushed; a third would only hide a slow disk.
-    options.set_max_write_buffer_number(2)
+    # A write that RocksDB delays or stops would wait holding the GIL, and with it the whole worker:
+    # no slowdown by files or debts, room for some memtables, and the store asks before it writes.
+    options.set_max_write_buffer_number(4)
+    options.set_level_zero_slowdown_writes_trigger(_NEVER)
+    options.set_level_zero_stop_writes_trigger(_NEVER)
+    options.set_soft_pending_compaction_bytes_limit(0)
+    options.set_hard_pending_compaction_bytes_limit(0)
     # LZ4 costs little on the way in; the last level, most of the bytes, is worth zstd.
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bottommost_compression_type(DBCompressionType.zstd())

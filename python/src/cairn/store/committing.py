@@ -6,21 +6,25 @@ state is rebuilt from the objects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import ProtocolError, RetryableError
 from cairn.rocks import Delta
 from cairn.store import writes
-from cairn.store.standing import Standing, VersionRef
+from cairn.store.standing import Standing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cairn.format.header import ColumnFamily
+    from cairn.ids import Attempt
     from cairn.store.instance import ProviderInstance
     from cairn.store.session import StoreSession
 
 MAX_PENDING_WAIT_S = 60.0
+# A lineage this many times Spark's minDeltasForSnapshot: maintenance does not keep up.
+_LINEAGE_FACTOR = 4
 _MS = 1_000_000
 
 
@@ -33,9 +37,9 @@ class CommitRequest:
     rows: int
     version: int
     base_checkpoint_id: str | None
-    families: tuple[dict[str, Any], ...]
+    families: tuple[ColumnFamily, ...]
     max_cf_id: int
-    attempt: dict[str, Any]
+    attempt: Attempt
     snapshot: bool = False
     track_counts: bool = True
 
@@ -47,7 +51,7 @@ def commit(
     clock = instance.services.clock
     base = _base_of(instance, request)
     began = clock.monotonic_ns()
-    batches = session.complete(request.frames, request.rows, instance.durable.wait_s)
+    batches = session.complete(request.frames, request.rows, instance.durable.conf.frame_timeout_ms / 1000)
     arrived = clock.monotonic_ns()
     rows = writes.coalesce(batches) if batches else None
     if rows is not None:
@@ -55,7 +59,8 @@ def commit(
     else:
         counts = _kept_counts(base, request)
     draft = Standing(
-        ref=VersionRef(request.version, ""),
+        version=request.version,
+        ref=None,
         base=base.base,
         lineage=base.lineage,
         counts=counts,
@@ -65,16 +70,15 @@ def commit(
     changes = [] if rows is None else writes.as_changes(rows)
     encoded = clock.monotonic_ns()
     written = instance.durable.write(draft, changes, request.attempt)
-    ref = VersionRef(request.version, written.checkpoint_id)
-    standing = replace(draft, ref=ref, lineage=(*base.lineage, ref))
+    standing = written.standing
     instance.standing = standing
     instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
     instance.metrics.add("commits_count")
     instance.metrics.add("changelog_bytes", written.size_bytes)
-    if request.snapshot or len(standing.lineage) > instance.durable.max_lineage:
+    if request.snapshot or len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot:
         instance.take_snapshot_after_commit(required=request.snapshot)
     return {
-        "checkpoint_id": ref.checkpoint_id,
+        "checkpoint_id": standing.checkpoint_id,
         "counts": {str(cf): count for cf, count in counts.items()},
         "changelog_bytes": written.size_bytes,
         "applied_through": instance.local.applied_through,
@@ -94,15 +98,14 @@ def _base_of(instance: ProviderInstance, request: CommitRequest) -> Standing:
             code="CAIRN_UNKNOWN_INSTANCE",
             next_step="load the version again and repeat the writes",
         )
-    if standing.ref.version + 1 != request.version:
+    if standing.version + 1 != request.version:
         raise ProtocolError(
-            f"a commit of version {request.version} on a store that stands at "
-            f"{standing.ref.version}"
+            f"a commit of version {request.version} on a store that stands at {standing.version}"
         )
     asked = request.base_checkpoint_id
-    if asked and standing.ref.checkpoint_id and asked != standing.ref.checkpoint_id:
+    if asked and standing.checkpoint_id and asked != standing.checkpoint_id:
         raise ProtocolError(
-            f"a commit upon {asked}, but the store stands at {standing.ref.checkpoint_id}"
+            f"a commit upon {asked}, but the store stands at {standing.checkpoint_id}"
         )
     return standing
 
@@ -116,27 +119,27 @@ def _counted(
     if asked:
         # All deltas up to the base must be in RocksDB for it to know what exists there.
         present = instance.services.owner.run_stepwise(
-            instance.local.find_present(base.ref.version, asked)
+            instance.local.find_present(base.version, asked)
         )
         rows = writes.with_presence(rows, present)
     counts = dict(base.counts)
-    known_before = {family["id"] for family in base.families}
-    for cf in (family["id"] for family in request.families):
+    known_before = {family.id for family in base.families}
+    for cf in (family.id for family in request.families):
         if cf in known_before and cf not in counts:
             # Earlier versions were committed without counting: count once.
             counts[cf] = instance.services.owner.run_stepwise(
-                instance.local.count_keys(base.ref.version, cf)
+                instance.local.count_keys(base.version, cf)
             )
-    ids = [family["id"] for family in request.families]
+    ids = [family.id for family in request.families]
     return rows, writes.counts_after(counts, rows, ids)
 
 
 def _kept_counts(base: Standing, request: CommitRequest) -> dict[int, int]:
     if not request.track_counts:
         return {}
-    known_before = {family["id"] for family in base.families}
+    known_before = {family.id for family in base.families}
     return {
-        family["id"]: base.counts.get(family["id"], 0)
+        family.id: base.counts.get(family.id, 0)
         for family in request.families
-        if family["id"] in base.counts or family["id"] not in known_before
+        if family.id in base.counts or family.id not in known_before
     }

@@ -1,32 +1,38 @@
 """Durable: an instance's objects, as loading and committing ask for them.
 
-Layer: store.
+Layer: store, over ``checkpoint``. Thread-safe; knows no RocksDB.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-import time
-import uuid
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from cairn.checksum import crc32c
-from cairn.errors import DamagedError
-from cairn.store.standing import Standing, VersionRef
-from cairn.store.writes import CHANGES_SCHEMA
+from cairn.checkpoint.commit import commit_changelog
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
+from cairn.errors import MissingError
+from cairn.format import changelog as changelog_format
+from cairn.format.header import ChangelogHeader
+from cairn.format.names import changelog_name, plain_changelog_name
+from cairn.ids import CheckpointId, VersionRef
+from cairn.store.standing import Standing
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    import pyarrow as pa
+
+    from cairn.config import EngineConf
+    from cairn.ids import Attempt, StoreId
     from cairn.storage.base import ObjectStore
+
+_MS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Changelog:
+    """A changelog as loading uses it."""
+
     standing: Standing
     batches: list[pa.RecordBatch]
     size_bytes: int
@@ -34,64 +40,110 @@ class Changelog:
 
 @dataclass(frozen=True)
 class Written:
-    checkpoint_id: str
+    """What a commit wrote, and how long its two halves took."""
+
+    standing: Standing
     size_bytes: int
     encode_ms: float
     put_ms: float
 
 
+@dataclass(frozen=True)
 class Durable:
-    def __init__(self, objects: ObjectStore, store: dict[str, Any], checkpoint_format: int) -> None:
-        self.objects = objects
-        self.store = store
-        self.checkpoint_format = checkpoint_format
-        self.wait_s = 120.0
-        self.max_lineage = 1000
+    """See the module.
 
-    @property
-    def store_label(self) -> str:
-        return f"{self.store['operator']}/{self.store['partition']}/{self.store['name']}"
+    Args:
+        objects: at the store's root.
+        store: whose they are.
+        checkpoint_format: Spark's, 1 or 2.
+        conf: of the instance.
+        run_id: of the query's run.
+        instance: who we are, for manifests.
+    """
 
-    def _key(self, version: int, cid: str | None) -> str:
-        return f"changelog/{version}.arrow" if self.checkpoint_format == 1 else f"changelog/{version}_{cid}.arrow"
+    objects: ObjectStore
+    store: StoreId
+    checkpoint_format: int
+    conf: EngineConf
+    run_id: str = ""
+    instance: str = ""
+    clock: Clock = SYSTEM_CLOCK
+    entropy: Entropy = SYSTEM_ENTROPY
 
-    def read(self, version: int, cid: str | None) -> Changelog:
-        data = self.objects.get(self._key(version, cid)).data
-        trailer = data[-32:]
-        if trailer[:8] != b"CAIRNEND" or struct.unpack("<I", trailer[28:])[0] != crc32c(data[:-4]):
-            raise DamagedError("cut", object_name=self.objects.object_url(self._key(version, cid)))
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            h = json.loads(reader.schema.metadata[b"cairn.header"])
-            batches = [b for b in reader]
-        base = h["base"]
-        standing = Standing(
-            VersionRef(h["version"], h["checkpoint_id"]),
-            VersionRef(base["version"], base.get("checkpoint_id", "")),
-            tuple(VersionRef(*x) for x in h["lineage"]),
-            {int(k): v for k, v in h["counts"].items()},
-            tuple(h["column_families"]), h["max_cf_id"])
-        return Changelog(standing, batches, len(data))
+    def read(self, version: int, checkpoint_id: str | None) -> Changelog:
+        """Return a version's changelog, verified.
 
-    def write(self, draft: Standing, changes: list[pa.RecordBatch], attempt: dict[str, Any]) -> Written:
-        t0 = time.perf_counter()
-        cid = "u" + uuid.uuid4().hex
-        ref = VersionRef(draft.ref.version, cid)
-        lineage = (*draft.lineage, ref)
-        base = {"version": draft.base.version, "empty": True} if draft.base.is_empty else {"version": draft.base.version, "checkpoint_id": draft.base.checkpoint_id}
-        h = {"store": self.store, "version": ref.version, "checkpoint_id": cid, "attempt": attempt, "base": base, "lineage": [list(x) for x in lineage],
-             "counts": {str(k): v for k, v in draft.counts.items()}, "column_families": list(draft.families), "max_cf_id": draft.max_cf_id, "written_at_ms": 0}
-        schema = CHANGES_SCHEMA.with_metadata({"cairn.magic": "CAIRN-CHANGELOG", "cairn.format": "1", "cairn.header": json.dumps(h)})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as w:
-            for b in changes:
-                w.write_batch(b)
-        arrow = sink.getvalue().to_pybytes()
-        body = arrow + struct.pack("<8sIQQ", b"CAIRNEND", 1, sum(b.num_rows for b in changes), len(arrow))
-        data = body + struct.pack("<I", crc32c(body))
-        t1 = time.perf_counter()
-        self.objects.put(self._key(ref.version, cid), data)
-        t2 = time.perf_counter()
-        return Written(cid, len(data), (t1 - t0) * 1000, (t2 - t1) * 1000)
+        Args:
+            version: 1 or more.
+            checkpoint_id: of the attempt; ``None`` in format 1 for whichever stands there.
+
+        Raises:
+            MissingError, DamagedError: the object, named.
+        """
+        wanted = None if checkpoint_id is None else CheckpointId.parse(checkpoint_id)
+        if self.checkpoint_format == 1:
+            found = self._read_named(plain_changelog_name(version), version, None)
+            if wanted is None or found.standing.checkpoint_id == wanted:
+                return found
+            # Another attempt replaced it: what our lineage names was kept under its own name.
+        if wanted is None:
+            raise MissingError(
+                "checkpoint format 2 loads by checkpoint id, and none was given",
+                store=str(self.store),
+                version=version,
+            )
+        return self._read_named(changelog_name(VersionRef(version, wanted)), version, wanted)
+
+    def _read_named(self, name: str, version: int, wanted: CheckpointId | None) -> Changelog:
+        data = self.objects.get(name).data
+        decoded = changelog_format.decode(
+            data,
+            object_name=self.objects.object_url(name),
+            store=self.store,
+            version=version,
+            checkpoint_id=wanted,
+        )
+        return Changelog(Standing.of_header(decoded.header), decoded.table.to_batches(), len(data))
+
+    def write(
+        self, draft: Standing, changes: Sequence[pa.RecordBatch], attempt: Attempt
+    ) -> Written:
+        """Make a version durable: one PUT.
+
+        Args:
+            draft: the version, with the lineage before it and no ref.
+            changes: its rows, at most one a key.
+            attempt: who writes.
+
+        Raises:
+            FencedError: a newer attempt has the version.
+            CairnError: it is not there, or nobody knows.
+        """
+        began = self.clock.monotonic_ns()
+        ref = VersionRef(draft.version, CheckpointId.new(self.entropy))
+        header = ChangelogHeader(
+            store=self.store,
+            ref=ref,
+            attempt=attempt,
+            base=draft.base,
+            lineage=(*draft.lineage, ref),
+            counts=draft.counts,
+            column_families=draft.families,
+            max_cf_id=draft.max_cf_id,
+            written_at_ms=int(self.clock.now().timestamp() * 1000),
+        )
+        data = changelog_format.encode(header, changes)
+        encoded = self.clock.monotonic_ns()
+        commit_changelog(
+            self.objects, header, data, checkpoint_format=self.checkpoint_format
+        )
+        return Written(
+            standing=Standing.of_header(header),
+            size_bytes=len(memoryview(data)),
+            encode_ms=(encoded - began) / _MS,
+            put_ms=(self.clock.monotonic_ns() - encoded) / _MS,
+        )
 
     def close(self) -> None:
+        """Give back connections."""
         self.objects.close()

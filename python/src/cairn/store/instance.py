@@ -78,7 +78,7 @@ class ProviderInstance:
             try:
                 return loading.load(self, request)
             except CairnError as failure:
-                raise failure.with_context(store=self.durable.store_label, version=request.version)
+                raise failure.with_context(store=str(self.durable.store), version=request.version)
 
     def commit(self, request: committing.CommitRequest) -> dict[str, Any]:
         """Make a session's writes a version; durable when this returns.
@@ -95,7 +95,7 @@ class ProviderInstance:
                 answer = committing.commit(self, session, request)
                 self._end_session(request.session)
             except CairnError as failure:
-                raise failure.with_context(store=self.durable.store_label, version=request.version)
+                raise failure.with_context(store=str(self.durable.store), version=request.version)
         # Durable already: what follows may take its time, but not the instance.
         self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
         return answer
@@ -142,7 +142,7 @@ class ProviderInstance:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise ClosedError("the instance is closed", store=self.durable.store_label)
+            raise ClosedError("the instance is closed", store=str(self.durable.store))
 
     # -- directories ---------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class ProviderInstance:
                 return session.written()
             if number <= self._ended_through:
                 raise ClosedError(
-                    "a read came for a session that has ended", store=self.durable.store_label
+                    "a read came for a session that has ended", store=str(self.durable.store)
                 )
             return None
 
@@ -242,10 +242,10 @@ class ProviderInstance:
             raise RetryableError(
                 "no version is loaded in this worker",
                 code="CAIRN_UNKNOWN_INSTANCE",
-                store=self.durable.store_label,
+                store=str(self.durable.store),
             )
-        if version > standing.ref.version:
+        if version > standing.version:
             raise ProtocolError(
-                f"a read requires version {version}, the store stands at {standing.ref.version}",
-                store=self.durable.store_label,
+                f"a read requires version {version}, the store stands at {standing.version}",
+                store=str(self.durable.store),
             )

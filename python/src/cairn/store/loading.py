@@ -10,19 +10,28 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import DamagedError, RetryableError
+from cairn.errors import RetryableError
 from cairn.rocks import Delta
-from cairn.store.standing import Standing, VersionRef, empty_at
+from cairn.store.standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
+    from cairn.ids import VersionRef
     from cairn.store.durable import Changelog
     from cairn.store.instance import ProviderInstance
 
 _FETCH_AHEAD = 8
 _MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class SnapshotChoice:
+    """The one snapshot to begin from; its id is ``None`` where Spark does not know it."""
+
+    version: int
+    checkpoint_id: str | None
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class LoadRequest:
     checkpoint_id: str | None
     load_empty: bool = False
     trusted: bool = False
-    snapshot: VersionRef | None = None
+    snapshot: SnapshotChoice | None = None
 
 
 @dataclass
@@ -67,10 +76,10 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
         raise RetryableError("the load was overtaken", code="CAIRN_UNKNOWN_INSTANCE")
     # What was committed here may still be in the queue: point reads of the tier can wait for it.
     return {
-        "version": standing.ref.version,
-        "checkpoint_id": standing.ref.checkpoint_id or None,
+        "version": standing.version,
+        "checkpoint_id": standing.checkpoint_id,
         "counts": {str(cf): count for cf, count in standing.counts.items()},
-        "column_families": list(standing.families),
+        "column_families": [family.to_json() for family in standing.families],
         "max_cf_id": standing.max_cf_id,
         "data_bytes": instance.services.owner.run(
             lambda: instance.local.db.estimated_data_bytes() + instance.local.pending_bytes()
@@ -82,7 +91,7 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
         "load_ms": (clock.monotonic_ns() - began) // _MS,
         "from_snapshot_ms": report.from_snapshot_ns // _MS,
         "replay_ms": report.replay_ns // _MS,
-        "snapshot_version": 0 if standing.base.is_empty else standing.base.version,
+        "snapshot_version": 0 if standing.base.ref is None else standing.base.version,
     }
 
 
@@ -90,16 +99,16 @@ def _stands_there(instance: ProviderInstance, request: LoadRequest) -> bool:
     standing = instance.standing
     if standing is None or request.snapshot is not None or not instance.local.is_open:
         return False
-    if standing.ref.version != request.version or standing.ref.is_empty:
+    if standing.version != request.version or standing.ref is None:
         return False
     if request.checkpoint_id is not None:
-        return request.checkpoint_id == standing.ref.checkpoint_id
+        return request.checkpoint_id == standing.checkpoint_id
     return request.trusted
 
 
 def _load_empty(instance: ProviderInstance, version: int, report: LoadReport) -> None:
     report.source = "empty"
-    wanted = empty_at(version)
+    wanted = Standing.empty(version)
     if instance.standing == wanted and instance.local.is_open:
         return
     _open_fresh(instance, wanted, report, from_manifest=False)
@@ -117,15 +126,15 @@ def _recover(instance: ProviderInstance, request: LoadRequest, report: LoadRepor
     if standing is not None and instance.local.is_open:
         if standing.ref == wanted.ref:
             return  # format 1: the object's id is ours, so our state is that version
-        rest = wanted.rest_after(standing.ref)
+        rest = wanted.rest_after(standing)
         if rest is not None:
             report.source = "replay"
             _replay(instance, wanted, rest, target, report)
             return
     begin = instance.services.clock.monotonic_ns()
-    if wanted.base.is_empty:
+    if wanted.base.ref is None:
         report.source = "replay"
-        start = empty_at(wanted.base.version)
+        start = Standing.empty(wanted.base.version)
         _open_fresh(instance, start, report, from_manifest=False)
     else:
         report.source = "snapshot"
@@ -151,7 +160,7 @@ def _open_fresh(
         instance.services.owner.run(
             lambda: instance.local.open(
                 directory,
-                start.ref.version,
+                start.version,
                 start.multi_families,
                 create=not from_manifest,
             )
@@ -180,14 +189,10 @@ def _replay(
     instance.standing = None  # until the last one is in: between two versions nobody stands
     for changelog in _fetched(instance, rest, target, report):
         at = changelog.standing
-        instance.local.enqueue(Delta(at.ref.version, changelog.batches, at.multi_families))
+        instance.local.enqueue(Delta(at.version, changelog.batches, at.multi_families))
         if instance.services.pending.current > instance.services.pending.limit_bytes:
-            instance.services.owner.run_stepwise(instance.local.until_applied(at.ref.version))
-    instance.services.owner.run_stepwise(instance.local.until_applied(wanted.ref.version))
-    if instance.local.applied_through != wanted.ref.version:
-        raise DamagedError(
-            f"the lineage ends at version {instance.local.applied_through}", version=wanted.ref[0]
-        )
+            instance.services.owner.run_stepwise(instance.local.until_applied(at.version))
+    instance.services.owner.run_stepwise(instance.local.until_applied(wanted.version))
     instance.standing = wanted
     report.replay_ns = clock.monotonic_ns() - began
     report.changelogs_replayed = len(rest)

@@ -123,7 +123,7 @@ class LocalState:
         clock = self._services.clock
         began = clock.monotonic_ns()
         rows = size = 0
-        while self.has_work:
+        while self.has_work and not self.db.is_write_stopped():
             piece_rows, piece_bytes = self._apply_piece(self._pending[0][1])
             rows += piece_rows
             size += piece_bytes

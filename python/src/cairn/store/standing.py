@@ -6,22 +6,15 @@ Layer: store. Plain values; no I/O.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
+
+from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-class VersionRef(NamedTuple):
-    """A version by one attempt. Version 0, and a version loaded empty, have the id ``""``."""
-
-    version: int
-    checkpoint_id: str
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it stands for emptiness and not for an object."""
-        return not self.checkpoint_id
+    from cairn.format.manifest import Manifest
+    from cairn.ids import VersionRef
 
 
 @dataclass(frozen=True)
@@ -29,37 +22,83 @@ class Standing:
     """What a version is, as its changelog's header says.
 
     Attributes:
-        ref: the version itself.
+        version: Spark's number.
+        ref: with its attempt's id; ``None`` for emptiness, which has no object.
         base: the manifest that the lineage begins after, or emptiness.
         lineage: the changelogs after ``base`` up to ``ref``.
         counts: keys per family id; without the families that nobody counted.
-        families: the column families, as the format page describes them.
+        families: the column families.
         max_cf_id: highest id ever used.
     """
 
-    ref: VersionRef
-    base: VersionRef
+    version: int
+    ref: VersionRef | None
+    base: Base
     lineage: tuple[VersionRef, ...]
     counts: Mapping[int, int]
-    families: tuple[dict[str, Any], ...]
+    families: tuple[ColumnFamily, ...]
     max_cf_id: int
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """Return the id of the attempt, if it is not emptiness."""
+        return None if self.ref is None else str(self.ref.checkpoint_id)
 
     @property
     def multi_families(self) -> frozenset[int]:
         """Return the ids of the families whose values are lists."""
-        return frozenset(family["id"] for family in self.families if family["multi"])
+        return frozenset(family.id for family in self.families if family.multi)
 
-    def rest_after(self, at: VersionRef) -> tuple[VersionRef, ...] | None:
+    @classmethod
+    def empty(cls, version: int) -> Standing:
+        """Return an empty store at ``version``; id 0 is the family ``default``, always."""
+        return cls(version, None, Base(version, None), (), {}, (), 0)
+
+    @classmethod
+    def of_header(cls, header: ChangelogHeader) -> Standing:
+        """Return what a changelog makes durable."""
+        return cls(
+            header.ref.version,
+            header.ref,
+            header.base,
+            header.lineage,
+            header.counts,
+            header.column_families,
+            header.max_cf_id,
+        )
+
+    @classmethod
+    def of_manifest(cls, manifest: Manifest) -> Standing:
+        """Return what a snapshot makes whole."""
+        return cls(
+            manifest.ref.version,
+            manifest.ref,
+            Base(manifest.ref.version, manifest.ref.checkpoint_id),
+            (),
+            manifest.counts,
+            manifest.column_families,
+            manifest.max_cf_id,
+        )
+
+    def rest_after(self, at: Standing) -> tuple[VersionRef, ...] | None:
         """Return the changelogs to replay for who stands ``at``; ``None`` if that is not our past."""
-        if at == self.base:
+        if Base(at.version, None if at.ref is None else at.ref.checkpoint_id) == self.base:
             return self.lineage
-        for index, ref in enumerate(self.lineage):
-            if ref == at:
-                return self.lineage[index + 1 :]
-        return None
+        if at.ref is None or at.ref not in self.lineage:
+            return None
+        return self.lineage[self.lineage.index(at.ref) + 1 :]
 
-
-def empty_at(version: int) -> Standing:
-    """Return the standing of an empty store at ``version``."""
-    ref = VersionRef(version, "")
-    return Standing(ref, ref, (), {}, (), 0)  # id 0 is the family `default`, always
+    def rebased(self, snapshot: VersionRef) -> Standing | None:
+        """Return the same version with the lineage after ``snapshot``; ``None`` if not our past."""
+        if snapshot not in self.lineage:
+            return None
+        rest = self.lineage[self.lineage.index(snapshot) + 1 :]
+        return Standing(
+            self.version,
+            self.ref,
+            Base(snapshot.version, snapshot.checkpoint_id),
+            rest,
+            self.counts,
+            self.families,
+            self.max_cf_id,
+        )

@@ -1,0 +1,47 @@
+"""Fixtures: a spawned worker, and a store in it on local files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from client import Store, WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def spawn(tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
+    """Return what spawns a worker on ``tmp_path/local``; all are ended afterwards."""
+    spawned: list[WorkerProcess] = []
+
+    def start(**overrides: object) -> WorkerProcess:
+        local = overrides.pop("local", tmp_path / "local")
+        spawned.append(WorkerProcess(local, **overrides))  # type: ignore[arg-type]
+        return spawned[-1]
+
+    yield start
+    for worker in spawned:
+        worker.close()
+
+
+@pytest.fixture
+def worker(spawn: Callable[..., WorkerProcess]) -> WorkerProcess:
+    """Return a running worker."""
+    return spawn()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return where the store's objects go."""
+    return str(tmp_path / "checkpoint" / "state" / "0" / "3")
+
+
+@pytest.fixture
+def store(worker: WorkerProcess, url: str) -> Store:
+    """Return instance 1 of the store, loaded at version 0."""
+    opened = Store(worker, 1, url)
+    opened.load(0)
+    return opened

@@ -1,0 +1,149 @@
+"""A worker's life: its start, its end, and what the next one finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from client import PUT, Channel, EngineError, Store, WorkerProcess
+
+from cairn.engine import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_the_end_of_standard_input_ends_the_worker_and_its_directories(
+    worker: WorkerProcess, store: Store, tmp_path: Path
+) -> None:
+    """However an executor dies, it takes its workers along and leaves no disk used."""
+    store.write([(PUT, 0, b"a", b"1")])
+    store.commit()
+    store.write([(PUT, 0, b"open", b"1")])
+
+    assert worker.process.stdin is not None
+    worker.process.stdin.close()
+
+    assert worker.process.wait(5) == 0
+    assert list((tmp_path / "local").iterdir()) == []
+    assert not os.path.exists(worker.ready["socket"])  # noqa: PTH110 - a socket's path
+
+
+def test_sigterm_ends_it_and_sigint_does_not(worker: WorkerProcess, tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole group: the driver must still be able to commit."""
+    worker.process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert worker.process.poll() is None
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(5) == 0
+    assert list((tmp_path / "local").iterdir()) == []
+
+
+def test_after_kill_9_the_next_worker_loads_every_version(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
+) -> None:
+    """Durability rests on the objects alone; the dead worker's directories are removed."""
+    first = spawn()
+    store = Store(first, 1, url)
+    store.load(0)
+    ids: list[str | None] = [None]
+    for version in range(1, 4):
+        store.write([(PUT, 0, b"v", b"%d" % version)])
+        store.commit()
+        ids.append(store.checkpoint_id)
+        store.load(version, store.checkpoint_id)
+    first.kill()
+    assert len(list((tmp_path / "local").iterdir())) == 1
+
+    again = Store(spawn(), 1, url)
+
+    assert len(list((tmp_path / "local").iterdir())) == 1
+    for version in (3, 1, 2):
+        again.load(version, ids[version])
+        assert again.scan() == {b"v": b"%d" % version}
+
+
+def test_a_second_worker_leaves_the_first_ones_directories(
+    spawn: Callable[..., WorkerProcess], url: str
+) -> None:
+    """Two workers of one executor share the folder."""
+    store = Store(spawn(), 1, url)
+    store.load(0)
+    store.write([(PUT, 0, b"a", b"1")])
+
+    spawn()
+
+    store.commit()
+    store.load(1, store.checkpoint_id)
+    assert store.scan() == {b"a": b"1"}
+
+
+def test_a_wrong_token_is_refused_on_both_channels(worker: WorkerProcess) -> None:
+    """Another user of the machine must not read state."""
+    with pytest.raises((EngineError, ConnectionError)):
+        Channel(worker.ready["socket"], "no" * 32)
+
+    with socket.create_connection(("127.0.0.1", worker.ready["port"]), timeout=5) as peer:
+        peer.sendall(b"A\nwrong\ne\n")
+        assert not peer.recv(100).startswith(b"!yv")
+
+
+def test_a_broken_connection_fails_only_itself(worker: WorkerProcess, store: Store) -> None:
+    """One task that sends nonsense must not disturb another."""
+    broken = worker.channel()
+    broken.socket.sendall(b"\0" * 100)
+
+    with pytest.raises((EngineError, ConnectionError)):
+        broken.receive()
+        broken.receive()
+
+    store.write([(PUT, 0, b"a", b"1")])
+    assert store.commit()["counts"]["0"] == 1
+
+
+def test_a_payload_that_is_no_record_batch_is_answered_with_an_error(
+    worker: WorkerProcess, store: Store
+) -> None:
+    """The connection stays in step: its next request is served."""
+    store.channel.send(frames.GET, store.session, b"nonsense" * 4, rows=1)
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
+        store.channel.receive()
+    assert store.get([b"a"]) == [(0, None)]
+
+    store.channel.send(frames.WRITES, store.session, b"nonsense" * 4, sequence=1, rows=1)
+    store.frames, store.rows = 1, 1
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
+        store.commit()
+
+
+def test_another_protocol_is_refused_at_the_start(tmp_path: Path) -> None:
+    """A jar and a wheel of two releases must not talk."""
+    with pytest.raises(EngineError, match="protocol 99"):
+        WorkerProcess(tmp_path, protocol=99)
+
+
+def test_a_local_dir_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    """The message names the setting."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(EngineError) as failed:
+        WorkerProcess(tmp_path / "file" / "below")
+
+    assert failed.value.code == "CAIRN_CONFIG"
+    assert "localDir" in failed.value.fields["next"]
+
+
+def test_an_unknown_method_and_bad_arguments_are_errors_as_data(worker: WorkerProcess) -> None:
+    """Py4J would send a traceback with the arguments in it, secrets included."""
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
+        worker.call("nonsense")
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as failed:
+        worker.call("load", secret="s3cr3t")
+    assert "s3cr3t" not in str(failed.value.fields)
