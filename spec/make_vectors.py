@@ -1,0 +1,344 @@
+"""Makes the golden vectors of ``spec/vectors``; adds those that are missing, replaces none.
+
+A vector is a file of bytes and beside it what it means, as JSON: ``<name>.<suffix>`` and
+``<name>.meaning.json``. Binary values are hexadecimal. Frames are built from the page alone
+(docs/architecture.md#data-channel), not with the engine's code, so that both halves can fail them.
+
+    python spec/make_vectors.py            # from the repository's root, with `python/src` importable
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cairn.format import changelog, manifest
+from cairn.format.header import EMPTY_BASE, Base, ChangelogHeader, ColumnFamily
+from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+
+VECTORS = Path(__file__).parent / "vectors"
+MORE_FOLLOWS = 1
+
+
+def _id(digit: str) -> CheckpointId:
+    return CheckpointId("u" + digit * 32)
+
+
+STORE = StoreId(0, 3)
+ATTEMPT = Attempt("6f1d0c3e-0f3b-4a52-9d0e-2b7f6a1c9e11", 1_700_000_000_000, 7, 0, 12)
+DEFAULT = ColumnFamily(
+    0, "default", False, False, False, "struct<bigint>", "struct<bigint>", "NoPrefix"
+)
+LISTS = ColumnFamily(
+    1, "listState", True, False, True, "struct<string>", "struct<int>", "PrefixKeyScan"
+)
+FIRST = VersionRef(1, _id("1"))
+SECOND = VersionRef(2, _id("2"))
+THIRD = VersionRef(3, _id("3"))
+HEADER = ChangelogHeader(
+    store=STORE,
+    ref=FIRST,
+    attempt=ATTEMPT,
+    base=EMPTY_BASE,
+    lineage=(FIRST,),
+    counts={0: 2},
+    column_families=(DEFAULT,),
+    max_cf_id=0,
+    written_at_ms=1_700_000_001_234,
+)
+
+
+def rows(schema: pa.Schema, *values: tuple[Any, ...]) -> pa.RecordBatch:
+    """Return a batch of ``schema`` with a tuple a row."""
+    columns = [
+        pa.array([row[index] for row in values], field.type) for index, field in enumerate(schema)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def spelled(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Return rows as JSON has them."""
+    return [
+        {name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()}
+        for row in batch.to_pylist()
+    ]
+
+
+def write(name: str, data: bytes, meaning: object) -> None:
+    """Write a vector unless it is there."""
+    path = VECTORS / name
+    meaning_path = path.with_suffix(".meaning.json")
+    if path.exists() or meaning_path.exists():
+        print(f"kept {name}")  # noqa: T201 -- a script
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    meaning_path.write_text(json.dumps(meaning, indent=1, sort_keys=True) + "\n", "utf-8")
+    print(f"made {name}: {len(data)} bytes")  # noqa: T201 -- a script
+
+
+def make_changelogs() -> None:
+    """Every op, no rows, several batches, a store with a name, emptiness at a later version."""
+    ops = rows(
+        changelog.CHANGELOG_SCHEMA,
+        (1, 0, b"\x00key-a", b"\x00value-a"),
+        (1, 0, b"\x00key-b", b""),
+        (2, 0, b"\x00key-c", None),
+        (3, 1, b"\x00list", b"\x02\x00\x00\x00\x00\x07"),
+        (4, 2, b"", None),
+    )
+    all_ops = replace(
+        HEADER,
+        ref=SECOND,
+        lineage=(FIRST, SECOND),
+        counts={0: 3, 1: 1},
+        column_families=(DEFAULT, LISTS),
+        max_cf_id=2,
+    )
+    many = [
+        rows(
+            changelog.CHANGELOG_SCHEMA,
+            *((1, 0, struct.pack(">Q", key), b"v%d" % key) for key in range(start, start + 100)),
+        )
+        for start in (0, 100, 200)
+    ]
+    on_snapshot = replace(
+        HEADER,
+        store=StoreId(2, 0, "left-keyToNumValues"),
+        ref=THIRD,
+        base=Base(1, FIRST.checkpoint_id),
+        lineage=(SECOND, THIRD),
+        counts={0: 300},
+    )
+    loaded_empty = replace(HEADER, ref=THIRD, base=Base(2, None), lineage=(THIRD,), counts={0: 0})
+    for name, header, batches in (
+        ("all_ops", all_ops, [ops]),
+        ("no_rows", HEADER, []),
+        ("three_batches", on_snapshot, many),
+        ("loaded_empty", loaded_empty, []),
+    ):
+        table = pa.Table.from_batches(batches, changelog.CHANGELOG_SCHEMA)
+        write(
+            f"changelog/{name}.arrow",
+            changelog.encode(header, batches),
+            {
+                "header": json.loads(header.to_json()),
+                "batches": [batch.num_rows for batch in batches],
+                "rows": spelled(table),
+            },
+        )
+
+
+def make_manifests() -> None:
+    """A first snapshot, and one with a chain."""
+    small = (
+        manifest.SmallFile("CURRENT", b"MANIFEST-000005\n"),
+        manifest.SmallFile("MANIFEST-000005", bytes(range(64))),
+        manifest.SmallFile("OPTIONS-000007", b"[Version]\n"),
+    )
+    first = manifest.Manifest(
+        store=STORE,
+        ref=FIRST,
+        counts={0: 2},
+        column_families=(DEFAULT,),
+        max_cf_id=0,
+        written_at_ms=1_700_000_002_000,
+        writer_run_id=ATTEMPT.run_id,
+        writer_instance="1",
+        engine={"name": "rocksdict", "version": "0.3.29", "options": {"arena_block_size": 65536}},
+        files=(manifest.SstFile("sst/" + "a" * 32 + ".sst", "000004.sst", 1234, 0xDEADBEEF),),
+        small_files=small,
+        changelogs=(manifest.ChangelogRef(FIRST, EMPTY_BASE),),
+        retained=(),
+        garbage=(),
+    )
+    later = replace(
+        first,
+        ref=THIRD,
+        counts={0: 3, 1: 1},
+        column_families=(DEFAULT, replace(LISTS, name="Städte")),
+        max_cf_id=1,
+        files=(
+            *first.files,
+            manifest.SstFile("sst/" + "b" * 32 + ".sst", "000009.sst", 5678, 1),
+        ),
+        changelogs=(
+            manifest.ChangelogRef(SECOND, EMPTY_BASE),
+            manifest.ChangelogRef(THIRD, Base(1, FIRST.checkpoint_id)),
+        ),
+        retained=(first.as_retained(),),
+        garbage=(manifest.Garbage("sst/" + "c" * 32 + ".sst", 1_700_000_001_000),),
+    )
+    for name, value in (("first", first), ("with_chain", later)):
+        data = manifest.encode(value)
+        write(f"manifest/{name}.json", data, json.loads(data))
+
+
+def _fields(*fields: tuple[str, pa.DataType, bool]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=null) for name, kind, null in fields])
+
+
+U8, U16, U32, U64, BYTES = pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.binary()
+WRITES = _fields(
+    ("op", U8, False),
+    ("cf", U16, False),
+    ("key", BYTES, False),
+    ("value", BYTES, True),
+    ("presence", U8, False),
+)
+GET = _fields(("cf", U16, False), ("key", BYTES, False))
+GET_REPLY = _fields(("origin", U8, False), ("value", BYTES, True))
+SCAN = _fields(
+    ("cf", U16, False),
+    ("from", BYTES, True),
+    ("from_inclusive", U8, False),
+    ("to", BYTES, True),
+    ("limit_rows", U32, False),
+    ("limit_bytes", U32, False),
+)
+SCAN_REPLY = _fields(("origin", U8, False), ("key", BYTES, False), ("value", BYTES, False))
+CHANGES = _fields(
+    ("version", U64, False),
+    ("checkpoint_id", BYTES, False),
+    ("from_row", U64, False),
+    ("limit_rows", U32, False),
+)
+SESSION = 5 << 32 | 9
+
+
+def frame(
+    name: str,
+    kind: int,
+    content: pa.RecordBatch | bytes | dict[str, Any],
+    *,
+    flags: int = 0,
+    sequence: int = 1,
+    applied: int = 0,
+) -> None:
+    """Write one frame."""
+    row_count = 0
+    if isinstance(content, bytes):
+        payload, meaning = content, {"bytes": content.hex()}
+    elif isinstance(content, dict):
+        payload, meaning = json.dumps(content).encode(), {"json": content}
+    else:
+        payload = content.serialize().to_pybytes()
+        row_count = content.num_rows
+        meaning = {"rows": spelled(content)}
+    session = 0 if kind in {0x01, 0x81} else SESSION
+    header = struct.pack(
+        "<4sBBHQQQII",
+        b"CRNF",
+        1,
+        kind,
+        flags,
+        session,
+        sequence,
+        applied,
+        row_count,
+        len(payload),
+    )
+    fields = {
+        "protocol": 1,
+        "kind": kind,
+        "flags": flags,
+        "session": session,
+        "sequence": sequence,
+        "applied": applied,
+        "rows": row_count,
+        "payload_bytes": len(payload),
+    }
+    write(f"frames/{name}.frame", header + payload, {"header": fields, "payload": meaning})
+
+
+def make_frames() -> None:
+    """Each kind of the data channel, with the corners of its columns."""
+    frame("hello", 0x01, b"c2VjcmV0LXRva2Vu", sequence=0)
+    frame("hello_reply", 0x81, b"", sequence=0)
+    frame(
+        "writes",
+        0x02,
+        rows(
+            WRITES,
+            (1, 0, b"\x00key-a", b"\x00value-a", 2),
+            (1, 0, b"\x00key-b", b"", 1),
+            (2, 0, b"\x00key-c", None, 1),
+            (3, 1, b"\x00list", b"\x02\x00\x00\x00\x00\x07", 0),
+            (4, 65535, b"", None, 0),
+        ),
+        sequence=3,
+    )
+    frame(
+        "get",
+        0x03,
+        rows(GET, (0, b"\x00a"), (0, b"\x00b"), (1, b"\x00c"), (1, b"")),
+        sequence=77,
+        applied=41,
+    )
+    frame(
+        "get_reply",
+        0x83,
+        rows(GET_REPLY, (0, None), (1, b"\x00value"), (2, b""), (3, None)),
+        sequence=77,
+        applied=42,
+    )
+    frame("scan_all", 0x04, rows(SCAN, (0, None, 1, None, 1000, 1 << 20)), sequence=78)
+    frame(
+        "scan_range",
+        0x04,
+        rows(SCAN, (2, b"\x00from", 0, b"\x00to", 4_294_967_295, 4_294_967_295)),
+        sequence=79,
+        applied=42,
+    )
+    frame(
+        "scan_reply",
+        0x84,
+        rows(SCAN_REPLY, (1, b"\x00a", b"\x00va"), (2, b"\x00b", b"")),
+        flags=MORE_FOLLOWS,
+        sequence=79,
+        applied=42,
+    )
+    frame("scan_reply_empty", 0x84, rows(SCAN_REPLY), sequence=78, applied=42)
+    frame(
+        "changes", 0x05, rows(CHANGES, (2**63 - 1, _id("2").encode(), 65536, 1000)), sequence=80
+    )
+    frame(
+        "changes_reply",
+        0x85,
+        rows(changelog.CHANGELOG_SCHEMA, (1, 0, b"\x00a", b"\x00va"), (2, 0, b"\x00b", None)),
+        flags=MORE_FOLLOWS,
+        sequence=80,
+        applied=42,
+    )
+    frame(
+        "error",
+        0xFF,
+        {
+            "kind": "damaged",
+            "code": "CAIRN_MISSING",
+            "message": "there is no changelog of version 7",
+            "store": "0/3/default",
+            "version": 7,
+            "object": "file:/checkpoint/state/0/3/changelog/7.arrow",
+            "next": None,
+        },
+        sequence=81,
+    )
+
+
+def main() -> int:
+    """Make what is missing."""
+    make_changelogs()
+    make_manifests()
+    make_frames()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
