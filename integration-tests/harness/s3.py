@@ -232,4 +232,8 @@ def s3_audited() -> Iterator[AuditedS3]:
     with AuditServer() as audit, MinioProcess(binary, audit.minio_environment) as minio:
         endpoint = endpoint_of(minio)
         with fresh_bucket(endpoint) as bucket:
-            yield AuditedS3(audit, endpoint.client(), bucket.name, bucket.settings)
+            client = endpoint.client()
+            audited = AuditedS3(audit, client, bucket.name, bucket.settings)
+            audited.restart_count()  # the server reports from here on
+            yield audited
+            client.close()

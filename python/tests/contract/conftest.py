@@ -1,0 +1,50 @@
+"""The implementations that the contract is about."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cairn.storage.base import ObjectStore
+from cairn.storage.open import open_store
+
+BACKENDS = ["memory", "local", pytest.param("s3", marks=pytest.mark.s3)]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """The implementation under test."""
+    return str(request.param)
+
+
+@pytest.fixture
+def open_again(
+    backend: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[[], ObjectStore]]:
+    """Open one more instance over the same objects, as another executor would."""
+    settings: dict[str, str] = {}
+    if backend == "s3":
+        bucket = request.getfixturevalue("s3_bucket")
+        url, settings = f"{bucket.url}/state/0/1/default", bucket.settings
+    elif backend == "local":
+        url = (tmp_path / "state" / "0").as_uri()
+    else:
+        url = f"memory://{uuid.uuid4().hex}/state/0"
+    opened: list[ObjectStore] = []
+
+    def opening() -> ObjectStore:
+        opened.append(open_store(url, settings))
+        return opened[-1]
+
+    yield opening
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_again: Callable[[], ObjectStore]) -> ObjectStore:
+    """An empty store."""
+    return open_again()
