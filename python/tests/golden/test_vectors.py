@@ -1,0 +1,121 @@
+"""Old bytes still read: every vector of ``spec/vectors`` means what stands beside it.
+
+Java's tests read the same frames. A vector is never changed; a new format adds its own.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cairn.engine import frames
+from cairn.format import changelog, manifest
+from cairn.ids import StoreId
+from cairn.store.writes import WRITES_SCHEMA
+
+REPOSITORY = Path(__file__).parents[3]
+VECTORS = REPOSITORY / "spec" / "vectors"
+CHANGELOGS = sorted((VECTORS / "changelog").glob("*.arrow"))
+MANIFESTS = sorted(
+    path for path in (VECTORS / "manifest").glob("*.json") if ".meaning" not in path.name
+)
+FRAMES = sorted((VECTORS / "frames").glob("*.frame"))
+PAYLOADS = {
+    0x02: WRITES_SCHEMA,
+    0x03: frames.GET_SCHEMA,
+    0x83: frames.GET_REPLY_SCHEMA,
+    0x04: frames.SCAN_SCHEMA,
+    0x84: frames.SCAN_REPLY_SCHEMA,
+    0x05: frames.CHANGES_SCHEMA,
+    0x85: frames.CHANGES_REPLY_SCHEMA,
+}
+
+
+def meaning_of(path: Path) -> Any:  # noqa: ANN401 -- JSON
+    """Return what stands beside a vector."""
+    return json.loads(path.with_suffix(".meaning.json").read_text("utf-8"))
+
+
+def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as the vectors' JSON has them."""
+    return [
+        {name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()}
+        for row in rows.to_pylist()
+    ]
+
+
+def test_vectors_are_there() -> None:
+    """A test over an empty folder would pass."""
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (4, 2, 12)
+
+
+@pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)
+def test_changelog_reads_as_written(path: Path) -> None:
+    """A release that cannot read an old changelog loses the version that it holds."""
+    meaning = meaning_of(path)
+    store = StoreId(**meaning["header"]["store"])
+
+    found = changelog.decode(path.read_bytes(), object_name=path.name, store=store)
+
+    assert json.loads(found.header.to_json()) == meaning["header"]
+    assert spelled(found.table) == meaning["rows"]
+    assert [chunk.num_rows for chunk in found.table.to_batches()] == meaning["batches"]
+
+
+@pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)
+def test_any_arrow_tool_reads_a_changelog(path: Path) -> None:
+    """The trailer comes after Arrow's end-of-stream, so plain Arrow ignores it."""
+    table = pa.ipc.open_stream(path.read_bytes()).read_all()
+
+    assert table.schema.metadata[b"cairn.magic"] == b"CAIRN-CHANGELOG"
+    assert spelled(table) == meaning_of(path)["rows"]
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_manifest_reads_as_written(path: Path) -> None:
+    """A release that cannot read an old manifest cannot load what is based on it."""
+    data = path.read_bytes()
+
+    found = manifest.decode(data, object_name=path.name)
+
+    assert json.loads(manifest.encode(found)) == meaning_of(path)
+    assert manifest.encode(found) == data
+
+
+@pytest.mark.parametrize("path", FRAMES, ids=lambda path: path.stem)
+def test_frame_reads_as_written(path: Path) -> None:
+    """The shim and the engine of one protocol understand each other."""
+    data = path.read_bytes()
+    meaning = meaning_of(path)
+
+    header = frames.decode_header(data)
+    payload = data[frames.HEADER_BYTES :]
+
+    assert {"protocol": 1, **header._asdict()} == meaning["header"]
+    assert frames.encode_header(header) == data[: frames.HEADER_BYTES]
+    if "rows" in meaning["payload"]:
+        batch = frames.decode_rows(payload, PAYLOADS[header.kind])
+        assert spelled(batch) == meaning["payload"]["rows"]
+    elif "json" in meaning["payload"]:
+        assert frames.decode_error(payload).to_dict() == meaning["payload"]["json"]
+    else:
+        assert payload.hex() == meaning["payload"]["bytes"]
+
+
+def test_page_shows_a_vector() -> None:
+    """The dump in docs/checkpoint-format.md is of a real object, so the page cannot drift."""
+    page = (REPOSITORY / "docs" / "checkpoint-format.md").read_text("utf-8")
+    data = (VECTORS / "changelog" / "no_rows.arrow").read_bytes()
+    start = len(data) - 32
+    lines = [
+        f"    {offset:08x}  {data[offset : offset + 16].hex(' ')}"
+        for offset in range(start, len(data), 16)
+    ]
+
+    assert "\n".join(lines) in page
+    assert struct.unpack("<8sIQQI", data[start:])[:4] == (b"CAIRNEND", 1, 0, start)
