@@ -1,0 +1,78 @@
+package io.cairn.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import io.cairn.spark.transport.EnginePool;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.spark.internal.Logging;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.junit.jupiter.api.Test;
+
+/** What Spark sees of the provider class before a store is opened. */
+class ProviderShapeTest {
+  /** Trait fields and flags that the superclass's constructor sets up; they touch nothing of its RocksDB. */
+  private static final Set<String> TRAIT_STATE =
+      Set.of("unloaded", "unloaded_$eq", "maintenanceLock", "setUnloaded", "getClass");
+
+  /** An inherited method would run Spark's RocksDB behind Cairn's back. */
+  @Test
+  void everyPublicMethodOfSparksProviderIsOverridden() {
+    Set<String> logging = new TreeSet<>();
+    for (Method method : Logging.class.getMethods()) {
+      logging.add(method.getName());
+    }
+    Set<String> inherited = new TreeSet<>();
+    for (Method method : CairnStateStoreProvider.class.getMethods()) {
+      boolean isOfSpark = method.getDeclaringClass() == RocksDBStateStoreProvider.class;
+      boolean isInner = method.getName().contains("$$") || method.getName().contains("$default$") || method.getName().contains("_setter_");
+      if (isOfSpark && !isInner && !Modifier.isStatic(method.getModifiers()) && !logging.contains(method.getName())) {
+        inherited.add(method.getName());
+      }
+    }
+    inherited.removeAll(TRAIT_STATE);
+
+    assertEquals(Set.of(), inherited);
+  }
+
+  /** Trap 1: without the trait's initialiser every maintenance pass dies with a NullPointerException. */
+  @Test
+  void trap01TheTraitIsInitialised() {
+    StateStoreProvider provider = new CairnStateStoreProvider();
+
+    assertNotNull(provider.maintenanceLock());
+    assertFalse(provider.unloaded());
+  }
+
+  /** Trap 2: Spark makes instances on the driver by the dozen, only to ask for metrics. */
+  @Test
+  void trap02AnInstanceThatIsNotInitialisedStartsNothing() {
+    long starts = EnginePool.starts();
+    int threads = Thread.activeCount();
+
+    CairnStateStoreProvider provider = new CairnStateStoreProvider();
+    provider.supportedCustomMetrics();
+    provider.supportedInstanceMetrics();
+    provider.doMaintenance();
+    provider.close();
+
+    assertNull(provider.stateStoreId());
+    assertEquals(starts, EnginePool.starts());
+    assertEquals(threads, Thread.activeCount());
+  }
+
+  /** Trap 13: a metric that a fresh instance does not name fails the task. */
+  @Test
+  void trap13EveryMetricIsNamedByAFreshInstance() {
+    assertEquals(ShimMetrics.values().length, new CairnStateStoreProvider().supportedCustomMetrics().length());
+    assertSame(new CairnStateStoreProvider().supportedCustomMetrics(), new CairnStateStoreProvider().supportedCustomMetrics());
+    assertEquals("SnapshotLastUploaded", new CairnStateStoreProvider().supportedInstanceMetrics().head().metricPrefix());
+  }
+}

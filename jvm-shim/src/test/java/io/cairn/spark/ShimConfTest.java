@@ -1,0 +1,112 @@
+package io.cairn.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.cairn.spark.storage.StorageLocation;
+import io.cairn.spark.transport.CairnException;
+import java.io.IOException;
+import java.nio.file.Files;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.junit.jupiter.api.Test;
+
+/** Settings are checked in init: a fault is found before anything starts, and all faults at once. */
+class ShimConfTest {
+  /** A slip of the pen must not silently mean the default. */
+  @Test
+  void anUnknownNameIsRefusedWithTheNearestKnownOne() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMS", "5");
+      fixture.settings.put(StoreFixture.CAIRN + "workerMemroy", "1g");
+
+      CairnException error = assertThrows(CairnException.class, fixture::provider);
+
+      assertEquals("CAIRN_CONFIG", error.code());
+      assertTrue(error.getMessage().contains("lockTimeoutMS is unknown; the nearest known name is " + StoreFixture.CAIRN + "lockTimeoutMs"), error.getMessage());
+      assertTrue(error.getMessage().contains(StoreFixture.CAIRN + "workerMemory"), error.getMessage());
+    }
+  }
+
+  /** What the type and range are stands in the error: the user need not look them up. */
+  @Test
+  void valuesOutOfTypeOrRangeAreRefusedTogether() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "workers", "0");
+      fixture.settings.put(StoreFixture.CAIRN + "workerMemory", "much");
+      fixture.settings.put(StoreFixture.CAIRN + "s3.pathStyle", "yes");
+      fixture.settings.put(StoreFixture.CAIRN + "s3.credentials", "mine");
+
+      CairnException error = assertThrows(CairnException.class, fixture::provider);
+
+      for (String part : new String[] {"from 1 to 64", "such as 512m", "true or false", "one of hadoop, aws, anonymous"}) {
+        assertTrue(error.getMessage().contains(part), error.getMessage());
+      }
+      assertFalse(Files.exists(fixture.folder.resolve("state")), "a refused store left a folder");
+    }
+  }
+
+  /** Spark's own provider checks a checksum a row; one who asks for that must not get less in silence. */
+  @Test
+  void rowChecksumsAreRefused() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put("spark.sql.streaming.stateStore.rowChecksum.enabled", "true");
+
+      CairnException error = assertThrows(CairnException.class, fixture::provider);
+
+      assertTrue(error.getMessage().contains("rowChecksum.enabled"), error.getMessage());
+    }
+  }
+
+  /** Other file systems come later; until then nobody should find out by a stack trace of the engine. */
+  @Test
+  void anotherSchemeIsRefused() {
+    Configuration hadoop = new Configuration(false);
+
+    CairnException error =
+        assertThrows(CairnException.class, () -> StorageLocation.of(new Path("hdfs://name:9000/x/state/0/0"), hadoop));
+
+    assertEquals("CAIRN_SCHEME", error.code());
+    assertTrue(error.getMessage().contains("'hdfs'"), error.getMessage());
+  }
+
+  /** The first query on a machine without our Python must say what to install. */
+  @Test
+  void aMissingPythonIsNamed() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "python", "/nowhere/python");
+      CairnStateStoreProvider provider = fixture.provider();
+
+      Throwable error = assertThrows(Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
+
+      assertTrue(chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"), chain(error));
+      assertTrue(chain(error).contains(StoreFixture.CAIRN + "python"), chain(error));
+    }
+  }
+
+  /** Debian's python3 without our package is the commonest start of all. */
+  @Test
+  void aPythonWithoutThePackageIsNamed() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      java.nio.file.Path bare = fixture.folder.resolve("python");
+      Files.writeString(bare, "#!/bin/sh\nexec " + System.getProperty("cairn.test.python", "python3") + " -I -S \"$@\"\n");
+      assertTrue(bare.toFile().setExecutable(true));
+      fixture.settings.put(StoreFixture.CAIRN + "python", bare.toString());
+      CairnStateStoreProvider provider = fixture.provider();
+
+      Throwable error = assertThrows(Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
+
+      assertTrue(chain(error).contains("has no package cairn"), chain(error));
+    }
+  }
+
+  static String chain(Throwable error) {
+    StringBuilder text = new StringBuilder();
+    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+      text.append(cause.getMessage()).append(" <- ");
+    }
+    return text.toString();
+  }
+}

@@ -1,0 +1,143 @@
+package io.cairn.spark;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.stream.Stream;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
+import scala.collection.immutable.Map$;
+
+/** A checkpoint folder, and providers over it as Spark would make them; a real worker answers. */
+final class StoreFixture implements AutoCloseable {
+  static final String CAIRN = SettingsTable.get().prefix();
+  static final StructType KEY = struct(DataTypes.LongType);
+  static final StructType VALUE = struct(DataTypes.StringType);
+  static final Option<String> NO_ID = Option.empty();
+
+  final Path folder;
+  final Map<String, String> settings = new LinkedHashMap<>();
+  final StateStoreId id;
+  private final List<CairnStateStoreProvider> made = new ArrayList<>();
+
+  StoreFixture() throws IOException {
+    this("default");
+  }
+
+  StoreFixture(String storeName) throws IOException {
+    folder = Files.createTempDirectory("cairn-test-");
+    id = new StateStoreId(folder.resolve("state").toString(), 0, 0, storeName);
+    settings.put(CAIRN + "python", System.getProperty("cairn.test.python", "python3"));
+    settings.put(CAIRN + "localDir", folder.resolve("local").toString());
+    settings.put(CAIRN + "workers", "1");
+    settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
+  }
+
+  StateStoreConf conf() {
+    SQLConf sql = new SQLConf();
+    settings.forEach(sql::setConfString);
+    return new StateStoreConf(sql, Map$.MODULE$.empty());
+  }
+
+  CairnStateStoreProvider provider() {
+    return provider(KEY, VALUE, new NoPrefixKeyStateEncoderSpec(KEY), false, false);
+  }
+
+  CairnStateStoreProvider familyProvider() {
+    return provider(KEY, VALUE, new NoPrefixKeyStateEncoderSpec(KEY), true, false);
+  }
+
+  CairnStateStoreProvider provider(StructType key, StructType value, KeyStateEncoderSpec spec, boolean families, boolean multi) {
+    CairnStateStoreProvider provider = new CairnStateStoreProvider();
+    Configuration hadoop = new Configuration(false);
+    hadoop.set("sql.streaming.runId", UUID.randomUUID().toString());
+    provider.init(id, key, value, spec, families, conf(), hadoop, multi, Option.empty());
+    made.add(provider);
+    return provider;
+  }
+
+  /** Commits one version of puts and returns its checkpoint id. */
+  static Option<String> commit(CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
+    StateStore store = provider.getStore(version, checkpointId, false, false);
+    for (long key : keys) {
+      store.put(key(key), value("v" + key + "@" + (version + 1)), "default");
+    }
+    store.commit();
+    return store.getStateStoreCheckpointInfo().stateStoreCkptId();
+  }
+
+  static UnsafeRow key(long key) {
+    return UnsafeProjection.create(KEY).apply(new GenericInternalRow(new Object[] {key})).copy();
+  }
+
+  static UnsafeRow value(String text) {
+    return UnsafeProjection.create(VALUE).apply(new GenericInternalRow(new Object[] {UTF8String.fromString(text)})).copy();
+  }
+
+  static UnsafeRow row(StructType schema, Object... fields) {
+    return UnsafeProjection.create(schema).apply(new GenericInternalRow(fields)).copy();
+  }
+
+  static String text(UnsafeRow row) {
+    return row == null ? null : row.getString(0);
+  }
+
+  /** Key and value of each pair, in the order of the keys. */
+  static Map<Long, String> all(StateStoreIterator<UnsafeRowPair> pairs) {
+    Map<Long, String> rows = new java.util.TreeMap<>();
+    while (pairs.hasNext()) {
+      UnsafeRowPair pair = pairs.next();
+      rows.put(pair.key().getLong(0), text(pair.value()));
+    }
+    pairs.close();
+    return rows;
+  }
+
+  static StructType struct(org.apache.spark.sql.types.DataType... types) {
+    StructType schema = new StructType();
+    for (int index = 0; index < types.length; index++) {
+      schema = schema.add(new StructField("c" + index, types[index], true, org.apache.spark.sql.types.Metadata.empty()));
+    }
+    return schema;
+  }
+
+  /** Names of the objects under the store's folder. */
+  List<String> objects(String part) throws IOException {
+    Path root = folder.resolve("state/0/0").resolve(part);
+    if (!Files.exists(root)) {
+      return List.of();
+    }
+    try (Stream<Path> files = Files.walk(root)) {
+      return files.filter(Files::isRegularFile).map(file -> root.relativize(file).toString()).sorted().toList();
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    made.forEach(CairnStateStoreProvider::close);
+    try (Stream<Path> files = Files.walk(folder)) {
+      files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
+    }
+  }
+}
