@@ -1,4 +1,4 @@
-"""Replies to GET and SCAN.
+"""Replies to GET, SCAN and CHANGES.
 
 Layer: engine.  Spec: docs/architecture.md#data-channel. On the owner thread.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cairn.engine import frames
+from cairn.errors import CairnError
 from cairn.store.cursors import ScanRequest
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ class ReadService:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._kinds: dict[int, Serve] = {frames.GET: self._get, frames.SCAN: self._scan}
+        self._kinds: dict[int, Serve] = {
+            frames.GET: self._get,
+            frames.SCAN: self._scan,
+            frames.CHANGES: self._changes,
+        }
 
     def find(self, kind: int) -> Serve | None:
         """Return who serves a kind."""
@@ -89,3 +94,32 @@ class ReadService:
             applied=instance.local.applied_through,
             flags=frames.FLAG_MORE if page.more else 0,
         )
+
+    def _changes(
+        self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
+    ) -> None:
+        columns = frames.decode_rows(payload, frames.CHANGES_SCHEMA).columns
+        version, checkpoint_id, from_row, limit_rows = (one[0].as_py() for one in columns)
+
+        def read() -> None:
+            # A changelog may have to be fetched: in a thread, and the reply is the owner's again.
+            try:
+                page, more = instance.changes.page(
+                    version, checkpoint_id.decode(), from_row, limit_rows
+                )
+            except CairnError as failure:
+                problem = failure
+                self._services.owner.post(lambda: to.reply_error(header, problem))
+                return
+            rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
+            self._services.owner.post(
+                lambda: to.reply(
+                    header,
+                    frames.encode_rows(rows),
+                    rows=rows.num_rows,
+                    applied=instance.local.applied_through,
+                    flags=frames.FLAG_MORE if more else 0,
+                )
+            )
+
+        self._services.in_background(read)

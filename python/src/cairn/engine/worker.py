@@ -5,7 +5,6 @@ Layer: engine.  Spec: docs/architecture.md.
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
 from cairn.engine.owner import Owner
 from cairn.engine.reads import ReadService
+from cairn.checkpoint.sst_cache import SstCache
+from cairn.clock import SYSTEM_ENTROPY
 from cairn.config import EngineConf
 from cairn.errors import CairnError, ProtocolError, RetryableError
 from cairn.format.header import ColumnFamily
@@ -86,6 +87,8 @@ class Worker:
     def __init__(self, directories: WorkerDirectories, limits: WorkerLimits, token: bytes) -> None:
         self._directories = directories
         self._limits = limits
+        # Unique among all executors: a snapshot's writer tells its own manifest by it.
+        self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opening = threading.Lock()
         self._owner = Owner(self._idle_work)
@@ -93,9 +96,10 @@ class Worker:
             owner=self._owner,
             memory=RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES),
             background=ThreadPoolExecutor(2, "cairn-background"),
-            transfers=ThreadPoolExecutor(
-                max(limits.download_threads, limits.upload_threads), "cairn-transfer"
-            ),
+            maintenance=ThreadPoolExecutor(1, "cairn-maintenance"),
+            downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
+            uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
+            cache=SstCache(directories.cache_directory, limits.local_disk_bytes),
             pending=PendingBytes(limits.pending_bytes),
         )
         self._memtables = MemtableBound(self._services)
@@ -107,6 +111,8 @@ class Worker:
             "load_snapshot": self._load_snapshot,
             "commit": self._commit,
             "abort": self._abort,
+            "maintain": self._maintain,
+            "changes": self._changes,
             "metrics": self._metrics,
             "close_instance": self._close_instance,
         }
@@ -142,13 +148,14 @@ class Worker:
             if number in self._instances:
                 return {}  # the shim opens anew when it is unsure: what stands here is still right
             conf = EngineConf.from_mapping(asked.get("conf") or {})
-            durable = Durable(
-                objects=open_store(asked["url"], asked["storage"] or {}),
-                store=StoreId(**asked["store"]),
-                checkpoint_format=int(asked["checkpoint_format"]),
-                conf=conf,
+            durable = Durable.of(
+                open_store(asked["url"], asked["storage"] or {}),
+                StoreId(**asked["store"]),
+                int(asked["checkpoint_format"]),
+                conf,
                 run_id=asked["run_id"],
-                instance=f"{os.getpid()}/{number}",
+                instance=f"{self._name}/{number}",
+                services=self._services,
             )
             self._instances[number] = ProviderInstance(
                 number, durable, self._directories.instance_directory(number), self._services
@@ -184,6 +191,16 @@ class Worker:
         if found is not None:
             found.abort(_session_number(asked))
         return {}
+
+    def _maintain(self, asked: Arguments) -> Arguments:
+        instance = self.instance(int(asked["instance"]))
+        return instance.maintain(snapshot=bool(asked["snapshot"]), cleanup=bool(asked["cleanup"]))
+
+    def _changes(self, asked: Arguments) -> Arguments:
+        found = self.instance(int(asked["instance"])).changes.versions(
+            int(asked["start_version"]), int(asked["end_version"]), asked.get("end_checkpoint_id")
+        )
+        return {"versions": found}
 
     def _metrics(self, asked: Arguments) -> Arguments:
         return {"engine": self.instance(int(asked["instance"])).figures()}

@@ -49,7 +49,7 @@ def commit(
 ) -> dict[str, Any]:
     """Commit and return the answer. REQUIRES: the instance's lock."""
     clock = instance.services.clock
-    base = _base_of(instance, request)
+    base = instance.snapshots.rebased(_base_of(instance, request))
     began = clock.monotonic_ns()
     batches = session.complete(request.frames, request.rows, instance.durable.conf.frame_timeout_ms / 1000)
     arrived = clock.monotonic_ns()
@@ -73,10 +73,11 @@ def commit(
     standing = written.standing
     instance.standing = standing
     instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
+    instance.snapshots.note_changelog(standing)
     instance.metrics.add("commits_count")
     instance.metrics.add("changelog_bytes", written.size_bytes)
     if request.snapshot or len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot:
-        instance.take_snapshot_after_commit(required=request.snapshot)
+        instance.snapshot_after_commit(at_once=request.snapshot)
     return {
         "checkpoint_id": standing.checkpoint_id,
         "counts": {str(cf): count for cf, count in counts.items()},

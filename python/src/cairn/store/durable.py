@@ -8,23 +8,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cairn.checkpoint.cleanup import CleanupResult, clean_up
 from cairn.checkpoint.commit import commit_changelog
+from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.recovery import Materialized, Recovery
+from cairn.checkpoint.snapshot import SnapshotUploader, SnapshotWriter
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
-from cairn.errors import MissingError
+from cairn.errors import InternalError
 from cairn.format import changelog as changelog_format
 from cairn.format.header import ChangelogHeader
-from cairn.format.names import changelog_name, plain_changelog_name
 from cairn.ids import CheckpointId, VersionRef
+from cairn.rocks import engine_description
 from cairn.store.standing import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
 
     import pyarrow as pa
 
     from cairn.config import EngineConf
+    from cairn.checkpoint.retention import KeptVersions
+    from cairn.checkpoint.snapshot import SnapshotContent, SnapshotResult
+    from cairn.format.header import Base
+    from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import Attempt, StoreId
     from cairn.storage.base import ObjectStore
+    from cairn.store.services import Services
 
 _MS = 1_000_000
 
@@ -57,18 +68,57 @@ class Durable:
         store: whose they are.
         checkpoint_format: Spark's, 1 or 2.
         conf: of the instance.
-        run_id: of the query's run.
-        instance: who we are, for manifests.
+        recovery: fetches them.
+        uploader: stores snapshots.
     """
 
     objects: ObjectStore
     store: StoreId
     checkpoint_format: int
     conf: EngineConf
-    run_id: str = ""
-    instance: str = ""
+    recovery: Recovery
+    uploader: SnapshotUploader
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
+
+    @classmethod
+    def of(  # noqa: PLR0913 - what the shim says of an instance, and what the worker lends it
+        cls,
+        objects: ObjectStore,
+        store: StoreId,
+        checkpoint_format: int,
+        conf: EngineConf,
+        *,
+        run_id: str,
+        instance: str,
+        services: Services,
+    ) -> Durable:
+        """Return an instance's objects, with the threads and the cache of the worker."""
+        return cls(
+            objects,
+            store,
+            checkpoint_format,
+            conf,
+            Recovery(
+                objects,
+                store,
+                checkpoint_format=checkpoint_format,
+                cache=services.cache,
+                transfers=services.downloads,
+            ),
+            SnapshotUploader(
+                objects,
+                store,
+                writer=SnapshotWriter(run_id, instance, engine_description()),
+                transfers=services.uploads,
+                clock=services.clock,
+                entropy=services.entropy,
+                grace_ms=conf.orphan_grace_ms,
+                cache=services.cache,
+            ),
+            services.clock,
+            services.entropy,
+        )
 
     def read(self, version: int, checkpoint_id: str | None) -> Changelog:
         """Return a version's changelog, verified.
@@ -81,29 +131,53 @@ class Durable:
             MissingError, DamagedError: the object, named.
         """
         wanted = None if checkpoint_id is None else CheckpointId.parse(checkpoint_id)
-        if self.checkpoint_format == 1:
-            found = self._read_named(plain_changelog_name(version), version, None)
-            if wanted is None or found.standing.checkpoint_id == wanted:
-                return found
-            # Another attempt replaced it: what our lineage names was kept under its own name.
-        if wanted is None:
-            raise MissingError(
-                "checkpoint format 2 loads by checkpoint id, and none was given",
-                store=str(self.store),
-                version=version,
-            )
-        return self._read_named(changelog_name(VersionRef(version, wanted)), version, wanted)
-
-    def _read_named(self, name: str, version: int, wanted: CheckpointId | None) -> Changelog:
-        data = self.objects.get(name).data
-        decoded = changelog_format.decode(
-            data,
-            object_name=self.objects.object_url(name),
-            store=self.store,
-            version=version,
-            checkpoint_id=wanted,
+        found = self.recovery.fetch_head(version, wanted)
+        return Changelog(
+            Standing.of_header(found.header), found.table.to_batches(), found.table.nbytes
         )
-        return Changelog(Standing.of_header(decoded.header), decoded.table.to_batches(), len(data))
+
+    def read_manifest(self, ref: VersionRef) -> Manifest:
+        """Return a base's manifest, verified."""
+        return self.recovery.fetch_manifest(ref)
+
+    def materialize(self, base: Base, directory: Path) -> tuple[Manifest, Materialized]:
+        """Fill ``directory`` with the files of a base's manifest, verified.
+
+        Raises:
+            MissingError, DamagedError: the object, named; the directory is the caller's to remove.
+        """
+        if base.ref is None:
+            raise InternalError("emptiness has no manifest")
+        manifest = self.recovery.fetch_manifest(base.ref)
+        return manifest, self.recovery.materialize(manifest, directory)
+
+    def upload(
+        self,
+        directory: Path,
+        content: SnapshotContent,
+        *,
+        known: Mapping[str, SstFile],
+        previous: Manifest | None,
+    ) -> SnapshotResult:
+        """Make a local checkpoint a snapshot; see ``SnapshotUploader.upload``."""
+        return self.uploader.upload(directory, content, known=known, previous=previous)
+
+    def clean_up(
+        self, manifest: Manifest, kept: KeptVersions, store_time: datetime | None
+    ) -> CleanupResult:
+        """Delete what no kept version needs; see ``cleanup.clean_up``."""
+        return clean_up(
+            self.objects,
+            manifest,
+            kept,
+            grace_ms=self.conf.orphan_grace_ms,
+            checkpoint_format=self.checkpoint_format,
+            store_time=store_time,
+        )
+
+    def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:
+        """Delete what nobody names; return how many objects."""
+        return sweep_orphans(self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms)
 
     def write(
         self, draft: Standing, changes: Sequence[pa.RecordBatch], attempt: Attempt

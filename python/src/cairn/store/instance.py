@@ -9,6 +9,7 @@ holds neither.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 from cairn.errors import CairnError, ClosedError, ProtocolError, RetryableError
 from cairn.metrics import Metrics
 from cairn.store import committing, loading, snapshots
+from cairn.store.changes import ChangeFeed
 from cairn.store.cursors import ScanReply, ScanRequest, read_keys, read_page
 from cairn.store.local_state import LocalState
 from cairn.store.session import StoreSession
+
+_LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +53,8 @@ class ProviderInstance:
         self.services = services
         self.metrics = Metrics()
         self.local = LocalState(services, self.metrics)
-        self.snapshots = snapshots.SnapshotState()
+        self.snapshots = snapshots.SnapshotState(services.clock, services.entropy)
+        self.changes = ChangeFeed(durable)
         self.is_closed = False
         # INVARIANT: what the database and its queue hold, or None if that is not known.
         self.standing: Standing | None = None
@@ -103,6 +108,44 @@ class ProviderInstance:
     def abort(self, session: int) -> None:
         """Void a session's writes. Idempotent."""
         self._end_session(session)
+
+    def maintain(self, *, snapshot: bool, cleanup: bool) -> dict[str, Any]:
+        """Take a snapshot if one is due, clean up, or both; commits go on meanwhile.
+
+        Raises:
+            CairnError: the storage failed; nothing visible was left, and the next call tries again.
+        """
+        self._check_open()
+        report = snapshots.MaintenanceReport()
+        with self.snapshots.running:
+            try:
+                time = None
+                if snapshot:
+                    time = snapshots.take_snapshot(self, report, is_forced=False)
+                if cleanup:
+                    snapshots.clean_up(self, report, time)
+            except CairnError as failure:
+                raise failure.with_context(store=str(self.durable.store))
+        return {
+            "snapshot_version": self.snapshots.newest_version,
+            "uploaded_files": report.uploaded_files,
+            "uploaded_bytes": report.uploaded_bytes,
+            "reused_files": report.reused_files,
+            "deleted_objects": report.deleted_objects,
+            "snapshot_ms": report.snapshot_ns // 1_000_000,
+        }
+
+    def snapshot_after_commit(self, *, at_once: bool) -> None:
+        """Take a snapshot of what was just committed; its failure does not undo the commit."""
+        if not at_once:
+            self.services.maintenance.submit(snapshots.snapshot_in_background, self)
+            return
+        try:
+            with self.snapshots.running:
+                snapshots.take_snapshot(self, snapshots.MaintenanceReport(), is_forced=True)
+        except CairnError as failure:
+            # Durable already: Spark sees by the answer's snapshot_version that it asks in vain.
+            _LOG.warning("the snapshot that Spark asked for failed: %s", failure)
 
     def close(self) -> None:
         """End everything and free the local disk. Idempotent."""

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.errors import RetryableError
 from cairn.rocks import Delta
+from cairn.store.changes import standing_upon
 from cairn.store.standing import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from concurrent.futures import Future
 
+    from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import VersionRef
     from cairn.store.durable import Changelog
     from cairn.store.instance import ProviderInstance
@@ -91,7 +93,7 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
         "load_ms": (clock.monotonic_ns() - began) // _MS,
         "from_snapshot_ms": report.from_snapshot_ns // _MS,
         "replay_ms": report.replay_ns // _MS,
-        "snapshot_version": 0 if standing.base.ref is None else standing.base.version,
+        "snapshot_version": report.snapshot_version or instance.snapshots.newest_version,
     }
 
 
@@ -121,7 +123,9 @@ def _recover(instance: ProviderInstance, request: LoadRequest, report: LoadRepor
     wanted = target.standing
     standing = instance.standing
     if request.snapshot is not None:
-        wanted = durable.standing_from(target.standing, request.snapshot)
+        wanted = standing_upon(
+            durable, target.standing, request.snapshot.version, request.snapshot.checkpoint_id
+        )
         standing = None
     if standing is not None and instance.local.is_open:
         if standing.ref == wanted.ref:
@@ -149,12 +153,15 @@ def _open_fresh(
     """Open a new directory: empty, or made of the manifest that ``wanted`` has as base."""
     directory = instance.fresh_directory("d")
     before, start = instance.current_directory, wanted
+    manifest: Manifest | None = None
+    known: Mapping[str, SstFile] = {}
     try:
         if from_manifest:
-            restored = instance.durable.materialize(wanted.base, directory)
+            manifest, restored = instance.durable.materialize(wanted.base, directory)
+            known = restored.known
             report.bytes_downloaded += restored.bytes_downloaded
             report.snapshot_version = wanted.base.version
-            start = restored.standing
+            start = Standing.of_manifest(manifest)
         instance.standing = None
         instance.services.owner.run(instance.local.close)
         instance.services.owner.run(
@@ -170,7 +177,7 @@ def _open_fresh(
         raise
     instance.current_directory = directory
     instance.standing = start
-    instance.snapshots.begin(restored if from_manifest else None)
+    instance.snapshots.opened(instance.local.incarnation, manifest, known)
     if before is not None:
         # Closed: nothing of it is used again but the cache's own links.
         instance.services.in_background(lambda: shutil.rmtree(before, ignore_errors=True))
@@ -189,6 +196,7 @@ def _replay(
     instance.standing = None  # until the last one is in: between two versions nobody stands
     for changelog in _fetched(instance, rest, target, report):
         at = changelog.standing
+        instance.snapshots.note_changelog(at)
         instance.local.enqueue(Delta(at.version, changelog.batches, at.multi_families))
         if instance.services.pending.current > instance.services.pending.limit_bytes:
             instance.services.owner.run_stepwise(instance.local.until_applied(at.version))
@@ -206,7 +214,7 @@ def _fetched(
 ) -> Iterator[Changelog]:
     """Yield changelogs in order; the next few are under way meanwhile."""
     waiting: deque[Future[Changelog]] = deque()
-    submit = instance.services.transfers.submit
+    submit = instance.services.downloads.submit
     ahead = iter(refs)
     done = False
     try:

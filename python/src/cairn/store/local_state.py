@@ -111,9 +111,20 @@ class LocalState:
         """Return the bytes of deltas not applied yet."""
         return sum(delta.bytes_left for _, delta in list(self._pending))
 
-    def hold_above(self, version: int | None) -> None:
-        """Apply no delta above ``version``; ``None`` lets all go on."""
+    def hold_for(self, version: int) -> int | None:
+        """Apply no delta above ``version`` until released; return the incarnation.
+
+        ``None`` if RocksDB is past that version already, or no database is open.
+        """
+        if not self.is_open or self.applied_through > version:
+            return None
         self._barrier = version
+        return self.incarnation
+
+    def release_hold(self, incarnation: int) -> None:
+        """Let deltas go on; nothing if the database is another one by now."""
+        if incarnation == self.incarnation:
+            self._barrier = None
 
     def apply_slice(self) -> int:
         """Apply some rows, at most some 2 ms of them; return their bytes.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Executor
 
+    from cairn.checkpoint.sst_cache import SstCache
     from cairn.rocks import RocksMemory
 
 Result = TypeVar("Result")
@@ -29,6 +30,9 @@ class OwnerThread(Protocol):
 
     def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
         """Advance ``steps`` there, serving others in between, and return its result."""
+
+    def post(self, task: Callable[[], None]) -> None:
+        """Run ``task`` there some time soon; nobody waits."""
 
     def wake(self) -> None:
         """Make it look for work."""
@@ -67,14 +71,20 @@ class Services:
         owner: the thread that has RocksDB.
         memory: block cache and memtables.
         background: threads for runs, flushes and the like.
-        transfers: threads for downloads and uploads.
+        maintenance: threads for snapshots that nobody waits for.
+        downloads: threads for objects coming in.
+        uploads: threads for SSTs going out.
+        cache: of SST files on the local disk.
         pending: the bound of deltas not applied yet.
     """
 
     owner: OwnerThread
     memory: RocksMemory
     background: Executor
-    transfers: Executor
+    maintenance: Executor
+    downloads: Executor
+    uploads: Executor
+    cache: SstCache
     pending: PendingBytes
     metrics: Metrics = field(default_factory=Metrics)
     clock: Clock = SYSTEM_CLOCK

@@ -1,4 +1,232 @@
-"""interim"""
+"""Snapshots and clean-up of one instance: what is held back, uploaded, remembered and deleted.
+
+Layer: store.  Spec: docs/checkpoint-format.md#manifest, #deletion.
+
+A snapshot of version N: apply all deltas up to N and none above, flush, make a local checkpoint, let
+the deltas go on, upload. Commits go on all the while. If it dies: SSTs that nobody names.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cairn.checkpoint.orphans import SweepSchedule
+from cairn.checkpoint.retention import KeptVersions
+from cairn.checkpoint.snapshot import SnapshotContent
+from cairn.errors import CairnError, ClosedError, InternalError
+from cairn.format.manifest import ChangelogRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from cairn.checkpoint.snapshot import SnapshotResult
+    from cairn.clock import Clock, Entropy
+    from cairn.format.header import Base
+    from cairn.format.manifest import Manifest, SstFile
+    from cairn.ids import VersionRef
+    from cairn.store.instance import ProviderInstance
+    from cairn.store.standing import Standing
+
+_LOG = logging.getLogger(__name__)
+_MS = 1_000_000
+
+
+@dataclass
+class MaintenanceReport:
+    """What a snapshot and a clean-up did."""
+
+    uploaded_files: int = 0
+    uploaded_bytes: int = 0
+    reused_files: int = 0
+    deleted_objects: int = 0
+    snapshot_ns: int = 0
+
+
 class SnapshotState:
-    newest_version = 0
-    def begin(self, restored): pass
+    """What an instance remembers of manifests. ``running`` serialises snapshots and clean-ups.
+
+    Args:
+        clock: for the daily sweep.
+        entropy: as ``clock``.
+    """
+
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self.running = threading.Lock()
+        self.sweeps = SweepSchedule(clock, entropy)
+        # The last manifest loaded or stored; a later snapshot may reuse what it names.
+        self.manifest: Manifest | None = None
+        # Whether it is ours and stands: only then may this writer delete.
+        self.is_ours = False
+        self._known: Mapping[str, SstFile] = {}
+        self._known_of = -1  # the opening of the directory that `known` speaks of
+        self._bases: dict[VersionRef, Base] = {}
+
+    def opened(
+        self, incarnation: int, manifest: Manifest | None, known: Mapping[str, SstFile]
+    ) -> None:
+        """Begin anew with a directory: empty, or made of ``manifest``."""
+        self.manifest, self.is_ours = manifest, False
+        self._known, self._known_of = known, incarnation
+        self._bases = {}
+
+    def note_changelog(self, standing: Standing) -> None:
+        """Remember the base of a changelog that was replayed or committed."""
+        if standing.ref is not None:
+            self._bases[standing.ref] = standing.base
+
+    def stored(self, result: SnapshotResult, incarnation: int) -> None:
+        """Take over what an upload left."""
+        self.manifest, self.is_ours = result.manifest, result.won
+        if incarnation == self._known_of:
+            self._known = result.known
+        newest = result.manifest.ref.version
+        self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
+
+    def known(self, incarnation: int) -> Mapping[str, SstFile]:
+        """Return the objects behind local SSTs, for this opening of the directory."""
+        return self._known if incarnation == self._known_of else {}
+
+    def changelogs(self, refs: tuple[VersionRef, ...]) -> tuple[ChangelogRef, ...]:
+        """Return lineage entries with the base that each of them names.
+
+        Raises:
+            InternalError: one of them never passed through this instance.
+        """
+        missing = [ref for ref in refs if ref not in self._bases]
+        if missing:
+            raise InternalError(f"the base of changelog {missing[0]} is not known")
+        return tuple(ChangelogRef(ref, self._bases[ref]) for ref in refs)
+
+    def rebased(self, standing: Standing) -> Standing:
+        """Return ``standing`` upon the newest manifest that lies in its lineage."""
+        if self.manifest is None:
+            return standing
+        return standing.rebased(self.manifest.ref) or standing
+
+    @property
+    def newest_version(self) -> int:
+        """Return the version of the newest manifest known, 0 if none."""
+        return 0 if self.manifest is None else self.manifest.ref.version
+
+
+def take_snapshot(
+    instance: ProviderInstance, report: MaintenanceReport, *, is_forced: bool
+) -> datetime | None:
+    """Upload a snapshot of where the instance stands, if that is worth it.
+
+    REQUIRES: ``snapshots.running`` is held.
+
+    Args:
+        instance: whose.
+        report: is filled in.
+        is_forced: also when fewer deltas than ``minDeltasForSnapshot`` came since the last one.
+
+    Returns:
+        The storage's time of the upload, if anything was uploaded.
+    """
+    state = instance.snapshots
+    standing = instance.standing
+    if standing is None or standing.ref is None:
+        return None
+    standing = state.rebased(standing)
+    due = 1 if is_forced else instance.durable.conf.min_deltas_for_snapshot
+    if standing.ref is None or len(standing.lineage) < due:
+        return None
+    clock = instance.services.clock
+    began = clock.monotonic_ns()
+    content = SnapshotContent(
+        ref=standing.ref,
+        counts=standing.counts,
+        column_families=standing.families,
+        max_cf_id=standing.max_cf_id,
+        changelogs=state.changelogs(standing.lineage),
+    )
+    previous = _previous(instance, standing)
+    directory = instance.fresh_directory("c")
+    try:
+        incarnation = _checkpoint(instance, standing, directory)
+        result = instance.durable.upload(
+            directory, content, known=state.known(incarnation), previous=previous
+        )
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    state.stored(result, incarnation)
+    report.uploaded_files += result.uploaded_files
+    report.uploaded_bytes += result.uploaded_bytes
+    report.reused_files += result.reused_files
+    report.snapshot_ns += clock.monotonic_ns() - began
+    instance.metrics.add("snapshots_count")
+    instance.metrics.add("snapshot_uploaded_bytes", result.uploaded_bytes)
+    return result.store_time
+
+
+def _previous(instance: ProviderInstance, standing: Standing) -> Manifest | None:
+    base = standing.base.ref
+    if base is None:
+        return None
+    known = instance.snapshots.manifest
+    if known is not None and known.ref == base:
+        return known
+    # Another executor made the base of what we replayed.
+    return instance.durable.read_manifest(base)
+
+
+def _checkpoint(instance: ProviderInstance, standing: Standing, directory: Path) -> int:
+    """Make ``directory`` a local checkpoint of exactly ``standing``; return the incarnation."""
+    local, owner = instance.local, instance.services.owner
+    incarnation = owner.run(lambda: local.hold_for(standing.version))
+    if incarnation is None or instance.standing is None:
+        raise ClosedError("the store was loaded anew before its snapshot")
+    try:
+        owner.run_stepwise(local.until_applied(standing.version))
+        if local.incarnation != incarnation or local.applied_through != standing.version:
+            raise ClosedError("the store was loaded anew before its snapshot")
+        database = local.db
+        # In this thread, giving up the GIL: afterwards the checkpoint finds nothing to flush.
+        database.flush()
+        database.checkpoint(directory)
+    finally:
+        owner.run(lambda: local.release_hold(incarnation))
+        owner.wake()
+    return incarnation
+
+
+def clean_up(
+    instance: ProviderInstance, report: MaintenanceReport, store_time: datetime | None
+) -> None:
+    """Delete what no retained version needs. REQUIRES: ``snapshots.running`` is held."""
+    state = instance.snapshots
+    standing = instance.standing
+    if state.manifest is None or not state.is_ours or standing is None or standing.ref is None:
+        return
+    rebased = state.rebased(standing)
+    if rebased.base.ref != state.manifest.ref:
+        return  # we stand before, or beside, our newest manifest: not the time to delete
+    kept = KeptVersions(
+        newest_version=standing.version,
+        count=instance.durable.conf.min_versions_to_retain,
+        recent=state.changelogs(rebased.lineage),
+    )
+    result = instance.durable.clean_up(state.manifest, kept, store_time)
+    state.manifest = result.manifest
+    report.deleted_objects += result.deleted_objects
+    if state.sweeps.is_due():
+        report.deleted_objects += instance.durable.sweep(state.manifest, kept)
+
+
+def snapshot_in_background(instance: ProviderInstance) -> None:
+    """Snapshot a store whose lineage grew long, without a batch that waits for it."""
+    if not instance.snapshots.running.acquire(blocking=False):
+        return
+    try:
+        take_snapshot(instance, MaintenanceReport(), is_forced=False)
+    except CairnError as failure:
+        _LOG.warning("a snapshot failed, the next one tries again: %s", failure)
+    finally:
+        instance.snapshots.running.release()

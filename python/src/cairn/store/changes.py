@@ -1,0 +1,119 @@
+"""The past of a version, and the change feed: changelogs as rows, a page at a time.
+
+Layer: store.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cairn.errors import MissingError
+from cairn.format.header import Base
+from cairn.store.standing import Standing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cairn.ids import VersionRef
+    from cairn.store.durable import Changelog, Durable
+
+MAX_PAGE_ROWS = 65_536
+
+
+def history(durable: Durable, head: Standing, first: int) -> tuple[tuple[VersionRef, ...], Base]:
+    """Return the changelogs from version ``first`` up to ``head``, and the base of the oldest read.
+
+    Goes back over manifests by the changelogs of their versions; no listing.
+
+    Raises:
+        MissingError: an older changelog was purged.
+    """
+    refs, base = head.lineage, head.base
+    while base.version >= first and base.ref is not None:
+        older = durable.read(base.version, str(base.ref.checkpoint_id)).standing
+        refs, base = (*older.lineage, *refs), older.base
+    return tuple(ref for ref in refs if ref.version >= first), base
+
+
+def standing_upon(
+    durable: Durable, head: Standing, version: int, checkpoint_id: str | None
+) -> Standing:
+    """Return ``head`` as it is reached from the snapshot of exactly ``version``.
+
+    Raises:
+        MissingError: its past has no such version, or only under another id.
+    """
+    refs, _ = history(durable, head, version)
+    at = next((ref for ref in refs if ref.version == version), None)
+    if at is None or (checkpoint_id is not None and at.checkpoint_id != checkpoint_id):
+        raise MissingError(
+            f"version {head.version} does not come from a snapshot of version {version}",
+            store=str(durable.store),
+            version=version,
+            next_step="choose a version that has a snapshot",
+        )
+    return Standing(
+        head.version,
+        head.ref,
+        Base(at.version, at.checkpoint_id),
+        tuple(ref for ref in refs if ref.version > version),
+        head.counts,
+        head.families,
+        head.max_cf_id,
+    )
+
+
+class ChangeFeed:
+    """Reads changelogs for the change feed; keeps the one that is being paged through.
+
+    Thread-safe.
+
+    Args:
+        durable: whose.
+    """
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self._lock = threading.Lock()
+        self._last: Changelog | None = None
+
+    def versions(self, start: int, end: int, end_id: str | None) -> list[list[Any]]:
+        """Return ``[version, checkpoint id, row count]`` of the versions from start to end."""
+        head = self._durable.read(end, end_id)
+        refs, _ = history(self._durable, head.standing, start)
+        answer: list[list[Any]] = []
+        for ref in refs:
+            changelog = (
+                head
+                if ref == head.standing.ref
+                else self._durable.read(ref.version, str(ref.checkpoint_id))
+            )
+            rows = sum(batch.num_rows for batch in changelog.batches)
+            answer.append([ref.version, str(ref.checkpoint_id), rows])
+        return answer
+
+    def page(
+        self, version: int, checkpoint_id: str, from_row: int, limit_rows: int
+    ) -> tuple[pa.RecordBatch | None, bool]:
+        """Return rows of one changelog from ``from_row`` on, and whether more follow.
+
+        May do I/O: not on the owner thread.
+        """
+        with self._lock:
+            last = self._last
+            if (
+                last is None
+                or last.standing.version != version
+                or last.standing.checkpoint_id != checkpoint_id
+            ):
+                last = self._last = self._durable.read(version, checkpoint_id)
+        limit = max(1, min(limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
+        start = 0
+        for index, batch in enumerate(last.batches):
+            if from_row < start + batch.num_rows:
+                page = batch.slice(from_row - start, limit)
+                more = from_row + page.num_rows < start + batch.num_rows
+                return page, more or index + 1 < len(last.batches)
+            start += batch.num_rows
+        return None, False
