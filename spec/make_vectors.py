@@ -1,10 +1,11 @@
+# ruff: noqa: INP001 -- a script, not a package
 """Makes the golden vectors of ``spec/vectors``; adds those that are missing, replaces none.
 
 A vector is a file of bytes and beside it what it means, as JSON: ``<name>.<suffix>`` and
 ``<name>.meaning.json``. Binary values are hexadecimal. Frames are built from the page alone
 (docs/architecture.md#data-channel), not with the engine's code, so that both halves can fail them.
 
-    python spec/make_vectors.py            # from the repository's root, with `python/src` importable
+    PYTHONPATH=python/src python spec/make_vectors.py     # from the root of the repository
 """
 
 from __future__ import annotations
@@ -33,10 +34,24 @@ def _id(digit: str) -> CheckpointId:
 STORE = StoreId(0, 3)
 ATTEMPT = Attempt("6f1d0c3e-0f3b-4a52-9d0e-2b7f6a1c9e11", 1_700_000_000_000, 7, 0, 12)
 DEFAULT = ColumnFamily(
-    0, "default", False, False, False, "struct<bigint>", "struct<bigint>", "NoPrefix"
+    id=0,
+    name="default",
+    multi=False,
+    internal=False,
+    ordered=False,
+    key_type="struct<bigint>",
+    value_type="struct<bigint>",
+    key_encoder="NoPrefix",
 )
 LISTS = ColumnFamily(
-    1, "listState", True, False, True, "struct<string>", "struct<int>", "PrefixKeyScan"
+    id=1,
+    name="listState",
+    multi=True,
+    internal=False,
+    ordered=True,
+    key_type="struct<string>",
+    value_type="struct<int>",
+    key_encoder="PrefixKeyScan",
 )
 FIRST = VersionRef(1, _id("1"))
 SECOND = VersionRef(2, _id("2"))
@@ -223,6 +238,7 @@ def frame(
 ) -> None:
     """Write one frame."""
     row_count = 0
+    meaning: dict[str, Any]
     if isinstance(content, bytes):
         payload, meaning = content, {"bytes": content.hex()}
     elif isinstance(content, dict):
@@ -305,9 +321,7 @@ def make_frames() -> None:
         applied=42,
     )
     frame("scan_reply_empty", 0x84, rows(SCAN_REPLY), sequence=78, applied=42)
-    frame(
-        "changes", 0x05, rows(CHANGES, (2**63 - 1, _id("2").encode(), 65536, 1000)), sequence=80
-    )
+    frame("changes", 0x05, rows(CHANGES, (2**63 - 1, _id("2").encode(), 65536, 1000)), sequence=80)
     frame(
         "changes_reply",
         0x85,

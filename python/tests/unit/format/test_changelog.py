@@ -1,0 +1,210 @@
+"""Changelogs: whole and ours, or an error; never fewer or other rows."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairn.checksum import crc32c
+from cairn.errors import (
+    DamagedError,
+    DataError,
+    ForeignObjectError,
+    FormatVersionError,
+    InternalError,
+)
+from cairn.format import changelog
+from cairn.format.changelog import CHANGELOG_SCHEMA
+from cairn.format.header import EMPTY_BASE, ChangelogHeader, ColumnFamily
+from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+
+STORE = StoreId(0, 3)
+REF = VersionRef(1, CheckpointId("u" + "1" * 32))
+FAMILY = ColumnFamily(
+    id=0,
+    name="default",
+    multi=False,
+    internal=False,
+    ordered=False,
+    key_type="int",
+    value_type="int",
+    key_encoder="NoPrefix",
+)
+HEADER = ChangelogHeader(
+    store=STORE,
+    ref=REF,
+    attempt=Attempt("run", 1, 2, 3, 4),
+    base=EMPTY_BASE,
+    lineage=(REF,),
+    counts={0: 1},
+    column_families=(FAMILY,),
+    max_cf_id=0,
+    written_at_ms=5,
+)
+
+
+def batch(*rows: tuple[int, int, bytes, bytes | None]) -> pa.RecordBatch:
+    """Return a batch with a tuple a row."""
+    columns: list[Any] = [
+        pa.array([row[index] for row in rows], field.type)
+        for index, field in enumerate(CHANGELOG_SCHEMA)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGELOG_SCHEMA)
+
+
+BATCHES = [
+    batch(*((1, 0, struct.pack(">I", key), b"value %d" % key) for key in range(start, start + 50)))
+    for start in (0, 50, 100)
+]
+DATA = changelog.encode(HEADER, BATCHES)
+
+
+def sealed(data: bytes) -> bytes:
+    """Return ``data`` with a checksum that agrees: what a writer with a fault would store."""
+    return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
+
+
+def decode(data: bytes) -> changelog.Changelog:
+    """Decode as a loader of version 1 does."""
+    return changelog.decode(
+        data, object_name="o", store=STORE, version=1, checkpoint_id=REF.checkpoint_id
+    )
+
+
+def test_changelog_reads_back() -> None:
+    """The ordinary case."""
+    found = decode(DATA)
+
+    assert found.header == HEADER
+    assert found.table.equals(pa.Table.from_batches(BATCHES))
+    assert found.size_bytes == len(DATA)
+
+
+def test_commit_without_writes_reads_back() -> None:
+    """Empty batches commit on every partition."""
+    found = decode(changelog.encode(HEADER, []))
+
+    assert found.table.num_rows == 0
+
+
+def test_long_batches_are_split() -> None:
+    """The page bounds a batch, so that no reader must hold more."""
+    rows = changelog.BATCH_ROWS_MAX + 1
+    keys = pa.array([b"%d" % key for key in range(rows)], pa.binary())
+    ops = pa.array([1] * rows, pa.uint8())
+    long = pa.RecordBatch.from_arrays(
+        [ops, ops.cast(pa.uint16()), keys, keys], schema=CHANGELOG_SCHEMA
+    )
+
+    found = decode(changelog.encode(HEADER, [long]))
+
+    assert [piece.num_rows for piece in found.table.to_batches()] == [rows - 1, 1]
+    assert found.table["key"].to_pylist() == keys.to_pylist()
+
+
+@pytest.mark.parametrize("length", range(0, len(DATA), 64))
+def test_object_cut_at_every_64th_byte_is_damaged(length: int) -> None:
+    """An Arrow stream cut between two batches reads as a shorter one, without an error."""
+    with pytest.raises(DamagedError) as raised:
+        decode(DATA[:length])
+
+    assert raised.value.object_name == "o"
+    assert raised.value.store == str(STORE)
+    assert raised.value.version == 1
+    assert raised.value.next_step
+
+
+@settings(max_examples=300)
+@given(position=st.integers(0, len(DATA) - 1), flip=st.integers(1, 255))
+def test_flipped_byte_is_an_error(position: int, flip: int) -> None:
+    """A byte that the network or a disk changed must not become a row."""
+    damaged = bytearray(DATA)
+    damaged[position] ^= flip
+
+    with pytest.raises(DataError):
+        decode(bytes(damaged))
+
+
+def test_bytes_after_the_trailer_are_an_error() -> None:
+    """Two objects in one are neither."""
+    with pytest.raises(DataError):
+        decode(DATA + DATA)
+
+
+@pytest.mark.parametrize("data", [b"PK\x03\x04" * 40, b"{}", b"hello, this is not ours" * 9])
+def test_foreign_bytes_are_foreign(data: bytes) -> None:
+    """Somebody else's file is named as such, and not as our damage."""
+    with pytest.raises(ForeignObjectError):
+        decode(data)
+
+
+def test_newer_format_is_told_from_damage() -> None:
+    """The cure is another release, not a backup."""
+    newer = bytearray(DATA)
+    newer[-24:-20] = struct.pack("<I", 2)
+
+    with pytest.raises(FormatVersionError):
+        decode(sealed(bytes(newer)))
+
+
+def test_other_row_count_is_damaged() -> None:
+    """The trailer counts what the stream holds."""
+    other = bytearray(DATA)
+    other[-20:-12] = struct.pack("<Q", 149)
+
+    with pytest.raises(DamagedError):
+        decode(sealed(bytes(other)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"store": StoreId(0, 4)}, ForeignObjectError),
+        ({"version": 2}, DamagedError),
+        ({"checkpoint_id": CheckpointId("u" + "2" * 32)}, DamagedError),
+    ],
+)
+def test_another_version_than_asked_for_is_refused(
+    asked: dict[str, Any], error: type[DataError]
+) -> None:
+    """An object copied to another's name would load another's state."""
+    with pytest.raises(error):
+        changelog.decode(DATA, object_name="o", **asked)
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ((5, 0, b"k", b"v"), FormatVersionError),
+        ((0, 0, b"k", b"v"), FormatVersionError),
+        ((1, 0, b"k", None), DamagedError),
+        ((2, 0, b"k", b"v"), DamagedError),
+        ((4, 0, b"k", None), DamagedError),
+    ],
+)
+def test_rows_against_the_grammar_are_refused(
+    row: tuple[int, int, bytes, bytes | None], error: type[DataError]
+) -> None:
+    """Rows are not guessed at, even with a checksum that agrees."""
+    with pytest.raises(error):
+        decode(changelog.encode(HEADER, [batch(row)]))
+
+
+def test_batch_of_another_schema_is_a_bug() -> None:
+    """Nothing of it is written."""
+    with pytest.raises(InternalError):
+        changelog.encode(HEADER, [pa.record_batch({"op": pa.array([1])})])
+
+
+def test_lineage_that_does_not_end_here_is_damaged() -> None:
+    """A lineage with a hole would replay to another state."""
+    with pytest.raises(DamagedError):
+        replace(HEADER, lineage=())
+    with pytest.raises(DamagedError):
+        replace(HEADER, lineage=(VersionRef(1, CheckpointId("u" + "2" * 32)),))

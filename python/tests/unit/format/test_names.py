@@ -1,0 +1,133 @@
+"""Names of objects: what is built is parsed back, and nothing else is ours."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cairn.errors import FormatVersionError, InternalError
+from cairn.format.names import (
+    ChangelogName,
+    ManifestName,
+    SstName,
+    changelog_name,
+    manifest_name,
+    manifest_prefix,
+    new_sst_name,
+    parse_name,
+    plain_changelog_name,
+    store_path,
+)
+from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+
+
+class _Given:
+    """Chance that was chosen."""
+
+    def __init__(self, digits: str) -> None:
+        self._digits = digits
+
+    def token(self, byte_count: int) -> str:
+        return self._digits[: 2 * byte_count]
+
+    def jitter(self) -> float:
+        return 0.0
+
+
+HEX32 = st.text("0123456789abcdef", min_size=32, max_size=32)
+IDS = HEX32.map(lambda digits: CheckpointId.new(_Given(digits)))
+VERSIONS = st.integers(1, 2**63 - 1)
+REFS = st.builds(VersionRef, VERSIONS, IDS)
+
+
+@given(REFS)
+def test_built_names_parse_back(ref: VersionRef) -> None:
+    """A name that did not parse back would be an orphan to the sweep."""
+    assert parse_name(changelog_name(ref)) == ChangelogName(ref.version, ref.checkpoint_id)
+    assert parse_name(plain_changelog_name(ref.version)) == ChangelogName(ref.version, None)
+    assert parse_name(manifest_name(ref)) == ManifestName(ref.version, ref.checkpoint_id)
+    assert manifest_name(ref).startswith(manifest_prefix(ref.version))
+
+
+@given(HEX32)
+def test_sst_names_parse_back(digits: str) -> None:
+    """As above, for SSTs."""
+    assert parse_name(new_sst_name(_Given(digits))) == SstName(digits)
+
+
+NAMES = st.one_of(
+    st.text(max_size=80),
+    st.from_regex(r"(changelog|sst|snapshot)/[0-9u_a-f=]{0,40}\.(arrow|sst|json)", fullmatch=True),
+)
+
+
+@given(NAMES)
+def test_parsed_names_build_back(text: str) -> None:
+    """Two spellings of one name would be two objects to the store and one to us."""
+    name = parse_name(text)
+
+    match name:
+        case None:
+            return
+        case ChangelogName(version, None):
+            assert plain_changelog_name(version) == text
+        case ChangelogName(version, CheckpointId() as checkpoint_id):
+            assert changelog_name(VersionRef(version, checkpoint_id)) == text
+        case ManifestName(version, checkpoint_id):
+            assert manifest_name(VersionRef(version, checkpoint_id)) == text
+        case SstName(hex32):
+            assert text == f"sst/{hex32}.sst"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "changelog/0.arrow",
+        "changelog/01.arrow",
+        "changelog/-1.arrow",
+        "changelog/1.arrow.crc",
+        "changelog/1_=00000000000000000000000000000000.arrow",
+        f"changelog/{2**63}.arrow",
+        "changelog/\u0661.arrow",
+        "changelog/1.arrow\n",
+        "snapshot/1.json",
+        "sst/000012.sst",
+        "_metadata/schema",
+        "0/changelog/1.arrow",
+    ],
+)
+def test_other_names_are_not_ours(name: str) -> None:
+    """What is not ours is neither read nor deleted."""
+    assert parse_name(name) is None
+
+
+def test_version_zero_has_no_object() -> None:
+    """Version 0 is empty and needs no files."""
+    with pytest.raises(InternalError):
+        plain_changelog_name(0)
+
+
+@pytest.mark.parametrize("text", ["", "u", "=" + "0" * 32, "g" + "0" * 32, "u" + "A" * 32])
+def test_unknown_kinds_of_ids_are_refused(text: str) -> None:
+    """A newer release's id may mean that the content is elsewhere."""
+    with pytest.raises(FormatVersionError):
+        CheckpointId.parse(text)
+
+
+def test_default_store_has_no_folder_of_its_own() -> None:
+    """Spark leaves the name ``default`` out of the path."""
+    assert store_path(StoreId(0, 3)) == "0/3"
+    assert store_path(StoreId(1, 2, "left-keyToNumValues")) == "1/2/left-keyToNumValues"
+
+
+def test_attempts_are_ordered_by_application_then_number() -> None:
+    """The order decides who is the zombie."""
+    first = Attempt("run", 1000, 1, 0, 5)
+    retried = Attempt("run", 1000, 1, 1, 9)
+    restarted = Attempt("other", 2000, 0, 0, 0)
+
+    assert retried.is_newer_than(first)
+    assert restarted.is_newer_than(retried)
+    assert not first.is_newer_than(first)
+    assert not first.is_newer_than(restarted)
