@@ -1,0 +1,264 @@
+package io.cairn.spark;
+
+import static io.cairn.spark.StoreFixture.KEY;
+import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.VALUE;
+import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.row;
+import static io.cairn.spark.StoreFixture.struct;
+import static io.cairn.spark.StoreFixture.text;
+import static io.cairn.spark.StoreFixture.value;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.RangeKeyScanStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.RecordType;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+import scala.Tuple4;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Column families, lists, and scans in key order: what joins, timers and transformWithState live on. */
+class FamiliesTest {
+  private static final StructType PAIR = struct(DataTypes.LongType, DataTypes.LongType);
+
+  private StoreFixture fixture;
+
+  @BeforeEach
+  void open() throws IOException {
+    fixture = new StoreFixture();
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    fixture.close();
+  }
+
+  private static KeyStateEncoderSpec plain() {
+    return new NoPrefixKeyStateEncoderSpec(KEY);
+  }
+
+  private static KeyStateEncoderSpec range(Integer... ordinals) {
+    List<Object> boxed = new ArrayList<>(List.of(ordinals));
+    return new RangeKeyScanStateEncoderSpec(PAIR, CollectionConverters.asScala(boxed).toSeq());
+  }
+
+  private static UnsafeRow pair(long one, long two) {
+    return row(PAIR, one, two);
+  }
+
+  private static List<String> list(StateStoreIterator<UnsafeRowPair> pairs) {
+    List<String> rows = new ArrayList<>();
+    while (pairs.hasNext()) {
+      UnsafeRowPair pair = pairs.next();
+      StringBuilder key = new StringBuilder();
+      for (int column = 0; column < pair.key().numFields(); column++) {
+        key.append(column == 0 ? "" : "/").append(pair.key().getLong(column));
+      }
+      rows.add(key + "=" + text(pair.value()));
+    }
+    pairs.close();
+    return rows;
+  }
+
+  private static List<String> texts(scala.collection.Iterator<UnsafeRow> rows) {
+    List<String> texts = new ArrayList<>();
+    while (rows.hasNext()) {
+      texts.add(text(rows.next()));
+    }
+    return texts;
+  }
+
+  private Option<String> commit(StateStore store) {
+    store.commit();
+    return store.getStateStoreCheckpointInfo().stateStoreCkptId();
+  }
+
+  /** Negative numbers, and pages of the engine after a reload: order must be the numbers' order. */
+  @Test
+  void rangeScansGiveTheNumbersOrder() {
+    CairnStateStoreProvider provider = fixture.provider(PAIR, VALUE, range(0), false, false);
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    for (long at : new long[] {5, -3, 0, 100, -100}) {
+      store.put(pair(at, 7), value("t" + at), "default");
+    }
+    assertEquals(
+        List.of("-3/7=t-3", "0/7=t0"),
+        list(store.rangeScan(Option.apply(pair(-3, 0)), Option.apply(pair(5, 0)), "default")));
+    Option<String> id = commit(store);
+
+    StateStore read = fixture.provider(PAIR, VALUE, range(0), false, false).getReadStore(1, id);
+
+    assertEquals(
+        List.of("-100/7=t-100", "-3/7=t-3", "0/7=t0", "5/7=t5", "100/7=t100"), list(read.rangeScan(Option.empty(), Option.empty(), "default")));
+    read.release();
+  }
+
+  @Test
+  void deleteRangeRemovesWhatLiesBetweenItsEnds() {
+    StateStore store = fixture.provider(PAIR, VALUE, range(0), false, false).getStore(0, NO_ID, false, false);
+    for (long at = 0; at < 6; at++) {
+      store.put(pair(at, 0), value("t" + at), "default");
+    }
+
+    store.deleteRange(pair(1, 0), pair(4, 0), "default");
+
+    assertEquals(List.of("0/0=t0", "4/0=t4", "5/0=t5"), list(store.rangeScan(Option.empty(), Option.empty(), "default")));
+    store.abort();
+  }
+
+  @Test
+  void prefixScansGiveExactlyTheirPrefix() {
+    StateStore store =
+        fixture.provider(PAIR, VALUE, new PrefixKeyScanStateEncoderSpec(PAIR, 1), false, false).getStore(0, NO_ID, false, false);
+    store.put(pair(1, 1), value("a"), "default");
+    store.put(pair(1, 2), value("b"), "default");
+    store.put(pair(256, 1), value("c"), "default");
+
+    List<String> found = list(store.prefixScan(key(1), "default"));
+
+    assertEquals(List.of("1/1=a", "1/2=b"), found);
+    assertEquals(List.of(), list(store.prefixScan(key(2), "default")));
+    store.abort();
+  }
+
+  /** The order of a list is part of its meaning; an append sees neither the list nor the engine. */
+  @Test
+  void listsKeepTheOrderOfTheirAppendsAcrossVersions() {
+    CairnStateStoreProvider provider = fixture.familyProvider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("lists", KEY, VALUE, plain(), true, false);
+    store.mergeList(key(1), new UnsafeRow[] {value("a"), value("b")}, "lists");
+    store.merge(key(1), value("c"), "lists");
+    store.putList(key(2), new UnsafeRow[] {value("x")}, "lists");
+    Option<String> one = commit(store);
+    StateStore second = provider.getStore(1, one, false, false);
+    second.createColFamilyIfAbsent("lists", KEY, VALUE, plain(), true, false);
+    second.merge(key(1), value("d"), "lists");
+    assertEquals(List.of("a", "b", "c", "d"), texts(second.valuesIterator(key(1), "lists")));
+    Option<String> two = commit(second);
+    assertEquals(2, second.metrics().numKeys());
+
+    CairnStateStoreProvider other = fixture.familyProvider();
+    StateStore read = other.getReadStore(2, two);
+    read.registerColFamily("lists", KEY, VALUE, plain(), true, false);
+    read.release();
+    read = other.getReadStore(2, two);
+
+    assertEquals(List.of("a", "b", "c", "d"), texts(read.valuesIterator(key(1), "lists")));
+    assertEquals(List.of(), texts(read.valuesIterator(key(3), "lists")));
+    assertEquals(List.of("1=a", "1=b", "1=c", "1=d", "2=x"), list(read.iteratorWithMultiValues("lists")).stream().sorted().toList());
+    read.release();
+  }
+
+  /** Families are part of the version: they come and go with it, and their ids are never used again. */
+  @Test
+  void familiesRollBackWithTheirVersion() {
+    CairnStateStoreProvider provider = fixture.familyProvider();
+    StateStore first = provider.getStore(0, NO_ID, false, false);
+    first.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
+    first.put(key(1), value("in a"), "a");
+    Option<String> one = commit(first);
+    StateStore aborted = provider.getStore(1, one, false, false);
+    aborted.createColFamilyIfAbsent("b", KEY, VALUE, plain(), false, false);
+    aborted.abort();
+    StateStore dropping = provider.getStore(1, one, false, false);
+    assertTrue(dropping.removeColFamilyIfExists("a"));
+    assertFalse(dropping.removeColFamilyIfExists("a"));
+    Option<String> two = commit(dropping);
+
+    StateStore third = provider.getStore(2, two, false, false);
+    assertEquals("Set(default)", third.allColumnFamilyNames().toString());
+    third.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
+    assertNull(third.get(key(1), "a"), "a family made anew shows the keys of the one that was dropped");
+    third.abort();
+
+    StateStore old = fixture.familyProvider().getStore(1, one, false, false);
+    old.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
+    assertEquals("in a", text(old.get(key(1), "a")));
+    old.abort();
+  }
+
+  /** Spark's row count leaves out the families that Spark keeps for itself. */
+  @Test
+  void keysOfInternalFamiliesAreNotCounted() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("$ttl", KEY, VALUE, plain(), false, true);
+    store.createColFamilyIfAbsent("seen", KEY, VALUE, plain(), false, false);
+    store.put(key(1), value("x"), "$ttl");
+    store.put(key(2), value("x"), "$ttl");
+    store.put(key(1), value("x"), "seen");
+
+    store.commit();
+
+    assertEquals(1, store.metrics().numKeys());
+  }
+
+  @Test
+  void namesThatSparkRefusesAreRefused() {
+    StateStore families = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    for (String name : new String[] {"", " x", "default", "$own"}) {
+      assertThrows(RuntimeException.class, () -> families.createColFamilyIfAbsent(name, KEY, VALUE, plain(), false, false), name);
+    }
+    families.abort();
+    StateStore plain = fixture.provider().getStore(0, NO_ID, false, false);
+    assertThrows(RuntimeException.class, () -> plain.createColFamilyIfAbsent("x", KEY, VALUE, plain(), false, false));
+    plain.abort();
+  }
+
+  /** The change feed of the state data source: each version's writes with their kind and batch. */
+  @Test
+  void theChangeFeedHasEachVersionsWrites() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> one = StoreFixture.commit(provider, 0, NO_ID, 1, 2);
+    StateStore store = provider.getStore(1, one, false, false);
+    store.remove(key(1), "default");
+    Option<String> two = commit(store);
+    List<String> changes = new ArrayList<>();
+
+    StateStoreChangeDataReader reader = provider.getStateStoreChangeDataReader(1, 2, Option.empty(), two);
+    while (reader.hasNext()) {
+      Tuple4<?, UnsafeRow, UnsafeRow, Object> change = reader.next();
+      String kind = change._1() == RecordType.PUT_RECORD() ? "put" : change._1() == RecordType.DELETE_RECORD() ? "delete" : "other";
+      changes.add(change._4() + " " + kind + " " + change._2().getLong(0) + " " + text(change._3()));
+    }
+    reader.close();
+
+    assertEquals(List.of("0 put 1 v1@1", "0 put 2 v2@1", "1 delete 1 null"), changes.stream().sorted().toList());
+    provider.getStore(2, two, false, false).abort();
+  }
+
+  /** The state data source's snapshotStartBatchId: a named snapshot, and the changes after it. */
+  @Test
+  void aVersionIsMadeOfANamedSnapshotAndTheChangesAfterIt() {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore first = provider.getStore(0, NO_ID, true, false);
+    first.put(key(1), value("a"), "default");
+    Option<String> one = commit(first);
+    Option<String> two = StoreFixture.commit(provider, 1, one, 2);
+
+    StateStore read = (StateStore) fixture.provider().replayReadStateFromSnapshot(1, 2, one, two);
+
+    assertEquals(List.of("1=a", "2=v2@2"), list(read.iterator("default")).stream().sorted().toList());
+    read.release();
+    assertThrows(Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
+  }
+}

@@ -1,0 +1,404 @@
+package io.cairn.spark;
+
+import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.all;
+import static io.cairn.spark.StoreFixture.commit;
+import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.text;
+import static io.cairn.spark.StoreFixture.value;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCheckpointInfo;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** Each trap of Spark's contract that a store can fall into, with a real worker behind it. */
+class StoreTrapsTest {
+  private StoreFixture fixture;
+
+  @BeforeEach
+  void open() throws IOException {
+    fixture = new StoreFixture();
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    fixture.close();
+  }
+
+  /** What is written is read: in the session, after commit, and by a new provider from the objects alone. */
+  @Test
+  void aCommittedVersionIsReadByAnotherProvider() throws IOException {
+    CairnStateStoreProvider writer = fixture.provider();
+    Option<String> one = commit(writer, 0, NO_ID, 1, 2, 3);
+    StateStore second = writer.getStore(1, one, false, false);
+    second.remove(key(2), "default");
+    second.put(key(3), value("new"), "default");
+    second.commit();
+    Option<String> two = second.getStateStoreCheckpointInfo().stateStoreCkptId();
+    writer.close();
+
+    StateStore read = fixture.provider().getReadStore(2, two);
+
+    assertEquals(Map.of(1L, "v1@1", 3L, "new"), all(read.iterator("default")));
+    assertEquals(2, read.metrics().numKeys());
+    assertNull(read.get(key(2), "default"));
+    read.release();
+    assertEquals(2, fixture.objects("changelog").size());
+  }
+
+  /** Trap 3a: Spark upgrades the read store of the operator before, which is another store's. */
+  @Test
+  void trap03UpgradeOfAnotherStoresReadStoreOpensOurOwn() throws IOException {
+    try (StoreFixture other = new StoreFixture("other")) {
+      CairnStateStoreProvider ours = fixture.provider();
+      StateStore foreign = other.provider().getReadStore(0, NO_ID);
+
+      StateStore upgraded = ours.upgradeReadStoreToWriteStore(foreign, 0, NO_ID, false);
+
+      assertEquals(fixture.id, upgraded.id());
+      upgraded.put(key(1), value("x"), "default");
+      assertEquals(1, upgraded.commit());
+      foreign.release();
+    }
+  }
+
+  /** Trap 3b: a provider may be unloaded and made again between read and upgrade; the session goes on where it began. */
+  @Test
+  void trap03UpgradeThroughAnotherInstanceOfTheStoreKeepsTheSession() {
+    CairnStateStoreProvider before = fixture.provider();
+    StateStore read = before.getReadStore(0, NO_ID);
+
+    StateStore upgraded = fixture.provider().upgradeReadStoreToWriteStore(read, 0, NO_ID, false);
+
+    assertSame(read, upgraded);
+    upgraded.put(key(1), value("x"), "default");
+    assertEquals(1, upgraded.commit());
+  }
+
+  /** Trap 3c: the state data source releases read stores, and releases them again. */
+  @Test
+  void trap03AReadStoreIsReleasedAndMayNotBeWritten() {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore read = provider.getReadStore(0, NO_ID);
+
+    assertThrows(RuntimeException.class, () -> read.put(key(1), value("x"), "default"));
+    assertThrows(RuntimeException.class, read::commit);
+    read.release();
+    read.release();
+    read.abort();
+
+    assertThrows(RuntimeException.class, () -> read.get(key(1), "default"));
+    provider.getStore(0, NO_ID, false, false).abort();
+  }
+
+  /** Trap 6: a coordinator that asks for a snapshot with the commit gets one. */
+  @Test
+  void trap06ASnapshotIsUploadedWithTheCommitWhenAskedFor() throws IOException {
+    StateStore store = fixture.provider().getStore(0, NO_ID, true, false);
+    store.put(key(1), value("x"), "default");
+
+    store.commit();
+
+    assertEquals(1, fixture.objects("snapshot").size());
+    assertEquals(1L, store.metrics().instanceMetrics().values().head());
+  }
+
+  /** Trap 7: maintenance comes in halves or whole, before the first store, beside a session and after close, and never throws. */
+  @Test
+  void trap07MaintenanceNeverThrows() throws IOException {
+    CairnStateStoreProvider provider = fixture.provider();
+    provider.doSnapshotMaintenance();
+    provider.doCleanupMaintenance();
+    Option<String> id = commit(provider, 0, NO_ID, 1);
+    StateStore running = provider.getStore(1, id, false, false);
+    running.put(key(2), value("x"), "default");
+
+    provider.doMaintenance();
+    provider.doSnapshotMaintenance();
+    provider.doCleanupMaintenance();
+    running.commit();
+    provider.close();
+    provider.doMaintenance();
+
+    assertEquals(2, fixture.objects("changelog").size());
+  }
+
+  /** Trap 7: close beside a running task lets it finish; Spark loads another provider meanwhile. */
+  @Test
+  void trap07CloseBesideARunningSessionLetsItCommit() throws IOException {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore running = provider.getStore(0, NO_ID, false, false);
+    running.put(key(1), value("x"), "default");
+
+    provider.close();
+    provider.close();
+
+    assertEquals(1, running.commit());
+    assertThrows(Throwable.class, () -> provider.getStore(1, running.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false));
+    StateStore next = fixture.provider().getStore(1, running.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    assertEquals("x", text(next.get(key(1), "default")));
+    next.abort();
+  }
+
+  /** Trap 8: PySpark's transformWithState writes on one thread and commits on another. */
+  @Test
+  void trap08ASessionMayChangeItsThread() throws Exception {
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    Thread listener =
+        new Thread(
+            () -> {
+              for (long key = 0; key < 1000; key++) {
+                store.put(key(key), value("v" + key), "default");
+              }
+            });
+    listener.start();
+    listener.join();
+
+    assertEquals("v7", text(store.get(key(7), "default")));
+    assertEquals(1, store.commit());
+    assertEquals(1000, store.metrics().numKeys());
+  }
+
+  /** Trap 9: Spark reuses the rows that it hands in. */
+  @Test
+  void trap09ArgumentRowsAreCopied() {
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    UnsafeRow key = key(1);
+    UnsafeRow value = value("first");
+
+    store.put(key, value, "default");
+    key.setLong(0, 2);
+    value.pointTo(value("later").getBytes(), value("later").getSizeInBytes());
+    store.put(key, value, "default");
+
+    assertEquals(Map.of(1L, "first", 2L, "later"), all(store.iterator("default")));
+    store.abort();
+  }
+
+  /** Trap 9: eviction removes a key and then emits the pair that it still holds. */
+  @Test
+  void trap09APairOutlivesTheRemovalOfItsKey() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2, 3);
+    StateStore store = provider.getStore(1, id, false, false);
+    StateStoreIterator<UnsafeRowPair> pairs = store.iterator("default");
+    int seen = 0;
+
+    while (pairs.hasNext()) {
+      UnsafeRowPair pair = pairs.next();
+      long key = pair.key().getLong(0);
+      store.remove(pair.key(), "default");
+      store.put(key(100 + key), value("other"), "default");
+      if (key < 100) {
+        assertEquals("v" + key + "@1", text(pair.value()));
+        seen++;
+      }
+    }
+
+    assertEquals(3, seen);
+    assertNull(store.get(key(1), "default"));
+    store.abort();
+  }
+
+  /** Trap 10: join aborts once a side, listeners abort again, and families are declared in every task. */
+  @Test
+  void trap10EverythingMayBeCalledTwice() {
+    CairnStateStoreProvider provider = fixture.familyProvider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    for (int call = 0; call < 2; call++) {
+      store.createColFamilyIfAbsent("f", StoreFixture.KEY, StoreFixture.VALUE, new NoPrefixKeyStateEncoderSpec(StoreFixture.KEY), false, false);
+    }
+    store.put(key(1), value("x"), "f");
+    store.commit();
+    store.abort();
+    store.abort();
+
+    assertTrue(store.hasCommitted());
+    StateStore next = provider.getStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    assertEquals("x", text(next.get(key(1), "f")));
+    next.abort();
+    next.abort();
+    assertFalse(next.hasCommitted());
+    assertThrows(RuntimeException.class, next::commit);
+  }
+
+  /** Trap 11: the state data source counts partitions by their folders. */
+  @Test
+  void trap11ThePartitionsFolderExistsAfterInit() {
+    fixture.provider();
+
+    assertTrue(fixture.folder.resolve("state/0/0").toFile().isDirectory());
+  }
+
+  /** Trap 12: init holds a lock of all stores of the executor; a Python's start there would stop them all. */
+  @Test
+  void trap12InitStartsNothing() {
+    fixture.settings.put(StoreFixture.CAIRN + "python", "/nowhere/python");
+
+    fixture.provider();
+  }
+
+  /** Trap 14: every attempt has an id of its own and says which one it was built on. */
+  @Test
+  void trap14CheckpointIdsAreFreshAndNameTheirBase() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> one = commit(provider, 0, NO_ID, 1);
+    StateStore first = provider.getStore(1, one, false, false);
+    first.put(key(2), value("a"), "default");
+    first.commit();
+    StateStore second = provider.getStore(1, one, false, false);
+    assertNull(second.get(key(2), "default"), "an attempt saw another attempt's write");
+    second.commit();
+
+    StateStoreCheckpointInfo a = first.getStateStoreCheckpointInfo();
+    StateStoreCheckpointInfo b = second.getStateStoreCheckpointInfo();
+
+    assertNotEquals(a.stateStoreCkptId(), b.stateStoreCkptId());
+    assertEquals(one, a.baseStateStoreCkptId());
+    assertEquals(one, b.baseStateStoreCkptId());
+    assertEquals(2, b.batchVersion());
+    StateStore winner = provider.getReadStore(2, a.stateStoreCkptId());
+    assertEquals("a", text(winner.get(key(2), "default")));
+    winner.release();
+  }
+
+  /** Format 1 has no ids: a re-run of a batch replaces what the first run committed. */
+  @Test
+  void aReRunOfABatchInFormatOneReplacesIt() {
+    fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
+    CairnStateStoreProvider first = fixture.provider();
+    commit(first, 0, NO_ID, 1);
+    commit(first, 1, NO_ID, 2);
+    first.close();
+
+    CairnStateStoreProvider second = fixture.provider();
+    commit(second, 1, NO_ID, 3);
+
+    StateStore read = second.getReadStore(2, NO_ID);
+    assertEquals(Map.of(1L, "v1@1", 3L, "v3@2"), all(read.iterator("default")));
+    read.release();
+  }
+
+  /** An abort leaves the version as it was, also for the same instance. */
+  @Test
+  void anAbortedSessionLeavesTheVersionAsItWas() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+    StateStore aborted = provider.getStore(1, id, false, false);
+    aborted.put(key(1), value("dirty"), "default");
+    aborted.remove(key(2), "default");
+    aborted.abort();
+
+    StateStore read = provider.getReadStore(1, id);
+
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(read.iterator("default")));
+    read.release();
+  }
+
+  /** A version that is not there is an error that names it, never an empty store. */
+  @Test
+  void aMissingVersionIsAnErrorOfSparksKind() {
+    CairnStateStoreProvider provider = fixture.provider();
+    commit(provider, 0, NO_ID, 1);
+
+    Throwable error = assertThrows(Throwable.class, () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
+
+    assertTrue(ShimConfTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"), ShimConfTest.chain(error));
+    assertTrue(ShimConfTest.chain(error).contains("changelog/7_u0000"), ShimConfTest.chain(error));
+    assertThrows(Throwable.class, () -> provider.getStore(-1, NO_ID, false, false));
+    commit(provider, 0, NO_ID, 1);
+  }
+
+  /** Two tasks of one store do not meet: the second waits, and says in the end for whom. */
+  @Test
+  void aSecondSessionWaitsUntilTheLockTimeout() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMs", "300");
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore first = provider.getStore(0, NO_ID, false, false);
+    AtomicReference<Throwable> error = new AtomicReference<>();
+
+    Thread second = new Thread(() -> error.set(assertThrows(Throwable.class, () -> provider.getStore(0, NO_ID, false, false))));
+    second.start();
+    second.join();
+
+    assertTrue(ShimConfTest.chain(error.get()).contains("[CAIRN_BUSY]"), ShimConfTest.chain(error.get()));
+    assertTrue(ShimConfTest.chain(error.get()).contains(Thread.currentThread().getName()), ShimConfTest.chain(error.get()));
+    first.abort();
+    provider.getStore(0, NO_ID, false, false).abort();
+  }
+
+  /** loadEmpty starts over at the version: nothing of what was there shows, and the commit is the next version. */
+  @Test
+  void loadEmptyIgnoresWhatIsThere() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+    StateStore store = provider.getStore(1, id, false, true);
+    assertEquals(Map.of(), all(store.iterator("default")));
+    store.put(key(9), value("only"), "default");
+
+    assertEquals(2, store.commit());
+
+    StateStore read = fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(Map.of(9L, "only"), all(read.iterator("default")));
+    read.release();
+  }
+
+  /** A query with other keys on an old checkpoint would read nonsense. */
+  @Test
+  void anotherKeySchemaIsRefused() {
+    Option<String> id = commit(fixture.provider(), 0, NO_ID, 1);
+    CairnStateStoreProvider changed =
+        fixture.provider(StoreFixture.VALUE, StoreFixture.VALUE, new NoPrefixKeyStateEncoderSpec(StoreFixture.VALUE), false, false);
+
+    Throwable error = assertThrows(Throwable.class, () -> changed.getStore(1, id, false, false));
+
+    assertTrue(ShimConfTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), ShimConfTest.chain(error));
+    assertTrue(ShimConfTest.chain(error).contains("struct<bigint>"), ShimConfTest.chain(error));
+  }
+
+  @Test
+  void nullsAndUnknownFamiliesAreRefusedAsSparkDoes() {
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+
+    assertThrows(IllegalArgumentException.class, () -> store.put(key(1), null, "default"));
+    assertThrows(IllegalArgumentException.class, () -> store.put(null, value("x"), "default"));
+    assertThrows(RuntimeException.class, () -> store.get(key(1), "unknown"));
+    assertThrows(IllegalArgumentException.class, () -> store.prefixScan(key(1), "default"));
+    store.abort();
+  }
+
+  /** Iterators of different kinds over several families: what Spark's newer operators ask for. */
+  @Test
+  void multiGetAnswersInTheOrderAsked() {
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    store.put(key(1), value("a"), "default");
+    store.put(key(3), value("c"), "default");
+    List<String> answers = new java.util.ArrayList<>();
+
+    scala.collection.Iterator<UnsafeRow> rows = store.multiGet(new UnsafeRow[] {key(3), key(2), key(1)}, "default");
+    while (rows.hasNext()) {
+      answers.add(text(rows.next()));
+    }
+
+    assertEquals(java.util.Arrays.asList("c", null, "a"), answers);
+    store.abort();
+  }
+}

@@ -1,0 +1,190 @@
+package io.cairn.spark;
+
+import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.all;
+import static io.cairn.spark.StoreFixture.commit;
+import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.text;
+import static io.cairn.spark.StoreFixture.value;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.LongStream;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** A worker killed and a task interrupted, at the moments that hurt. */
+class WorkerLossTest {
+  private static final long KEYS = 20_000;
+
+  private StoreFixture fixture;
+
+  @BeforeEach
+  void open() throws IOException {
+    fixture = new StoreFixture();
+    // A tier of the least size holds a part of the state only, so that reads reach the engine.
+    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    fixture.settings.put(StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    fixture.close();
+  }
+
+  private Option<String> large(CairnStateStoreProvider provider) {
+    return commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+  }
+
+  /** Kills the workers of this fixture: the children of this JVM that work in its folder. */
+  private void killWorkers() throws Exception {
+    List<ProcessHandle> workers =
+        ProcessHandle.current()
+            .children()
+            .filter(child -> child.info().arguments().map(arguments -> List.of(arguments).contains("cairn.engine")).orElse(false))
+            .toList();
+    assertTrue(!workers.isEmpty(), "no worker to kill");
+    for (ProcessHandle worker : workers) {
+      worker.destroyForcibly();
+      worker.onExit().get(10, TimeUnit.SECONDS);
+    }
+  }
+
+  /** A session that has sent nothing survives its worker: in local mode one failed task would end the query. */
+  @Test
+  void aSessionReadsOnAfterItsWorkerWasKilled() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = large(provider);
+    StateStore store = provider.getStore(1, id, false, false);
+    store.put(key(KEYS), value("mine"), "default");
+    assertEquals("v1@1", text(store.get(key(1), "default")));
+
+    killWorkers();
+
+    for (long key = 0; key < KEYS; key += 97) {
+      assertEquals("v" + key + "@1", text(store.get(key(key), "default")));
+    }
+    assertEquals(2, store.commit());
+    StateStore read = provider.getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals("mine", text(read.get(key(KEYS), "default")));
+    assertEquals(KEYS + 1, read.metrics().numKeys());
+    read.release();
+  }
+
+  /** The commit itself brings another worker up if the one before was killed while the tier answered everything. */
+  @Test
+  void aSessionCommitsAfterItsWorkerWasKilled() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+    StateStore store = provider.getStore(1, id, false, false);
+    store.put(key(3), value("mine"), "default");
+
+    killWorkers();
+    assertEquals(2, store.commit());
+
+    StateStore read = fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1", 3L, "mine"), all(read.iterator("default")));
+    read.release();
+  }
+
+  /** Between two batches nobody notices. */
+  @Test
+  void aWorkerKilledBetweenBatchesIsReplaced() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> one = commit(provider, 0, NO_ID, 1);
+
+    killWorkers();
+    Option<String> two = commit(provider, 1, one, 2);
+
+    StateStore read = provider.getReadStore(2, two);
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@2"), all(read.iterator("default")));
+    read.release();
+  }
+
+  /** Interrupt inside a read: Spark cancels a task while its store waits for the engine. The channel must live on, and the flag stay set. */
+  @Test
+  void anInterruptInsideAReadKeepsTheChannelAndTheFlag() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = large(provider);
+    StateStore store = provider.getStore(1, id, false, false);
+    Map<Long, String> wrong = new TreeMap<>();
+    boolean[] flag = new boolean[1];
+    Thread task =
+        new Thread(
+            () -> {
+              Thread.currentThread().interrupt();
+              for (long key = 0; key < KEYS; key += 31) {
+                String found = text(store.get(key(key), "default"));
+                if (!("v" + key + "@1").equals(found)) {
+                  wrong.put(key, found);
+                }
+              }
+              flag[0] = Thread.currentThread().isInterrupted();
+            });
+    task.start();
+    while (task.isAlive()) {
+      task.interrupt();
+      task.join(5);
+    }
+
+    assertEquals(Map.of(), wrong);
+    assertTrue(flag[0], "the interrupt was swallowed");
+    assertTrue(store.metrics().customMetrics().toString().contains("cairnTierMisses"));
+    store.abort();
+  }
+
+  /** Interrupt before abort(): the listener of a cancelled task runs with the flag set, and must still give the store back. */
+  @Test
+  void anInterruptBeforeAbortStillGivesTheStoreBack() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = large(provider);
+    StateStore store = provider.getStore(1, id, false, false);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value("dirty".repeat(10)), "default");
+    }
+    boolean[] flag = new boolean[1];
+
+    Thread listener =
+        new Thread(
+            () -> {
+              Thread.currentThread().interrupt();
+              store.abort();
+              flag[0] = Thread.currentThread().isInterrupted();
+            });
+    listener.start();
+    listener.join();
+
+    assertTrue(flag[0], "the interrupt was swallowed");
+    StateStore next = provider.getStore(1, id, false, false);
+    assertEquals("v5@1", text(next.get(key(5), "default")));
+    assertEquals(KEYS, all(next.iterator("default")).size());
+    next.abort();
+  }
+
+  /** A commit under an interrupt is made or not made, never half. */
+  @Test
+  void anInterruptBeforeCommitDoesNotTearIt() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value("v"), "default");
+    }
+
+    Thread.currentThread().interrupt();
+    long version = store.commit();
+
+    assertTrue(Thread.interrupted(), "the interrupt was swallowed");
+    assertEquals(1, version);
+    StateStore read = fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(KEYS, all(read.iterator("default")).size());
+    read.release();
+  }
+}
