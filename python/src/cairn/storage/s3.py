@@ -20,6 +20,7 @@ one's own id is success.
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ from cairn.errors import (
     UnavailableError,
 )
 from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
-from cairn.storage.files import check_received, read_source, translate_os_error, write_download
+from cairn.storage.files import check_received, translate_os_error, write_download
 from cairn.storage.s3_client import acquire, release
 from cairn.storage.s3_errors import already_exists, translate_delete
 from cairn.storage.s3_requests import S3Requests
@@ -189,9 +190,15 @@ class S3Store(ObjectStore):
         if size_bytes > PARTS_ABOVE_BYTES:
             download_ranges(self._requests, key, path, size_bytes=size_bytes, crc32c=crc32c)
             return
-        data, _ = self._requests.read(key)
-        write_download(
-            [data], path, size_bytes=size_bytes, crc32c=crc32c, object_name=self.object_url(key)
+        self._requests.stream(
+            key,
+            lambda chunks: write_download(
+                chunks,
+                path,
+                size_bytes=size_bytes,
+                crc32c=crc32c,
+                object_name=self.object_url(key),
+            ),
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -254,29 +261,36 @@ class S3Store(ObjectStore):
     def _begin_put(self, key: str, data: Payload) -> tuple[str, dict[str, Any]]:
         self._check_open()
         check_key(key)
-        put_id = self._entropy.token(16)
         body = data if isinstance(data, bytes) else bytes(data)
+        put_id, arguments = self._put_arguments(checksum_of(body))
+        return put_id, {"Body": body, **arguments}
+
+    def _put_arguments(self, checksum: int) -> tuple[str, dict[str, Any]]:
+        put_id = self._entropy.token(16)
         return put_id, {
-            "Body": body,
-            "ChecksumCRC32C": checksum_header(checksum_of(body)),
+            "ChecksumCRC32C": checksum_header(checksum),
             "Metadata": {PUT_ID: put_id},
             **self._requests.encryption,
         }
 
     def _upload_whole(self, key: str, path: Path, crc32c: int | None) -> ObjectInfo:
-        data = read_source(path)
-        checksum = 0 if crc32c is None else checksum_of(data)
+        checksum = crc32c_file(path)
         sent = f"{path} for {self.object_url(key)}"
         check_received(sent, size=(0, 0), crc32c=(crc32c, checksum))
-        put_id, arguments = self._begin_put(key, data)
+        put_id, arguments = self._put_arguments(checksum)
         try:
-            answer = self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
+            # From the file, not from memory: several such uploads run at once.
+            with path.open("rb") as body:
+                size_bytes = os.fstat(body.fileno()).st_size
+                answer = self._requests.call(
+                    "PutObject", key, Body=body, IfNoneMatch="*", **arguments
+                )
         except (PreconditionFailedError, UnavailableError) as error:
             settled = self._settle_create(key, put_id, error)
             if settled is None:
                 raise self._requests.unavailable("the upload was refused", key) from error
             return settled
-        return ObjectInfo(key, len(data), _date_of(answer), str(answer["ETag"]))
+        return ObjectInfo(key, size_bytes, _date_of(answer), str(answer["ETag"]))
 
     def _settle_create(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
         """Return what this put made, or ``None`` where it may be tried again.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from botocore import exceptions as boto
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from cairn.errors import (
     AccessError,
@@ -100,6 +101,7 @@ _CLASSES: tuple[tuple[type[Exception], type[CairnError], str, str | None], ...] 
     (boto.EndpointConnectionError, UnavailableError, "the server cannot be reached", None),
     (boto.HTTPClientError, UnavailableError, "the connection broke", None),
     (boto.ConnectionError, UnavailableError, "the connection broke", None),
+    (HTTPError, UnavailableError, "the connection broke", None),
     (boto.IncompleteReadError, UnavailableError, "the answer was cut off", None),
     (ResponseParserError, UnavailableError, "the answer is not S3's", None),
     (boto.ChecksumError, UnavailableError, "what arrived differs from what was sent", None),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.errors import CairnError, DamagedError, UnavailableError
@@ -16,8 +17,10 @@ from cairn.storage.s3_errors import translate
 from cairn.storage.s3_transfer import checksum_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import ThreadPoolExecutor
+
+    from botocore.response import StreamingBody
 
     from cairn.clock import Clock, Entropy
     from cairn.storage.s3_client import SharedClient
@@ -34,6 +37,7 @@ _METHODS = {
     "CompleteMultipartUpload": "complete_multipart_upload",
     "AbortMultipartUpload": "abort_multipart_upload",
 }
+_CHUNK_BYTES = 1 << 20
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
 
@@ -124,7 +128,7 @@ class S3Requests:
             try:
                 data: bytes = response["Body"].read()
                 self._check_body(key, data, response, is_whole="Range" not in arguments)
-            except BotoCoreError as error:
+            except (BotoCoreError, HTTPError) as error:
                 failure = self.translated(error, key)
             except DamagedError as error:
                 failure = error
@@ -134,6 +138,34 @@ class S3Requests:
                 raise failure
             self.pause(attempt)
         raise AssertionError  # max_attempts is at least 1
+
+    def stream(self, key: str, consume: Callable[[Iterator[bytes]], None]) -> None:
+        """Let ``consume`` read an object piece by piece; again from the start if it breaks off.
+
+        Raises:
+            MissingError: there is no such object.
+            UnavailableError: it broke off each time.
+        """
+        for attempt in range(1, self.max_attempts + 1):
+            response = self.call("GetObject", key)
+            try:
+                return consume(self._chunks(key, response["Body"]))
+            except UnavailableError:
+                if attempt == self.max_attempts:
+                    raise
+            finally:
+                response["Body"].close()
+            self.pause(attempt)
+        raise AssertionError  # max_attempts is at least 1
+
+    def _chunks(self, key: str, body: StreamingBody) -> Iterator[bytes]:
+        # Translated in here: some of botocore's errors are OSError, which a consumer takes for
+        # the local disk's.
+        try:
+            while chunk := body.read(_CHUNK_BYTES):
+                yield chunk
+        except (BotoCoreError, HTTPError) as error:
+            raise self.translated(error, key) from error
 
     def _check_body(
         self, key: str, data: bytes, response: dict[str, Any], *, is_whole: bool
