@@ -192,7 +192,7 @@ def _sizes(entry: dict[str, Any], options: argparse.Namespace) -> dict[str, int]
     sizes = {
         "key_count": 1_000_000,
         "batch_rows": 100_000,
-        "batch_count": 10,
+        "batch_count": 6,
         "store_count": 1,
     }
     sizes |= {name: entry[name] for name in sizes if name in entry}

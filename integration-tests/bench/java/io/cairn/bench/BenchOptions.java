@@ -51,7 +51,7 @@ record BenchOptions(
         Path.of(required(named, "result")),
         number(named, "key-count", 1_000_000),
         number(named, "batch-rows", 100_000),
-        number(named, "batch-count", 10),
+        number(named, "batch-count", 6),
         number(named, "store-count", 1),
         number(named, "duration-s", 0),
         number(named, "seed", 1),

@@ -23,7 +23,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
  */
 final class MemoryWorkload {
   private static final String TIER_METRIC = "cairnTierBytes";
-  private static final int UPSERTS_BETWEEN_SCANS = 20;
+  private static final int UPSERTS_BETWEEN_SCANS = 100;
   private static final int BATCHES_BETWEEN_SNAPSHOTS = 50;
 
   private final BenchOptions options;
