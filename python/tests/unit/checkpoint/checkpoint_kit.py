@@ -1,0 +1,276 @@
+"""What the tests of the checkpoint layer share: a store's writer over the in-memory object store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cairn.checkpoint.commit import CommitResult, commit_changelog
+from cairn.checkpoint.faults import FaultHook, no_fault
+from cairn.checkpoint.plan import load_plan
+from cairn.checkpoint.recovery import Recovery
+from cairn.checkpoint.snapshot import (
+    SnapshotContent,
+    SnapshotResult,
+    SnapshotUploader,
+    SnapshotWriter,
+)
+from cairn.checkpoint.sst_cache import SstCache
+from cairn.clock import SYSTEM_ENTROPY, Clock, FakeClock
+from cairn.format import changelog
+from cairn.format.changelog import CHANGELOG_SCHEMA, OP_DELETE, OP_PUT
+from cairn.format.header import EMPTY_BASE, Base, ChangelogHeader, ColumnFamily
+from cairn.format.manifest import ChangelogRef, Manifest, SstFile
+from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+from cairn.storage.memory import MemoryBucket, MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+STORE = StoreId(0, 3)
+DEFAULT = ColumnFamily(
+    id=0,
+    name="default",
+    multi=False,
+    internal=False,
+    ordered=False,
+    key_type="int",
+    value_type="int",
+    key_encoder="NoPrefix",
+)
+GRACE_MS = 60_000
+TRANSFERS = ThreadPoolExecutor(2, "transfers")
+
+Content = dict[bytes, bytes]
+
+
+class Crash(BaseException):  # noqa: N818 -- not an error of ours: the process ends here
+    """The writer's process dies."""
+
+
+def crash_at(wanted: str, hits: int = 1) -> FaultHook:
+    """Return a hook that dies when ``wanted`` is reached for the ``hits``-th time."""
+    left = [hits]
+
+    def hook(point: str) -> None:
+        if point == wanted:
+            left[0] -= 1
+            if not left[0]:
+                raise Crash(point)
+
+    return hook
+
+
+def attempt(task_attempt: int, *, run: str = "run", app_start_ms: int = 1000) -> Attempt:
+    """Return an attempt of a run."""
+    return Attempt(run, app_start_ms, 0, 0, task_attempt)
+
+
+def new_id() -> CheckpointId:
+    """Return an id."""
+    return CheckpointId.new(SYSTEM_ENTROPY)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A version, what it holds, and its way back; what a writer commits upon."""
+
+    ref: VersionRef | None = None
+    content: Mapping[bytes, bytes] = field(default_factory=dict)
+    base: Base = EMPTY_BASE
+    lineage: tuple[VersionRef, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """Spark's version."""
+        return 0 if self.ref is None else self.ref.version
+
+
+def draft(
+    stand: Stand, writes: Mapping[bytes, bytes | None], who: Attempt
+) -> tuple[ChangelogHeader, bytes, Stand]:
+    """Return header, bytes and outcome of a commit of ``writes`` upon ``stand``."""
+    ref = VersionRef(stand.version + 1, new_id())
+    content = dict(stand.content)
+    for key, value in writes.items():
+        if value is None:
+            content.pop(key, None)
+        else:
+            content[key] = value
+    header = ChangelogHeader(
+        store=STORE,
+        ref=ref,
+        attempt=who,
+        base=stand.base,
+        lineage=(*stand.lineage, ref),
+        counts={0: len(content)},
+        column_families=(DEFAULT,),
+        max_cf_id=0,
+        written_at_ms=0,
+    )
+    rows = sorted(writes.items())
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([OP_DELETE if value is None else OP_PUT for _, value in rows], pa.uint8()),
+            pa.array([0] * len(rows), pa.uint16()),
+            pa.array([key for key, _ in rows], pa.binary()),
+            pa.array([value for _, value in rows], pa.binary()),
+        ],
+        schema=CHANGELOG_SCHEMA,
+    )
+    data = changelog.encode(header, [batch])
+    return header, data, Stand(ref, content, stand.base, header.lineage)
+
+
+def commit(
+    objects: MemoryStore,
+    stand: Stand,
+    writes: Mapping[bytes, bytes | None],
+    who: Attempt,
+    *,
+    checkpoint_format: int,
+    fault: FaultHook = no_fault,
+) -> tuple[Stand, CommitResult]:
+    """Commit ``writes`` upon ``stand``."""
+    header, data, after = draft(stand, writes, who)
+    result = commit_changelog(
+        objects, header, data, checkpoint_format=checkpoint_format, fault=fault
+    )
+    return after, result
+
+
+def apply(content: Content, table: pa.Table) -> None:
+    """Apply a changelog's rows."""
+    for row in table.to_pylist():
+        if row["op"] == OP_DELETE:
+            content.pop(row["key"], None)
+        else:
+            content[row["key"]] = row["value"]
+
+
+def write_directory(directory: Path, content: Mapping[bytes, bytes]) -> None:
+    """Make a directory like a RocksDB checkpoint: two "SSTs" by key, and the small files."""
+    directory.mkdir(parents=True)
+    for index in range(2):
+        part = {k.hex(): v.hex() for k, v in sorted(content.items()) if k[-1] % 2 == index}
+        (directory / f"{index:06d}.sst").write_text(repr(part))
+    (directory / "CURRENT").write_text("MANIFEST-000001\n")
+    (directory / "MANIFEST-000001").write_bytes(b"\x00\x01")
+    (directory / "OPTIONS-000003").write_text("[Version]")
+    (directory / "LOG").write_text("for people")
+
+
+def read_directory(directory: Path) -> Content:
+    """Return what ``write_directory`` wrote."""
+    assert (directory / "CURRENT").read_text() == "MANIFEST-000001\n"
+    content: Content = {}
+    for path in sorted(directory.glob("*.sst")):
+        part: dict[str, str] = eval(path.read_text())  # noqa: S307 -- our own repr
+        content.update({bytes.fromhex(k): bytes.fromhex(v) for k, v in part.items()})
+    return content
+
+
+class World:
+    """One bucket, and machines that come and go."""
+
+    def __init__(self, folder: Path, checkpoint_format: int) -> None:
+        self.clock = FakeClock()
+        self.bucket = MemoryBucket()
+        self.checkpoint_format = checkpoint_format
+        self._folder = folder
+        self._directories = 0
+        self.objects = self.connect()
+
+    def connect(self, clock: Clock | None = None) -> MemoryStore:
+        """Return a store over the bucket with counters of its own."""
+        return MemoryStore("memory://bucket/state/0/3", self.bucket, clock or self.clock)
+
+    def folder(self, name: str = "d") -> Path:
+        """Return a path that nothing has yet."""
+        self._directories += 1
+        return self._folder / f"{name}{self._directories}"
+
+    def recovery(self, objects: MemoryStore | None = None, cache_bytes: int = 1 << 20) -> Recovery:
+        """Return a machine that knows nothing yet."""
+        return Recovery(
+            objects or self.objects,
+            STORE,
+            checkpoint_format=self.checkpoint_format,
+            cache=SstCache(self.folder("cache"), cache_bytes),
+            transfers=TRANSFERS,
+        )
+
+    def uploader(self, instance: str = "1", fault: FaultHook = no_fault) -> SnapshotUploader:
+        """Return a writer of snapshots."""
+        return SnapshotUploader(
+            self.objects,
+            STORE,
+            writer=SnapshotWriter("run", instance, {"name": "test"}),
+            transfers=TRANSFERS,
+            clock=self.clock,
+            entropy=SYSTEM_ENTROPY,
+            grace_ms=GRACE_MS,
+            fault=fault,
+        )
+
+    def snapshot(  # noqa: PLR0913 -- what one upload needs
+        self,
+        stand: Stand,
+        *,
+        changelogs: tuple[ChangelogRef, ...],
+        previous: Manifest | None = None,
+        known: Mapping[str, SstFile] | None = None,
+        instance: str = "1",
+        fault: FaultHook = no_fault,
+    ) -> SnapshotResult:
+        """Upload a snapshot of ``stand``."""
+        assert stand.ref is not None
+        directory = self.folder("checkpoint")
+        write_directory(directory, stand.content)
+        content = SnapshotContent(
+            ref=stand.ref,
+            counts={0: len(stand.content)},
+            column_families=(DEFAULT,),
+            max_cf_id=0,
+            changelogs=changelogs,
+        )
+        return self.uploader(instance, fault).upload(
+            directory, content, known=known or {}, previous=previous
+        )
+
+    def load(self, version: int, checkpoint_id: CheckpointId | None) -> Content:
+        """Load a version on a fresh machine."""
+        recovery = self.recovery()
+        head = recovery.fetch_head(version, checkpoint_id)
+        plan = load_plan(head.header, None)
+        content: Content = {}
+        if plan.source == "snapshot":
+            assert plan.base is not None
+            assert plan.base.ref is not None
+            target = self.folder("load")
+            recovery.materialize(recovery.fetch_manifest(plan.base.ref), target)
+            content = read_directory(target)
+        for found in [*recovery.fetch_changelogs(plan.replay[:-1]), head]:
+            apply(content, found.table)
+        assert head.header.counts[0] == len(content)
+        return content
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the objects' names."""
+        return [info.key for info in self.objects.list(prefix)]
+
+
+def on_snapshot(stand: Stand) -> Stand:
+    """Return ``stand`` with a complete snapshot of itself as base."""
+    assert stand.ref is not None
+    return replace(stand, base=Base(stand.ref.version, stand.ref.checkpoint_id), lineage=())
+
+
+def ref_of(stand: Stand) -> ChangelogRef:
+    """Return what a manifest says of the changelog of ``stand``, before it was a snapshot."""
+    assert stand.ref is not None
+    return ChangelogRef(stand.ref, stand.base)

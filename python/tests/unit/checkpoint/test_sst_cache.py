@@ -1,0 +1,171 @@
+"""SstCache: bounded, shared by hard links, and right after a restart."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cairn.checkpoint.sst_cache import SstCache
+from cairn.checksum import crc32c
+from cairn.errors import MissingError
+from cairn.format.manifest import SstFile
+
+
+def sst(digit: str, content: bytes) -> SstFile:
+    """Return a file's description."""
+    return SstFile(f"sst/{digit * 32}.sst", "000001.sst", len(content), crc32c(content))
+
+
+ONE, TWO, THREE = (sst(digit, digit.encode() * 100) for digit in "123")
+
+
+class Downloads:
+    """Brings content, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def of(self, digit: str) -> object:
+        """Return a download of what ``sst`` describes."""
+
+        def download(path: Path) -> None:
+            self.count += 1
+            path.write_bytes(digit.encode() * 100)
+
+        return download
+
+    def fetch(self, cache: SstCache, digit: str, target: Path) -> int:
+        """Fetch one file."""
+        return cache.fetch_into(
+            sst(digit, digit.encode() * 100),
+            target,
+            self.of(digit),  # type: ignore[arg-type]
+        )
+
+
+def test_second_fetch_downloads_nothing(tmp_path: Path) -> None:
+    """A reset of the local state is cheap."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
+
+    first = downloads.fetch(cache, "1", tmp_path / "a")
+    second = downloads.fetch(cache, "1", tmp_path / "b")
+
+    assert (first, second, downloads.count) == (100, 0, 1)
+    assert (tmp_path / "b").read_bytes() == b"1" * 100
+    assert (tmp_path / "a").stat().st_ino == (tmp_path / "b").stat().st_ino
+
+
+def test_least_recently_used_goes_first_and_links_stay(tmp_path: Path) -> None:
+    """The bound holds, and no database loses a file."""
+    cache, downloads = SstCache(tmp_path / "cache", 250), Downloads()
+    downloads.fetch(cache, "1", tmp_path / "a")
+    downloads.fetch(cache, "2", tmp_path / "b")
+    downloads.fetch(cache, "1", tmp_path / "c")
+
+    downloads.fetch(cache, "3", tmp_path / "d")
+
+    assert cache.current_bytes == 200
+    assert TWO.object_name not in cache
+    assert ONE.object_name in cache
+    assert (tmp_path / "b").read_bytes() == b"2" * 100
+
+
+def test_file_over_the_bound_is_fetched_and_not_kept(tmp_path: Path) -> None:
+    """A cache too small for one file must not stop a load."""
+    cache, downloads = SstCache(tmp_path / "cache", 10), Downloads()
+
+    downloads.fetch(cache, "1", tmp_path / "a")
+
+    assert (tmp_path / "a").read_bytes() == b"1" * 100
+    assert cache.current_bytes == 0
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_adopted_upload_needs_no_download(tmp_path: Path) -> None:
+    """What was just uploaded is here."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
+    (tmp_path / "source").write_bytes(b"1" * 100)
+
+    cache.adopt(ONE, tmp_path / "source")
+    cache.adopt(ONE, tmp_path / "source")
+    (tmp_path / "source").unlink()
+
+    assert downloads.fetch(cache, "1", tmp_path / "a") == 0
+    assert cache.current_bytes == 100
+
+
+def test_files_survive_a_restart(tmp_path: Path) -> None:
+    """The next process on this machine downloads less."""
+    downloads = Downloads()
+    downloads.fetch(SstCache(tmp_path / "cache", 1000), "1", tmp_path / "a")
+
+    cache = SstCache(tmp_path / "cache", 1000)
+
+    assert cache.current_bytes == 100
+    assert cache.link_into(ONE, tmp_path / "b")
+
+
+def test_remains_are_removed_at_start(tmp_path: Path) -> None:
+    """A download that did not end leaves a temporary name."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / ".tmp-123").write_bytes(b"half")
+
+    SstCache(tmp_path / "cache", 1000)
+
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"1" * 99, b"1" * 99 + b"2", b""])
+def test_file_damaged_on_disk_is_fetched_again(tmp_path: Path, content: bytes) -> None:
+    """RocksDB would notice only when it reads that block, if then."""
+    downloads = Downloads()
+    downloads.fetch(SstCache(tmp_path / "cache", 1000), "1", tmp_path / "a")
+    (tmp_path / "a").unlink()
+    next((tmp_path / "cache").iterdir()).write_bytes(content)
+
+    cache = SstCache(tmp_path / "cache", 1000)
+
+    assert downloads.fetch(cache, "1", tmp_path / "b") == 100
+    assert (tmp_path / "b").read_bytes() == b"1" * 100
+    assert cache.current_bytes == 100
+
+
+def test_file_deleted_under_us_is_fetched_again(tmp_path: Path) -> None:
+    """Somebody tidied up the disk."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
+    downloads.fetch(cache, "1", tmp_path / "a")
+    next((tmp_path / "cache").iterdir()).unlink()
+
+    assert downloads.fetch(cache, "1", tmp_path / "b") == 100
+    assert cache.current_bytes == 100
+
+
+def test_failed_download_leaves_nothing(tmp_path: Path) -> None:
+    """The next try begins anew."""
+    cache = SstCache(tmp_path / "cache", 1000)
+
+    def fail(_path: Path) -> None:
+        raise MissingError("gone")
+
+    with pytest.raises(MissingError):
+        cache.fetch_into(ONE, tmp_path / "a", fail)
+
+    assert not (tmp_path / "a").exists()
+    assert cache.current_bytes == 0
+    assert Downloads().fetch(cache, "1", tmp_path / "a") == 100
+
+
+def test_two_threads_download_once(tmp_path: Path) -> None:
+    """Two instances of a store that load together."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
+
+    with ThreadPoolExecutor(8) as threads:
+        fetched = list(
+            threads.map(lambda n: downloads.fetch(cache, "1", tmp_path / f"t{n}"), range(32))
+        )
+
+    assert sum(fetched) == 100
+    assert downloads.count == 1
+    assert cache.current_bytes == 100
