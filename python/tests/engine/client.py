@@ -97,7 +97,10 @@ def writes_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     full = [row if len(row) == 5 else (*row, 0) for row in rows]
     columns = list(zip(*full, strict=True)) if full else [[], [], [], [], []]
     return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, WRITES_SCHEMA, strict=True)],
+        [
+            pa.array(column, field.type)
+            for column, field in zip(columns, WRITES_SCHEMA, strict=True)
+        ],
         schema=WRITES_SCHEMA,
     )
 

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from typing import TYPE_CHECKING, Any
 
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
+from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import CairnError, InternalError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOG = logging.getLogger(__name__)
-
-Method = "Callable[[dict[str, Any]], dict[str, Any]]"
+_LISTEN_POLL_S = 0.001
+_BACKLOG = 128
 
 
 class ControlEntry:
@@ -79,4 +81,10 @@ def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
         ),
         python_server_entry_point=entry,
     )
-    return server, int(server.get_callback_server().get_listening_port())
+    listening = server.get_callback_server()
+    # Py4J binds here and listens in its thread, with room for five: who is told the port too early
+    # is refused, and so are many tasks that come at once.
+    while not listening.server_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        SYSTEM_CLOCK.sleep(_LISTEN_POLL_S)
+    listening.server_socket.listen(_BACKLOG)
+    return server, int(listening.get_listening_port())

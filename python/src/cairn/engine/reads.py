@@ -50,9 +50,7 @@ class ReadService:
         self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
     ) -> None:
         cf, key = frames.decode_rows(payload, frames.GET_SCHEMA).columns
-        origins, values = instance.get(
-            header.session & 0xFFFFFFFF, cf.to_pylist(), key.to_pylist()
-        )
+        origins, values = instance.get(header.session & 0xFFFFFFFF, cf.to_pylist(), key.to_pylist())
         reply = pa.RecordBatch.from_arrays(
             [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
         )

@@ -51,7 +51,9 @@ def commit(
     clock = instance.services.clock
     base = instance.snapshots.rebased(_base_of(instance, request))
     began = clock.monotonic_ns()
-    batches = session.complete(request.frames, request.rows, instance.durable.conf.frame_timeout_ms / 1000)
+    batches = session.complete(
+        request.frames, request.rows, instance.durable.conf.frame_timeout_ms / 1000
+    )
     arrived = clock.monotonic_ns()
     rows = writes.coalesce(batches) if batches else None
     if rows is not None:
@@ -76,7 +78,10 @@ def commit(
     instance.snapshots.note_changelog(standing)
     instance.metrics.add("commits_count")
     instance.metrics.add("changelog_bytes", written.size_bytes)
-    if request.snapshot or len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot:
+    if (
+        request.snapshot
+        or len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot
+    ):
         instance.snapshot_after_commit(at_once=request.snapshot)
     return {
         "checkpoint_id": standing.checkpoint_id,

@@ -208,9 +208,7 @@ class Durable:
         )
         data = changelog_format.encode(header, changes)
         encoded = self.clock.monotonic_ns()
-        commit_changelog(
-            self.objects, header, data, checkpoint_format=self.checkpoint_format
-        )
+        commit_changelog(self.objects, header, data, checkpoint_format=self.checkpoint_format)
         return Written(
             standing=Standing.of_header(header),
             size_bytes=len(memoryview(data)),

@@ -45,9 +45,7 @@ class ProviderInstance:
         services: of the worker.
     """
 
-    def __init__(
-        self, number: int, durable: Durable, directory: Path, services: Services
-    ) -> None:
+    def __init__(self, number: int, durable: Durable, directory: Path, services: Services) -> None:
         self.number = number
         self.durable = durable
         self.services = services
