@@ -49,7 +49,9 @@ def test_committed_version_is_loaded_by_anyone(world: World) -> None:
     form = world.checkpoint_format
 
     one, _ = commit(world.objects, Stand(), {b"a": b"1"}, attempt(1), checkpoint_format=form)
-    two, _ = commit(world.objects, one, {b"a": None, b"b": b"2"}, attempt(2), checkpoint_format=form)
+    two, _ = commit(
+        world.objects, one, {b"a": None, b"b": b"2"}, attempt(2), checkpoint_format=form
+    )
 
     assert one.ref is not None
     assert two.ref is not None
