@@ -17,6 +17,9 @@ import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 
 /** Random sessions of stores that share a small budget, against one plain map a version and family. */
@@ -30,28 +33,50 @@ class StoreTierModelTest {
 
   @Test
   void sameRowsAsAMapWithABudgetThatHoldsNothing() {
-    runSeeds(0, 150, 3_000);
+    runSeeds(0, 30, 3_000);
   }
 
   @Test
   void sameRowsAsAMapWithATinyBudget() {
-    runSeeds(1_000, 1_150, 30_000);
+    runSeeds(1_000, 1_030, 30_000);
   }
 
   @Test
   void sameRowsAsAMapWithABudgetOfHalfTheState() {
-    runSeeds(2_000, 2_150, 120_000);
+    runSeeds(2_000, 2_040, 120_000);
   }
 
   @Test
   void sameRowsAsAMapWithRoomForAll() {
-    runSeeds(3_000, 3_100, 64_000_000);
+    runSeeds(3_000, 3_040, 64_000_000);
+  }
+
+  /** Stores of several tasks evict each other's entries while they are idle. */
+  @Test
+  void sameRowsAsAMapWhenTwoThreadsShareABudget() throws Exception {
+    TierBudget budget = new TierBudget(150_000);
+    ExecutorService threads = Executors.newFixedThreadPool(2);
+    List<Future<?>> runs = new ArrayList<>();
+    for (int thread = 0; thread < 2; thread++) {
+      int seed = 5_000 + thread;
+      runs.add(threads.submit(() -> new Run(seed, budget).sessions(250)));
+    }
+    try {
+      for (Future<?> run : runs) {
+        run.get();
+      }
+    } finally {
+      threads.shutdownNow();
+    }
+    assertEquals(0, budget.accountedBytes());
   }
 
   private static void runSeeds(int from, int to, long budgetBytes) {
     for (int seed = from; seed < to; seed++) {
       try {
-        new Run(seed, budgetBytes).all();
+        Run run = new Run(seed, new TierBudget(budgetBytes));
+        run.sessions(25);
+        assertEquals(0, run.budget.accountedBytes(), "bytes left after all stores are closed");
       } catch (Throwable failure) {
         throw new AssertionError("seed " + seed + ", budget " + budgetBytes, failure);
       }
@@ -72,23 +97,22 @@ class StoreTierModelTest {
     final TierBudget budget;
     final List<Store> stores = new ArrayList<>();
 
-    Run(int seed, long budgetBytes) {
+    Run(int seed, TierBudget budget) {
       random = new Random(seed);
-      budget = new TierBudget(budgetBytes);
+      this.budget = budget;
     }
 
-    void all() {
+    void sessions(int count) {
       for (int i = 0; i < 1 + random.nextInt(3); i++) {
         stores.add(new Store(this));
       }
-      for (int session = 0; session < 25; session++) {
+      for (int session = 0; session < count; session++) {
         stores.get(random.nextInt(stores.size())).session();
         checkBound();
       }
       for (Store store : stores) {
         store.tier.close();
       }
-      assertEquals(0, budget.accountedBytes(), "bytes left after all stores are closed");
     }
 
     void checkBound() {
