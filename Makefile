@@ -57,8 +57,8 @@ check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Forma
 
 .PHONY: fmt
 fmt: $(STAMPS)/venv $(STAMPS)/google-java-format ## Format Python and Java in place
-	$(PY) -m ruff format python integration-tests scripts
-	$(PY) -m ruff check --fix-only --quiet python integration-tests scripts
+	$(PY) -m ruff format python integration-tests scripts spec
+	$(PY) -m ruff check --fix-only --quiet python integration-tests scripts spec
 	scripts/java_format.sh --replace
 
 .PHONY: lint

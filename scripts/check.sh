@@ -21,17 +21,18 @@ types() (
     cd python && "$bin/mypy" --config-file pyproject.toml src
 )
 
-types_of_scripts() {
-    "$bin/mypy" --config-file python/pyproject.toml scripts integration-tests/harness integration-tests/demo
-}
+types_of_scripts() (
+    # From here: seen from the root, the folder docker/ would pass for the package of that name.
+    cd integration-tests && "$bin/mypy" --config-file ../python/pyproject.toml harness demo ../scripts
+)
 
 documents() {
     # The page is generated from the settings' table; a difference means that it was not renewed.
     "$bin/python" scripts/configuration_page.py --check
 }
 
-check "lint: ruff check" "$bin/ruff" check python integration-tests scripts
-check "format: ruff format" "$bin/ruff" format --check python integration-tests scripts
+check "lint: ruff check" "$bin/ruff" check python integration-tests scripts spec
+check "format: ruff format" "$bin/ruff" format --check python integration-tests scripts spec
 check "types: mypy --strict" types
 check "types: mypy --strict, harness and scripts" types_of_scripts
 check "layers: import-linter" layers
