@@ -8,7 +8,7 @@ neither Spark nor a provider promises an order.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,8 @@ class Run:
         provider: class name of the state store provider.
         checkpoint_format: of Spark, 1 or 2.
         conf: further settings of its session.
+        record: what it showed.
+        before_batch: called when a batch reaches the sink, before its state is touched.
     """
 
     operator: Operator
@@ -73,6 +75,7 @@ class Run:
     checkpoint_format: int = 1
     conf: Mapping[str, str] = field(default_factory=dict)
     record: Record = field(default_factory=Record)
+    before_batch: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def session(self) -> SparkSession:
         """Give a new session with this run's settings."""
@@ -81,9 +84,11 @@ class Run:
 
     def start(self) -> StreamingQuery:
         """Start, or start again, over the input files that are there; ends when they are read."""
-        rows = self.record.rows
+        rows, before = self.record.rows, self.before_batch
 
         def keep(frame: DataFrame, batch: int) -> None:
+            if batch in before:
+                before[batch]()
             rows[batch] = as_text(frame)
 
         stream = self.operator.stream(self.session(), self.events)
@@ -110,18 +115,29 @@ class Run:
         """Read the state through Spark's `statestore` source."""
         return as_text(self._read(view, options))
 
-    def changes(self, view: StateView, first: int, last: int) -> Rows:
-        """Read the change feed of some batches, reduced to the last change of each key in each.
+    def changes(self, view: StateView, last: int) -> Rows:
+        """Read the change feed up to a batch, reduced to what each batch changed in the end.
 
-        Spark's changelog keeps every write of a batch, in order; Cairn's keeps one a key.
+        Spark's changelog keeps every write of a batch, in order; Cairn's keeps one a key, and none
+        of a key that the batch brought and took again.
         """
-        options = {"readChangeFeed": True, "changeStartBatchId": first, "changeEndBatchId": last}
-        final: dict[str, str] = {}
+        options = {"readChangeFeed": True, "changeStartBatchId": 0, "changeEndBatchId": last}
+        final: dict[int, dict[str, tuple[str, str]]] = {}
         for row in self._read(view, options).collect():
-            final[repr((row["batch_id"], row["partition_id"], row["key"]))] = repr(
-                (row["change_type"], row["value"])
-            )
-        return sorted(f"{key} {change}" for key, change in final.items())
+            batch = final.setdefault(row["batch_id"], {})
+            batch[repr((row["partition_id"], row["key"]))] = (row["change_type"], repr(row["value"]))
+        present: set[str] = set()
+        changed = []
+        for number in sorted(final):
+            for key, (change, value) in final[number].items():
+                if change == "update":
+                    present.add(key)
+                elif key in present:
+                    present.remove(key)
+                else:
+                    continue
+                changed.append(f"{number} {change} {key} {value}")
+        return sorted(changed)
 
     def _read(self, view: StateView, options: Mapping[str, Any]) -> DataFrame:
         reader = self.session().read.format("statestore").options(**dict(view.options))

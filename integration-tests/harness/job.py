@@ -160,6 +160,8 @@ def main(path: str) -> None:
     for number, query in enumerate(specification["queries"]):
         out = Path(specification["out"], str(number))
         out.mkdir(parents=True, exist_ok=True)
+        # Of an earlier life.
+        (out / "error.txt").unlink(missing_ok=True)
         try:
             _run(spark, query, out, specification["pause_s"])
         except Exception as failure:  # noqa: BLE001 - the test judges it

@@ -79,6 +79,18 @@ def provider_conf(provider: str, checkpoint_format: int = 1) -> dict[str, str]:
     }
 
 
+def s3a_conf(settings: Mapping[str, str]) -> dict[str, str]:
+    """Give the Hadoop settings of an S3 server of the harness, as a job has them."""
+    return {
+        "fs.s3a.endpoint": settings["endpoint_url"],
+        "fs.s3a.endpoint.region": settings["region"],
+        "fs.s3a.access.key": settings["access_key"],
+        "fs.s3a.secret.key": settings["secret_key"],
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.connection.ssl.enabled": "false",
+    }
+
+
 _driver = Shared()
 _root: list[SparkSession] = []
 

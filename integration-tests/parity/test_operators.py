@@ -86,7 +86,7 @@ def test_the_change_feed_shows_the_same_changes(pair: Pair) -> None:
     last = pair.control.record.last_batch
     for view in pair.control.operator.views:
         if view.has_changes:
-            subject, control = _both(pair, lambda run: run.changes(view, 1, last))
+            subject, control = _both(pair, lambda run: run.changes(view, last))
 
             assert subject == control, str(view)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME
@@ -17,17 +15,14 @@ FILES = 5
 KILL_AFTER_BATCH = 1
 
 
-@pytest.mark.parametrize("checkpoint_format", [1, 2])
-def test_a_killed_driver_goes_on_where_it_was(
-    driver: None, tmp_path: Path, checkpoint_format: int
-) -> None:
+def test_a_killed_driver_goes_on_where_it_was(driver: None, tmp_path: Path) -> None:
     """After a crash the query must give a batch job's rows, though nothing local is left.
 
     The second life has another local directory and the first one's is gone: each partition moved.
     """
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
-    query = Query("distinct", events, str(tmp_path / "checkpoint"), SUBJECT, checkpoint_format)
+    query = Query("distinct", events, str(tmp_path / "checkpoint"), SUBJECT)
     first = JobProcess(tmp_path / "job", [query], local_dir_conf(tmp_path / "first"), pause_s=1)
     try:
         first.wait_for_batch(KILL_AFTER_BATCH)

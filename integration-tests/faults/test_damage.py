@@ -1,0 +1,194 @@
+"""An object is missing, cut, damaged, foreign or too new: one error names it; the version before loads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from cairn.checksum import crc32c
+
+from harness.clear_errors import assert_clear
+from harness.differential import Run, copy_checkpoint
+from harness.events import Events
+from harness.operators import BY_NAME, StateView
+from harness.spark import CAIRN_CONF, SUBJECT
+
+FILES = 5
+VIEW = StateView()
+TRAILER_BYTES = 32
+FORMAT_OFFSET = 8
+NEWER_FORMAT = 2
+
+Damage = Callable[[bytes], bytes | None]
+
+
+def too_new(changelog: bytes) -> bytes:
+    """Give a changelog as a later Cairn might write it: another format, all its checksums right."""
+    body = bytearray(changelog)
+    struct.pack_into("<I", body, len(body) - TRAILER_BYTES + FORMAT_OFFSET, NEWER_FORMAT)
+    struct.pack_into("<I", body, len(body) - 4, crc32c(bytes(body[:-4])))
+    return bytes(body)
+
+
+def flipped(data: bytes) -> bytes:
+    """Flip one bit in the middle."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def cut_at(kept: int) -> Damage:
+    """Keep some bytes; from the end when negative."""
+    return lambda data: data[:kept]
+
+
+CHANGELOG_DAMAGES: dict[str, tuple[Damage, str]] = {
+    "missing": (lambda _: None, "CAIRN_MISSING"),
+    "empty": (cut_at(0), "CAIRN_DAMAGED"),
+    "cut-near-begin": (cut_at(10), "CAIRN_DAMAGED"),
+    "cut-before-trailer": (cut_at(-TRAILER_BYTES), "CAIRN_DAMAGED"),
+    "cut-by-one-byte": (cut_at(-1), "CAIRN_DAMAGED"),
+    "flipped-bit": (flipped, "CAIRN_DAMAGED"),
+    "foreign": (lambda _: b"PK\x03\x04 a zip of somebody else's, long enough to hold a trailer", "CAIRN_FOREIGN_OBJECT"),
+    "too-new": (too_new, "CAIRN_FORMAT_VERSION"),
+}
+
+
+@pytest.fixture(scope="module")
+def finished(driver: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Give a finished run, snapshots and all; tests damage copies of its checkpoint."""
+    folder = tmp_path_factory.mktemp("damage")
+    events = Events(folder / "input")
+    events.add_files(0, FILES)
+    run = Run(BY_NAME["windows_update"], events, str(folder / "checkpoint"), SUBJECT)
+    run.advance()
+    return run
+
+
+@pytest.fixture
+def copied(finished: Run, tmp_path: Path) -> Run:
+    """Give a run on a copy, with an engine that has nothing of it on its disk."""
+    (tmp_path / "local").mkdir()
+    run = copy_checkpoint(finished, tmp_path / "copy")
+    run.conf = {CAIRN_CONF + "localDir": str(tmp_path / "local")}
+    return run
+
+
+def store_of(run: Run) -> Path:
+    """Give the folder of the store of partition 0."""
+    return Path(run.checkpoint, "state", "0", "0")
+
+
+def spoil(path: Path, damage: Damage) -> None:
+    """Replace an object by what is left of it."""
+    left = damage(path.read_bytes())
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+
+
+def failure_of_load(run: Run, batch: int) -> str:
+    """Read a batch's state to the failure; give its text."""
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - whatever py4j makes of it
+        run.state(VIEW, batchId=batch)
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("kind", CHANGELOG_DAMAGES)
+def test_a_spoiled_changelog_is_named_and_the_version_before_loads(
+    finished: Run, copied: Run, kind: str
+) -> None:
+    """A load that passes over a broken object gives older rows as if they were today's."""
+    damage, code = CHANGELOG_DAMAGES[kind]
+    last = finished.record.last_batch
+    name = f"changelog/{last + 1}.arrow"
+    spoil(store_of(copied) / name, damage)
+
+    message = failure_of_load(copied, last)
+
+    assert_clear(message, code, name)
+    before = finished.state(VIEW, batchId=last - 1)
+    assert copied.state(VIEW, batchId=last - 1) == before
+
+
+def test_a_query_stops_at_a_missing_changelog_and_goes_on_when_it_is_back(
+    finished: Run, copied: Run
+) -> None:
+    """The object is restored from the bucket's versions: then nothing else must have changed."""
+    last = finished.record.last_batch
+    changelog = store_of(copied) / f"changelog/{last + 1}.arrow"
+    aside = changelog.rename(changelog.with_name("aside"))
+    shutil.copytree(finished.events.folder, Path(copied.checkpoint).parent / "input")
+    finished.events.add_files(FILES, 1)
+
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - whatever py4j makes of it
+        copied.advance()
+    aside.rename(changelog)
+    copied.advance()
+
+    assert_clear(str(failure.value), "CAIRN_MISSING", f"changelog/{last + 1}.arrow")
+    assert copied.record.rows[last + 1]
+
+
+def base_of(run: Run, version: int) -> Path:
+    """Give the manifest from which a version of partition 0 is rebuilt."""
+    changelog = (store_of(run) / f"changelog/{version}.arrow").read_bytes()
+    metadata = pa.ipc.open_stream(changelog[:-TRAILER_BYTES]).schema.metadata
+    base = json.loads(metadata[b"cairn.header"])["base"]
+    assert "checkpoint_id" in base, "no snapshot was there when the version was committed"
+    return store_of(run) / f"snapshot/{base['version']}_{base['checkpoint_id']}.json"
+
+
+def edited(**fields: object) -> Damage:
+    """Change fields of a manifest, its checksum set right."""
+
+    def edit(data: bytes) -> bytes:
+        manifest = {**json.loads(data), **fields}
+        del manifest["crc32c"]
+        text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps({**manifest, "crc32c": crc32c(text.encode())}).encode()
+
+    return edit
+
+
+MANIFEST_DAMAGES: dict[str, tuple[Damage, str]] = {
+    "missing": (lambda _: None, "CAIRN_MISSING"),
+    "cut": (cut_at(-20), "CAIRN_DAMAGED"),
+    "flipped-bit": (flipped, "CAIRN_DAMAGED"),
+    "foreign": (lambda _: b'{"metadata": "of somebody else"}', "CAIRN_FOREIGN_OBJECT"),
+    "too-new": (edited(format=NEWER_FORMAT), "CAIRN_FORMAT_VERSION"),
+}
+
+
+@pytest.mark.parametrize("kind", MANIFEST_DAMAGES)
+def test_a_spoiled_manifest_is_named(finished: Run, copied: Run, kind: str) -> None:
+    """Without the base that a version names there is no whole state to give."""
+    damage, code = MANIFEST_DAMAGES[kind]
+    base = base_of(copied, finished.record.last_batch + 1)
+    spoil(base, damage)
+    version = int(base.name.partition("_")[0])
+
+    message = failure_of_load(copied, finished.record.last_batch)
+
+    assert_clear(message, code, f"snapshot/{base.name}")
+    assert copied.state(VIEW, batchId=version - 2) == finished.state(VIEW, batchId=version - 2)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [(lambda _: None, "CAIRN_MISSING"), (flipped, "CAIRN_DAMAGED"), (cut_at(-1), "CAIRN_DAMAGED")],
+    ids=["missing", "flipped-bit", "cut"],
+)
+def test_a_spoiled_sst_is_named(finished: Run, copied: Run, damage: Damage, code: str) -> None:
+    """RocksDB itself finds a flipped bit only when it reads that block, if at all."""
+    base = base_of(copied, finished.record.last_batch + 1)
+    named = json.loads(base.read_bytes())["files"][0]["object"]
+    spoil(store_of(copied) / named, damage)
+
+    message = failure_of_load(copied, finished.record.last_batch)
+
+    assert_clear(message, code, named)

@@ -1,0 +1,126 @@
+"""A setting, a Python or a place that cannot work: one clear error, and the query runs once corrected."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from harness.clear_errors import assert_clear
+from harness.differential import Run
+from harness.events import Events
+from harness.operators import BY_NAME
+from harness.spark import CAIRN_CONF, REPOSITORY, SUBJECT
+
+Make = Callable[[dict[str, str]], Run]
+
+
+@pytest.fixture
+def run_with(driver: None, tmp_path: Path) -> Make:
+    """Give a maker of runs, all on one checkpoint, each with settings of its own."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, 2)
+
+    def make(conf: dict[str, str]) -> Run:
+        return Run(BY_NAME["totals_complete"], events, str(tmp_path / "cp"), SUBJECT, conf=conf)
+
+    return make
+
+
+def failure_of(run: Run) -> str:
+    """Run to the failure; give its text."""
+    with pytest.raises(StreamingQueryException) as failure:
+        run.advance()
+    return str(failure.value)
+
+
+def python_without_rocksdict(folder: Path) -> str:
+    """Make a Python that has all that this one has, but rocksdict."""
+    packages = folder / "packages"
+    packages.mkdir(parents=True)
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith("rocksdict"):
+            (packages / entry.name).symlink_to(entry)
+    venv.create(folder / "venv", symlinks=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = folder / "venv" / "lib" / version / "site-packages"
+    (site / "others.pth").write_text(f"{packages}\n{REPOSITORY / 'python' / 'src'}\n")
+    return str(folder / "venv" / "bin" / "python")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("localDri", "/tmp/x", "localDir"),
+        ("workerMemory", "a lot", "workerMemory"),
+        ("workers", "0", "workers"),
+        ("orphanGraceMs", "-1", "orphanGraceMs"),
+        ("s3.credentials", "guess", "s3.credentials"),
+    ],
+)
+def test_a_wrong_setting_is_named(run_with: Make, name: str, value: str, named: str) -> None:
+    """A typing error that is passed over leaves a job on defaults that nobody chose."""
+    message = failure_of(run_with({CAIRN_CONF + name: value}))
+
+    assert_clear(message, "CAIRN_CONFIG", named)
+
+
+def test_a_query_runs_once_its_setting_is_corrected(run_with: Make) -> None:
+    """A refused start must leave nothing on the checkpoint that stands in the way of the next."""
+    failure_of(run_with({CAIRN_CONF + "localDri": "/tmp/x"}))
+    corrected = run_with({})
+
+    corrected.advance()
+
+    assert corrected.record.rows[corrected.record.last_batch]
+
+
+def test_an_absent_python_is_named(run_with: Make) -> None:
+    """Clusters whose images lack the Python of the driver are common; people must see which one."""
+    message = failure_of(run_with({CAIRN_CONF + "python": "/nowhere/python3"}))
+
+    assert_clear(message, "CAIRN_PYTHON", "/nowhere/python3")
+
+
+def test_a_program_that_is_no_python_is_named(run_with: Make) -> None:
+    """A wrapper script that ends at once must not look like a crash of the engine."""
+    message = failure_of(run_with({CAIRN_CONF + "python": "/bin/false"}))
+
+    assert "/bin/false" in message
+    assert_clear(message, "CAIRN_WORKER_START", "/bin/false")
+
+
+def test_a_python_without_rocksdict_is_told_what_to_install(run_with: Make, tmp_path: Path) -> None:
+    """The package is missing on the executors, not where the job was written."""
+    message = failure_of(run_with({CAIRN_CONF + "python": python_without_rocksdict(tmp_path / "py")}))
+
+    assert_clear(message, "CAIRN_PYTHON", "rocksdict", "pip install")
+
+
+def test_a_file_system_that_is_not_supported_is_refused(run_with: Make, tmp_path: Path) -> None:
+    """A checkpoint on HDFS must be refused at the start, not written to an executor's disk."""
+    run = run_with({"fs.viewfs.mounttable.here.link./cp": f"file://{tmp_path}/mounted"})
+    (tmp_path / "mounted").mkdir()
+    run.checkpoint = "viewfs://here/cp/query"
+
+    message = failure_of(run)
+
+    assert_clear(message, "CAIRN_SCHEME", "viewfs")
+    left = [path for path in (tmp_path / "mounted").rglob("*.arrow")]
+    assert not left
+
+
+def test_a_local_directory_that_cannot_be_written_is_named(run_with: Make, tmp_path: Path) -> None:
+    """A path typed wrong, or of another machine, is found out at the start."""
+    (tmp_path / "file").write_text("in the way")
+    message = failure_of(run_with({CAIRN_CONF + "localDir": str(tmp_path / "file" / "below")}))
+
+    assert "below" in message
+    assert os.path.isfile(tmp_path / "file")
+    assert_clear(message, "CAIRN_LOCAL_DISK", "below")
