@@ -69,7 +69,7 @@ class WorkerLossTest {
 
     killWorkers();
 
-    for (long key = 0; key < KEYS; key += 97) {
+    for (long key = 0; key < KEYS; key += 499) {
       assertEquals("v" + key + "@1", text(store.get(key(key), "default")));
     }
     assertEquals(2, store.commit());
@@ -121,7 +121,7 @@ class WorkerLossTest {
         new Thread(
             () -> {
               Thread.currentThread().interrupt();
-              for (long key = 0; key < KEYS; key += 31) {
+              for (long key = 0; key < KEYS; key += 311) {
                 String found = text(store.get(key(key), "default"));
                 if (!("v" + key + "@1").equals(found)) {
                   wrong.put(key, found);
