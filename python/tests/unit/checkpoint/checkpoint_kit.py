@@ -1,4 +1,4 @@
-"""What the tests of the checkpoint layer share: a store's writer over the in-memory object store."""
+"""What the tests of the checkpoint layer share: machines over one in-memory object store."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from cairn.checkpoint.snapshot import (
     SnapshotWriter,
 )
 from cairn.checkpoint.sst_cache import SstCache
+from cairn.checksum import crc32c
 from cairn.clock import SYSTEM_ENTROPY, Clock, FakeClock
 from cairn.format import changelog
 from cairn.format.changelog import CHANGELOG_SCHEMA, OP_DELETE, OP_PUT
@@ -48,7 +49,7 @@ TRANSFERS = ThreadPoolExecutor(2, "transfers")
 Content = dict[bytes, bytes]
 
 
-class Crash(BaseException):  # noqa: N818 -- not an error of ours: the process ends here
+class Crash(BaseException):
     """The writer's process dies."""
 
 
@@ -153,11 +154,15 @@ def apply(content: Content, table: pa.Table) -> None:
 
 
 def write_directory(directory: Path, content: Mapping[bytes, bytes]) -> None:
-    """Make a directory like a RocksDB checkpoint: two "SSTs" by key, and the small files."""
+    """Make a directory like a RocksDB checkpoint: two "SSTs" by key, and the small files.
+
+    As in one opening of a database, a file's name is never used for other content.
+    """
     directory.mkdir(parents=True)
     for index in range(2):
         part = {k.hex(): v.hex() for k, v in sorted(content.items()) if k[-1] % 2 == index}
-        (directory / f"{index:06d}.sst").write_text(repr(part))
+        number = 2 * crc32c(repr(part).encode()) + index
+        (directory / f"{number:010d}.sst").write_text(repr(part))
     (directory / "CURRENT").write_text("MANIFEST-000001\n")
     (directory / "MANIFEST-000001").write_bytes(b"\x00\x01")
     (directory / "OPTIONS-000003").write_text("[Version]")
@@ -217,7 +222,7 @@ class World:
             fault=fault,
         )
 
-    def snapshot(  # noqa: PLR0913 -- what one upload needs
+    def snapshot(
         self,
         stand: Stand,
         *,

@@ -1,0 +1,369 @@
+"""Retention, clean-up and sweep: what a retained version needs is never deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from checkpoint_kit import (
+    GRACE_MS,
+    Crash,
+    Stand,
+    World,
+    attempt,
+    commit,
+    crash_at,
+    on_snapshot,
+    ref_of,
+)
+
+from cairn.checkpoint import faults
+from cairn.checkpoint.cleanup import CleanupResult, clean_up
+from cairn.checkpoint.faults import FaultHook, no_fault
+from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule, sweep_orphans
+from cairn.checkpoint.retention import KeptVersions, plan_retention
+from cairn.clock import FakeClock
+from cairn.format.manifest import ChangelogRef, Manifest, SstFile
+from cairn.format.names import changelog_name, manifest_name
+
+KEEP = 4
+EVERY = 3
+
+
+@dataclass
+class Query:
+    """A store that runs: commits, snapshots every third version, and remembers all of it."""
+
+    world: World
+    stand: Stand = field(default_factory=Stand)
+    all: list[Stand] = field(default_factory=list)
+    since: list[ChangelogRef] = field(default_factory=list)
+    previous: Manifest | None = None
+    known: dict[str, SstFile] = field(default_factory=dict)
+
+    def run(self, versions: int) -> None:
+        """Commit so many versions; keys change in every one."""
+        for _ in range(versions):
+            number = self.stand.version + 1
+            self.stand, _ = commit(
+                self.world.objects,
+                self.stand,
+                {bytes([number % 7]): b"%d" % number},
+                attempt(number),
+                checkpoint_format=self.world.checkpoint_format,
+            )
+            self.all.append(self.stand)
+            self.since.append(ref_of(self.stand))
+            self.world.clock.advance(1)
+            if number % EVERY == 0:
+                self.snapshot()
+
+    def snapshot(self) -> None:
+        """Make a snapshot of the newest version."""
+        result = self.world.snapshot(
+            self.stand,
+            changelogs=tuple(self.since),
+            previous=self.previous,
+            known=self.known,
+        )
+        assert result.won
+        self.previous, self.known, self.since = result.manifest, dict(result.known), []
+        self.stand = on_snapshot(self.stand)
+
+    @property
+    def kept(self) -> KeptVersions:
+        """What retention must keep."""
+        return KeptVersions(self.stand.version, KEEP, tuple(self.since))
+
+    def clean(self, fault: FaultHook = no_fault) -> CleanupResult:
+        """Clean up as the writer of the newest manifest does."""
+        assert self.previous is not None
+        result = clean_up(
+            self.world.objects,
+            self.previous,
+            self.kept,
+            grace_ms=GRACE_MS,
+            checkpoint_format=self.world.checkpoint_format,
+            store_time=self.world.clock.now(),
+            fault=fault,
+        )
+        self.previous = result.manifest
+        return result
+
+    def sweep(self) -> int:
+        """Sweep orphans."""
+        assert self.previous is not None
+        return sweep_orphans(self.world.objects, self.previous, self.kept, grace_ms=GRACE_MS)
+
+    def check(self) -> None:
+        """Every kept version loads with its rows."""
+        for stand in self.all[-KEEP:]:
+            assert stand.ref is not None
+            assert self.world.load(stand.ref.version, stand.ref.checkpoint_id) == stand.content
+
+
+@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
+def query(request: pytest.FixtureRequest, tmp_path: Path) -> Query:
+    """A query on a fresh checkpoint."""
+    return Query(World(tmp_path, request.param))
+
+
+def test_kept_versions_load_and_old_objects_go(query: Query) -> None:
+    """Versions 14..17 stay; their lowest base is the manifest of 12."""
+    query.run(17)
+
+    result = query.clean()
+
+    query.check()
+    names = [name.split("_")[0].removesuffix(".arrow") for name in query.world.names()]
+    assert [name for name in names if name.startswith("snapshot/")] == [
+        "snapshot/12",
+        "snapshot/15",
+    ]
+    assert [name for name in names if name.startswith("changelog/")] == [
+        f"changelog/{version}" for version in range(13, 18)
+    ]
+    assert result.deleted_objects == 3 + 12
+
+
+def test_ssts_go_when_the_grace_period_has_passed(query: Query) -> None:
+    """Until then the chain remembers them, also in the next manifest."""
+    query.run(17)
+    query.clean()
+    waiting = len(query.previous.garbage) if query.previous else 0
+    before = len(query.world.names("sst/"))
+
+    query.run(3)
+    query.world.clock.advance(GRACE_MS / 1000)
+    query.clean()
+
+    query.check()
+    assert waiting == 6
+    assert len(query.world.names("sst/")) == before + 2 - waiting
+
+
+def test_few_versions_lose_nothing(query: Query) -> None:
+    """There is nothing to delete yet."""
+    query.run(KEEP)
+
+    assert query.clean().deleted_objects == 0
+    query.check()
+
+
+def test_newest_but_one_is_always_kept(query: Query) -> None:
+    """With one batch to retain, a crash before the batch commit would lose the query."""
+    query.run(12)
+    assert query.previous is not None
+
+    plan = plan_retention(query.previous, KeptVersions(12, 1, ()), now_ms=10**13, grace_ms=0)
+
+    assert manifest_name(plan.manifests[-1]).startswith("snapshot/6_")
+    assert max(ref.version for ref in plan.changelogs) == 9
+
+
+def test_nothing_is_deleted_while_a_base_is_unknown(query: Query) -> None:
+    """A chain that does not reach back to the oldest kept version."""
+    query.run(17)
+    assert query.previous is not None
+    torn = replace(
+        query.previous,
+        changelogs=(),
+        retained=tuple(replace(entry, changelogs=()) for entry in query.previous.retained),
+    )
+
+    plan = plan_retention(torn, query.kept, now_ms=10**13, grace_ms=0)
+
+    assert plan.is_empty
+
+
+def test_version_committed_during_an_upload_keeps_its_older_base(query: Query) -> None:
+    """The snapshot of 6 was not complete when 7 was committed upon the base 3."""
+    query.run(6)
+    one = query.stand
+    late = replace(one, base=query.all[3].base, lineage=query.all[5].lineage)
+    query.stand, _ = commit(
+        query.world.objects,
+        late,
+        {b"x": b"y"},
+        attempt(7),
+        checkpoint_format=query.world.checkpoint_format,
+    )
+    query.all.append(query.stand)
+    query.since = [ref_of(query.stand)]
+
+    query.clean()
+
+    query.check()
+    assert len(query.world.names("snapshot/")) == 2
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        faults.CLEANUP_BEFORE_MANIFEST,
+        faults.CLEANUP_BEFORE_CHANGELOGS,
+        faults.CLEANUP_BEFORE_SSTS,
+        faults.CLEANUP_AFTER,
+    ],
+)
+def test_crash_inside_a_clean_up_is_finished_by_the_next(query: Query, point: str) -> None:
+    """Every kept version loads at once, and nothing is forgotten."""
+    query.run(12)
+    query.clean()
+    query.world.clock.advance(GRACE_MS / 1000)
+    query.run(5)
+
+    with pytest.raises(Crash):
+        query.clean(crash_at(point))
+
+    query.check()
+    # Another machine takes over: it knows what the newest manifest says.
+    base = query.stand.base.ref
+    assert base is not None
+    query.previous = query.world.recovery().fetch_manifest(base)
+    query.known = {}
+    query.clean()
+    query.check()
+    assert {name.split("_")[0] for name in query.world.names("snapshot/")} == {
+        "snapshot/12",
+        "snapshot/15",
+    }
+    query.run(3)
+    query.world.clock.advance(GRACE_MS / 1000)
+    query.clean()
+    query.check()
+    named = {name for entry in query.previous.retained for name in entry.objects}
+    named |= {file.object_name for file in query.previous.files}
+    waiting = {entry.object_name for entry in query.previous.garbage}
+    assert set(query.world.names("sst/")) == named | waiting
+
+
+def test_both_names_of_format_1_go(tmp_path: Path) -> None:
+    """A replaced attempt's copy goes with its version if the lineage named it."""
+    query = Query(World(tmp_path, 1))
+    query.run(1)
+    one = query.stand
+    commit(query.world.objects, Stand(), {b"a": b"other"}, attempt(99), checkpoint_format=1)
+    query.run(16)
+
+    query.clean()
+
+    query.check()
+    assert one.ref is not None
+    assert changelog_name(one.ref) not in query.world.names("changelog/")
+    assert "changelog/1.arrow" not in query.world.names("changelog/")
+
+
+def test_clean_up_asks_the_storage_for_its_time(query: Query) -> None:
+    """A snapshot that uploaded nothing has no answer to take it from."""
+    query.run(17)
+    assert query.previous is not None
+    before = query.world.objects.request_counts()
+
+    clean_up(
+        query.world.objects,
+        query.previous,
+        query.kept,
+        grace_ms=GRACE_MS,
+        checkpoint_format=query.world.checkpoint_format,
+        store_time=None,
+    )
+
+    after = query.world.objects.request_counts()
+    assert after["ListObjectsV2"] - before.get("ListObjectsV2", 0) == 1
+    query.check()
+
+
+def test_sweep_takes_what_nobody_names(query: Query) -> None:
+    """SSTs of an upload that failed, attempts that lost, manifests of nobody."""
+    query.run(2)
+    with pytest.raises(Crash):
+        query.world.snapshot(
+            query.stand,
+            changelogs=(),
+            fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST),
+        )
+    loser, _ = commit(
+        query.world.connect(), Stand(), {b"a": b"lost"}, attempt(-1), checkpoint_format=2
+    )
+    query.run(15)
+    query.clean()
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(1)
+    query.world.objects.put("snapshot/notes.txt", b"somebody's")
+
+    swept = query.sweep()
+
+    query.check()
+    assert swept == 3
+    assert loser.ref is not None
+    assert changelog_name(loser.ref) not in query.world.names()
+    assert "snapshot/notes.txt" in query.world.names()
+    assert query.sweep() == 0
+
+
+def test_sweep_spares_what_is_young(query: Query) -> None:
+    """An upload that is under way."""
+    query.run(3)
+    with pytest.raises(Crash):
+        query.world.snapshot(
+            query.stand, changelogs=(), fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST)
+        )
+
+    assert query.sweep() == 0
+
+
+def test_zombie_sweep_spares_a_newer_writers_objects(query: Query) -> None:
+    """The zombie's chain ends at version 6; the truth went on."""
+    query.run(6)
+    zombie = replace(query)
+    query.run(12)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.world.objects.put("changelog/999.arrow", b"a young object, so that time is known")
+
+    zombie.sweep()
+    zombie.clean()
+
+    query.check()
+
+
+def test_sweep_with_an_unreadable_manifest_takes_no_sst(query: Query) -> None:
+    """Nobody knows what it names."""
+    query.run(6)
+    with pytest.raises(Crash):
+        query.world.snapshot(
+            query.stand, changelogs=(), fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST)
+        )
+    ssts = query.world.names("sst/")
+    query.world.objects.put("snapshot/6_u" + "f" * 32 + ".json", b'{"magic":"CAIRN-MANIFEST"')
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(1)
+
+    query.sweep()
+
+    assert query.world.names("sst/") == ssts
+
+
+class _Chance:
+    def token(self, byte_count: int) -> str:
+        return "0" * 2 * byte_count
+
+    def jitter(self) -> float:
+        return 0.5
+
+
+def test_sweeps_are_daily_and_spread() -> None:
+    """Partitions that start together do not list together."""
+    clock = FakeClock()
+    schedule = SweepSchedule(clock, _Chance())
+    day = timedelta(milliseconds=SWEEP_INTERVAL_MS).total_seconds()
+
+    clock.advance(day * 0.49)
+    assert not schedule.is_due()
+    clock.advance(day * 0.02)
+    assert schedule.is_due()
+    assert not schedule.is_due()
+    clock.advance(day)
+    assert schedule.is_due()
