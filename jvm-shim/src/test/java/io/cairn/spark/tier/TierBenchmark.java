@@ -1,0 +1,214 @@
+package io.cairn.spark.tier;
+
+import java.lang.management.ManagementFactory;
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.Random;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * Speed of the tier alone, no engine: {@code java -cp ... io.cairn.spark.tier.TierBenchmark [keys]}. Keys of 17 bytes (a version byte and a row of one
+ * long), values of 32 bytes in a row, batches of 100,000. Each figure is the median of the
+ * rounds, in CPU time of the one thread.
+ */
+public final class TierBenchmark {
+  private static final int BATCH = 100_000;
+  private static final int KEY_BYTES = 17;
+  private static final int VALUE_BYTES = 40;
+
+  private final int keys;
+  private final byte[] key = new byte[KEY_BYTES];
+  private final byte[] value = new byte[VALUE_BYTES];
+  private final ValueRef found = new ValueRef();
+  private final StoreTier tier;
+  private long version;
+  private long check;
+
+  private TierBenchmark(int keys) {
+    this.keys = keys;
+    tier = new StoreTier(new TierBudget(2L << 30));
+    tier.reset(0, "v0", true);
+    tier.defineFamily(0, false, false);
+    tier.defineFamily(1, true, false);
+  }
+
+  public static void main(String[] args) {
+    int keys = args.length > 0 ? Integer.parseInt(args[0]) : 1_000_000;
+    TierBenchmark benchmark = new TierBenchmark(keys);
+    report("bulk load", keys, benchmark.load(0));
+    report("bulk load, ordered", keys, benchmark.load(1));
+    TierStats stats = benchmark.tier.stats();
+    System.out.printf(Locale.ROOT, "%-24s %10.1f bytes a key (two families)%n", "heap accounted", (double) stats.bytes() / stats.entries());
+    benchmark.rounds("upserts", BATCH, 21, () -> benchmark.upserts(0));
+    benchmark.rounds("upserts, ordered", BATCH, 11, () -> benchmark.upserts(1));
+    benchmark.rounds("reads", BATCH * 10, 9, () -> benchmark.reads());
+    benchmark.rounds("scan", keys, 9, () -> benchmark.scan(false));
+    benchmark.rounds("scan over 100k writes", keys, 9, () -> benchmark.scan(true));
+    benchmark.rounds("ordered full range", keys, 9, () -> benchmark.range());
+    benchmark.rounds("short ranges (10 rows)", BATCH, 9, () -> benchmark.ranges());
+    benchmark.rounds("1,000 puts, committed", 1_000, 51, () -> benchmark.smallBatch());
+    System.out.println("check " + benchmark.check);
+  }
+
+  /** CPU time of this thread: what other processes take does not count, nor does the collector. */
+  private static long nanos() {
+    return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+  }
+
+  private interface Round {
+    long nanos();
+  }
+
+  private void rounds(String name, int rows, int count, Round round) {
+    long[] nanos = new long[count];
+    for (int i = 0; i < count; i++) {
+      nanos[i] = round.nanos();
+    }
+    Arrays.sort(nanos);
+    report(name, rows, nanos[count / 2]);
+  }
+
+  private static void report(String name, int rows, long nanos) {
+    System.out.printf(Locale.ROOT, "%-24s %10.2f M rows/s %10.3f ms%n", name, rows * 1e3 / nanos, nanos / 1e6);
+  }
+
+  private void setKey(long n) {
+    // Big-endian, so that key order is number order, as a range encoder does.
+    Platform.putLong(key, Regions.ARRAY + 9, Long.reverseBytes(n));
+  }
+
+  private void put(TierSession session, int family, long n) {
+    setKey(n);
+    Platform.putLong(value, Regions.ARRAY + 8, n);
+    session.put(family, key, Regions.ARRAY, KEY_BYTES, value, Regions.ARRAY, VALUE_BYTES, true);
+  }
+
+  private void commit(TierSession session) {
+    session.finishWrites();
+    session.commit(++version, "v" + version);
+  }
+
+  private long load(int family) {
+    long start = nanos();
+    for (int from = 0; from < keys; from += BATCH) {
+      TierSession session = tier.begin(new SilentEngine());
+      for (int n = from; n < Math.min(keys, from + BATCH); n++) {
+        put(session, family, n);
+      }
+      commit(session);
+    }
+    return nanos() - start;
+  }
+
+  private long upserts(int family) {
+    Random random = new Random(version);
+    long start = nanos();
+    TierSession session = tier.begin(new SilentEngine());
+    for (int i = 0; i < BATCH; i++) {
+      long n = random.nextInt(keys);
+      setKey(n);
+      if (session.get(family, key, Regions.ARRAY, KEY_BYTES, found)) {
+        check += Platform.getLong(found.base, found.offset + 9);
+      }
+      put(session, family, n);
+    }
+    commit(session);
+    return nanos() - start;
+  }
+
+  private long reads() {
+    Random random = new Random(version);
+    TierSession session = tier.begin(new SilentEngine());
+    long start = nanos();
+    for (int i = 0; i < BATCH * 10; i++) {
+      setKey(random.nextInt(keys));
+      if (session.get(0, key, Regions.ARRAY, KEY_BYTES, found)) {
+        check += Platform.getLong(found.base, found.offset + 9);
+      }
+    }
+    long nanos = nanos() - start;
+    session.abort();
+    return nanos;
+  }
+
+  private long scan(boolean overWrites) {
+    TierSession session = tier.begin(new SilentEngine());
+    for (int i = 0; overWrites && i < BATCH; i++) {
+      put(session, 0, i * 7L % keys);
+    }
+    long start = nanos();
+    drain(session.scan(0), keys);
+    long nanos = nanos() - start;
+    session.abort();
+    return nanos;
+  }
+
+  private long range() {
+    TierSession session = tier.begin(new SilentEngine());
+    long start = nanos();
+    drain(session.range(1, null, null), keys);
+    long nanos = nanos() - start;
+    session.abort();
+    return nanos;
+  }
+
+  private long ranges() {
+    Random random = new Random(version);
+    TierSession session = tier.begin(new SilentEngine());
+    long start = nanos();
+    for (int i = 0; i < BATCH / 10; i++) {
+      long n = random.nextInt(keys - 10);
+      setKey(n);
+      byte[] from = key.clone();
+      setKey(n + 10);
+      drain(session.range(1, from, key.clone()), 10);
+    }
+    long nanos = nanos() - start;
+    session.abort();
+    return nanos;
+  }
+
+  private void drain(TierCursor cursor, int expected) {
+    int rows = 0;
+    while (cursor.next()) {
+      rows++;
+      check += Platform.getLong(cursor.keyBase, cursor.keyOffset + 9) + Platform.getLong(cursor.valueBase, cursor.valueOffset + 9);
+    }
+    cursor.close();
+    if (rows != expected) {
+      throw new IllegalStateException(rows + " rows instead of " + expected);
+    }
+  }
+
+  private long smallBatch() {
+    Random random = new Random(version);
+    long start = nanos();
+    TierSession session = tier.begin(new SilentEngine());
+    for (int i = 0; i < 1_000; i++) {
+      put(session, 0, random.nextInt(keys));
+    }
+    commit(session);
+    return nanos() - start;
+  }
+
+  /** Takes writes and is asked nothing. */
+  private static final class SilentEngine implements EngineSource {
+    @Override
+    public Rows get(int family, byte[][] keys, int count, long requireApplied) {
+      throw new IllegalStateException("the tier asked for keys");
+    }
+
+    @Override
+    public Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied) {
+      throw new IllegalStateException("the tier asked for a page");
+    }
+
+    @Override
+    public void write(WriteBlock block) {}
+
+    @Override
+    public long appliedThrough() {
+      return 0;
+    }
+  }
+}
