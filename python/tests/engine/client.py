@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - arguments go into JSON and Arrow as they are
 """A worker as the shim sees it, in Python: spawn it, call it, speak frames with it."""
 
 from __future__ import annotations

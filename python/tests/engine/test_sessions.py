@@ -229,7 +229,7 @@ def test_an_unknown_instance_says_so(worker: WorkerProcess, store: Store) -> Non
 
 
 def test_counting_can_be_left_out_and_taken_up_again(store: Store) -> None:
-    """trackTotalNumberOfRows may change between two runs of a query."""
+    """Spark's trackTotalNumberOfRows may change between two runs of a query."""
     store.write([(PUT, 0, b"%03d" % n, b"v") for n in range(100)])
     assert store.commit(track_counts=False)["counts"] == {}
     store.load(1, store.checkpoint_id)

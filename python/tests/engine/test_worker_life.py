@@ -100,17 +100,14 @@ def test_a_broken_connection_fails_only_itself(worker: WorkerProcess, store: Sto
     broken = worker.channel()
     broken.socket.sendall(b"\0" * 100)
 
-    with pytest.raises((EngineError, ConnectionError)):
-        broken.receive()
+    with pytest.raises(EngineError, match="CRNF"):
         broken.receive()
 
     store.write([(PUT, 0, b"a", b"1")])
     assert store.commit()["counts"]["0"] == 1
 
 
-def test_a_payload_that_is_no_record_batch_is_answered_with_an_error(
-    worker: WorkerProcess, store: Store
-) -> None:
+def test_a_payload_that_is_no_record_batch_is_answered_with_an_error(store: Store) -> None:
     """The connection stays in step: its next request is served."""
     store.channel.send(frames.GET, store.session, b"nonsense" * 4, rows=1)
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
@@ -145,5 +142,5 @@ def test_an_unknown_method_and_bad_arguments_are_errors_as_data(worker: WorkerPr
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
         worker.call("nonsense")
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as failed:
-        worker.call("load", secret="s3cr3t")
+        worker.call("load", storage={"secret": "s3cr3t"})
     assert "s3cr3t" not in str(failed.value.fields)

@@ -91,7 +91,7 @@ def main() -> None:
     if not line:
         return
     try:
-        worker, directories, port = _start(json.loads(line))
+        _, directories, port = _start(json.loads(line))
     except CairnError as failure:
         _say({"error": failure.to_dict()})
         sys.exit(1)
@@ -99,7 +99,7 @@ def main() -> None:
         error = ProtocolError(f"the start line is not understood: {type(failure).__name__}")
         _say({"error": error.to_dict()})
         sys.exit(1)
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001 - told to the shim, which has no other way to know
         _LOG.exception("the worker could not start")
         _say({"error": InternalError(f"the worker could not start: {failure}").to_dict()})
         sys.exit(1)

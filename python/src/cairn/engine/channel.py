@@ -1,7 +1,7 @@
 """The data channel: a Unix socket, its connections, and their frames.
 
-Layer: engine.  Spec: docs/architecture.md#data-channel.  All of it runs on the owner thread; nothing
-blocks. A connection that breaks the protocol is told why and closed; the others never notice.
+Layer: engine.  Spec: docs/architecture.md#data-channel.  All of it runs on the owner thread;
+nothing blocks. A connection that breaks the protocol is told why and closed; others never notice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Listener:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         self._socket.listen(128)
-        self._socket.setblocking(False)
+        self._socket.setblocking(False)  # noqa: FBT003 - by place in the standard library
         owner.watch(self._socket, self, selectors.EVENT_READ)
 
     def on_ready(self, _events: int) -> None:
@@ -66,7 +66,7 @@ class Listener:
             accepted, _ = self._socket.accept()
         except OSError:
             return
-        accepted.setblocking(False)
+        accepted.setblocking(False)  # noqa: FBT003 - by place in the standard library
         Connection(accepted, self._token, self._owner, self._dispatcher)
 
 
@@ -218,7 +218,7 @@ class Connection:
                 self.reply_error(header, failure)
             else:
                 _LOG.warning("a frame of writes was refused: %s", failure)
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - the connection serves on, the bug is logged
             _LOG.exception("a frame failed")
             self.reply_error(header, CairnError(f"the engine failed: {type(failure).__name__}"))
 

@@ -22,6 +22,8 @@ from cairn.errors import CairnError, InternalError, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Method = Callable[[dict[str, Any]], dict[str, Any]]
+
 _LOG = logging.getLogger(__name__)
 _LISTEN_POLL_S = 0.001
 _BACKLOG = 128
@@ -31,20 +33,16 @@ class ControlEntry:
     """What the JVM calls. Thread-safe as far as the methods are: Py4J has a thread a caller.
 
     Args:
-        find: returns the method of a name, or ``None``.
+        find: returns the method of a name, or raises ProtocolError.
     """
 
-    def __init__(
-        self, find: Callable[[str], Callable[[dict[str, Any]], dict[str, Any]] | None]
-    ) -> None:
+    def __init__(self, find: Callable[[str], Method]) -> None:
         self._find = find
 
     def call(self, method: str, arguments: str) -> str:
         """Run a method and return ``{"ok": …}`` or ``{"error": …}``; never raises."""
         try:
             found = self._find(method)
-            if found is None:
-                raise ProtocolError(f"the engine has no method {method!r}")
             return json.dumps({"ok": found(json.loads(arguments))})
         except CairnError as failure:
             return json.dumps({"error": failure.to_dict()})

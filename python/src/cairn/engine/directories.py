@@ -3,7 +3,7 @@
 Layer: engine.
 
     <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…  sst/…
-    <socket_dir>/s                       the Unix socket; the folder is 0700, or one inside it is made so
+    <socket_dir>/s                       the Unix socket; its folder is 0700, or one inside is made
 """
 
 from __future__ import annotations

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError
 from cairn.store.writes import CHANGES_SCHEMA as CHANGES_COLUMNS
-from cairn.store.writes import WRITES_SCHEMA
 
 if TYPE_CHECKING:
     from cairn.errors import Kind
@@ -39,7 +38,7 @@ ERROR = 0xFF
 FLAG_MORE = 0x0001
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
+def _required(name: str, kind: pa.DataType) -> pa.Field[Any]:
     return pa.field(name, kind, nullable=False)
 
 

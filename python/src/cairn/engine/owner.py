@@ -42,8 +42,8 @@ class Owner:
         self._idle_work = idle_work
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
+        self._wake_receiver.setblocking(False)  # noqa: FBT003 - by place in the standard library
+        self._wake_sender.setblocking(False)  # noqa: FBT003 - by place in the standard library
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
         self._tasks: deque[Callable[[], None]] = deque()
         # INVARIANT: generators in here are advanced by this thread alone.
@@ -147,7 +147,7 @@ class Owner:
                     who.on_ready(events)
             try:
                 busy = self._slice()
-            except Exception:
+            except Exception:  # noqa: BLE001 - see below
                 # A bug, or a database whose error nobody waits for: the loop serves the others.
                 _LOG.exception("a slice of work failed")
                 busy = False

@@ -5,7 +5,7 @@ Layer: engine.  Spec: docs/architecture.md#data-channel. On the owner thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -50,7 +50,11 @@ class ReadService:
         self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
     ) -> None:
         cf, key = frames.decode_rows(payload, frames.GET_SCHEMA).columns
-        origins, values = instance.get(header.session & 0xFFFFFFFF, cf.to_pylist(), key.to_pylist())
+        origins, values = instance.get(
+            header.session & 0xFFFFFFFF,
+            cast("list[int]", cf.to_pylist()),
+            cast("list[bytes]", key.to_pylist()),
+        )
         reply = pa.RecordBatch.from_arrays(
             [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
         )

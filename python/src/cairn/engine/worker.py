@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cairn.checkpoint.sst_cache import SstCache
+from cairn.clock import SYSTEM_ENTROPY
+from cairn.config import EngineConf
 from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
 from cairn.engine.owner import Owner
 from cairn.engine.reads import ReadService
-from cairn.checkpoint.sst_cache import SstCache
-from cairn.clock import SYSTEM_ENTROPY
-from cairn.config import EngineConf
 from cairn.errors import CairnError, ProtocolError, RetryableError
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
@@ -30,6 +30,7 @@ from cairn.store.instance import ProviderInstance
 from cairn.store.loading import LoadRequest, SnapshotChoice
 from cairn.store.memtables import MemtableBound
 from cairn.store.services import PendingBytes, Services
+from cairn.store.writes import WRITES_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,9 +122,16 @@ class Worker:
         """Begin to serve the data channel."""
         self._owner.start()
 
-    def find_method(self, name: str) -> Callable[[Arguments], Arguments] | None:
-        """Return the control method of a name."""
-        return self._methods.get(name)
+    def find_method(self, name: str) -> Callable[[Arguments], Arguments]:
+        """Return the control method of a name.
+
+        Raises:
+            ProtocolError: there is none.
+        """
+        found = self._methods.get(name)
+        if found is None:
+            raise ProtocolError(f"the engine has no method {name!r}")
+        return found
 
     def instance(self, number: int) -> ProviderInstance:
         """Return an open instance.
@@ -246,7 +254,7 @@ class Worker:
             return  # the commit will say that the instance is unknown
         number = header.session & 0xFFFFFFFF
         try:
-            rows = frames.decode_rows(payload, frames.WRITES_SCHEMA)
+            rows = frames.decode_rows(payload, WRITES_SCHEMA)
             instance.take_writes(number, header.sequence, rows)
         except CairnError as failure:
             instance.refuse_writes(number, failure)

@@ -13,7 +13,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
 from rocksdict import Checkpoint, CompactOptions, Rdict, RdictIter, ReadOptions, WriteBatch
@@ -93,7 +93,7 @@ class RocksDb:
 
         Args:
             cf: the family.
-            keys: in any order; more than a few are looked up in sorted order, which halves the cost.
+            keys: in any order; many are looked up in sorted order, which halves the cost.
 
         Raises:
             DamagedError: a block that holds a key is damaged.
@@ -165,7 +165,7 @@ class RocksDb:
         return ScanPage([key[layout.CF_BYTES :] for key, _ in page], [v for _, v in page], more)
 
     def count_keys(self, cf: int) -> Iterator[int]:
-        """Yield the number of keys counted so far, a stride at a time; the last one is the count."""
+        """Yield the number of keys counted so far, stride by stride; the last is the count."""
         count = 0
         low, high = layout.family_start(cf), layout.family_end(cf)
         while True:
@@ -225,7 +225,7 @@ class RocksDb:
         key: bytes = seeker.key()
         return key.startswith(start)
 
-    def _list_page(  # noqa: PLR0913 - the bounds of a page
+    def _list_page(
         self,
         cf: int,
         rows: Iterable[tuple[bytes, bytes]],
@@ -271,14 +271,19 @@ class RocksDb:
         batch = WriteBatch(raw_mode=True)
         ops, cfs, keys, values = rows.columns
         try:
-            cf_range = pc.min_max(cfs).as_py()
+            cf_range: Any = pc.min_max(cfs).as_py()
             cf = cf_range["min"]
             if (
                 cf == cf_range["max"]
                 and cf not in self.multi_families
-                and pc.max(ops).as_py() < OP_APPEND
+                and cast("int", pc.max(ops).as_py()) < OP_APPEND
             ):
-                self._fill(batch, layout.family_start(cf), keys.to_pylist(), values)
+                self._fill(
+                    batch,
+                    layout.family_start(cf),
+                    cast("list[bytes]", keys.to_pylist()),
+                    values,
+                )
             else:
                 self._fill_mixed(batch, version, rows)
             self._db.write(batch, self._write_options)
@@ -293,7 +298,7 @@ class RocksDb:
         return not self._property("rocksdb.background-errors")
 
     @staticmethod
-    def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array) -> None:
+    def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array[Any]) -> None:
         put = batch.put
         if values.null_count == 0:
             for key, value in zip(keys, values.to_pylist(), strict=True):
@@ -332,7 +337,7 @@ class RocksDb:
             self._long_lists[cf, key] = None
 
     def join_one_long_list(self) -> bool:
-        """Rewrite one list that a read found long as a single chunk; return whether there was one."""
+        """Rewrite one list that a read found long as one chunk; return whether there was one."""
         if not self._long_lists:
             return False
         cf, key = next(iter(self._long_lists))

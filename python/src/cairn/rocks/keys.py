@@ -2,8 +2,8 @@ r"""Keys inside RocksDB.
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.  Big-endian, so that bytes sort as numbers do.
 
-    rocks_key := u16be cf  key                                       ; single-value family
-               | u16be cf  escaped(key) 00 01  u64be version         ; multi-value: one chunk a delta
+    rocks_key := u16be cf  key                                  ; single-value family
+               | u16be cf  escaped(key) 00 01  u64be version    ; multi-value: a chunk a delta
     escaped   := key with each 00 written as 00 FF
 
 The terminator 00 01 sorts below every continuation of an escaped key (00 FF, or a byte above 00),

@@ -65,7 +65,7 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
             CURRENT must be an error and not an empty database.
     """
     table = BlockBasedOptions()
-    # 10 bits a key: 1 % false positives, so that absent keys cost no read. Whole keys: gets name them.
+    # 10 bits a key: 1 % false positives, so that absent keys cost no read. Whole keys are asked.
     table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)  # noqa: FBT003 - rocksdict takes it by place
     # One cache for all, with indexes and filters in it: the bound then covers them too.
     table.set_block_cache(memory.cache)

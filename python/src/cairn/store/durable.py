@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.config import EngineConf
     from cairn.checkpoint.retention import KeptVersions
     from cairn.checkpoint.snapshot import SnapshotContent, SnapshotResult
+    from cairn.config import EngineConf
     from cairn.format.header import Base
     from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import Attempt, StoreId
@@ -82,7 +82,7 @@ class Durable:
     entropy: Entropy = SYSTEM_ENTROPY
 
     @classmethod
-    def of(  # noqa: PLR0913 - what the shim says of an instance, and what the worker lends it
+    def of(
         cls,
         objects: ObjectStore,
         store: StoreId,

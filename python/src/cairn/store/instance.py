@@ -81,7 +81,9 @@ class ProviderInstance:
             try:
                 return loading.load(self, request)
             except CairnError as failure:
-                raise failure.with_context(store=str(self.durable.store), version=request.version)
+                raise failure.with_context(
+                    store=str(self.durable.store), version=request.version
+                ) from failure.__cause__
 
     def commit(self, request: committing.CommitRequest) -> dict[str, Any]:
         """Make a session's writes a version; durable when this returns.
@@ -98,7 +100,9 @@ class ProviderInstance:
                 answer = committing.commit(self, session, request)
                 self._end_session(request.session)
             except CairnError as failure:
-                raise failure.with_context(store=str(self.durable.store), version=request.version)
+                raise failure.with_context(
+                    store=str(self.durable.store), version=request.version
+                ) from failure.__cause__
         # Durable already: what follows may take its time, but not the instance.
         self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
         return answer
@@ -123,7 +127,7 @@ class ProviderInstance:
                 if cleanup:
                     snapshots.clean_up(self, report, time)
             except CairnError as failure:
-                raise failure.with_context(store=str(self.durable.store))
+                raise failure.with_context(store=str(self.durable.store)) from failure.__cause__
         return {
             "snapshot_version": self.snapshots.newest_version,
             "uploaded_files": report.uploaded_files,

@@ -200,7 +200,7 @@ class LocalState:
     def find_present(
         self, version: int, asked: list[tuple[int, list[bytes]]]
     ) -> Generator[None, None, list[bool]]:
-        """Steps that find which keys exist at ``version``; REQUIRES: nothing above it is committed."""
+        """Steps that find which keys exist at ``version``; REQUIRES: none above is committed."""
         yield from self.until_applied(version)
         found: list[bool] = []
         for cf, keys in asked:

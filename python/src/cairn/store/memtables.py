@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cairn.store.instance import ProviderInstance
-    from cairn.store.local_state import LocalState
     from cairn.store.services import Services
 
 _LOG = logging.getLogger(__name__)

@@ -58,8 +58,7 @@ class StoreSession:
             if self.is_closed:
                 return
             try:
-                if sequence in self._frames or not self._in_runs < sequence:
-                    raise ProtocolError(f"frame {sequence} of a session came twice")
+                self._check_new(sequence)
                 check_writes(rows)
             except ProtocolError as failure:
                 self._failure = self._failure or failure
@@ -73,6 +72,10 @@ class StoreSession:
                 return
             self._run_wanted = True
         self._in_background(self._make_run)
+
+    def _check_new(self, sequence: int) -> None:
+        if sequence in self._frames or sequence <= self._in_runs:
+            raise ProtocolError(f"frame {sequence} of a session came twice")
 
     def fail(self, failure: CairnError) -> None:
         """Remember that a frame could not be used: the commit will say so."""

@@ -2,8 +2,8 @@
 
 Layer: store.  Spec: docs/checkpoint-format.md#manifest, #deletion.
 
-A snapshot of version N: apply all deltas up to N and none above, flush, make a local checkpoint, let
-the deltas go on, upload. Commits go on all the while. If it dies: SSTs that nobody names.
+A snapshot of version N: apply all deltas up to N and none above, flush, make a local checkpoint,
+let the deltas go on, upload. Commits go on all the while. If it dies: SSTs that nobody names.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ not held. A run's index is a bisection over its mapped keys and costs no memory.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.store.writes import WRITES_SCHEMA, coalesce
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+# The stubs know neither plain numbers as operands nor what comes back.
+pc: Any = pyarrow.compute
+
 RUN_BYTES = 8 << 20
 MAX_RUNS = 8
 
@@ -27,10 +30,11 @@ MAX_RUNS = 8
 class _Keys:
     """A binary column as a sequence of bytes, without a copy of the whole."""
 
-    def __init__(self, column: pa.BinaryArray) -> None:
+    def __init__(self, column: pa.Array[Any]) -> None:
         _, offsets, data = column.buffers()
-        self._offsets = memoryview(offsets).cast("i")[column.offset :]
-        self._data = memoryview(data) if data is not None else memoryview(b"")
+        # An empty column may have neither.
+        self._offsets = memoryview(offsets or b"\0\0\0\0").cast("i")[column.offset :]
+        self._data = memoryview(data or b"")
         self._count = len(column)
 
     def __len__(self) -> int:
@@ -49,13 +53,13 @@ class Run:
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.rows = rows
-        self._keys = _Keys(rows["key"])
+        self._keys = _Keys(rows.column("key"))
         self._families: dict[int, tuple[int, int]] = {}
         start = 0
-        for entry in pc.value_counts(rows["cf"]).to_pylist():
+        for entry in pc.value_counts(rows.column("cf")).to_pylist():
             self._families[entry["values"]] = (start, start + entry["counts"])
             start += entry["counts"]
-        dropped = rows["cf"].filter(pc.equal(rows["op"], OP_DROP_CF))
+        dropped = rows.column("cf").filter(pc.equal(rows.column("op"), OP_DROP_CF))
         self.dropped = frozenset(dropped.to_pylist())
 
     def find(self, cf: int, key: bytes) -> tuple[int, bytes | None] | None:
@@ -66,12 +70,13 @@ class Run:
         row = bisect_left(self._keys, key, start, end)
         if row == end or self._keys[row] != key:
             return None
-        return self.rows["op"][row].as_py(), self.rows["value"][row].as_py()
+        op, value = self.rows.column("op")[row].as_py(), self.rows.column("value")[row].as_py()
+        return cast("int", op), cast("bytes | None", value)
 
     def between(
         self, cf: int, start: bytes | None, end: bytes | None, limit: int
     ) -> tuple[list[bytes], bool]:
-        """Return at most ``limit`` keys written from ``start`` up to before ``end``; are there more?"""
+        """Return at most ``limit`` keys from ``start`` up to before ``end``; are there more?"""
         first, last = self._families.get(cf, (0, 0))
         if cf in self.dropped:
             return [], False
@@ -80,7 +85,8 @@ class Run:
         if end is not None:
             last = bisect_left(self._keys, end, first, last)
         stop = min(last, first + limit)
-        return self.rows["key"].slice(first, max(stop - first, 0)).to_pylist(), stop < last
+        keys = self.rows.column("key").slice(first, max(stop - first, 0)).to_pylist()
+        return cast("list[bytes]", keys), stop < last
 
 
 class Spill:

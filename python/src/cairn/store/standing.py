@@ -81,7 +81,7 @@ class Standing:
         )
 
     def rest_after(self, at: Standing) -> tuple[VersionRef, ...] | None:
-        """Return the changelogs to replay for who stands ``at``; ``None`` if that is not our past."""
+        """Return what to replay for who stands ``at``; ``None`` if that is not our past."""
         if Base(at.version, None if at.ref is None else at.ref.checkpoint_id) == self.base:
             return self.lineage
         if at.ref is None or at.ref not in self.lineage:
@@ -89,7 +89,7 @@ class Standing:
         return self.lineage[self.lineage.index(at.ref) + 1 :]
 
     def rebased(self, snapshot: VersionRef) -> Standing | None:
-        """Return the same version with the lineage after ``snapshot``; ``None`` if not our past."""
+        """Return the version as it comes from ``snapshot``; ``None`` if not our past."""
         if snapshot not in self.lineage:
             return None
         rest = self.lineage[self.lineage.index(snapshot) + 1 :]

@@ -1,6 +1,7 @@
 """A session's writes as Arrow data: coalesced to one op a key, sorted, and counted.
 
-Layer: store.  Spec: docs/architecture.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
+Layer: store.
+Spec: docs/architecture.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
 
 Everything here works on whole columns; Python touches single rows only where appends to one key
 met in several frames.
@@ -8,31 +9,27 @@ met in several frames.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from cairn.errors import ProtocolError
+from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# The stubs know neither plain numbers as operands nor which of scalar and array comes back.
+pc: Any = pyarrow.compute
+
 PRESENCE_UNKNOWN = 0
 PRESENCE_PRESENT = 1
 PRESENCE_ABSENT = 2
 
-WRITES_SCHEMA = pa.schema(
-    [
-        pa.field("op", pa.uint8(), nullable=False),
-        pa.field("cf", pa.uint16(), nullable=False),
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("value", pa.binary()),
-        pa.field("presence", pa.uint8(), nullable=False),
-    ]
-)
-CHANGES_SCHEMA = pa.schema(list(WRITES_SCHEMA)[:4])
+CHANGES_SCHEMA = CHANGELOG_SCHEMA
+WRITES_SCHEMA = CHANGES_SCHEMA.append(pa.field("presence", pa.uint8(), nullable=False))
 MAX_BATCH_ROWS = 65_536
 
 
@@ -66,12 +63,12 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         batches: of ``WRITES_SCHEMA``, in the order of the writes.
     """
     rows = _one_batch(batches)
-    if rows.num_rows and pc.max(rows["op"]).as_py() == OP_DROP_CF:
+    if rows.num_rows and pc.max(rows.column("op")).as_py() == OP_DROP_CF:
         rows = _without_dropped(rows)
     if rows.num_rows < 2 or _ascends(rows):  # noqa: PLR2004 - nothing to sort
         return rows
-    if pc.min(rows["cf"]).as_py() == pc.max(rows["cf"]).as_py():
-        order = pc.array_sort_indices(rows["key"])
+    if pc.min(rows.column("cf")).as_py() == pc.max(rows.column("cf")).as_py():
+        order = pc.array_sort_indices(rows.column("key"))
     else:
         order = pc.sort_indices(rows, sort_keys=[("cf", "ascending"), ("key", "ascending")])
     return _fold(rows.take(order))
@@ -90,9 +87,9 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
-    is_drop = pc.equal(rows["op"], OP_DROP_CF)
-    dropped = pc.unique(rows["cf"].filter(is_drop))
-    kept = rows.filter(pc.invert(pc.is_in(rows["cf"], value_set=dropped)))
+    is_drop = pc.equal(rows.column("op"), OP_DROP_CF)
+    dropped = pc.unique(rows.column("cf").filter(is_drop))
+    kept = rows.filter(pc.invert(pc.is_in(rows.column("cf"), value_set=dropped)))
     count = len(dropped)
     drops = pa.record_batch(
         [
@@ -109,7 +106,7 @@ def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _ascends(rows: pa.RecordBatch) -> bool:
     count = rows.num_rows
-    cf, key = rows["cf"], rows["key"]
+    cf, key = rows.column("cf"), rows.column("key")
     rises = pc.less(key.slice(0, count - 1), key.slice(1))
     if pc.min(cf).as_py() != pc.max(cf).as_py():
         before, after = cf.slice(0, count - 1), cf.slice(1)
@@ -120,7 +117,7 @@ def _ascends(rows: pa.RecordBatch) -> bool:
 def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Reduce each run of one key to its last op; REQUIRES: sorted stably."""
     count = rows.num_rows
-    cf, key = rows["cf"], rows["key"]
+    cf, key = rows.column("cf"), rows.column("key")
     same = pc.and_(
         pc.equal(key.slice(0, count - 1), key.slice(1)),
         pc.equal(cf.slice(0, count - 1), cf.slice(1)),
@@ -130,7 +127,7 @@ def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
     no = pa.array([False])
     is_last = pc.invert(pa.concat_arrays([same, no]))
     continues = pa.concat_arrays([no, same])
-    grows = pc.and_(pc.and_(is_last, continues), pc.equal(rows["op"], OP_APPEND))
+    grows = pc.and_(pc.and_(is_last, continues), pc.equal(rows.column("op"), OP_APPEND))
     if pc.any(grows).as_py():
         rows = _fold_appends(rows, continues, grows)
     return rows.filter(is_last)
@@ -139,7 +136,8 @@ def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _fold_appends(
     rows: pa.RecordBatch, continues: pa.BooleanArray, grows: pa.BooleanArray
 ) -> pa.RecordBatch:
-    ops, values = rows["op"], rows["value"]
+    ops: Any = rows.column("op")
+    values: Any = rows.column("value")
     new_ops: list[int] = []
     new_values: list[bytes] = []
     for last in pc.indices_nonzero(grows).to_pylist():
@@ -170,10 +168,11 @@ def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, list[bytes]]]:
     """
     unknown = _is_unknown(rows)
     asked = rows.filter(unknown)
-    result: list[tuple[int, list[bytes]]] = []
-    for cf in pc.unique(asked["cf"]).to_pylist():
-        result.append((cf, asked["key"].filter(pc.equal(asked["cf"], cf)).to_pylist()))
-    return result
+    cfs, keys = asked.column("cf"), asked.column("key")
+    return [
+        (cf, cast("list[bytes]", keys.filter(pc.equal(cfs, cf)).to_pylist()))
+        for cf in pc.unique(cfs).to_pylist()
+    ]
 
 
 def with_presence(rows: pa.RecordBatch, present: Sequence[bool]) -> pa.RecordBatch:
@@ -189,9 +188,11 @@ def with_presence(rows: pa.RecordBatch, present: Sequence[bool]) -> pa.RecordBat
 
 
 def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
-    return pc.and_(
-        pc.equal(rows["presence"], PRESENCE_UNKNOWN), pc.not_equal(rows["op"], OP_DROP_CF)
+    unknown: pa.BooleanArray = pc.and_(
+        pc.equal(rows.column("presence"), PRESENCE_UNKNOWN),
+        pc.not_equal(rows.column("op"), OP_DROP_CF),
     )
+    return unknown
 
 
 def counts_after(
@@ -205,12 +206,12 @@ def counts_after(
         families: the ids that exist afterwards; others are left out.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
-    op, presence = rows["op"], rows["presence"]
+    op, presence = rows.column("op"), rows.column("presence")
     writes = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
     added = pc.and_(writes, pc.equal(presence, PRESENCE_ABSENT))
     removed = pc.and_(pc.equal(op, OP_DELETE), pc.equal(presence, PRESENCE_PRESENT))
     for chosen, sign in ((added, 1), (removed, -1)):
-        for entry in pc.value_counts(rows["cf"].filter(chosen)).to_pylist():
+        for entry in pc.value_counts(rows.column("cf").filter(chosen)).to_pylist():
             if entry["values"] in after:
                 after[entry["values"]] += sign * entry["counts"]
     return after

@@ -1,0 +1,237 @@
+"""RocksDb: bytes in, the same bytes out, lists by appends alone, and no silent loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from cairn.errors import CairnError, ClosedError, DamagedError
+from cairn.format.changelog import CHANGELOG_SCHEMA
+from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, Delta, RocksDb, RocksMemory
+from cairn.rocks import keys as layout
+from cairn.rocks.failures import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LISTS = 2
+
+
+def rows(*writes: tuple[Any, ...]) -> pa.RecordBatch:
+    columns = zip(*writes, strict=True)
+    return pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, CHANGELOG_SCHEMA, strict=True)],
+        schema=CHANGELOG_SCHEMA,
+    )
+
+
+@pytest.fixture
+def memory() -> RocksMemory:
+    return RocksMemory(8 << 20, 8 << 20)
+
+
+@pytest.fixture
+def db(tmp_path: Path, memory: RocksMemory) -> Iterator[RocksDb]:
+    opened = RocksDb(tmp_path / "db", memory, create=True, multi_families=frozenset({LISTS}))
+    yield opened
+    opened.close()
+
+
+def whole_scan(db: RocksDb, cf: int, **bounds: Any) -> dict[bytes, bytes]:
+    multi = cf in db.multi_families
+    low, high = layout.scan_bounds(
+        cf,
+        multi=multi,
+        start=bounds.get("start"),
+        inclusive=bounds.get("inclusive", True),
+        end=bounds.get("end"),
+    )
+    found: dict[bytes, bytes] = {}
+    while True:
+        page = db.scan(cf, low, high, limit_rows=3, limit_bytes=1 << 20)
+        found |= dict(zip(page.keys, page.values, strict=True))
+        if not page.more:
+            return found
+        low, _ = layout.scan_bounds(
+            cf, multi=multi, start=page.keys[-1], inclusive=False, end=None
+        )
+
+
+def corrupt_ssts(directory: Path) -> None:
+    """Flip a byte every 200 in the first half of each SST: data blocks, not the footer."""
+    for path in directory.glob("*.sst"):
+        data = bytearray(path.read_bytes())
+        for at in range(100, len(data) // 2, 200):
+            data[at] ^= 0xFF
+        path.write_bytes(data)
+
+
+def test_families_with_the_same_keys_do_not_touch_each_other(db: RocksDb) -> None:
+    """Column families are a two-byte prefix: nothing may leak over it."""
+    db.apply(rows((OP_PUT, 0, b"k", b"0"), (OP_PUT, 1, b"k", b"1"), (OP_PUT, 0xFFFF, b"k", b"9")), 1)
+
+    assert db.get_many(1, [b"k", b"x"]) == [b"1", None]
+    assert whole_scan(db, 0xFFFF) == {b"k": b"9"}
+    db.apply(rows((OP_DROP_CF, 0xFFFF, b"", None)), 2)
+    assert whole_scan(db, 0xFFFF) == {}
+    assert whole_scan(db, 0) == {b"k": b"0"}
+
+
+def test_many_keys_come_back_in_the_order_asked(db: RocksDb) -> None:
+    """They are looked up sorted; the reply must not be."""
+    db.apply(rows(*((OP_PUT, 0, b"%04d" % n, b"v%d" % n) for n in range(500))), 1)
+    asked = [b"%04d" % (n * 7 % 600) for n in range(300)]
+
+    values = db.get_many(0, asked)
+
+    assert values == [b"v%d" % int(key) if int(key) < 500 else None for key in asked]
+
+
+@pytest.mark.parametrize("key", [b"", b"\x00", b"a\x00b", b"a\x00\x01", b"\x00\xff", b"\xff\xff"])
+def test_a_list_under_any_key_is_its_appends_in_order(db: RocksDb, key: bytes) -> None:
+    """Chunk keys escape zero bytes; neighbours must not mix."""
+    neighbours = [key + b"\x00", key + b"\x01", key + b"\xff"]
+    for version in range(1, 4):
+        db.apply(rows((OP_APPEND, LISTS, key, b"%d" % version)), version)
+        db.apply(rows(*((OP_APPEND, LISTS, other, b"x") for other in neighbours)), version)
+
+    assert db.get_many(LISTS, [key]) == [b"123"]
+    assert whole_scan(db, LISTS) == {key: b"123"} | dict.fromkeys(neighbours, b"xxx")
+    assert key not in whole_scan(db, LISTS, start=key, inclusive=False)
+    assert whole_scan(db, LISTS, end=key) == {}
+
+
+def test_put_and_delete_of_a_list_replace_all_its_chunks(db: RocksDb) -> None:
+    """A chunk left behind would come back as a value."""
+    for version in range(1, 4):
+        db.apply(rows((OP_APPEND, LISTS, b"a", b"1"), (OP_APPEND, LISTS, b"b", b"1")), version)
+
+    db.apply(rows((OP_PUT, LISTS, b"a", b"new"), (OP_DELETE, LISTS, b"b", None)), 4)
+
+    assert db.get_many(LISTS, [b"a", b"b"]) == [b"new", None]
+    assert db.present(LISTS, [b"a", b"b"]) == [True, False]
+    db.apply(rows((OP_APPEND, LISTS, b"a", b"+")), 5)
+    assert db.get_many(LISTS, [b"a"]) == [b"new+"]
+
+
+def test_a_long_list_is_joined_after_a_read_found_it_long(db: RocksDb) -> None:
+    """Otherwise each read of a growing list would cost one seek more."""
+    for version in range(1, 50):
+        db.apply(rows((OP_APPEND, LISTS, b"L", b"%02d" % version)), version)
+    assert not db.join_one_long_list()
+    before = db.get_many(LISTS, [b"L"])
+
+    assert db.join_one_long_list()
+
+    assert db.get_many(LISTS, [b"L"]) == before
+    db.apply(rows((OP_APPEND, LISTS, b"L", b"+")), 50)
+    assert db.get_many(LISTS, [b"L"]) == [(before[0] or b"") + b"+"]
+
+
+def test_an_append_to_a_long_list_reads_nothing(
+    db: RocksDb, memory: RocksMemory, tmp_path: Path
+) -> None:
+    """Shown by a list that cannot be read: the append succeeds all the same."""
+    for version in range(1, 200):
+        db.apply(rows((OP_APPEND, LISTS, b"L", b"%d" % version * 100)), version)
+    db.flush()
+    db.close()
+    corrupt_ssts(tmp_path / "db")
+    again = RocksDb(tmp_path / "db", memory, create=False, multi_families=frozenset({LISTS}))
+
+    again.apply(rows((OP_APPEND, LISTS, b"L", b"more")), 200)
+
+    with pytest.raises(DamagedError):
+        again.get_many(LISTS, [b"L"])
+    again.close()
+
+
+def test_a_scan_ends_loudly_at_a_corrupt_block(
+    db: RocksDb, memory: RocksMemory, tmp_path: Path
+) -> None:
+    """rocksdict's iterators just stop there: half a state would look like all of it."""
+    db.apply(rows(*((OP_PUT, 0, b"%06d" % n, b"%d" % n * 20) for n in range(20_000))), 1)
+    db.flush()
+    db.close()
+    data = next((tmp_path / "db").glob("*.sst"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    data.write_bytes(content)
+    again = RocksDb(tmp_path / "db", memory, create=False)
+
+    with pytest.raises(DamagedError) as failed:
+        low, high = layout.scan_bounds(0, multi=False, start=None, inclusive=True, end=None)
+        while True:
+            page = again.scan(0, low, high, limit_rows=1000, limit_bytes=1 << 20)
+            assert page.more
+            low = layout.family_start(0) + page.keys[-1] + b"\x00"
+
+    assert str(tmp_path / "db") in str(failed.value)
+    again.close()
+
+
+def test_a_restored_checkpoint_holds_what_was_flushed_and_no_more(
+    db: RocksDb, memory: RocksMemory, tmp_path: Path
+) -> None:
+    """The local checkpoint is what a snapshot uploads."""
+    db.apply(rows((OP_PUT, 0, b"a", b"1")), 1)
+    db.flush()
+    db.checkpoint(tmp_path / "copy")
+    db.apply(rows((OP_PUT, 0, b"a", b"2")), 2)
+
+    restored = RocksDb(tmp_path / "copy", memory, create=False)
+
+    assert restored.get_many(0, [b"a"]) == [b"1"]
+    restored.close()
+
+
+def test_an_empty_directory_is_not_taken_for_a_restored_one(
+    memory: RocksMemory, tmp_path: Path
+) -> None:
+    """A snapshot without its CURRENT must be an error, never an empty state."""
+    (tmp_path / "none").mkdir()
+
+    with pytest.raises(CairnError):
+        RocksDb(tmp_path / "none", memory, create=False)
+    assert memory.database_count == 0
+
+
+def test_use_after_close_is_an_error_of_ours(db: RocksDb) -> None:
+    """rocksdict's own error type stays inside this package."""
+    db.close()
+
+    with pytest.raises(ClosedError):
+        db.get_many(0, [b"a"])
+    with pytest.raises(ClosedError):
+        db.flush()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Corruption: block checksum mismatch", "CAIRN_DAMAGED"),
+        ("IO error: No space left on device: While appending", "CAIRN_DISK_FULL"),
+        ("IO error: lock hold by current process", "CAIRN_LOCAL_DISK"),
+        ("Invalid argument: whatever", "CAIRN_INTERNAL"),
+    ],
+)
+def test_each_status_of_rocksdb_has_an_error_of_ours(text: str, code: str) -> None:
+    """What a task does next depends on the kind."""
+    assert translate(Exception(text), "dir").code == code
+
+
+def test_a_delta_is_taken_in_slices_that_add_up() -> None:
+    """Slices are what lets reads in between."""
+    batch = rows(*((OP_PUT, 0, b"%03d" % n, b"v") for n in range(100)))
+    delta = Delta(1, [batch, batch.slice(0, 0), batch.slice(50, 7)], frozenset())
+
+    taken = []
+    while (piece := delta.take(30)) is not None:
+        taken.append(piece.num_rows)
+
+    assert taken == [30, 30, 30, 10, 7]
+    assert delta.rows_left == 0
+    assert delta.bytes_left == 0

@@ -1,0 +1,105 @@
+"""Coalescing and counting: whole columns against a loop over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cairn.errors import ProtocolError
+from cairn.store import writes
+from cairn.store.writes import WRITES_SCHEMA
+
+PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
+
+
+def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * 5
+    return pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, WRITES_SCHEMA, strict=True)],
+        schema=WRITES_SCHEMA,
+    )
+
+
+def model(rows: list[tuple[Any, ...]]) -> dict[tuple[int, bytes], tuple[int, bytes | None]]:
+    """Do one row after the other."""
+    done: dict[tuple[int, bytes], tuple[int, bytes | None]] = {}
+    for op, cf, key, value, _ in rows:
+        before_op, before = done.get((cf, key), (0, None))
+        if op == APPEND and before_op in (PUT, APPEND):
+            done[cf, key] = before_op, (before or b"") + value
+        elif op == APPEND and before_op == DELETE:
+            done[cf, key] = PUT, value
+        else:
+            done[cf, key] = op, value
+    return done
+
+
+KEYS = st.sampled_from([b"", b"a", b"a\x00", b"b", b"zz"])
+WRITES = st.one_of(
+    st.tuples(st.just(PUT), st.integers(0, 2), KEYS, st.binary(max_size=3), st.just(0)),
+    st.tuples(st.just(DELETE), st.integers(0, 2), KEYS, st.none(), st.just(0)),
+    st.tuples(st.just(APPEND), st.integers(0, 2), KEYS, st.binary(min_size=1, max_size=3), st.just(0)),
+)
+
+
+@given(st.lists(st.lists(WRITES, max_size=8), min_size=1, max_size=4))
+def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[Any, ...]]]) -> None:
+    """Later wins, appends add up, and the result is sorted with one op a key."""
+    found = writes.coalesce([batch(frame) for frame in frames])
+
+    rows = found.to_pylist()
+    keys = [(row["cf"], row["key"]) for row in rows]
+    assert keys == sorted(set(keys))
+    assert {(row["cf"], row["key"]): (row["op"], row["value"]) for row in rows} == model(
+        [row for frame in frames for row in frame]
+    )
+
+
+def test_a_dropped_family_leaves_only_its_drop() -> None:
+    """Its id is never used again, so nothing of it may be written after it either."""
+    rows = [(PUT, 1, b"", b"x", 0), (DROP, 1, b"", None, 0), (PUT, 0, b"k", b"v", 0)]
+
+    found = writes.coalesce([batch(rows), batch(rows[1:2])])
+
+    assert [(row["op"], row["cf"]) for row in found.to_pylist()] == [(PUT, 0), (DROP, 1)]
+
+
+def test_counts_follow_presence() -> None:
+    """Counts stand in every changelog: an error here is never repaired."""
+    rows = batch(
+        [
+            (PUT, 0, b"a", b"1", 2),
+            (PUT, 0, b"b", b"1", 1),
+            (DELETE, 0, b"c", None, 1),
+            (DELETE, 0, b"d", None, 2),
+            (PUT, 0, b"e", b"1", 0),
+            (APPEND, 1, b"f", b"1", 0),
+            (DROP, 2, b"", None, 0),
+        ]
+    )
+    assert writes.unknown_keys(rows) == [(0, [b"e"]), (1, [b"f"])]
+
+    known = writes.with_presence(rows, [False, True])
+
+    assert writes.counts_after({0: 10, 1: 5, 2: 7}, known, [0, 1]) == {0: 11, 1: 5}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (0, 0, b"k", b"v", 0),
+        (5, 0, b"k", b"v", 0),
+        (PUT, 0, b"k", None, 0),
+        (DELETE, 0, b"k", b"v", 0),
+        (APPEND, 0, b"k", None, 0),
+        (PUT, 0, b"k", b"v", 3),
+    ],
+)
+def test_rows_that_are_no_writes_are_refused(row: tuple[Any, ...]) -> None:
+    """In a changelog they would make the version unreadable."""
+    with pytest.raises(ProtocolError):
+        writes.check_writes(batch([(PUT, 0, b"a", b"v", 0), row]))
