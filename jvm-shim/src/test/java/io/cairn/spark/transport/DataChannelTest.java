@@ -1,0 +1,213 @@
+package io.cairn.spark.transport;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** One connection, against a worker that does what the test says: answers late, never, or half. */
+class DataChannelTest {
+  private static final String TOKEN = "secret";
+
+  private Path folder;
+  private Path socket;
+  private ServerSocketChannel server;
+
+  @BeforeEach
+  void listen() throws IOException {
+    folder = Files.createTempDirectory("cairn-ch-");
+    socket = folder.resolve("s");
+    server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
+    server.bind(UnixDomainSocketAddress.of(socket));
+  }
+
+  @AfterEach
+  void end() throws IOException {
+    server.close();
+    Files.deleteIfExists(socket);
+    Files.deleteIfExists(folder);
+  }
+
+  private interface Worker {
+    void serve(SocketChannel channel) throws Exception;
+  }
+
+  /** Greets, then does what it is told with the connection. */
+  private CompletableFuture<Void> worker(Worker then) {
+    return CompletableFuture.runAsync(
+        () -> {
+          try (SocketChannel channel = server.accept()) {
+            FrameHeader hello = readHeader(channel);
+            assertEquals(FrameKind.HELLO, hello.kind());
+            byte[] token = read(channel, hello.payloadBytes());
+            assertEquals(TOKEN, new String(token));
+            write(channel, new FrameHeader(FrameKind.HELLO_REPLY, 0, 0, 0, 0, 0, 0), new byte[0]);
+            then.serve(channel);
+          } catch (Exception e) {
+            throw new IllegalStateException(e);
+          }
+        });
+  }
+
+  private static FrameHeader readHeader(SocketChannel channel) throws IOException {
+    return FrameHeader.read(read(channel, FrameHeader.BYTES), 0);
+  }
+
+  private static byte[] read(SocketChannel channel, int bytes) throws IOException {
+    ByteBuffer buffer = ByteBuffer.allocate(bytes);
+    while (buffer.hasRemaining()) {
+      if (channel.read(buffer) < 0) {
+        throw new IOException("closed");
+      }
+    }
+    return buffer.array();
+  }
+
+  private static void write(SocketChannel channel, FrameHeader header, byte[] payload) throws IOException {
+    byte[] bytes = new byte[FrameHeader.BYTES + payload.length];
+    header.write(bytes, 0);
+    System.arraycopy(payload, 0, bytes, FrameHeader.BYTES, payload.length);
+    ByteBuffer buffer = ByteBuffer.wrap(bytes);
+    while (buffer.hasRemaining()) {
+      channel.write(buffer);
+    }
+  }
+
+  /** A frame larger than the socket takes at once must neither block for ever nor be cut. */
+  @Test
+  void largeFramesPassInBothDirections() throws Exception {
+    byte[] large = new byte[8 << 20];
+    large[large.length - 1] = 42;
+    CompletableFuture<Void> worker =
+        worker(
+            channel -> {
+              Thread.sleep(50);
+              FrameHeader header = readHeader(channel);
+              byte[] payload = read(channel, header.payloadBytes());
+              write(channel, header, payload);
+            });
+    try (DataChannel channel = DataChannel.connect(socket, TOKEN, 10_000)) {
+      byte[] frame = new byte[FrameHeader.BYTES + large.length];
+      new FrameHeader(FrameKind.WRITES, 0, 1, 1, 0, 1, large.length).write(frame, 0);
+      System.arraycopy(large, 0, frame, FrameHeader.BYTES, large.length);
+
+      channel.send(frame, 0, frame.length);
+      FrameHeader reply = channel.receive();
+
+      assertEquals(large.length, reply.payloadBytes());
+      assertEquals(42, channel.takePayload()[large.length - 1]);
+      assertFalse(channel.isBroken());
+    }
+    worker.get(10, TimeUnit.SECONDS);
+  }
+
+  /** Spark cancels tasks by interrupt: the reply must still arrive, the channel live on, and the flag be as it was. */
+  @Test
+  void anInterruptWhileWaitingLosesNeitherReplyNorFlag() throws Exception {
+    CountDownLatch asked = new CountDownLatch(1);
+    CompletableFuture<Void> worker =
+        worker(
+            channel -> {
+              for (int request = 0; request < 2; request++) {
+                FrameHeader header = readHeader(channel);
+                asked.countDown();
+                Thread.sleep(100);
+                write(channel, header, new byte[header.payloadBytes()]);
+              }
+            });
+    try (DataChannel channel = DataChannel.connect(socket, TOKEN, 10_000)) {
+      byte[] frame = new byte[FrameHeader.BYTES];
+      new FrameHeader(FrameKind.GET, 0, 1, 1, 0, 0, 0).write(frame, 0);
+      Thread task = Thread.currentThread();
+      CompletableFuture.runAsync(
+          () -> {
+            try {
+              asked.await();
+            } catch (InterruptedException e) {
+              throw new IllegalStateException(e);
+            }
+            task.interrupt();
+          });
+
+      channel.send(frame, 0, frame.length);
+      assertEquals(FrameKind.GET, channel.receive().kind());
+      assertTrue(Thread.currentThread().isInterrupted(), "the interrupt was swallowed");
+
+      channel.send(frame, 0, frame.length);
+      assertEquals(FrameKind.GET, channel.receive().kind());
+      assertTrue(Thread.interrupted(), "the interrupt was swallowed");
+      assertFalse(channel.isBroken());
+    }
+    worker.get(10, TimeUnit.SECONDS);
+  }
+
+  /** A worker that hangs is not one that died: the error names the setting, and the channel is not used again. */
+  @Test
+  void aReplyThatDoesNotComeEndsInATimeout() throws Exception {
+    CountDownLatch done = new CountDownLatch(1);
+    CompletableFuture<Void> worker = worker(channel -> done.await());
+    try (DataChannel channel = DataChannel.connect(socket, TOKEN, 200)) {
+      CairnException error = assertThrows(CairnException.class, channel::receive);
+
+      assertEquals("CAIRN_ENGINE_TIMEOUT", error.code());
+      assertTrue(error.getMessage().contains("requestTimeoutMs"), error.getMessage());
+      assertTrue(channel.isBroken());
+    }
+    done.countDown();
+    worker.get(10, TimeUnit.SECONDS);
+  }
+
+  @Test
+  void aWorkerThatEndsInTheMiddleOfAFrameIsLost() throws Exception {
+    CompletableFuture<Void> worker =
+        worker(
+            channel -> {
+              byte[] half = new byte[FrameHeader.BYTES + 10];
+              new FrameHeader(FrameKind.GET_REPLY, 0, 1, 1, 0, 1, 100).write(half, 0);
+              channel.write(ByteBuffer.wrap(half));
+            });
+    try (DataChannel channel = DataChannel.connect(socket, TOKEN, 10_000)) {
+      CairnException error = assertThrows(CairnException.class, channel::receive);
+
+      assertTrue(error.isWorkerLost(), error.getMessage());
+      assertTrue(channel.isBroken());
+    }
+    worker.get(10, TimeUnit.SECONDS);
+  }
+
+  /** The pool keeps what works and drops what does not. */
+  @Test
+  void aBrokenChannelIsNotGivenOutAgain() throws Exception {
+    CompletableFuture<Void> first = worker(channel -> read(channel, 1));
+    try (ChannelPool pool = new ChannelPool(socket, TOKEN, 10_000)) {
+      DataChannel channel = pool.take();
+      pool.give(channel);
+      assertEquals(channel, pool.take());
+      channel.abandon();
+      pool.give(channel);
+      assertThrows(Exception.class, () -> first.get(10, TimeUnit.SECONDS));
+      CompletableFuture<Void> second = worker(other -> read(other, 1));
+
+      DataChannel another = pool.take();
+
+      assertFalse(another == channel);
+      another.close();
+      assertThrows(Exception.class, () -> second.get(10, TimeUnit.SECONDS));
+    }
+  }
+}

@@ -1,0 +1,298 @@
+package io.cairn.spark.transport;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.cairn.spark.tier.Rows;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.nio.channels.Channels;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.UInt1Vector;
+import org.apache.arrow.vector.UInt2Vector;
+import org.apache.arrow.vector.UInt4Vector;
+import org.apache.arrow.vector.UInt8Vector;
+import org.apache.arrow.vector.VarBinaryVector;
+import org.apache.arrow.vector.VectorLoader;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ReadChannel;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.junit.jupiter.api.Test;
+
+/**
+ * The frames in {@code spec/vectors}, which the engine's tests read too: both sides must mean the same by the same bytes.
+ *
+ * <p>What we write is read back by Arrow's own reader, for Arrow's metadata may be laid out in more ways than one.
+ */
+class FrameVectorsTest {
+  private static final Path VECTORS = Path.of(System.getProperty("cairn.test.root", "."), "spec", "vectors", "frames");
+  private static final ArrowType U8 = new ArrowType.Int(8, false);
+  private static final ArrowType U16 = new ArrowType.Int(16, false);
+  private static final ArrowType U32 = new ArrowType.Int(32, false);
+  private static final ArrowType U64 = new ArrowType.Int(64, false);
+  private static final ArrowType BINARY = new ArrowType.Binary();
+
+  private static byte[] frame(String name) throws IOException {
+    return Files.readAllBytes(VECTORS.resolve(name + ".frame"));
+  }
+
+  private static JsonNode meaning(String name) throws IOException {
+    return Control.JSON.readTree(VECTORS.resolve(name + ".meaning.json").toFile());
+  }
+
+  private static Schema schema(Object... namesAndTypes) {
+    Field[] fields = new Field[namesAndTypes.length / 2];
+    for (int index = 0; index < fields.length; index++) {
+      fields[index] = new Field((String) namesAndTypes[2 * index], FieldType.nullable((ArrowType) namesAndTypes[2 * index + 1]), null);
+    }
+    return new Schema(Arrays.asList(fields));
+  }
+
+  private static byte[] bytes(JsonNode hex) {
+    return hex.isNull() ? null : HexFormat.of().parseHex(hex.asText());
+  }
+
+  private static void assertHeader(JsonNode expected, FrameHeader header) {
+    assertEquals(expected.get("kind").asInt(), header.kind());
+    assertEquals(expected.get("flags").asInt(), header.flags());
+    assertEquals(expected.get("session").asLong(), header.session());
+    assertEquals(expected.get("sequence").asLong(), header.sequence());
+    assertEquals(expected.get("applied").asLong(), header.applied());
+    assertEquals(expected.get("rows").asInt(), header.rows());
+  }
+
+  /** Every header is read as the engine means it, and written byte for byte as the engine writes it. */
+  @Test
+  void headersAreReadAndWrittenByteForByte() throws IOException {
+    for (String name : List.of("hello", "hello_reply", "writes", "get", "get_reply", "scan_all", "scan_range", "scan_reply", "changes", "error")) {
+      byte[] bytes = frame(name);
+
+      FrameHeader header = FrameHeader.read(bytes, 0);
+
+      assertHeader(meaning(name).get("header"), header);
+      assertEquals(bytes.length - FrameHeader.BYTES, header.payloadBytes(), name);
+      byte[] written = new byte[FrameHeader.BYTES];
+      header.write(written, 0);
+      assertArrayEquals(Arrays.copyOf(bytes, FrameHeader.BYTES), written, name);
+    }
+  }
+
+  @Test
+  void repliesAreReadAsTheEngineMeansThem() throws IOException {
+    assertReply("get_reply", false, false);
+    assertReply("scan_reply", true, false);
+    assertReply("scan_reply_empty", true, false);
+    assertReply("changes_reply", true, true);
+  }
+
+  private void assertReply(String name, boolean hasKeys, boolean isChanges) throws IOException {
+    byte[] bytes = frame(name);
+    JsonNode expected = meaning(name);
+    FrameHeader header = FrameHeader.read(bytes, 0);
+    byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    Rows rows = new Rows();
+    BatchReader.room(rows, header.rows());
+    byte[] ops = new byte[header.rows()];
+    short[] families = new short[header.rows()];
+    BatchReader reader = new BatchReader();
+    reader.begin(payload, payload.length, header.rows(), isChanges ? 4 : hasKeys ? 3 : 2);
+    if (isChanges) {
+      reader.bytes(ops);
+      reader.shorts(families);
+    } else {
+      reader.bytes(rows.origin);
+    }
+    if (hasKeys) {
+      reader.binary(rows.keyOffset, rows.keyLength);
+    }
+    reader.binary(rows.valueOffset, rows.valueLength);
+    reader.handOver(rows);
+
+    assertHeader(expected.get("header"), header);
+    JsonNode expectedRows = expected.get("payload").get("rows");
+    assertEquals(expectedRows.size(), header.rows(), name);
+    for (int row = 0; row < header.rows(); row++) {
+      JsonNode cells = expectedRows.get(row);
+      assertArrayEquals(bytes(cells.get("value")), region(rows.data, rows.valueOffset[row], rows.valueLength[row]), name + " row " + row);
+      if (hasKeys) {
+        assertArrayEquals(bytes(cells.get("key")), region(rows.data, rows.keyOffset[row], rows.keyLength[row]), name + " row " + row);
+      }
+      if (isChanges) {
+        assertEquals(cells.get("op").asInt(), ops[row]);
+        assertEquals(cells.get("cf").asInt(), families[row]);
+      } else {
+        assertEquals(cells.get("origin").asInt(), rows.origin[row]);
+      }
+    }
+  }
+
+  private static byte[] region(byte[] data, int offset, int length) {
+    return length < 0 ? null : Arrays.copyOfRange(data, offset, offset + length);
+  }
+
+  /** A frame that says more than it holds, or holds something else, is refused before a row of it is used. */
+  @Test
+  void cutAndForeignRepliesAreRefused() throws IOException {
+    byte[] bytes = frame("scan_reply");
+    int rows = meaning("scan_reply").get("header").get("rows").asInt();
+    byte[] whole = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    for (int length = 0; length < whole.length; length += 8) {
+      byte[] cut = Arrays.copyOf(whole, length);
+      CairnException error = assertThrows(CairnException.class, () -> read(cut, rows), "cut at " + cut.length);
+      assertEquals("CAIRN_PROTOCOL", error.code());
+    }
+    assertThrows(CairnException.class, () -> read(whole, rows + 1));
+    assertThrows(CairnException.class, () -> FrameHeader.read(new byte[FrameHeader.BYTES], 0));
+  }
+
+  private static void read(byte[] payload, int count) {
+    Rows rows = new Rows();
+    BatchReader.room(rows, count);
+    BatchReader reader = new BatchReader();
+    reader.begin(payload, payload.length, count, 3);
+    reader.bytes(rows.origin);
+    reader.binary(rows.keyOffset, rows.keyLength);
+    reader.binary(rows.valueOffset, rows.valueLength);
+  }
+
+  @Test
+  void errorsAreReadWithAllTheirFields() throws IOException {
+    byte[] bytes = frame("error");
+
+    CairnException error = CairnException.fromEngine(Control.JSON.readTree(bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
+
+    assertEquals(ErrorKind.DAMAGED, error.kind());
+    assertEquals(
+        "[CAIRN_MISSING] there is no changelog of version 7 (store=0/3/default, version=7, object=file:/checkpoint/state/0/3/changelog/7.arrow)",
+        error.getMessage());
+  }
+
+  @Test
+  void writesAreWrittenAsTheEngineMeansThem() throws IOException {
+    JsonNode rows = meaning("writes").get("payload").get("rows");
+    int count = rows.size();
+    byte[] ops = new byte[count];
+    short[] families = new short[count];
+    byte[] presence = new byte[count];
+    byte[][] keys = new byte[count][];
+    byte[][] values = new byte[count][];
+    int[] valueLengths = new int[count];
+    long valueBytes = 0;
+    for (int row = 0; row < count; row++) {
+      JsonNode cells = rows.get(row);
+      ops[row] = (byte) cells.get("op").asInt();
+      families[row] = (short) cells.get("cf").asInt();
+      presence[row] = (byte) cells.get("presence").asInt();
+      keys[row] = bytes(cells.get("key"));
+      values[row] = bytes(cells.get("value"));
+      valueLengths[row] = values[row] == null ? -1 : values[row].length;
+      valueBytes += Math.max(0, valueLengths[row]);
+    }
+    BatchWriter writer = new BatchWriter();
+    writer.begin(count);
+    writer.bytes(ops);
+    writer.shorts(families);
+    writer.binary(keys);
+    writer.binary(values, new int[count], valueLengths, valueBytes);
+    writer.bytes(presence);
+
+    assertWritten("writes", writer, schema("op", U8, "cf", U16, "key", BINARY, "value", BINARY, "presence", U8));
+  }
+
+  @Test
+  void requestsAreWrittenAsTheEngineMeansThem() throws IOException {
+    JsonNode rows = meaning("get").get("payload").get("rows");
+    short[] families = new short[rows.size()];
+    byte[][] keys = new byte[rows.size()][];
+    for (int row = 0; row < keys.length; row++) {
+      families[row] = (short) rows.get(row).get("cf").asInt();
+      keys[row] = bytes(rows.get(row).get("key"));
+    }
+    BatchWriter writer = new BatchWriter();
+    writer.begin(keys.length);
+    writer.shorts(families);
+    writer.binary(keys);
+    assertWritten("get", writer, schema("cf", U16, "key", BINARY));
+
+    for (String name : List.of("scan_all", "scan_range")) {
+      JsonNode scan = meaning(name).get("payload").get("rows").get(0);
+      writer.begin(1);
+      writer.shorts(scan.get("cf").asInt());
+      writer.oneBinary(bytes(scan.get("from")));
+      writer.oneByte(scan.get("from_inclusive").asInt());
+      writer.oneBinary(bytes(scan.get("to")));
+      writer.oneInt(scan.get("limit_rows").asInt());
+      writer.oneInt(scan.get("limit_bytes").asInt());
+      assertWritten(
+          name, writer, schema("cf", U16, "from", BINARY, "from_inclusive", U8, "to", BINARY, "limit_rows", U32, "limit_bytes", U32));
+    }
+
+    JsonNode changes = meaning("changes").get("payload").get("rows").get(0);
+    writer.begin(1);
+    writer.oneLong(changes.get("version").asLong());
+    writer.oneBinary(bytes(changes.get("checkpoint_id")));
+    writer.oneLong(changes.get("from_row").asLong());
+    writer.oneInt(changes.get("limit_rows").asInt());
+    assertWritten("changes", writer, schema("version", U64, "checkpoint_id", BINARY, "from_row", U64, "limit_rows", U32));
+  }
+
+  private void assertWritten(String name, BatchWriter writer, Schema schema) throws IOException {
+    JsonNode expected = meaning(name);
+    JsonNode header = expected.get("header");
+    writer.finish(header.get("kind").asInt(), header.get("session").asLong(), header.get("sequence").asLong(), header.get("applied").asLong());
+
+    FrameHeader written = FrameHeader.read(writer.array(), writer.start());
+    assertHeader(header, written);
+    assertEquals(writer.length() - FrameHeader.BYTES, written.payloadBytes());
+    assertEquals(0, written.payloadBytes() % 8);
+    ByteArrayInputStream payload = new ByteArrayInputStream(writer.array(), writer.start() + FrameHeader.BYTES, written.payloadBytes());
+    try (BufferAllocator allocator = new RootAllocator();
+        VectorSchemaRoot root = VectorSchemaRoot.create(schema, allocator);
+        ArrowRecordBatch batch =
+            (ArrowRecordBatch) MessageSerializer.deserializeMessageBatch(new ReadChannel(Channels.newChannel(payload)), allocator)) {
+      new VectorLoader(root).load(batch);
+      JsonNode rows = expected.get("payload").get("rows");
+      assertEquals(rows.size(), root.getRowCount());
+      for (int row = 0; row < rows.size(); row++) {
+        for (FieldVector vector : root.getFieldVectors()) {
+          assertCell(name + " row " + row + " " + vector.getName(), rows.get(row).get(vector.getName()), vector, row);
+        }
+      }
+    }
+    assertEquals(0, payload.available(), "bytes after the batch");
+  }
+
+  private static void assertCell(String where, JsonNode expected, FieldVector vector, int row) {
+    if (vector instanceof VarBinaryVector binary) {
+      assertArrayEquals(bytes(expected), binary.isNull(row) ? null : binary.get(row), where);
+      return;
+    }
+    long value;
+    if (vector instanceof UInt1Vector number) {
+      value = number.get(row) & 0xFF;
+    } else if (vector instanceof UInt2Vector number) {
+      value = number.get(row);
+    } else if (vector instanceof UInt4Vector number) {
+      value = Integer.toUnsignedLong(number.get(row));
+    } else {
+      value = ((UInt8Vector) vector).get(row);
+    }
+    assertTrue(!vector.isNull(row), where);
+    assertEquals(expected.asLong(), value, where);
+  }
+}
