@@ -27,6 +27,9 @@ public interface EngineSource {
   /** Hands over writes of the session: a spill before commit, or the last ones at commit. The rows are read before the call returns. */
   void write(WriteBlock block);
 
-  /** Version up to which the engine's database held this instance's deltas when it last answered. */
+  /**
+   * Version up to which the engine's database held this instance's deltas when it last answered. From a session's begin on it speaks of the version
+   * loaded: after a load of an older version never more than that one.
+   */
   long appliedThrough();
 }

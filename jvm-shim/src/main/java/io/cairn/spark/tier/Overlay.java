@@ -229,6 +229,31 @@ final class Overlay implements Room {
     }
   }
 
+  /** Lets the writes, which were spilled just now, hide the committed entries of their keys until the session ends. */
+  void shadow(Base base) {
+    for (int i = 0; i < families.length; i++) {
+      EntryMap map = families[i];
+      for (int s = 1; map != null && s < map.slabs.end(); s++) {
+        if (map.slabs.slab(s) != null) {
+          base.family(i).spilled = true;
+          shadow(base.family(i), map.slabs.slab(s), Regions.ARRAY + map.slabs.used(s));
+        }
+      }
+    }
+  }
+
+  private static void shadow(BaseFamily family, byte[] slab, long end) {
+    for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+      byte state = Entry.state(slab, at);
+      if (state != Entry.DEAD && state != Entry.MOVED) {
+        int address = family.find(Entry.hash(slab, at), slab, Entry.key(at), Entry.keyLength(slab, at));
+        if (address != 0) {
+          family.shadow(address);
+        }
+      }
+    }
+  }
+
   /** Folds all writes into the base, which stands at their version already, freeing slab after slab. */
   void fold(Base base) {
     for (int i = 0; i < families.length; i++) {

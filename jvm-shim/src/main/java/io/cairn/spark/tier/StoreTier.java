@@ -44,7 +44,10 @@ public final class StoreTier implements AutoCloseable {
     }
   }
 
-  /** Takes bytes: free ones, else by evicting own base slabs, else by evicting stores that nobody uses. */
+  /**
+   * Takes bytes: free ones, else by evicting. A store below its fair share takes from idle ones that are above it; then its own base gives, then every
+   * idle store.
+   */
   boolean take(long wanted) {
     if (takeFree(wanted)) {
       return true;
@@ -52,12 +55,18 @@ public final class StoreTier implements AutoCloseable {
     if (freeOnly || base.eviction().isBusy() || wanted > budget.limitBytes()) {
       return false;
     }
+    long fair = budget.fairShareBytes();
+    while (bytes < fair && budget.evictIdle(this, wanted, fair)) {
+      if (takeFree(wanted)) {
+        return true;
+      }
+    }
     while (base.eviction().evictOne()) {
       if (takeFree(wanted)) {
         return true;
       }
     }
-    while (budget.evictIdle(this, wanted)) {
+    while (budget.evictIdle(this, wanted, 0)) {
       if (takeFree(wanted)) {
         return true;
       }

@@ -83,8 +83,15 @@ public final class TierBudget {
     }
   }
 
-  /** Takes bytes from the bases of stores that nobody uses now, largest first. False: nothing could be freed. */
-  boolean evictIdle(StoreTier asking, long bytes) {
+  /** What each store would hold if all held the same. */
+  long fairShareBytes() {
+    synchronized (stores) {
+      return limitBytes / Math.max(1, stores.size());
+    }
+  }
+
+  /** Frees bytes in stores that nobody uses now and that hold more than {@code aboveBytes}, largest first. False: nothing could be freed. */
+  boolean evictIdle(StoreTier asking, long bytes, long aboveBytes) {
     List<StoreTier> candidates;
     synchronized (stores) {
       candidates = new ArrayList<>(stores);
@@ -93,7 +100,7 @@ public final class TierBudget {
     while (true) {
       StoreTier largest = null;
       for (StoreTier store : candidates) {
-        if (store.accountedBytes() > 0 && (largest == null || store.accountedBytes() > largest.accountedBytes())) {
+        if (store.accountedBytes() > aboveBytes && (largest == null || store.accountedBytes() > largest.accountedBytes())) {
           largest = store;
         }
       }

@@ -203,36 +203,13 @@ public final class TierSession {
 
   private void spill() {
     sendOverlay();
-    for (int i = 0; i < overlay.end(); i++) {
-      EntryMap writes = overlay.family(i);
-      if (writes != null && writes.table.count() > 0) {
-        shadow(base.family(i), writes.slabs);
-      }
-    }
+    overlay.shadow(base);
     spillCount++;
     tier.spills++;
     retired.add(overlay);
     overlay.retire();
     retired.removeIf(Overlay::isFree);
     overlay = newOverlay();
-  }
-
-  /** What was spilled hides the committed entries until the session ends. */
-  private static void shadow(BaseFamily family, Slabs slabs) {
-    family.spilled = true;
-    for (int s = 1; s < slabs.end(); s++) {
-      byte[] slab = slabs.slab(s);
-      long end = slab == null ? 0 : Regions.ARRAY + slabs.used(s);
-      for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
-        byte state = Entry.state(slab, at);
-        if (state != Entry.DEAD && state != Entry.MOVED) {
-          int address = family.find(Entry.hash(slab, at), slab, Entry.key(at), Entry.keyLength(slab, at));
-          if (address != 0) {
-            family.shadow(address);
-          }
-        }
-      }
-    }
   }
 
   private void sendOverlay() {

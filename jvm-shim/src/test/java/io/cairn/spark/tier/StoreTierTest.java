@@ -327,14 +327,14 @@ class StoreTierTest {
 
   @Test
   void idleStoresMakeRoomForTheOneInUse() {
-    TierBudget budget = new TierBudget(512 << 10);
+    TierBudget budget = new TierBudget(1 << 20);
     Fixture idle = new Fixture(budget);
     idle.begin();
-    for (int i = 0; i < 800; i++) {
+    for (int i = 0; i < 5_000; i++) {
       idle.put(PLAIN, "k" + i, "x".repeat(80));
     }
     idle.commit();
-    assertTrue(idle.tier.isComplete(PLAIN));
+    assertTrue(idle.tier.accountedBytes() > budget.limitBytes() / 2);
     Fixture busy = new Fixture(budget);
     busy.begin();
     for (int i = 0; i < 4_000; i++) {
@@ -343,8 +343,9 @@ class StoreTierTest {
     busy.commit();
     assertTrue(budget.peakBytes() <= budget.limitBytes() + 4096, "peak " + budget.peakBytes());
     assertTrue(idle.tier.stats().evictions() > 0);
+    assertTrue(busy.tier.accountedBytes() > budget.limitBytes() / 5, "busy holds " + busy.tier.accountedBytes());
     idle.begin();
-    for (int i = 0; i < 800; i++) {
+    for (int i = 0; i < 5_000; i++) {
       assertEquals("x".repeat(80), idle.get(PLAIN, "k" + i));
     }
   }
