@@ -56,11 +56,13 @@ class Owner:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop after the slice under way and wait for it."""
+        """End the loop after the slice under way and wait for it. Not from the owner itself."""
         self._stopping = True
         self.wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
+        self._selector.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
     def wake(self) -> None:
         """Make the loop look at its work. Any thread."""

@@ -76,6 +76,7 @@ def commit(
     instance.standing = standing
     instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
     instance.snapshots.note_changelog(standing)
+    instance.data_bytes += sum(batch.nbytes for batch in changes)
     instance.metrics.add("commits_count")
     instance.metrics.add("changelog_bytes", written.size_bytes)
     if (

@@ -56,6 +56,9 @@ class ProviderInstance:
         self.is_closed = False
         # INVARIANT: what the database and its queue hold, or None if that is not known.
         self.standing: Standing | None = None
+        # What a load answers about the size of keys and values, and when RocksDB was last asked.
+        self.data_bytes = 0
+        self.data_bytes_at_ns = 0
         self._directory = directory
         self._directory_count = 0
         self.current_directory: Path | None = None

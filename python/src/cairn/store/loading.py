@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _FETCH_AHEAD = 8
 _MS = 1_000_000
+# RocksDB reads a block of each file for its answer: not in every batch.
+_ESTIMATE_NS = 30_000 * _MS
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,7 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
         "counts": {str(cf): count for cf, count in standing.counts.items()},
         "column_families": [family.to_json() for family in standing.families],
         "max_cf_id": standing.max_cf_id,
-        "data_bytes": instance.services.owner.run(
-            lambda: instance.local.db.estimated_data_bytes() + instance.local.pending_bytes()
-        ),
+        "data_bytes": _data_bytes(instance, is_new=report.source != "local"),
         "applied_through": instance.local.applied_through,
         "source": report.source,
         "changelogs_replayed": report.changelogs_replayed,
@@ -95,6 +95,18 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
         "replay_ms": report.replay_ns // _MS,
         "snapshot_version": report.snapshot_version or instance.snapshots.newest_version,
     }
+
+
+def _data_bytes(instance: ProviderInstance, *, is_new: bool) -> int:
+    """Return an estimate of keys and values; RocksDB is asked when it is new, or old again."""
+    clock, local = instance.services.clock, instance.local
+    now = clock.monotonic_ns()
+    if is_new or now - instance.data_bytes_at_ns > _ESTIMATE_NS:
+        instance.data_bytes = instance.services.owner.run(
+            lambda: local.db.estimated_data_bytes() + local.pending_bytes()
+        )
+        instance.data_bytes_at_ns = now
+    return instance.data_bytes
 
 
 def _stands_there(instance: ProviderInstance, request: LoadRequest) -> bool:

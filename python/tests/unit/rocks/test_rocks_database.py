@@ -55,9 +55,7 @@ def whole_scan(db: RocksDb, cf: int, **bounds: Any) -> dict[bytes, bytes]:
         found |= dict(zip(page.keys, page.values, strict=True))
         if not page.more:
             return found
-        low, _ = layout.scan_bounds(
-            cf, multi=multi, start=page.keys[-1], inclusive=False, end=None
-        )
+        low, _ = layout.scan_bounds(cf, multi=multi, start=page.keys[-1], inclusive=False, end=None)
 
 
 def corrupt_ssts(directory: Path) -> None:
@@ -71,7 +69,9 @@ def corrupt_ssts(directory: Path) -> None:
 
 def test_families_with_the_same_keys_do_not_touch_each_other(db: RocksDb) -> None:
     """Column families are a two-byte prefix: nothing may leak over it."""
-    db.apply(rows((OP_PUT, 0, b"k", b"0"), (OP_PUT, 1, b"k", b"1"), (OP_PUT, 0xFFFF, b"k", b"9")), 1)
+    db.apply(
+        rows((OP_PUT, 0, b"k", b"0"), (OP_PUT, 1, b"k", b"1"), (OP_PUT, 0xFFFF, b"k", b"9")), 1
+    )
 
     assert db.get_many(1, [b"k", b"x"]) == [b"1", None]
     assert whole_scan(db, 0xFFFF) == {b"k": b"9"}
@@ -152,7 +152,7 @@ def test_an_append_to_a_long_list_reads_nothing(
 def test_a_scan_ends_loudly_at_a_corrupt_block(
     db: RocksDb, memory: RocksMemory, tmp_path: Path
 ) -> None:
-    """rocksdict's iterators just stop there: half a state would look like all of it."""
+    """Rocksdict's iterators just stop there: half a state would look like all of it."""
     db.apply(rows(*((OP_PUT, 0, b"%06d" % n, b"%d" % n * 20) for n in range(20_000))), 1)
     db.flush()
     db.close()
@@ -200,7 +200,7 @@ def test_an_empty_directory_is_not_taken_for_a_restored_one(
 
 
 def test_use_after_close_is_an_error_of_ours(db: RocksDb) -> None:
-    """rocksdict's own error type stays inside this package."""
+    """Rocksdict's own error type stays inside this package."""
     db.close()
 
     with pytest.raises(ClosedError):

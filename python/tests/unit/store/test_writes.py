@@ -42,7 +42,9 @@ KEYS = st.sampled_from([b"", b"a", b"a\x00", b"b", b"zz"])
 WRITES = st.one_of(
     st.tuples(st.just(PUT), st.integers(0, 2), KEYS, st.binary(max_size=3), st.just(0)),
     st.tuples(st.just(DELETE), st.integers(0, 2), KEYS, st.none(), st.just(0)),
-    st.tuples(st.just(APPEND), st.integers(0, 2), KEYS, st.binary(min_size=1, max_size=3), st.just(0)),
+    st.tuples(
+        st.just(APPEND), st.integers(0, 2), KEYS, st.binary(min_size=1, max_size=3), st.just(0)
+    ),
 )
 
 

@@ -1,0 +1,286 @@
+"""What a worker finds in the objects: snapshots, moved stores, damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from client import APPEND, DELETE, PUT, EngineError, Store
+
+from cairn.engine import frames
+from cairn.engine.frames import CHANGES_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client import WorkerProcess
+
+CONF: dict[str, Any] = {"minDeltasForSnapshot": 2, "minBatchesToRetain": 3, "orphanGraceMs": 0}
+
+
+def fill(store: Store, versions: int) -> list[tuple[str | None, dict[bytes, bytes]]]:
+    """Commit versions; return id and rows of each, version 0 first."""
+    rows: dict[bytes, bytes] = {}
+    done: list[tuple[str | None, dict[bytes, bytes]]] = [(None, {})]
+    for version in range(store.version + 1, store.version + 1 + versions):
+        writes: list[tuple[Any, ...]] = []
+        for n in range(version, version + 300):
+            key = b"%05d" % (n * 37 % 1000)
+            if n % 7 == 0:
+                rows.pop(key, None)
+                writes.append((DELETE, 0, key, None))
+            else:
+                rows[key] = b"%d" % version * 5
+                writes.append((PUT, 0, key, rows[key]))
+        store.write([*writes, (APPEND, 1, b"L", b"%d," % version)])
+        store.commit()
+        done.append((store.checkpoint_id, dict(rows)))
+        store.load(version, store.checkpoint_id, trusted=True)
+    return done
+
+
+def maintain(store: Store, **which: bool) -> dict[str, Any]:
+    return store.worker.call(
+        "maintain",
+        instance=store.number,
+        storage=None,
+        **({"snapshot": True, "cleanup": True} | which),
+    )
+
+
+@pytest.mark.parametrize("checkpoint_format", [1, 2])
+def test_a_moved_store_is_loaded_from_snapshot_and_changelogs(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, checkpoint_format: int
+) -> None:
+    """Another executor, another local directory: the same rows."""
+    store = Store(spawn(), 1, url, checkpoint_format=checkpoint_format, conf=CONF)
+    store.load(0)
+    done = fill(store, 3)
+    first = maintain(store)
+    done += fill(store, 2)[1:]
+    # fill() began with empty rows of its own: only keys it wrote are compared below.
+
+    moved = Store(
+        spawn(local=tmp_path / "other"), 1, url, checkpoint_format=checkpoint_format, conf=CONF
+    )
+    checkpoint_id = done[5][0] if checkpoint_format == 2 else None
+    answer = moved.load(5, checkpoint_id)
+
+    assert first["snapshot_version"] == 3
+    assert (answer["source"], answer["changelogs_replayed"]) == ("snapshot", 2)
+    assert answer["snapshot_version"] == 3
+    assert answer["checkpoint_id"] == done[5][0]
+    assert moved.scan() == store.scan()
+    assert moved.scan(1) == {b"L": b"1,2,3,4,5,"}
+    assert answer["counts"] == {"0": len(moved.scan()), "1": 1}
+
+
+def test_a_second_snapshot_uploads_only_new_files_and_cleans_up(store: Store, url: str) -> None:
+    """Incremental, and old versions go by retention, without a listing."""
+    store = Store(store.worker, 2, url, conf=CONF)
+    store.load(0)
+    done = fill(store, 3)
+    maintain(store)
+    done += fill(store, 6)[1:]
+
+    report = maintain(store)
+
+    assert report["snapshot_version"] == 9
+    assert (report["uploaded_files"], report["reused_files"]) == (1, 1)
+    kept = sorted(int(path.name.split("_")[0]) for path in Path(url, "changelog").iterdir())
+    assert kept[-3:] == [7, 8, 9]
+    assert 3 not in kept
+    for version in (7, 8, 9):
+        store.load(version, done[version][0])
+    with pytest.raises(EngineError, match="CAIRN_MISSING"):
+        store.load(2, done[2][0])
+
+
+def test_commits_go_on_while_a_snapshot_holds_deltas_back(store: Store, url: str) -> None:
+    """A snapshot of version N holds nothing above N."""
+    store = Store(store.worker, 2, url, conf=CONF)
+    store.load(0)
+    fill(store, 2)
+    expected = store.scan()
+    maintain(store)
+    store.write([(PUT, 0, b"later", b"x")])
+    store.commit()
+
+    other = Store(store.worker, 3, url, conf=CONF)
+    answer = other.load(3, store.checkpoint_id)
+
+    assert answer["source"] == "snapshot"
+    assert other.scan() == expected | {b"later": b"x"}
+
+
+def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) -> None:
+    """Spark's coordinator asks for it when a store lags."""
+    store.write([(PUT, 0, b"a", b"1")])
+
+    answer = store.commit(snapshot=True)
+
+    assert answer["snapshot_version"] == 1
+    assert [path.name.split("_")[0] for path in Path(url, "snapshot").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("kind", ["changelog", "sst", "snapshot"])
+@pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
+def test_a_damaged_object_is_named_and_never_an_older_state(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, kind: str, harm: str
+) -> None:
+    """An error with the object's name; then, whole again, the same version loads."""
+    worker = spawn()
+    store = Store(worker, 1, url, conf=CONF)
+    store.load(0)
+    done = fill(store, 2)
+    maintain(store)
+    done += fill(store, 1)[1:]
+    rows = store.scan()
+    worker.close()
+    victim = max(Path(url, kind).iterdir(), key=lambda path: path.name)
+    whole = victim.read_bytes()
+    if harm == "missing":
+        victim.unlink()
+    else:
+        content = bytearray(whole)
+        content[len(whole) // 2] ^= 0x40
+        victim.write_bytes(whole[: len(whole) // 2] if harm == "cut" else bytes(content))
+
+    again = Store(spawn(), 1, url, conf=CONF)
+    with pytest.raises(EngineError) as failed:
+        again.load(3, done[3][0])
+
+    assert failed.value.kind == "damaged"
+    assert victim.name in failed.value.fields["object"]
+    assert failed.value.fields["store"] == "0/3/default"
+    assert failed.value.fields["version"] == 3 if kind == "changelog" else True
+    assert failed.value.fields["next"]
+    victim.write_bytes(whole)
+    again.load(3, done[3][0])
+    assert again.scan() == rows
+
+
+def test_a_version_loaded_empty_commits_as_its_successor(store: Store, url: str) -> None:
+    """Spark's offline repartition: what was there is not looked at."""
+    store.write([(PUT, 0, b"old", b"1")])
+    store.commit()
+    other = Store(store.worker, 2, url)
+    answer = other.load(7, None, load_empty=True)
+    other.write([(PUT, 0, b"new", b"1")])
+    other.checkpoint_id = None
+    other.commit()
+
+    again = Store(store.worker, 3, url)
+    loaded = again.load(8, other.checkpoint_id)
+
+    assert answer["source"] == "empty"
+    assert loaded["counts"] == {"0": 1, "1": 0}
+    assert again.scan() == {b"new": b"1"}
+
+
+def test_an_untrusted_load_in_format_1_compares_the_objects_id(
+    worker: WorkerProcess, url: str
+) -> None:
+    """Another executor may have committed the same version meanwhile."""
+    mine = Store(worker, 1, url, checkpoint_format=1)
+    other = Store(worker, 2, url, checkpoint_format=1)
+    for store, value, attempt in ((mine, b"mine", 1), (other, b"other", 2)):
+        store.load(0)
+        store.attempt = store.attempt | {"task_attempt": attempt}
+        store.write([(PUT, 0, b"k", value)])
+        store.commit()
+
+    answer = mine.load(1)
+
+    assert answer["checkpoint_id"] == other.checkpoint_id
+    assert mine.scan() == {b"k": b"other"}
+
+
+def test_a_zombie_is_fenced_in_format_1(worker: WorkerProcess, url: str) -> None:
+    """Its commit fails, and its instance stands as before."""
+    zombie = Store(worker, 1, url, checkpoint_format=1)
+    winner = Store(worker, 2, url, checkpoint_format=1)
+    for store, attempt in ((winner, 2), (zombie, 1)):
+        store.load(0)
+        store.attempt = store.attempt | {"task_attempt": attempt}
+        store.write([(PUT, 0, b"k", b"%d" % attempt)])
+    winner.commit()
+
+    with pytest.raises(EngineError, match="CAIRN_FENCED"):
+        zombie.commit()
+
+    zombie.load(1)
+    assert zombie.scan() == {b"k": b"2"}
+
+
+def test_replay_from_a_chosen_snapshot(store: Store, url: str) -> None:
+    """The state reader's snapshotStartBatchId."""
+    store = Store(store.worker, 2, url, conf=CONF | {"minBatchesToRetain": 100})
+    store.load(0)
+    done = fill(store, 2)
+    maintain(store)
+    done += fill(store, 2)[1:]
+    maintain(store)
+    done += fill(store, 1)[1:]
+    rows = store.scan()
+
+    reader = Store(store.worker, 3, url, conf=CONF)
+    reader.session_number += 1
+    chosen = {
+        "instance": 3,
+        "session": reader.session,
+        "version": 5,
+        "checkpoint_id": done[5][0],
+        "load_empty": False,
+        "trusted": False,
+    }
+    answer = reader.worker.call(
+        "load_snapshot", **chosen, snapshot_version=2, snapshot_checkpoint_id=None
+    )
+    reader.version = 5
+
+    assert (answer["snapshot_version"], answer["changelogs_replayed"]) == (2, 3)
+    assert reader.scan() == rows
+    with pytest.raises(EngineError, match="CAIRN_MISSING"):
+        reader.worker.call(
+            "load_snapshot", **chosen, snapshot_version=3, snapshot_checkpoint_id=None
+        )
+
+
+def test_the_change_feed_pages_through_each_version(store: Store) -> None:
+    """The state reader's readChangeFeed."""
+    done = fill(store, 3)
+
+    found = store.worker.call(
+        "changes", instance=1, start_version=2, end_version=3, end_checkpoint_id=done[3][0]
+    )["versions"]
+
+    assert [(version, cid) for version, cid, _ in found] == [(2, done[2][0]), (3, done[3][0])]
+    rows: list[Any] = []
+    more = True
+    while more:
+        request = {
+            "version": [2],
+            "checkpoint_id": [(done[2][0] or "").encode()],
+            "from_row": [len(rows)],
+            "limit_rows": [100],
+        }
+        batch = pa.RecordBatch.from_pydict(request, schema=CHANGES_SCHEMA)
+        store.channel.send(frames.CHANGES, store.session, batch.serialize(), rows=1)
+        header, payload = store.channel.receive()
+        rows += frames.decode_rows(payload, frames.CHANGES_REPLY_SCHEMA).to_pylist()
+        more = bool(header.flags & frames.FLAG_MORE)
+    assert len(rows) == found[0][2]
+    assert rows[-1] == {"op": APPEND, "cf": 1, "key": b"L", "value": b"2,"}
+
+
+def test_a_checkpoint_that_is_no_longer_there_is_missing_not_empty(store: Store, url: str) -> None:
+    """Somebody removed the state folder: the query must not start from nothing."""
+    done = fill(store, 1)
+    shutil.rmtree(url)
+
+    with pytest.raises(EngineError, match="CAIRN_MISSING"):
+        Store(store.worker, 2, url).load(1, done[1][0])

@@ -1,0 +1,135 @@
+"""An instance in this process, with the threads and directories that a worker would lend it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cairn.checkpoint.sst_cache import SstCache
+from cairn.config import EngineConf
+from cairn.engine.owner import Owner
+from cairn.format.header import ColumnFamily
+from cairn.ids import Attempt, StoreId
+from cairn.rocks import RocksMemory
+from cairn.storage.open import open_store
+from cairn.store.committing import CommitRequest
+from cairn.store.cursors import ScanRequest
+from cairn.store.durable import Durable
+from cairn.store.instance import ProviderInstance
+from cairn.store.loading import LoadRequest
+from cairn.store.services import PendingBytes, Services
+from cairn.store.writes import WRITES_SCHEMA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STORE = StoreId(0, 3)
+
+
+def family(number: int, *, multi: bool) -> ColumnFamily:
+    name = "default" if number == 0 else f"family{number}"
+    return ColumnFamily(number, name, multi, False, False, "key", "value", "encoder")  # noqa: FBT003
+
+
+class Rig:
+    """One worker's worth of threads, and one instance.
+
+    Args:
+        local: the local disk.
+        url: where the objects are.
+        checkpoint_format: Spark's.
+        conf: of the instance.
+    """
+
+    def __init__(self, local: Path, url: str, checkpoint_format: int, conf: dict[str, Any]) -> None:
+        self.owner = Owner(self._idle_work)
+        pool = ThreadPoolExecutor(4)
+        self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
+        self.services = Services(
+            owner=self.owner,
+            memory=RocksMemory(4 << 20, 4 << 20),
+            background=pool,
+            maintenance=pool,
+            downloads=self.pools[1],
+            uploads=self.pools[2],
+            cache=SstCache(local / "sst", 1 << 26),
+            pending=PendingBytes(1 << 20),
+        )
+        durable = Durable.of(
+            open_store(url, {}),
+            STORE,
+            checkpoint_format,
+            EngineConf.from_mapping(conf),
+            run_id="run",
+            instance=str(local),
+            services=self.services,
+        )
+        self.instance = ProviderInstance(1, durable, local / "i1", self.services)
+        self.number = 0
+        self.frames = self.rows = 0
+        self.owner.start()
+
+    def _idle_work(self) -> bool:
+        if self.instance.local.has_work:
+            self.instance.local.apply_slice()
+            return True
+        return self.instance.local.join_one_long_list()
+
+    def load(self, version: int, checkpoint_id: str | None, **more: Any) -> dict[str, Any]:
+        self.number += 1
+        self.frames = self.rows = 0
+        return self.instance.load(LoadRequest(self.number, version, checkpoint_id, **more))
+
+    def write(self, rows: list[tuple[Any, ...]]) -> None:
+        columns = list(zip(*rows, strict=True))
+        batch = pa.record_batch(
+            [pa.array(c, f.type) for c, f in zip(columns, WRITES_SCHEMA, strict=True)],
+            schema=WRITES_SCHEMA,
+        )
+        self.frames += 1
+        self.rows += len(rows)
+        number, sequence = self.number, self.frames
+        self.owner.run(lambda: self.instance.take_writes(number, sequence, batch))
+
+    def commit(
+        self, version: int, base: str | None, families: list[ColumnFamily], attempt: int = 0
+    ) -> dict[str, Any]:
+        return self.instance.commit(
+            CommitRequest(
+                session=self.number,
+                frames=self.frames,
+                rows=self.rows,
+                version=version,
+                base_checkpoint_id=base,
+                families=tuple(families),
+                max_cf_id=9,
+                attempt=Attempt("run", 1, 0, 0, attempt),
+            )
+        )
+
+    def contents(self, cf: int, version: int, page_rows: int = 5) -> dict[bytes, bytes]:
+        """Scan a family, all deltas up to ``version`` applied."""
+        self.owner.run_stepwise(self.instance.local.until_applied(version))
+        found: dict[bytes, bytes] = {}
+        start, inclusive = None, True
+        while True:
+            request = ScanRequest(cf, start, inclusive, None, page_rows, 1 << 20)
+            page = self.owner.run(lambda r=request: self.instance.scan(self.number, r))
+            found |= dict(zip(page.keys, page.values, strict=True))
+            if not page.more:
+                return found
+            start, inclusive = page.keys[-1], False
+
+    def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
+        return self.owner.run(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
+
+    def crash(self) -> None:
+        """Leave everything as it is on disk, as a dead process does."""
+        self.owner.stop()
+        for pool in self.pools:
+            pool.shutdown()
+        # What a dead process cannot do and a test must: give back memory and descriptors. The
+        # directory is never opened again, so what this flushes is seen by nobody.
+        self.instance.local.close()

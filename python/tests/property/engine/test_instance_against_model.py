@@ -1,0 +1,174 @@
+"""An instance against a plain dictionary per version: whatever happens, each version is its rows."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from rig import Rig, family
+
+PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
+PLAIN, LISTS, SPARE = 0, 1, 2
+
+KEYS = st.one_of(
+    st.sampled_from([b"", b"a", b"a\x00", b"a\x00\x01", b"b", b"\xff"]),
+    st.integers(0, 60).map(lambda n: b"%03d" % n),
+)
+VALUES = st.binary(min_size=1, max_size=4)
+ROWS = st.one_of(
+    st.tuples(st.just(PUT), st.sampled_from([PLAIN, LISTS, SPARE]), KEYS, VALUES),
+    st.tuples(st.just(DELETE), st.sampled_from([PLAIN, LISTS, SPARE]), KEYS, st.none()),
+    st.tuples(st.just(APPEND), st.just(LISTS), KEYS, VALUES),
+)
+
+State = dict[int, dict[bytes, bytes]]
+
+
+class InstanceMachine(RuleBasedStateMachine):
+    """Versions in ``history``: rows, checkpoint id; ``now`` is the open session's view."""
+
+    checkpoint_format = 2
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="cairn-model-"))
+        self.history: list[tuple[State, str | None]] = [({PLAIN: {}, LISTS: {}, SPARE: {}}, None)]
+        self.rigs = 0
+        self.attempt = 0
+        self.rig = self.fresh_rig()
+        self.open(0)
+
+    def fresh_rig(self) -> Rig:
+        self.rigs += 1
+        return Rig(
+            self.folder / f"local{self.rigs}",
+            str(self.folder / "objects"),
+            self.checkpoint_format,
+            {"minDeltasForSnapshot": 2, "minBatchesToRetain": 100, "orphanGraceMs": 0},
+        )
+
+    def open(self, version: int) -> None:
+        state, checkpoint_id = self.history[version]
+        answer = self.rig.load(version, checkpoint_id if self.checkpoint_format == 2 else None)
+        assert answer["version"] == version
+        assert {int(cf): n for cf, n in answer["counts"].items()} == (
+            {} if version == 0 else {cf: len(rows) for cf, rows in state.items()}
+        )
+        # What was built upon a version that is run again is void.
+        del self.history[version + 1 :]
+        self.version = version
+        self.now = {cf: dict(rows) for cf, rows in state.items()}
+        self.dropped = SPARE not in state
+
+    @rule(rows=st.lists(ROWS, min_size=1, max_size=12))
+    def write(self, rows: list[tuple[int, int, bytes, bytes | None]]) -> None:
+        """A frame of writes; reads of it make a spill."""
+        kept = [row for row in rows if row[1] in self.now]
+        coalesced: list[tuple[Any, ...]] = []
+        for op, cf, key, value in kept:
+            family_rows = self.now[cf]
+            if op == PUT:
+                family_rows[key] = value or b""
+            elif op == APPEND:
+                family_rows[key] = family_rows.get(key, b"") + (value or b"")
+            else:
+                family_rows.pop(key, None)
+            coalesced.append((op, cf, key, value, 0))
+        if coalesced:
+            self.rig.write(coalesced)
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=5), cf=st.sampled_from([PLAIN, LISTS]))
+    def read(self, keys: list[bytes], cf: int) -> None:
+        self.rig.owner.run_stepwise(self.rig.instance.local.until_applied(self.version))
+        assert self.rig.get(cf, keys) == [self.now[cf].get(key) for key in keys]
+
+    @rule()
+    def scan(self) -> None:
+        for cf, rows in self.now.items():
+            found = self.rig.contents(cf, self.version)
+            assert list(found.items()) == sorted(rows.items())
+
+    @precondition(lambda self: not self.dropped)
+    @rule()
+    def drop_family(self) -> None:
+        self.rig.write([(DROP, SPARE, b"", None, 0)])
+        del self.now[SPARE]
+        self.dropped = True
+
+    @rule(follow=st.booleans())
+    def commit(self, *, follow: bool) -> None:
+        families = [family(PLAIN, multi=False), family(LISTS, multi=True)]
+        if SPARE in self.now:
+            families.append(family(SPARE, multi=False))
+        self.attempt += 1
+        answer = self.rig.commit(
+            self.version + 1, self.history[self.version][1], families, self.attempt
+        )
+        assert {int(cf): n for cf, n in answer["counts"].items()} == {
+            cf: len(rows) for cf, rows in self.now.items()
+        }
+        self.history.append((self.now, answer["checkpoint_id"]))
+        self.open(self.version + 1 if follow else self.version)
+
+    @rule()
+    def abort(self) -> None:
+        self.rig.instance.abort(self.rig.number)
+        self.open(self.version)
+
+    @rule(back=st.integers(0, 4))
+    def load_earlier(self, back: int) -> None:
+        self.open(max(0, self.version - back))
+
+    @rule(cleanup=st.booleans())
+    def snapshot(self, *, cleanup: bool) -> None:
+        self.rig.instance.maintain(snapshot=True, cleanup=cleanup)
+
+    @rule()
+    def crash(self) -> None:
+        """The next one has another local directory, as a moved partition has."""
+        self.rig.crash()
+        self.rig = self.fresh_rig()
+        self.open(self.version)
+
+    @invariant()
+    def deltas_do_not_pass_the_version(self) -> None:
+        if hasattr(self, "rig"):
+            assert self.rig.instance.local.applied_through <= self.version
+
+    def teardown(self) -> None:
+        if hasattr(self, "rig"):
+            self.rig.crash()
+            shutil.rmtree(self.folder)
+
+
+class FormatOneMachine(InstanceMachine):
+    """All attempts at a version share its name."""
+
+    checkpoint_format = 1
+
+
+@pytest.mark.parametrize("machine", [InstanceMachine, FormatOneMachine])
+def test_every_version_is_exactly_its_rows(machine: type[InstanceMachine]) -> None:
+    """Put, delete, append, drop, spill, commit, abort, crash, reload, snapshot, in any order."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=30,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
