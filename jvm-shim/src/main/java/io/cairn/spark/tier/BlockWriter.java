@@ -1,5 +1,7 @@
 package io.cairn.spark.tier;
 
+import java.util.Arrays;
+
 /** Collects writes into blocks and hands them to the engine. */
 final class BlockWriter {
   private final TierBudget budget;
@@ -16,6 +18,13 @@ final class BlockWriter {
 
   Sent sent() {
     return new Sent(rows, blocks, bytes);
+  }
+
+  /** What was sent is lost; counting starts anew. */
+  void rewind() {
+    rows = 0;
+    blocks = 0;
+    bytes = 0;
   }
 
   void dropFamily(int family) {
@@ -84,8 +93,8 @@ final class BlockWriter {
         bytes += full.keyBytes + full.valueBytes;
       }
     } finally {
-      java.util.Arrays.fill(full.keyBase, 0, full.count, null);
-      java.util.Arrays.fill(full.valueBase, 0, full.count, null);
+      Arrays.fill(full.keyBase, 0, full.count, null);
+      Arrays.fill(full.valueBase, 0, full.count, null);
       budget.returnBlock(full);
     }
   }

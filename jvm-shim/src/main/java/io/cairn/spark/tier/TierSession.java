@@ -27,6 +27,7 @@ public final class TierSession {
   private volatile boolean open = true;
   private boolean written;
   private boolean finished;
+  private boolean spillFailed;
   private long spillCount;
   private long reads;
   private long puts;
@@ -185,8 +186,8 @@ public final class TierSession {
 
   private BaseFamily startWrite(int family) {
     checkOpen();
-    if (finished) {
-      throw new IllegalStateException("[CAIRN_BUG] a write after the session's writes were finished");
+    if (finished || spillFailed) {
+      throw new IllegalStateException("[CAIRN_BUG] a write after the session's writes were finished, or after sending them failed");
     }
     written = true;
     return base.family(family);
@@ -202,9 +203,12 @@ public final class TierSession {
   }
 
   private void spill() {
-    sendOverlay();
-    overlay.shadow(base);
+    // Counted before the first block leaves: a session whose spill failed half-way must not be repeated.
     spillCount++;
+    spillFailed = true;
+    sendOverlay();
+    spillFailed = false;
+    overlay.shadow(base);
     tier.spills++;
     retired.add(overlay);
     overlay.retire();
@@ -241,11 +245,10 @@ public final class TierSession {
   /** Makes a family that the loaded version does not have: it has no committed key. Idempotent. */
   public void createFamily(int id, boolean ordered, boolean multi) {
     checkOpen();
-    boolean known = base.isDefined(id);
-    BaseFamily made = base.define(id, ordered, multi);
-    if (!known) {
-      made.markComplete();
+    if (!base.isDefined(id)) {
+      base.define(id, ordered, multi).markComplete();
     }
+    base.define(id, ordered, multi);
   }
 
   /** Drops a family with all its keys, when this session commits. */
@@ -264,6 +267,9 @@ public final class TierSession {
   /** Hands what is left of the overlay to the engine; no write may follow. Returns what the whole session sent. */
   public Sent finishWrites() {
     checkOpen();
+    if (spillFailed) {
+      throw new IllegalStateException("[CAIRN_BUG] the session goes on after sending its writes failed");
+    }
     if (!finished) {
       for (int family : dropped) {
         writer.dropFamily(family);
@@ -272,6 +278,17 @@ public final class TierSession {
       finished = true;
     }
     return writer.sent();
+  }
+
+  /** Lets {@link #finishWrites} send everything again, to a worker that lost it. False: some writes were spilled and are not here any more. */
+  public boolean rewindWrites() {
+    checkOpen();
+    if (hasSpilled()) {
+      return false;
+    }
+    writer.rewind();
+    finished = false;
+    return true;
   }
 
   /** Folds the overlay into the base, restamps it and ends the session. To be called once the version is durable, after {@link #finishWrites}. */

@@ -35,6 +35,9 @@ final class MapEngine implements EngineSource {
   long scanRequests;
   long blocks;
 
+  /** Every write fails, as if the worker were lost. */
+  boolean failsWrites;
+
   MapEngine(Random random) {
     this.random = random;
     versions.add(new HashMap<>());
@@ -180,6 +183,9 @@ final class MapEngine implements EngineSource {
 
   @Override
   public void write(WriteBlock block) {
+    if (failsWrites) {
+      throw new IllegalStateException("worker lost");
+    }
     blocks++;
     for (int i = 0; i < block.count; i++) {
       int family = block.family[i] & 0xffff;

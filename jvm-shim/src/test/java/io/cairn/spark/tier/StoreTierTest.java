@@ -402,6 +402,46 @@ class StoreTierTest {
   }
 
   @Test
+  void writesAreSentAgainToAWorkerThatLostThem() {
+    Fixture f = new Fixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "k", "v");
+    f.append("list", "a");
+    Sent first = f.session.finishWrites();
+    f.engine.begin(0);
+    assertTrue(f.session.rewindWrites());
+    assertEquals(first, f.session.finishWrites());
+    f.engine.commit();
+    f.session.commit(1, "v1");
+    assertArrayEquals(bytes("a"), f.engine.state(1, LISTS).get(bytes("list")));
+  }
+
+  @Test
+  void aSessionThatSpilledIsNotSentAgain() {
+    Fixture f = new Fixture(64 << 10);
+    f.begin();
+    f.fillUntilSpilled();
+    assertFalse(f.session.rewindWrites());
+  }
+
+  @Test
+  void aSpillThatFailsHalfWayEndsTheWrites() {
+    Fixture f = new Fixture(64 << 10);
+    f.begin();
+    f.engine.failsWrites = true;
+    assertThrows(IllegalStateException.class, f::fillUntilSpilled, "worker lost");
+    f.engine.failsWrites = false;
+    assertTrue(f.session.hasSpilled());
+    assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
+    assertThrows(IllegalStateException.class, f.session::finishWrites);
+    f.session.abort();
+    f.begin();
+    f.put(PLAIN, "k", "v");
+    f.commit();
+    assertEquals(1, f.tier.entries(PLAIN));
+  }
+
+  @Test
   void theRowBehindTheVersionByteIsAligned() {
     Fixture f = new Fixture(1 << 20);
     f.begin();
