@@ -15,15 +15,19 @@ import scala.runtime.BoxedUnit;
 /**
  * Rows of a scan as Spark iterates them: one pair a key, or one a value of multi-value families.
  *
- * <p>The pair and its rows are reused; they stay valid across writes of the session until the next pair.
+ * <p>The pair and its rows are reused; they stay valid across writes of the session and across {@code hasNext}, which looks one pair ahead: Spark's
+ * session windows and joins ask it while they hold the pair before. Hence two of each, used in turn.
  */
 final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private final TierCursor cursor;
   private final RowCodec codec;
-  private final PairBuffer buffer;
+  private final PairBuffer[] buffers;
   private final boolean isEachValue;
   private final BiConsumer<UnsafeRow, UnsafeRow> validate;
-  private final UnsafeRowPair pair = new UnsafeRowPair(null, null);
+  private final UnsafeRowPair[] pairs = {new UnsafeRowPair(null, null), new UnsafeRowPair(null, null)};
+  private int bufferTurn;
+  private int pairTurn;
+  private UnsafeRow listKey;
   private Iterator<UnsafeRow> values;
   private boolean isReady;
   private boolean isEnded;
@@ -31,7 +35,7 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private PairIterator(TierCursor cursor, RowCodec codec, boolean isEachValue, BiConsumer<UnsafeRow, UnsafeRow> validate) {
     this.cursor = cursor;
     this.codec = codec;
-    this.buffer = codec.pairBuffer();
+    this.buffers = new PairBuffer[] {codec.pairBuffer(), codec.pairBuffer()};
     this.isEachValue = isEachValue && codec.supportsManyValues();
     this.validate = validate;
   }
@@ -66,29 +70,35 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
       throw new NoSuchElementException("the scan has no more rows");
     }
     isReady = false;
-    return pair;
+    return pairs[pairTurn];
   }
 
   private boolean advance() {
     if (values != null && values.hasNext()) {
-      pair.withRows(pair.key(), values.next());
-      return true;
+      return give(listKey, values.next().copy());
     }
     values = null;
     while (cursor.next()) {
+      bufferTurn ^= 1;
+      PairBuffer buffer = buffers[bufferTurn];
       UnsafeRow key = buffer.key(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
       if (!isEachValue) {
         UnsafeRow value = buffer.value(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
         validate.accept(key, value);
-        pair.withRows(key, value);
-        return true;
+        return give(key, value);
       }
+      listKey = key;
       values = codec.decodeValues(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
       if (values.hasNext()) {
-        pair.withRows(key, values.next());
-        return true;
+        return give(key, values.next().copy());
       }
     }
     return false;
+  }
+
+  private boolean give(UnsafeRow key, UnsafeRow value) {
+    pairTurn ^= 1;
+    pairs[pairTurn].withRows(key, value);
+    return true;
   }
 }

@@ -59,7 +59,7 @@ public final class ColumnFamily {
         isMulti,
         isInternal,
         codec.supportsPrefixScan() || codec.supportsRangeScan(),
-        TypeText.of(keySchema),
+        TypeText.ofKey(keySchema),
         TypeText.of(valueSchema),
         codec.encoderText());
   }

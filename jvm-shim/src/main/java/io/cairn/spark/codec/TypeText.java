@@ -1,5 +1,6 @@
 package io.cairn.spark.codec;
 
+import java.util.Arrays;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
@@ -8,7 +9,17 @@ import org.apache.spark.sql.types.StructType;
 
 /** A type as a changelog writes it: without names and nullability, which do not change the bytes. */
 final class TypeText {
+  private static final String EVENT_TIME = "__event_time";
+
   private TypeText() {}
+
+  /** A key's type. Spark declares families with a timestamp in the key without that column when it writes and with it when it reads: left out. */
+  static String ofKey(StructType schema) {
+    StructField[] fields = schema.fields();
+    int last = fields.length - 1;
+    boolean hasEventTime = last >= 0 && fields[last].name().equals(EVENT_TIME);
+    return of(hasEventTime ? new StructType(Arrays.copyOf(fields, last)) : schema);
+  }
 
   static String of(DataType type) {
     if (type instanceof StructType struct) {
