@@ -74,7 +74,7 @@ final class StoreInstance {
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
     // Read once here, so that a fault is found in init; read again at each opening, as keys may have changed.
     storage();
-    budget = BUDGETS.computeIfAbsent(conf.tierMemoryBytes, TierBudget::new);
+    budget = BUDGETS.computeIfAbsent(conf.tierMemoryBytes, TierMemory::register);
     tier = new StoreTier(budget);
     String group = id.checkpointRootLocation() + "#" + id.operatorId() + "/" + id.partitionId();
     engine = new EngineInstance(EnginePool.of(conf.worker), group, this::openArguments);
