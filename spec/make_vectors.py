@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 -- a script, not a package
 """Makes the golden vectors of ``spec/vectors``; adds those that are missing, replaces none.
 
 A vector is a file of bytes and beside it what it means, as JSON: ``<name>.<suffix>`` and
@@ -90,12 +89,12 @@ def write(name: str, data: bytes, meaning: object) -> None:
     path = VECTORS / name
     meaning_path = path.with_suffix(".meaning.json")
     if path.exists() or meaning_path.exists():
-        print(f"kept {name}")  # noqa: T201 -- a script
+        print(f"kept {name}")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     meaning_path.write_text(json.dumps(meaning, indent=1, sort_keys=True) + "\n", "utf-8")
-    print(f"made {name}: {len(data)} bytes")  # noqa: T201 -- a script
+    print(f"made {name}: {len(data)} bytes")
 
 
 def make_changelogs() -> None:

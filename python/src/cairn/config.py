@@ -1,6 +1,6 @@
 """EngineConf: what an instance of the engine is told, checked as a whole.
 
-Layer: config.  Spec: docs/configuration.md, which ``scripts/write_configuration.py`` makes of
+Layer: config.  Spec: docs/configuration.md, which ``scripts/configuration_page.py`` makes of
 ``settings.json``, the one table of all settings; the shim reads the same file. Here are those of
 side "engine", and what the shim derives from Spark's own settings and hands over with them.
 """

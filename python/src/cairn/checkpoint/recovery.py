@@ -6,6 +6,7 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD, but in
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -174,6 +175,8 @@ class Recovery:
             try:
                 (target / small.local_name).write_bytes(small.content)
             except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
                 raise DiskFullError(
                     f"cannot write {small.local_name}: {error.strerror}",
                     store=str(self._store),

@@ -186,13 +186,28 @@ class SstCache:
 
     @staticmethod
     def _hand_out(source: Path, target: Path) -> None:
+        """Link, or copy where the file system has no links or not across this border."""
         try:
-            os.link(source, target)
+            try:
+                os.link(source, target)
+            except OSError as error:
+                if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
+                    raise
+                _copy(source, target)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise DiskFullError(
-                    "no room for an SST file", object_name=str(target), next_step="free some disk"
-                ) from error
-            if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
-            shutil.copyfile(source, target)
+            raise DiskFullError(
+                "no room for an SST file", object_name=str(target), next_step="free some disk"
+            ) from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy to ``target``, which must not be there; nothing is left of a copy that fails."""
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, "File exists", str(target))
+    try:
+        shutil.copyfile(source, target)
+    except OSError:
+        target.unlink(missing_ok=True)
+        raise

@@ -273,12 +273,10 @@ class Versions(RuleBasedStateMachine):
             assert content == self.newest.content
 
 
-class TestVersions(Versions.TestCase):  # type: ignore[misc] # hypothesis makes it
-    """The machine as a test."""
-
-    settings = settings(
-        max_examples=50,
-        stateful_step_count=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+TestVersions = Versions.TestCase
+TestVersions.settings = settings(
+    max_examples=50,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

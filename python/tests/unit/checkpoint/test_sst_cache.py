@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checksum import crc32c
-from cairn.errors import MissingError
+from cairn.errors import DiskFullError, MissingError
 from cairn.format.manifest import SstFile
 
 
@@ -155,6 +157,27 @@ def test_failed_download_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     assert cache.current_bytes == 0
     assert Downloads().fetch(cache, "1", tmp_path / "a") == 100
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.EXDEV, None), (errno.ENOSPC, DiskFullError)])
+def test_link_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception] | None
+) -> None:
+    """Across file systems it is a copy; without room it is an error that says so."""
+    cache = SstCache(tmp_path / "cache", 1000)
+
+    def refuse(_source: Path, _target: Path) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+    if error is None:
+        Downloads().fetch(cache, "1", tmp_path / "a")
+        assert (tmp_path / "a").read_bytes() == b"1" * 100
+    else:
+        with pytest.raises(error):
+            Downloads().fetch(cache, "1", tmp_path / "a")
+        assert not (tmp_path / "a").exists()
 
 
 def test_two_threads_download_once(tmp_path: Path) -> None:
