@@ -146,13 +146,20 @@ class Owner:
                 if who is None:
                     self._drain_wakes()
                 else:
-                    who.on_ready(events)
+                    self._call(who, events)
             try:
                 busy = self._slice()
             except Exception:  # noqa: BLE001 - see below
                 # A bug, or a database whose error nobody waits for: the loop serves the others.
                 _LOG.exception("a slice of work failed")
                 busy = False
+
+    def _call(self, who: Readable, events: int) -> None:
+        try:
+            who.on_ready(events)
+        except Exception:
+            # A bug in one connection's service must not end the service of all.
+            _LOG.exception("a connection failed")
 
     def _drain_wakes(self) -> None:
         try:

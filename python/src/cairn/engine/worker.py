@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 Arguments = dict[str, Any]
 _MIB = 1 << 20
 _OPEN_FILES = 4096
+_MIN_RUN_BYTES = 4 * _MIB
+_MAX_RUN_BYTES = 32 * _MIB
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Worker:
             uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
             cache=SstCache(directories.cache_directory, limits.local_disk_bytes),
             pending=PendingBytes(limits.pending_bytes),
+            run_bytes=min(max(limits.memory_bytes // 8, _MIN_RUN_BYTES), _MAX_RUN_BYTES),
         )
         self._memtables = MemtableBound(self._services)
         self._reads = ReadService(self._services)
@@ -153,8 +156,7 @@ class Worker:
     def _open_instance(self, asked: Arguments) -> Arguments:
         number = int(asked["instance"])
         with self._opening:
-            if number in self._instances:
-                return {}  # the shim opens anew when it is unsure: what stands here is still right
+            known = self._instances.get(number)
             conf = EngineConf.from_mapping(asked.get("conf") or {})
             durable = Durable.of(
                 open_store(asked["url"], asked["storage"] or {}),
@@ -165,9 +167,14 @@ class Worker:
                 instance=f"{self._name}/{number}",
                 services=self._services,
             )
-            self._instances[number] = ProviderInstance(
-                number, durable, self._directories.instance_directory(number), self._services
-            )
+            if known is not None:
+                # The shim opens anew when it is unsure, or has other credentials: what is loaded
+                # here is still right.
+                known.use(durable)
+            else:
+                self._instances[number] = ProviderInstance(
+                    number, durable, self._directories.instance_directory(number), self._services
+                )
         return {}
 
     def _load(self, asked: Arguments) -> Arguments:
@@ -261,12 +268,13 @@ class Worker:
 
     def _idle_work(self) -> bool:
         """Do a slice: the instance that waits longest gets it."""
-        candidates = [one.local for one in list(self._instances.values()) if one.local.has_work]
+        services = self._services
+        candidates = [local for local in list(services.with_deltas) if local.has_work]
         if candidates:
             local = min(candidates, key=lambda one: one.waiting_since_ns)
-            self._memtables.after_apply(local.apply_slice(), list(self._instances.values()))
+            self._memtables.after_apply(local.apply_slice(), self._instances)
             return True
-        return any(one.local.join_one_long_list() for one in list(self._instances.values()))
+        return any(local.join_one_long_list() for local in list(services.with_long_lists))
 
 
 def _session_number(asked: Arguments) -> int:

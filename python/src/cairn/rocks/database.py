@@ -332,6 +332,11 @@ class RocksDb:
                 if op in (OP_PUT, OP_APPEND):
                     batch.put(layout.chunk_key(start, version), value)
 
+    @property
+    def has_long_lists(self) -> bool:
+        """Whether ``join_one_long_list`` has work."""
+        return bool(self._long_lists)
+
     def _remember_long(self, cf: int, key: bytes) -> None:
         if len(self._long_lists) < _LONG_LISTS_REMEMBERED:
             self._long_lists[cf, key] = None

@@ -39,6 +39,7 @@ class Delta:
         self.multi_families = multi_families
         self._batches = deque(batch for batch in batches if batch.num_rows)
         self._offset = 0
+        self.is_begun = False
         self.rows_left = sum(batch.num_rows for batch in self._batches)
         self.bytes_left = sum(batch.nbytes for batch in self._batches)
 
@@ -47,6 +48,7 @@ class Delta:
         if not self._batches:
             return None
         batch = self._batches[0]
+        self.is_begun = True
         piece = batch.slice(self._offset, row_count)
         self._offset += piece.num_rows
         self.rows_left -= piece.num_rows

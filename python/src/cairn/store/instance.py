@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cairn.rocks import RocksDb
     from cairn.store.durable import Durable
     from cairn.store.services import Services
     from cairn.store.spill import Spill
@@ -140,6 +141,13 @@ class ProviderInstance:
             "snapshot_ms": report.snapshot_ns // 1_000_000,
         }
 
+    def use(self, durable: Durable) -> None:
+        """Go on with other credentials for the same objects."""
+        with self._lock:
+            before, self.durable = self.durable, durable
+            self.changes = ChangeFeed(durable)
+        before.close()
+
     def snapshot_after_commit(self, *, at_once: bool) -> None:
         """Take a snapshot of what was just committed; its failure does not undo the commit."""
         if not at_once:
@@ -221,6 +229,7 @@ class ProviderInstance:
                 number,
                 self._directory / f"s{number}",
                 self.services.in_background,
+                self.services.run_bytes,
             )
             made = self._session
         if current is not None:
@@ -268,15 +277,34 @@ class ProviderInstance:
         self, session: int, cfs: list[int], keys: list[bytes]
     ) -> tuple[list[int], list[bytes | None]]:
         """Return origin and value of each key, in the order asked."""
-        spill = self._spill_of(session)
+        database = self._database()
         self.metrics.add("gets_count", len(keys))
-        return read_keys(self.local.db, spill, cfs, keys)
+        found = read_keys(database, self._spill_of(session), cfs, keys)
+        if database.has_long_lists:
+            self.services.with_long_lists[self.local] = None
+        return found
 
     def scan(self, session: int, request: ScanRequest) -> ScanReply:
         """Return one page."""
-        reply = read_page(self.local.db, self._spill_of(session), request)
+        database = self._database()
+        reply = read_page(database, self._spill_of(session), request)
         self.metrics.add("scanned_rows_count", len(reply.keys))
+        if database.has_long_lists:
+            self.services.with_long_lists[self.local] = None
         return reply
+
+    def _database(self) -> RocksDb:
+        if self.standing is None:
+            raise self._nothing_loaded()  # a load is under way, or has failed half-way
+        return self.local.db
+
+    def _nothing_loaded(self) -> RetryableError:
+        return RetryableError(
+            "no version is loaded in this worker",
+            code="CAIRN_UNKNOWN_INSTANCE",
+            store=str(self.durable.store),
+            next_step="open the instance and load the version again",
+        )
 
     def check_required(self, version: int) -> None:
         """Refuse to wait for a version that is not on its way.
@@ -287,11 +315,7 @@ class ProviderInstance:
         """
         standing = self.standing
         if standing is None:
-            raise RetryableError(
-                "no version is loaded in this worker",
-                code="CAIRN_UNKNOWN_INSTANCE",
-                store=str(self.durable.store),
-            )
+            raise self._nothing_loaded()
         if version > standing.version:
             raise ProtocolError(
                 f"a read requires version {version}, the store stands at {standing.version}",

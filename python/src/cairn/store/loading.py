@@ -165,6 +165,10 @@ def _open_fresh(
     """Open a new directory: empty, or made of the manifest that ``wanted`` has as base."""
     directory = instance.fresh_directory("d")
     before, start = instance.current_directory, wanted
+    if before is not None and not instance.local.is_open:
+        # Broken, perhaps by a full disk: it must not stand in the way of its successor.
+        instance.services.owner.run(instance.local.close)
+        shutil.rmtree(before, ignore_errors=True)
     manifest: Manifest | None = None
     known: Mapping[str, SstFile] = {}
     try:

@@ -92,6 +92,8 @@ class LocalState:
         """Forget the database and all that waits for it. Idempotent."""
         self._services.pending.add(-self.pending_bytes())
         self._pending.clear()
+        self._rest()
+        self._services.with_long_lists.pop(self, None)
         self._barrier = None
         database, self._db = self._db, None
         self.incarnation += 1
@@ -105,21 +107,24 @@ class LocalState:
         """Hand over a committed delta; versions ascend. Any thread, one at a time."""
         self._services.pending.add(delta.bytes_left)
         self._pending.append((self._services.clock.monotonic_ns(), delta))
+        self._services.with_deltas[self] = None
         self._services.owner.wake()
 
     def pending_bytes(self) -> int:
         """Return the bytes of deltas not applied yet."""
         return sum(delta.bytes_left for _, delta in list(self._pending))
 
-    def hold_for(self, version: int) -> int | None:
-        """Apply no delta above ``version`` until released; return the incarnation.
+    def hold_for(self, version: int, incarnation: int) -> bool:
+        """Apply no delta above ``version`` until released.
 
-        ``None`` if RocksDB is past that version already, or no database is open.
+        ``False`` if RocksDB is past that version, or is of another opening.
         """
-        if not self.is_open or self.applied_through > version:
-            return None
+        if not self.is_open or self.incarnation != incarnation or self.applied_through > version:
+            return False
+        if self.applied_through == version and self._pending and self._pending[0][1].is_begun:
+            return False  # half of the next version is in already
         self._barrier = version
-        return self.incarnation
+        return True
 
     def release_hold(self, incarnation: int) -> None:
         """Let deltas go on; nothing if the database is another one by now."""
@@ -161,9 +166,19 @@ class LocalState:
             self._services.pending.add(delta.bytes_left - before)
         if not delta.rows_left:
             self._pending.popleft()
+            self._rest()
             self.applied_through = delta.version
             self._tell(None)
         return (0, 0) if piece is None else (piece.num_rows, piece.nbytes)
+
+    def _rest(self) -> None:
+        """Leave the list of those with work when the queue is empty."""
+        if self._pending:
+            return
+        self._services.with_deltas.pop(self, None)
+        if self._pending:
+            # Another thread enqueued between the two lines above.
+            self._services.with_deltas[self] = None
 
     def when_applied(self, version: int, act: Callable[[CairnError | None], None]) -> None:
         """Call ``act`` once ``version`` is applied, or with the error that prevents it."""
@@ -223,6 +238,7 @@ class LocalState:
         if not self.is_open or self._barrier is not None or self._pending:
             return False
         if not self.db.join_one_long_list():
+            self._services.with_long_lists.pop(self, None)
             return False
         self._metrics.add("lists_joined_count")
         return True

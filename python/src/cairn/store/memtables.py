@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cairn.errors import CairnError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from cairn.store.instance import ProviderInstance
     from cairn.store.services import Services
@@ -32,14 +32,16 @@ class MemtableBound:
         self._since_look = 0
         self._is_flushing = False
 
-    def after_apply(self, applied_bytes: int, instances: Iterable[ProviderInstance]) -> None:
+    def after_apply(self, applied_bytes: int, instances: Mapping[int, ProviderInstance]) -> None:
         """Look, now and then, whether the bound still holds, and flush if not."""
         self._since_look += applied_bytes
         if self._since_look < _LOOK_EVERY_BYTES or self._is_flushing:
             return
         self._since_look = 0
         sizes = [
-            (one.local.db.memtable_bytes(), one.local) for one in instances if one.local.is_open
+            (one.local.db.memtable_bytes(), one.local)
+            for one in list(instances.values())
+            if one.local.is_open
         ]
         if sum(size for size, _ in sizes) <= self._services.memory.memtable_bytes:
             return

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cairn.checkpoint.sst_cache import SstCache
     from cairn.rocks import RocksMemory
+    from cairn.store.local_state import LocalState
 
 Result = TypeVar("Result")
 
@@ -76,6 +77,7 @@ class Services:
         uploads: threads for SSTs going out.
         cache: of SST files on the local disk.
         pending: the bound of deltas not applied yet.
+        run_bytes: writes of an open session that are held in memory; what is above goes to disk.
     """
 
     owner: OwnerThread
@@ -86,9 +88,13 @@ class Services:
     uploads: Executor
     cache: SstCache
     pending: PendingBytes
+    run_bytes: int = 8 << 20
     metrics: Metrics = field(default_factory=Metrics)
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
+    # Whose deltas wait, and whose long lists; so that an idle store costs the loop nothing.
+    with_deltas: dict[LocalState, None] = field(default_factory=dict)
+    with_long_lists: dict[LocalState, None] = field(default_factory=dict)
 
     def in_background(self, job: Callable[[], None]) -> None:
         """Run a job in another thread, some time soon."""

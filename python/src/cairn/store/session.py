@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, FramesMissingError, ProtocolError
 from cairn.rocks.failures import translate
-from cairn.store.spill import RUN_BYTES, Spill
+from cairn.store.spill import Spill
 from cairn.store.writes import check_writes
 
 if TYPE_CHECKING:
@@ -29,14 +29,20 @@ class StoreSession:
         number: of the session, ascending within its instance.
         directory: for its runs, on the local disk.
         in_background: runs a job in another thread, some time soon.
+        run_bytes: of frames in memory, above which a run is made of them.
     """
 
     def __init__(
-        self, number: int, directory: Path, in_background: Callable[[Callable[[], None]], None]
+        self,
+        number: int,
+        directory: Path,
+        in_background: Callable[[Callable[[], None]], None],
+        run_bytes: int,
     ) -> None:
         self.number = number
         self._directory = directory
         self._in_background = in_background
+        self._run_bytes = run_bytes
         self._arrival = threading.Condition()
         self._frames: dict[int, pa.RecordBatch] = {}  # not yet in a run
         self._frame_bytes = 0
@@ -68,7 +74,7 @@ class StoreSession:
             self._frame_bytes += rows.nbytes
             self._row_count += rows.num_rows
             self._arrival.notify_all()
-            if self._frame_bytes < RUN_BYTES or self._run_wanted:
+            if self._frame_bytes < self._run_bytes or self._run_wanted:
                 return
             self._run_wanted = True
         self._in_background(self._make_run)

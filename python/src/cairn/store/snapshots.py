@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.orphans import SweepSchedule
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.snapshot import SnapshotContent
-from cairn.errors import CairnError, ClosedError, InternalError
+from cairn.errors import BusyError, CairnError, InternalError
 from cairn.format.manifest import ChangelogRef
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def take_snapshot(
         The storage's time of the upload, if anything was uploaded.
     """
     state = instance.snapshots
+    # In this order: a load changes the incarnation before it changes the standing.
+    incarnation = instance.local.incarnation
     standing = instance.standing
     if standing is None or standing.ref is None:
         return None
@@ -150,7 +152,7 @@ def take_snapshot(
     previous = _previous(instance, standing)
     directory = instance.fresh_directory("c")
     try:
-        incarnation = _checkpoint(instance, standing, directory)
+        _checkpoint(instance, standing, incarnation, directory)
         result = instance.durable.upload(
             directory, content, known=state.known(incarnation), previous=previous
         )
@@ -177,16 +179,18 @@ def _previous(instance: ProviderInstance, standing: Standing) -> Manifest | None
     return instance.durable.read_manifest(base)
 
 
-def _checkpoint(instance: ProviderInstance, standing: Standing, directory: Path) -> int:
-    """Make ``directory`` a local checkpoint of exactly ``standing``; return the incarnation."""
+def _checkpoint(
+    instance: ProviderInstance, standing: Standing, incarnation: int, directory: Path
+) -> None:
+    """Make ``directory`` a local checkpoint of exactly ``standing``."""
     local, owner = instance.local, instance.services.owner
-    incarnation = owner.run(lambda: local.hold_for(standing.version))
-    if incarnation is None or instance.standing is None:
-        raise ClosedError("the store was loaded anew before its snapshot")
+    if not owner.run(lambda: local.hold_for(standing.version, incarnation)):
+        raise BusyError(
+            "the store moved on before its snapshot began",
+            next_step="nothing, the next one will do",
+        )
     try:
         owner.run_stepwise(local.until_applied(standing.version))
-        if local.incarnation != incarnation or local.applied_through != standing.version:
-            raise ClosedError("the store was loaded anew before its snapshot")
         database = local.db
         # In this thread, giving up the GIL: afterwards the checkpoint finds nothing to flush.
         database.flush()
@@ -194,7 +198,6 @@ def _checkpoint(instance: ProviderInstance, standing: Standing, directory: Path)
     finally:
         owner.run(lambda: local.release_hold(incarnation))
         owner.wake()
-    return incarnation
 
 
 def clean_up(

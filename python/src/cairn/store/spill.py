@@ -1,6 +1,6 @@
 """A session's writes while it is open: frames as they came, and sorted runs that reads look into.
 
-Layer: store. Nothing of this is in RocksDB. Memory: frames up to ``RUN_BYTES`` a session, then a
+Layer: store. Nothing of this is in RocksDB. Memory: frames up to ``Services.run_bytes`` a session, then a
 thread of the worker makes a run of them, an Arrow file in the session's directory that is mapped,
 not held. A run's index is a bisection over its mapped keys and costs no memory.
 """
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # The stubs know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
-RUN_BYTES = 8 << 20
 MAX_RUNS = 8
 
 
