@@ -10,6 +10,7 @@ import io.cairn.spark.tier.TierBudget;
 import io.cairn.spark.transport.CairnException;
 import io.cairn.spark.transport.EngineInstance;
 import io.cairn.spark.transport.EnginePool;
+import io.cairn.spark.transport.EngineSession;
 import io.cairn.spark.transport.ErrorKind;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -201,8 +202,9 @@ final class StoreInstance {
     return bytes > 0 && bytes * ENTRY_OVERHEAD_FACTOR <= budget.limitBytes() - budget.accountedBytes();
   }
 
-  /** Loads the same version into whatever worker serves the instance now. Returns what is applied there. */
-  long loadAgain(VersionState base, int number) {
+  /** Loads the same version into whatever worker serves the instance now, for the rest of a session. REQUIRES: the turn. */
+  EngineSession.Reloaded loadAgain(VersionState base) {
+    int number = ++sessions;
     JsonNode answer = engine.callRepeating("load", loadArguments(number, base.version(), base.checkpointId(), false));
     VersionState loaded = VersionState.of(answer);
     if (!Objects.equals(loaded.checkpointId(), base.checkpointId())) {
@@ -214,7 +216,7 @@ final class StoreInstance {
           .at(name, base.version());
     }
     LOG.info("store {} goes on at version {} in another worker", name, base.version());
-    return answer.path("applied_through").asLong();
+    return new EngineSession.Reloaded(number, answer.path("applied_through").asLong());
   }
 
   private boolean isStandingAt(VersionState now, long version, String checkpointId) {

@@ -66,7 +66,7 @@ final class StoreSession {
     present = new TreeMap<>(base.families());
     maxFamilyId = base.maxFamilyId();
     long applied = loaded == null ? 0 : loaded.path("applied_through").asLong();
-    engine = new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base, opening.number()));
+    engine = new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base));
     tier = store.tier.begin(engine);
     try {
       if (loaded != null && store.fitsTier(loaded)) {
@@ -183,7 +183,8 @@ final class StoreSession {
     state.requireOpen("commit");
     long startedNs = System.nanoTime();
     try {
-      commitAnswer = sendAndCommit();
+      Sent sent = tier.finishWrites();
+      commitAnswer = engine.commit(commitArguments(), sent);
       result = base.next(commitAnswer, present, maxFamilyId);
       tier.commit(result.version(), result.checkpointId());
     } catch (RuntimeException | Error e) {
@@ -201,21 +202,6 @@ final class StoreSession {
       StateStore.reportCommitToCoordinator(result.version(), store.id, store.hadoop);
     }
     return result.version();
-  }
-
-  private JsonNode sendAndCommit() {
-    Sent sent = tier.finishWrites();
-    try {
-      return engine.commit(commitArguments(), sent);
-    } catch (CairnException e) {
-      // Frames are lost with their worker, and this session's end is Spark's retry; one that wrote nothing has lost nothing.
-      if (sent.blocks() > 0 || !e.isWorkerLost() && !e.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
-        throw e;
-      }
-      LOG.warn("store {}: {}; it goes on in another worker", store.name, e.getMessage());
-      engine.restart();
-      return engine.commit(commitArguments(), sent);
-    }
   }
 
   private ObjectNode commitArguments() {

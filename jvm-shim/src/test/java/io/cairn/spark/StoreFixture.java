@@ -36,6 +36,11 @@ final class StoreFixture implements AutoCloseable {
   static final StructType VALUE = struct(DataTypes.StringType);
   static final Option<String> NO_ID = Option.empty();
 
+  /** Made once a thread: making one compiles code. */
+  private static final ThreadLocal<UnsafeProjection> TO_KEY = ThreadLocal.withInitial(() -> UnsafeProjection.create(KEY));
+
+  private static final ThreadLocal<UnsafeProjection> TO_VALUE = ThreadLocal.withInitial(() -> UnsafeProjection.create(VALUE));
+
   final Path folder;
   final Map<String, String> settings = new LinkedHashMap<>();
   final StateStoreId id;
@@ -89,11 +94,11 @@ final class StoreFixture implements AutoCloseable {
   }
 
   static UnsafeRow key(long key) {
-    return UnsafeProjection.create(KEY).apply(new GenericInternalRow(new Object[] {key})).copy();
+    return TO_KEY.get().apply(new GenericInternalRow(new Object[] {key})).copy();
   }
 
   static UnsafeRow value(String text) {
-    return UnsafeProjection.create(VALUE).apply(new GenericInternalRow(new Object[] {UTF8String.fromString(text)})).copy();
+    return TO_VALUE.get().apply(new GenericInternalRow(new Object[] {UTF8String.fromString(text)})).copy();
   }
 
   static UnsafeRow row(StructType schema, Object... fields) {

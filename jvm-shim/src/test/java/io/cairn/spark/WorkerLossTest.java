@@ -7,6 +7,7 @@ import static io.cairn.spark.StoreFixture.key;
 import static io.cairn.spark.StoreFixture.text;
 import static io.cairn.spark.StoreFixture.value;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -93,6 +94,47 @@ class WorkerLossTest {
     StateStore read = fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(Map.of(1L, "v1@1", 2L, "v2@1", 3L, "mine"), all(read.iterator("default")));
     read.release();
+  }
+
+  /** Writes that the lost worker had are sent again, and read again where the tier let them go. */
+  @Test
+  void aSessionThatSpilledALittleGoesOn() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value("v" + key), "default");
+    }
+
+    killWorkers();
+
+    for (long key = 0; key < KEYS; key += 499) {
+      assertEquals("v" + key, text(store.get(key(key), "default")));
+    }
+    store.put(key(KEYS), value("last"), "default");
+    assertEquals(1, store.commit());
+    StateStore read = fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(KEYS + 1, all(read.iterator("default")).size());
+    assertEquals(KEYS + 1, read.metrics().numKeys());
+    read.release();
+  }
+
+  /** Beyond that the session fails, clearly and without a version, and a retry of the task starts afresh. */
+  @Test
+  void aSessionThatSpilledMuchFailsAndIsRetried() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    String large = "x".repeat(1000);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value(large), "default");
+    }
+
+    killWorkers();
+    Throwable error = assertThrows(Throwable.class, store::commit);
+    store.abort();
+
+    assertTrue(ShimConfTest.chain(error).contains("[CAIRN_WORKER_LOST]"), ShimConfTest.chain(error));
+    assertEquals(List.of(), fixture.objects("changelog"));
+    commit(provider, 0, NO_ID, 1);
   }
 
   /** Between two batches nobody notices. */

@@ -7,24 +7,47 @@ import io.cairn.spark.tier.Rows;
 import io.cairn.spark.tier.Sent;
 import io.cairn.spark.tier.WriteBlock;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * One session's way to its worker: requests and writes on a channel of its own, numbered and counted.
  *
- * <p>A session that has sent no write survives its worker: the version is loaded again in another one and the request repeated once. After the first
- * write the loss of the worker ends the session, and the task is retried. One caller at a time.
+ * <p>A session survives its worker as long as its writes so far are few: the version is loaded again in another one, the writes are sent again and the
+ * request is repeated once. Beyond {@link #REPLAY_BYTES} of writes the loss of the worker ends the session, and Spark retries the task. One caller at a time.
  */
 public final class EngineSession implements EngineSource, AutoCloseable {
-  private static final int WRITE_COLUMNS_OF_CHANGES = 4;
+  private static final Logger LOG = LoggerFactory.getLogger(EngineSession.class);
+  private static final int CHANGES_COLUMNS = 4;
+
+  /** Frames kept until the commit: those of most batches, and little beside the tier. */
+  private static final int REPLAY_BYTES = 8 << 20;
+
+  /** Where a frame's header has the session. */
+  private static final int SESSION_AT = 8;
 
   /** Loads the session's version again, in whatever worker now serves the instance. */
   public interface Reload {
-    /** Returns the version up to which deltas are applied after it. */
-    long again();
+    Reloaded again();
   }
 
+  /**
+   * A version loaded again.
+   *
+   * @param number of the session from now on: what the old number sent is void
+   * @param appliedThrough version up to which deltas are applied
+   */
+  public record Reloaded(int number, long appliedThrough) {}
+
   private final EngineInstance instance;
-  private final long session;
+  private final ArrayList<byte[]> kept = new ArrayList<>();
+  private long keptBytes;
+  private long session;
   private final Reload reload;
   private final BatchWriter writer = new BatchWriter();
   private final BatchReader reader = new BatchReader();
@@ -84,7 +107,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
       return;
     }
     if (framesSent == 0) {
-      connectWithoutLoss();
+      ensureLoaded();
     }
     writer.begin(block.count);
     writer.bytes(block.op);
@@ -92,12 +115,37 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     writer.binary(block.keyBase, block.keyOffset, block.keyLength, block.keyBytes);
     writer.binary(block.valueBase, block.valueOffset, block.valueLength, block.valueBytes);
     writer.bytes(block.presence);
-    // The number counts only what was sent whole: a channel that breaks within a frame fails the session.
     writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
-    DataChannel open = channel();
+    keep(writer.array(), writer.start(), writer.length());
     framesSent++;
     rowsSent += block.count;
-    open.send(writer.array(), writer.start(), writer.length());
+    try {
+      channel().send(writer.array(), writer.start(), writer.length());
+    } catch (CairnException e) {
+      goOnElsewhere(e);
+    }
+  }
+
+  private void keep(byte[] frame, int start, int length) {
+    keptBytes += length;
+    if (keptBytes <= REPLAY_BYTES) {
+      kept.add(Arrays.copyOfRange(frame, start, start + length));
+    } else {
+      kept.clear();
+    }
+  }
+
+  /** Repeats in another worker what the lost one had of this session; throws the error again where that cannot be. */
+  private void goOnElsewhere(CairnException error) {
+    if (!instance.forgets(error) || kept.size() != framesSent) {
+      throw error;
+    }
+    LOG.warn("{}; the session goes on with {} frames sent again", error.getMessage(), kept.size());
+    reopen();
+    for (byte[] frame : kept) {
+      ByteBuffer.wrap(frame).order(ByteOrder.LITTLE_ENDIAN).putLong(SESSION_AT, session);
+      channel().send(frame, 0, frame.length);
+    }
   }
 
   @Override
@@ -122,18 +170,26 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     if (framesSent == 0) {
       ensureLoaded();
     }
-    arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
-    JsonNode answer = instance.call("commit", arguments);
+    JsonNode answer;
+    try {
+      answer = commitOnce(arguments);
+    } catch (CairnException e) {
+      goOnElsewhere(e);
+      answer = commitOnce(arguments);
+    }
     appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
     return answer;
   }
 
-  /** Goes on in whatever worker serves the instance now, at the same version. REQUIRES: no write was sent, or all are sent again. */
-  public void restart() {
+  private JsonNode commitOnce(ObjectNode arguments) {
+    return instance.call("commit", arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent));
+  }
+
+  private void reopen() {
     drop();
-    framesSent = 0;
-    rowsSent = 0;
-    appliedThrough = reload.again();
+    Reloaded reloaded = reload.again();
+    session = (long) instance.number() << 32 | reloaded.number;
+    appliedThrough = reloaded.appliedThrough;
   }
 
   /** Tells the engine that the session's writes are void. Does nothing if it never heard of the session. */
@@ -153,7 +209,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
             () -> {
               writer.begin(1);
               writer.oneLong(version);
-              writer.oneBinary(checkpointId.getBytes(java.nio.charset.StandardCharsets.UTF_8));
+              writer.oneBinary(checkpointId.getBytes(StandardCharsets.UTF_8));
               writer.oneLong(fromRow);
               writer.oneInt(limitRows);
             });
@@ -161,7 +217,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     BatchReader.room(page, reply.header.rows());
     byte[] ops = new byte[reply.header.rows()];
     short[] families = new short[reply.header.rows()];
-    reader.begin(reply.payload, reply.header.payloadBytes(), reply.header.rows(), WRITE_COLUMNS_OF_CHANGES);
+    reader.begin(reply.payload, reply.header.payloadBytes(), reply.header.rows(), CHANGES_COLUMNS);
     reader.bytes(ops);
     reader.shorts(families);
     reader.binary(page.keyOffset, page.keyLength);
@@ -206,11 +262,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     try {
       return exchangeOnce(kind, replyKind, requireApplied, build);
     } catch (CairnException e) {
-      if (framesSent > 0 || !instance.forgets(e)) {
-        throw e;
-      }
-      drop();
-      appliedThrough = reload.again();
+      goOnElsewhere(e);
       return exchangeOnce(kind, replyKind, requireApplied, build);
     }
   }
@@ -256,24 +308,10 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     return channel;
   }
 
-  /** Before the first write: whoever wrote nothing yet may still change the worker. */
-  private void connectWithoutLoss() {
-    ensureLoaded();
-    try {
-      channel();
-    } catch (CairnException e) {
-      if (!instance.forgets(e)) {
-        throw e;
-      }
-      restart();
-      channel();
-    }
-  }
-
   /** Loads the version again if the worker that had it is gone. */
   private void ensureLoaded() {
     if (!instance.isWhereItWas()) {
-      restart();
+      reopen();
     } else if (process != null && !process.isAlive()) {
       drop();
     }
