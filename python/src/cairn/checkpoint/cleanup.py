@@ -62,7 +62,11 @@ def clean_up(
     Raises:
         UnavailableError and other storage errors: a part is deleted, in the safe order.
     """
-    now_ms = _now_ms(objects, manifest, store_time)
+    now = store_time or _stored_at(objects, manifest)
+    if now is None:
+        # A later writer's floor is above the newest manifest that we know: its clean-up counts.
+        return CleanupResult(manifest, 0)
+    now_ms = int(now.timestamp() * 1000)
     plan = plan_retention(manifest, kept, now_ms=now_ms, grace_ms=grace_ms)
     try:
         carry_out(objects, plan, checkpoint_format=checkpoint_format, fault=fault)
@@ -96,9 +100,7 @@ def carry_out(
     fault(faults.CLEANUP_AFTER)
 
 
-def _now_ms(objects: ObjectStore, manifest: Manifest, store_time: datetime | None) -> int:
-    if store_time is None:
-        infos = list(objects.list(manifest_name(manifest.ref)))
-        # Gone means that a later writer's floor is above it; then nothing here is young enough.
-        return int(infos[0].last_modified.timestamp() * 1000) if infos else 0
-    return int(store_time.timestamp() * 1000)
+def _stored_at(objects: ObjectStore, manifest: Manifest) -> datetime | None:
+    """Return when the manifest was stored, by the storage's clock; ``None`` if it is gone."""
+    infos = list(objects.list(manifest_name(manifest.ref)))
+    return infos[0].last_modified if infos else None

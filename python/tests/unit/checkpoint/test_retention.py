@@ -276,6 +276,26 @@ def test_clean_up_asks_the_storage_for_its_time(query: Query) -> None:
     query.check()
 
 
+def test_writer_whose_manifest_is_gone_deletes_nothing(query: Query) -> None:
+    """Another writer is far ahead; what this one knows is no ground to delete on."""
+    query.run(17)
+    assert query.previous is not None
+    query.world.objects.delete([manifest_name(query.previous.ref)])
+    before = query.world.names()
+
+    result = clean_up(
+        query.world.objects,
+        query.previous,
+        query.kept,
+        grace_ms=0,
+        checkpoint_format=query.world.checkpoint_format,
+        store_time=None,
+    )
+
+    assert result.deleted_objects == 0
+    assert query.world.names() == before
+
+
 def test_sweep_takes_what_nobody_names(query: Query) -> None:
     """SSTs of an upload that failed, attempts that lost, manifests of nobody."""
     query.run(2)
