@@ -123,4 +123,4 @@ def test_a_local_directory_that_cannot_be_written_is_named(run_with: Make, tmp_p
 
     assert "below" in message
     assert os.path.isfile(tmp_path / "file")
-    assert_clear(message, "CAIRN_LOCAL_DISK", "below")
+    assert_clear(message, "CAIRN_CONFIG", "below", "localDir")

@@ -23,7 +23,10 @@ SUBJECT = os.environ.get("CAIRN_TEST_SUBJECT", CAIRN)
 CONTROL = ROCKSDB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHIM_JAR = REPOSITORY / "jvm-shim/build/libs/cairn-shim.jar"
+# Another jar than the one that `make shim` builds, for whoever builds while tests run.
+SHIM_JAR = Path(
+    os.environ.get("CAIRN_TEST_SHIM_JAR", REPOSITORY / "jvm-shim/build/libs/cairn-shim.jar")
+)
 S3A_JARS = REPOSITORY / ".build/s3a-jars"
 STATE_STORE = "spark.sql.streaming.stateStore."
 CAIRN_CONF = STATE_STORE + "cairn."
