@@ -129,7 +129,7 @@ def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) 
 @pytest.mark.parametrize("kind", ["changelog", "sst", "snapshot"])
 @pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
 def test_a_damaged_object_is_named_and_never_an_older_state(
-    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, kind: str, harm: str
+    spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
 ) -> None:
     """An error with the object's name; then, whole again, the same version loads."""
     worker = spawn()

@@ -157,7 +157,7 @@ class Owner:
     def _call(self, who: Readable, events: int) -> None:
         try:
             who.on_ready(events)
-        except Exception:
+        except Exception:  # noqa: BLE001 - see below
             # A bug in one connection's service must not end the service of all.
             _LOG.exception("a connection failed")
 

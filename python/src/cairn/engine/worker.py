@@ -94,6 +94,7 @@ class Worker:
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opening = threading.Lock()
+        self._asked: dict[int, Arguments] = {}
         self._owner = Owner(self._idle_work)
         self._services = Services(
             owner=self._owner,
@@ -156,6 +157,7 @@ class Worker:
     def _open_instance(self, asked: Arguments) -> Arguments:
         number = int(asked["instance"])
         with self._opening:
+            self._asked[number] = asked
             known = self._instances.get(number)
             conf = EngineConf.from_mapping(asked.get("conf") or {})
             durable = Durable.of(
@@ -208,7 +210,10 @@ class Worker:
         return {}
 
     def _maintain(self, asked: Arguments) -> Arguments:
-        instance = self.instance(int(asked["instance"]))
+        number = int(asked["instance"])
+        instance = self.instance(number)
+        if asked.get("storage") is not None:
+            self._open_instance(self._asked[number] | {"storage": asked["storage"]})
         return instance.maintain(snapshot=bool(asked["snapshot"]), cleanup=bool(asked["cleanup"]))
 
     def _changes(self, asked: Arguments) -> Arguments:
@@ -223,6 +228,7 @@ class Worker:
     def _close_instance(self, asked: Arguments) -> Arguments:
         with self._opening:
             found = self._instances.pop(int(asked["instance"]), None)
+            self._asked.pop(int(asked["instance"]), None)
         if found is not None:
             found.close()
             pa.default_memory_pool().release_unused()

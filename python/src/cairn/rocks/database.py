@@ -16,23 +16,23 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
-from rocksdict import Checkpoint, CompactOptions, Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import Checkpoint, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from cairn.errors import ClosedError
 from cairn.rocks import keys as layout
 from cairn.rocks.delta import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks.failures import translate
+from cairn.rocks.lists import LONG_LIST_CHUNKS, chunks_of, has_list, read_list_page
 from cairn.rocks.options import RocksMemory, database_options, delta_write_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
 _SCAN_STRIDE_ROWS = 512
 _SORT_FROM_KEYS = 64
-LONG_LIST_CHUNKS = 32
 _LONG_LISTS_REMEMBERED = 4096
 
 
@@ -122,7 +122,7 @@ class RocksDb:
         if cf in self.multi_families:
             try:
                 seeker = self._db.iter()
-                return [self._seek_list(seeker, layout.list_start(cf, key)) for key in keys]
+                return [has_list(seeker, layout.list_start(cf, key)) for key in keys]
             except Exception as failure:
                 raise translate(failure, self._name) from failure
         return [value is not None for value in self.get_many(cf, keys)]
@@ -149,7 +149,11 @@ class RocksDb:
                 "Iterator[tuple[bytes, bytes]]", self._db.items(from_key=low, read_opt=reading)
             )
             if cf in self.multi_families:
-                return self._list_page(cf, rows, low, high, limit_rows, limit_bytes)
+                lists = read_list_page(rows, limit_rows, limit_bytes)
+                for key, chunks in zip(lists.keys, lists.chunks, strict=True):
+                    self._note_length(cf, key, len(chunks))
+                more = self._follows(lists.last, low, high)
+                return ScanPage(lists.keys, [b"".join(chunks) for chunks in lists.chunks], more)
             page: list[tuple[bytes, bytes]] = []
             size = 0
             while len(page) < limit_rows and size < limit_bytes:
@@ -199,62 +203,10 @@ class RocksDb:
         result: list[bytes | None] = []
         for key in keys:
             start = layout.list_start(cf, key)
-            chunks = [value for _, value in self._chunks(seeker, start)]
-            if len(chunks) > LONG_LIST_CHUNKS:
-                self._remember_long(cf, key)
+            chunks = [value for _, value in chunks_of(seeker, start)]
+            self._note_length(cf, key, len(chunks))
             result.append(b"".join(chunks) if chunks else None)
         return result
-
-    def _chunks(self, seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        length = len(start) + 8
-        seeker.seek(start)
-        while seeker.valid():
-            key: bytes = seeker.key()
-            if len(key) != length or not key.startswith(start):
-                return
-            yield key, seeker.value()
-            seeker.next()
-        seeker.status()
-
-    @staticmethod
-    def _seek_list(seeker: RdictIter, start: bytes) -> bool:
-        seeker.seek(start)
-        if not seeker.valid():
-            seeker.status()
-            return False
-        key: bytes = seeker.key()
-        return key.startswith(start)
-
-    def _list_page(
-        self,
-        cf: int,
-        rows: Iterable[tuple[bytes, bytes]],
-        low: bytes,
-        high: bytes,
-        limit_rows: int,
-        limit_bytes: int,
-    ) -> ScanPage:
-        page_keys: list[bytes] = []
-        lists: list[list[bytes]] = []
-        current = b""
-        size = 0
-        last: bytes | None = None
-        for rocks_key, value in rows:
-            group = rocks_key[: -layout.CHUNK_SUFFIX_BYTES]
-            if last is None or group != current:
-                if len(page_keys) >= limit_rows or size >= limit_bytes:
-                    break
-                current = group
-                page_keys.append(layout.key_of_chunk(rocks_key))
-                lists.append([])
-            lists[-1].append(value)
-            size += len(value) + 16
-            last = rocks_key
-        for key, chunks in zip(page_keys, lists, strict=True):
-            if len(chunks) > LONG_LIST_CHUNKS:
-                self._remember_long(cf, key)
-        more = self._follows(last, low, high)
-        return ScanPage(page_keys, [b"".join(chunks) for chunks in lists], more)
 
     # -- writes --------------------------------------------------------------------------------
 
@@ -327,7 +279,7 @@ class RocksDb:
                 if op != OP_APPEND:
                     # An append reads nothing; only what replaces a list has to find its chunks.
                     seeker = seeker or self._db.iter()
-                    for chunk, _ in self._chunks(seeker, start):
+                    for chunk, _ in chunks_of(seeker, start):
                         batch.delete(chunk)
                 if op in (OP_PUT, OP_APPEND):
                     batch.put(layout.chunk_key(start, version), value)
@@ -337,8 +289,8 @@ class RocksDb:
         """Whether ``join_one_long_list`` has work."""
         return bool(self._long_lists)
 
-    def _remember_long(self, cf: int, key: bytes) -> None:
-        if len(self._long_lists) < _LONG_LISTS_REMEMBERED:
+    def _note_length(self, cf: int, key: bytes, chunk_count: int) -> None:
+        if chunk_count > LONG_LIST_CHUNKS and len(self._long_lists) < _LONG_LISTS_REMEMBERED:
             self._long_lists[cf, key] = None
 
     def join_one_long_list(self) -> bool:
@@ -349,7 +301,7 @@ class RocksDb:
         del self._long_lists[cf, key]
         try:
             start = layout.list_start(cf, key)
-            chunks = list(self._chunks(self._db.iter(), start))
+            chunks = list(chunks_of(self._db.iter(), start))
             if len(chunks) > 1:
                 batch = WriteBatch(raw_mode=True)
                 for chunk, _ in chunks[:-1]:
@@ -398,11 +350,6 @@ class RocksDb:
             except Exception as failure:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise translate(failure, self._name) from failure
-
-    def compact(self) -> None:
-        """Rewrite everything into the last level. For tests and offline use: it takes its time."""
-        with self._in_use():
-            self._db.compact_range(None, None, CompactOptions())
 
     def close(self) -> None:
         """Close, after the flushes and checkpoints under way. Idempotent."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cairn.store.standing import Standing
 
 _LOG = logging.getLogger(__name__)
-_MS = 1_000_000
+_TRIES = 5
 
 
 @dataclass
@@ -115,6 +115,10 @@ class SnapshotState:
         return 0 if self.manifest is None else self.manifest.ref.version
 
 
+class _MovedOnError(Exception):
+    """A commit was being applied before the snapshot could hold it back."""
+
+
 def take_snapshot(
     instance: ProviderInstance, report: MaintenanceReport, *, is_forced: bool
 ) -> datetime | None:
@@ -130,6 +134,19 @@ def take_snapshot(
     Returns:
         The storage's time of the upload, if anything was uploaded.
     """
+    for _ in range(_TRIES):
+        try:
+            return _take_snapshot(instance, report, is_forced=is_forced)
+        except _MovedOnError:
+            continue  # its newest version then
+    raise BusyError(
+        "commits came faster than a snapshot could begin", next_step="wait for the next"
+    )
+
+
+def _take_snapshot(
+    instance: ProviderInstance, report: MaintenanceReport, *, is_forced: bool
+) -> datetime | None:
     state = instance.snapshots
     # In this order: a load changes the incarnation before it changes the standing.
     incarnation = instance.local.incarnation
@@ -185,10 +202,7 @@ def _checkpoint(
     """Make ``directory`` a local checkpoint of exactly ``standing``."""
     local, owner = instance.local, instance.services.owner
     if not owner.run(lambda: local.hold_for(standing.version, incarnation)):
-        raise BusyError(
-            "the store moved on before its snapshot began",
-            next_step="nothing, the next one will do",
-        )
+        raise _MovedOnError
     try:
         owner.run_stepwise(local.until_applied(standing.version))
         database = local.db

@@ -1,8 +1,9 @@
 """A session's writes while it is open: frames as they came, and sorted runs that reads look into.
 
-Layer: store. Nothing of this is in RocksDB. Memory: frames up to ``Services.run_bytes`` a session, then a
-thread of the worker makes a run of them, an Arrow file in the session's directory that is mapped,
-not held. A run's index is a bisection over its mapped keys and costs no memory.
+Layer: store. Nothing of this is in RocksDB. Memory: frames up to ``Services.run_bytes`` a session;
+then a thread of the worker makes a run of them, an Arrow file in the session's directory that is
+mapped, not held. A run's index is a bisection over its mapped keys and costs no memory. The commit
+of a session with runs sorts all of them at once, in memory.
 """
 
 from __future__ import annotations

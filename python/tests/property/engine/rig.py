@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - arguments go on as they are
 """An instance in this process, with the threads and directories that a worker would lend it."""
 
 from __future__ import annotations

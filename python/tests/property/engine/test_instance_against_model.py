@@ -1,4 +1,4 @@
-"""An instance against a plain dictionary per version: whatever happens, each version is its rows."""
+"""An instance against a dictionary per version: whatever happens, each version is its rows."""
 
 from __future__ import annotations
 
