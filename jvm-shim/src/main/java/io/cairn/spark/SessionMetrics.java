@@ -53,7 +53,9 @@ final class SessionMetrics {
     if (answer == null) {
       return 0;
     }
-    long engineBytes = answer.path("engine").path("memory_bytes").asLong();
+    // The block cache is shared by all stores of a worker and bounded there; a store's own are its memtables.
+    long engineBytes = answer.path("engine").path("memtable_bytes").asLong();
+    values.put(ShimMetrics.SST_BYTES, answer.path("engine").path("sst_bytes").asLong());
     values.put(ShimMetrics.ENCODE_MS, answer.path("encode_ms").asLong());
     values.put(ShimMetrics.PUT_MS, answer.path("put_ms").asLong());
     values.put(ShimMetrics.CHANGELOG_BYTES, answer.path("changelog_bytes").asLong());

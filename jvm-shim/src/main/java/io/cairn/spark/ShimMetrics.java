@@ -36,7 +36,8 @@ enum ShimMetrics {
   PUT_MS("cairnPutMs", "time of the commit's PUT", Unit.MILLIS),
   CHANGELOG_BYTES("cairnChangelogBytes", "bytes of the changelog", Unit.BYTES),
   WORKER_START_MS("cairnWorkerStartMs", "time to start the worker, in the batch that started it", Unit.MILLIS),
-  ENGINE_BYTES("cairnEngineBytes", "memory of the engine for this store", Unit.BYTES_NOW),
+  ENGINE_BYTES("cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.BYTES_NOW),
+  SST_BYTES("cairnSstBytes", "bytes of the store's SST files on the local disk", Unit.BYTES_NOW),
   INTERNAL_KEYS("cairnInternalKeys", "keys of column families that Spark keeps for itself", Unit.BYTES_NOW);
 
   private enum Unit {

@@ -283,8 +283,14 @@ final class StoreInstance {
 
   /** Snapshot, clean-up, or both; nothing if the store was never opened or its worker is gone. */
   void maintain(boolean snapshot, boolean cleanup) {
-    JsonNode answer =
-        engine.callIfOpen("maintain", EngineInstance.object().putNull("storage").put("snapshot", snapshot).put("cleanup", cleanup));
+    ObjectNode arguments = EngineInstance.object().put("snapshot", snapshot).put("cleanup", cleanup);
+    if (location.isS3()) {
+      // Temporary keys may have been renewed since.
+      arguments.set("storage", storage());
+    } else {
+      arguments.putNull("storage");
+    }
+    JsonNode answer = engine.callIfOpen("maintain", arguments);
     if (answer != null) {
       noteSnapshot(answer.path("snapshot_version").asLong());
     }

@@ -35,7 +35,16 @@ public final class EngineInstance implements AutoCloseable {
 
   /** Calls a method of the instance where it is open; opens it first if it is not. */
   public JsonNode call(String method, ObjectNode arguments) {
-    return open().call(method, arguments.put("instance", number));
+    EngineProcess current = open();
+    try {
+      return current.call(method, arguments.put("instance", number));
+    } catch (CairnException e) {
+      if (e.code().equals("CAIRN_CREDENTIALS_EXPIRED")) {
+        // Temporary keys: the job's own may have been renewed since. The next call has them.
+        current.call("open_instance", openArguments.get().put("instance", number));
+      }
+      throw e;
+    }
   }
 
   /**
@@ -45,7 +54,7 @@ public final class EngineInstance implements AutoCloseable {
     try {
       return call(method, arguments);
     } catch (CairnException e) {
-      if (!forgets(e)) {
+      if (!forgets(e) && !e.code().equals("CAIRN_CREDENTIALS_EXPIRED")) {
         throw e;
       }
       return call(method, arguments);
