@@ -120,7 +120,7 @@ def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> p
     """
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-    except (pa.ArrowException, OSError) as failure:
+    except (pa.ArrowException, OSError, EOFError) as failure:
         raise ProtocolError(f"a payload is no record batch of its kind: {failure}") from failure
 
 

@@ -93,7 +93,7 @@ def commit(
         "encode_ms": (encoded - arrived) / _MS + written.encode_ms,
         "put_ms": written.put_ms,
         "snapshot_version": instance.snapshots.newest_version,
-        "engine": instance.metrics.values(),
+        "engine": instance.figures_now(),
     }
 
 

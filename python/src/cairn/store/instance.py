@@ -14,6 +14,8 @@ import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from cairn.errors import CairnError, ClosedError, ProtocolError, RetryableError
 from cairn.metrics import Metrics
 from cairn.store import committing, loading, snapshots
@@ -23,11 +25,10 @@ from cairn.store.local_state import LocalState
 from cairn.store.session import StoreSession
 
 _LOG = logging.getLogger(__name__)
+_LARGE_CHANGELOG_BYTES = 1 << 20
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pyarrow as pa
 
     from cairn.rocks import RocksDb
     from cairn.store.durable import Durable
@@ -107,6 +108,9 @@ class ProviderInstance:
                 raise failure.with_context(
                     store=str(self.durable.store), version=request.version
                 ) from failure.__cause__
+        if answer["changelog_bytes"] > _LARGE_CHANGELOG_BYTES:
+            # Arrow's pool keeps what a large commit used; the next batch may be of another store.
+            self.services.in_background(pa.default_memory_pool().release_unused)
         # Durable already: what follows may take its time, but not the instance.
         self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
         return answer
@@ -178,9 +182,11 @@ class ProviderInstance:
 
     def figures(self) -> dict[str, int]:
         """Return the instance's metrics and what it holds now."""
-        return self.services.owner.run(self._figures)
+        with self._lock:
+            return self.figures_now()
 
-    def _figures(self) -> dict[str, int]:
+    def figures_now(self) -> dict[str, int]:
+        """Return the same; REQUIRES: the lock, so that no database is closed meanwhile."""
         values = self.metrics.values()
         if self.local.is_open:
             database = self.local.db

@@ -1,0 +1,68 @@
+"""Frames: what is written is read, and what is no frame of ours is refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cairn.engine import frames
+from cairn.engine.frames import Header
+from cairn.errors import DiskFullError, ProtocolError
+
+U16, U32, U64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+
+
+@given(
+    st.builds(
+        Header,
+        kind=st.integers(0, 255),
+        flags=U16,
+        session=U64,
+        sequence=U64,
+        applied=U64,
+        rows=U32,
+        payload_bytes=st.integers(0, frames.MAX_PAYLOAD_BYTES),
+    )
+)
+def test_a_header_is_read_as_it_was_written(header: Header) -> None:
+    """Forty bytes, whatever the values."""
+    data = frames.encode_header(header)
+
+    assert len(data) == frames.HEADER_BYTES == 40
+    assert data[:4] == b"CRNF"
+    assert frames.decode_header(b"xx" + data, 2) == header
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, 0), (4, 2), (39, 0xFF)])
+def test_another_magic_protocol_or_size_is_refused(at: int, value: int) -> None:
+    """Nobody knows where the next frame would begin."""
+    data = bytearray(frames.encode_header(Header(1, 0, 0, 0, 0, 0, 0)))
+    data[at] = value
+
+    with pytest.raises(ProtocolError):
+        frames.decode_header(data)
+
+
+def test_a_payload_cut_anywhere_is_refused() -> None:
+    """A frame must never be read as fewer rows."""
+    batch = pa.record_batch(
+        [pa.array([0, 1], pa.uint16()), pa.array([b"a", b"bb"], pa.binary())],
+        schema=frames.GET_SCHEMA,
+    )
+    payload = frames.encode_rows(batch).to_pybytes()
+    assert frames.decode_rows(payload, frames.GET_SCHEMA).equals(batch)
+
+    for end in range(0, len(payload), 8):
+        with pytest.raises(ProtocolError):
+            frames.decode_rows(payload[:end], frames.GET_SCHEMA)
+
+
+def test_an_error_crosses_the_channel_with_all_it_says() -> None:
+    """The shim decides by kind and code, and shows the rest."""
+    error = DiskFullError("full", store="0/1/default", version=7, next_step="free space")
+
+    read = frames.decode_error(frames.encode_error(error))
+
+    assert (read.kind, read.to_dict()) == ("retry", error.to_dict())

@@ -1,0 +1,73 @@
+"""The owner's loop: work of other threads in turn, errors to whom they belong."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cairn.engine.owner import Owner
+from cairn.errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+@pytest.fixture
+def owner() -> Iterator[Owner]:
+    running = Owner(lambda: False)
+    running.start()
+    yield running
+    running.stop()
+
+
+def test_work_runs_on_one_thread_and_returns(owner: Owner) -> None:
+    """RocksDB's rows belong to one thread."""
+    names = {owner.run(lambda: threading.current_thread().name) for _ in range(3)}
+
+    assert names == {"cairn-owner"}
+
+
+def test_an_error_reaches_the_caller_and_the_loop_goes_on(owner: Owner) -> None:
+    """One bad request must not end the worker."""
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        owner.run(fail)
+
+    assert owner.run(lambda: 1) == 1
+
+
+def test_stepwise_work_lets_other_work_in_between(owner: Owner) -> None:
+    """A long replay must not keep a read waiting."""
+    steps: list[str] = []
+    begun = threading.Event()
+
+    def work() -> Generator[None, None, int]:
+        while "other" not in steps:
+            steps.append("step")
+            begun.set()
+            yield
+        return len(steps)
+
+    result: list[int] = []
+    thread = threading.Thread(target=lambda: result.append(owner.run_stepwise(work())))
+    thread.start()
+    begun.wait(5)
+    owner.run(lambda: steps.append("other"))
+    thread.join(5)
+
+    assert result[0] > 1
+
+
+def test_work_after_the_end_is_refused() -> None:
+    """A caller must not wait for a thread that is gone."""
+    ended = Owner(lambda: False)
+    ended.start()
+    ended.stop()
+
+    with pytest.raises(ClosedError):
+        ended.run(lambda: 1)
