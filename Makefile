@@ -15,7 +15,7 @@ PACKAGED_JAR := python/src/cairn/jars/cairn-shim.jar
 
 # Knobs of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
 S3 ?=
-PROVIDER ?= rocksdb
+PROVIDER ?= cairn
 PYTEST_ARGS ?=
 ARGS ?=
 
