@@ -30,6 +30,8 @@ from cairn.errors import CairnError, InternalError, ProtocolError
 
 _SWITCH_INTERVAL_S = 0.0005
 _M_ARENA_MAX = -8
+_M_MMAP_THRESHOLD = -3
+_MMAP_THRESHOLD_BYTES = 256 * 1024
 _LOG = logging.getLogger("cairn.engine")
 
 
@@ -39,6 +41,8 @@ def _settle_process() -> None:
     # Arenas a thread keep what they freed: two are enough for a process whose rows have one owner.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+        # Fixed: glibc raises it with each large buffer freed, and then keeps their memory.
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
     with suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.config import EngineConf
@@ -50,8 +48,9 @@ class WorkerLimits:
     """The bounds of one worker, from its start line.
 
     Args:
-        memory_bytes: above what the process holds after its start. Half is block cache, a quarter
-            memtables, an eighth deltas waiting; the rest is for buffers in flight.
+        memory_bytes: above what the process holds after its start. A quarter is block cache, an
+            eighth memtables, an eighth deltas waiting; the rest is for buffers in flight, of which
+            a commit holds some four times its rows.
         local_disk_bytes: of the SST cache.
         download_threads: objects downloaded at once.
         upload_threads: SSTs uploaded at once.
@@ -65,12 +64,12 @@ class WorkerLimits:
     @property
     def cache_bytes(self) -> int:
         """Of RocksDB's block cache."""
-        return max(self.memory_bytes // 2, 8 * _MIB)
+        return max(self.memory_bytes // 4, 8 * _MIB)
 
     @property
     def memtable_bytes(self) -> int:
         """Of all memtables together."""
-        return max(self.memory_bytes // 4, 8 * _MIB)
+        return max(self.memory_bytes // 8, 8 * _MIB)
 
     @property
     def pending_bytes(self) -> int:
@@ -231,7 +230,7 @@ class Worker:
             self._asked.pop(int(asked["instance"]), None)
         if found is not None:
             found.close()
-            pa.default_memory_pool().release_unused()
+            self._services.release_memory()
         return {}
 
     # -- the owner's side ----------------------------------------------------------------------

@@ -56,6 +56,9 @@ def commit(
     )
     arrived = clock.monotonic_ns()
     rows = writes.coalesce(batches) if batches else None
+    # One copy less while the changelog is made; if the commit fails, the session has failed.
+    del batches
+    session.forget_frames()
     if rows is not None:
         rows, counts = _counted(instance, base, rows, request)
     else:

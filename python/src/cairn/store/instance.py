@@ -14,8 +14,6 @@ import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from cairn.errors import CairnError, ClosedError, ProtocolError, RetryableError
 from cairn.metrics import Metrics
 from cairn.store import committing, loading, snapshots
@@ -29,6 +27,8 @@ _LARGE_CHANGELOG_BYTES = 1 << 20
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pyarrow as pa
 
     from cairn.rocks import RocksDb
     from cairn.store.durable import Durable
@@ -110,7 +110,7 @@ class ProviderInstance:
                 ) from failure.__cause__
         if answer["changelog_bytes"] > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps what a large commit used; the next batch may be of another store.
-            self.services.in_background(pa.default_memory_pool().release_unused)
+            self.services.release_memory()
         # Durable already: what follows may take its time, but not the instance.
         self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
         return answer

@@ -5,9 +5,13 @@ Layer: store. The engine makes one ``Services``; a test makes its own.
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import pyarrow as pa
 
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
 from cairn.metrics import Metrics
@@ -21,6 +25,12 @@ if TYPE_CHECKING:
     from cairn.store.local_state import LocalState
 
 Result = TypeVar("Result")
+
+
+def _release_memory() -> None:
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class OwnerThread(Protocol):
@@ -95,6 +105,10 @@ class Services:
     # Whose deltas wait, and whose long lists; so that an idle store costs the loop nothing.
     with_deltas: dict[LocalState, None] = field(default_factory=dict)
     with_long_lists: dict[LocalState, None] = field(default_factory=dict)
+
+    def release_memory(self) -> None:
+        """Give back to the system what Arrow's pool and the C library keep, some time soon."""
+        self.in_background(_release_memory)
 
     def in_background(self, job: Callable[[], None]) -> None:
         """Run a job in another thread, some time soon."""

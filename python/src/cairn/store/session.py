@@ -148,6 +148,12 @@ class StoreSession:
                 batches.append(self._frames[sequence])
             return batches
 
+    def forget_frames(self) -> None:
+        """Free what ``complete`` returned; a second commit of the session then fails."""
+        with self._arrival:
+            self._frames.clear()
+            self._spill = Spill(self._directory)
+
     def _is_settled(self, frame_count: int) -> bool:
         return (
             self.is_closed
