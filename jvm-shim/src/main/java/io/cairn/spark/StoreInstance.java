@@ -145,7 +145,7 @@ final class StoreInstance {
   Opening load(long version, String checkpointId, boolean loadEmpty) {
     VersionState now = standing;
     if (now != null && !loadEmpty && isStandingAt(now, version, checkpointId)) {
-      return new Opening(now, ++sessions, null, 0);
+      return new Opening(now, ++sessions, null, false, 0);
     }
     int number = ++sessions;
     forget();
@@ -175,7 +175,8 @@ final class StoreInstance {
 
   private Opening stand(JsonNode answer, int number, boolean loadEmpty, boolean wasOpen) {
     VersionState loaded = VersionState.of(answer);
-    if (loadEmpty || tier.stampVersion() != loaded.version() || !Objects.equals(tier.stampId(), loaded.checkpointId())) {
+    boolean isReset = loadEmpty || tier.stampVersion() != loaded.version() || !Objects.equals(tier.stampId(), loaded.checkpointId());
+    if (isReset) {
       tier.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
     }
     Set<Integer> gone = new TreeSet<>(familyIds);
@@ -193,11 +194,11 @@ final class StoreInstance {
     // In checkpoint format 1 another attempt may replace the version later: only what this instance commits itself is used again unasked.
     isTrusted = false;
     noteSnapshot(answer.path("snapshot_version").asLong());
-    return new Opening(loaded, number, answer, wasOpen ? 0 : engine.takeStartMs());
+    return new Opening(loaded, number, answer, isReset && fitsTier(answer), wasOpen ? 0 : engine.takeStartMs());
   }
 
   /** Whether the state that a load found is worth streaming into the tier as a whole. */
-  boolean fitsTier(JsonNode answer) {
+  private boolean fitsTier(JsonNode answer) {
     long bytes = answer.path("data_bytes").asLong();
     return bytes > 0 && bytes * ENTRY_OVERHEAD_FACTOR <= budget.limitBytes() - budget.accountedBytes();
   }
@@ -318,7 +319,8 @@ final class StoreInstance {
    * A store standing at a version for a session.
    *
    * @param answer of the engine's load; null if none was needed
+   * @param isWorthLoading whether the tier is empty and the whole state would fit
    * @param workerStartMs how long the worker took to start, if this opening started it
    */
-  record Opening(VersionState base, int number, JsonNode answer, long workerStartMs) {}
+  record Opening(VersionState base, int number, JsonNode answer, boolean isWorthLoading, long workerStartMs) {}
 }

@@ -69,7 +69,7 @@ final class StoreSession {
     engine = new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base));
     tier = store.tier.begin(engine);
     try {
-      if (loaded != null && store.fitsTier(loaded)) {
+      if (opening.isWorthLoading()) {
         tier.loadCommitted();
       }
       open(families.get(Families.DEFAULT));
@@ -183,8 +183,7 @@ final class StoreSession {
     state.requireOpen("commit");
     long startedNs = System.nanoTime();
     try {
-      Sent sent = tier.finishWrites();
-      commitAnswer = engine.commit(commitArguments(), sent);
+      commitAnswer = sendAndCommit();
       result = base.next(commitAnswer, present, maxFamilyId);
       tier.commit(result.version(), result.checkpointId());
     } catch (RuntimeException | Error e) {
@@ -202,6 +201,22 @@ final class StoreSession {
       StateStore.reportCommitToCoordinator(result.version(), store.id, store.hadoop);
     }
     return result.version();
+  }
+
+  private JsonNode sendAndCommit() {
+    try {
+      Sent sent = tier.finishWrites();
+      return engine.commit(commitArguments(), sent);
+    } catch (CairnException e) {
+      // More writes than the channel keeps for another worker are still in the overlay, unless some were spilled.
+      if (!e.isWorkerLost() || !tier.rewindWrites()) {
+        throw e;
+      }
+      LOG.warn("store {}: {}; all its writes go to another worker", store.name, e.getMessage());
+      engine.startOver();
+      Sent sent = tier.finishWrites();
+      return engine.commit(commitArguments(), sent);
+    }
   }
 
   private ObjectNode commitArguments() {

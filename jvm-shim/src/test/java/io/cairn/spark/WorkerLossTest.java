@@ -137,6 +137,36 @@ class WorkerLossTest {
     commit(provider, 0, NO_ID, 1);
   }
 
+  /** What was not spilled is in the overlay still, however much it is. */
+  @Test
+  void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "200m");
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    String large = "x".repeat(1000);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value(large), "default");
+    }
+    Thread killer =
+        new Thread(
+            () -> {
+              try {
+                Thread.sleep(20);
+                killWorkers();
+              } catch (Exception e) {
+                throw new IllegalStateException(e);
+              }
+            });
+
+    killer.start();
+    assertEquals(1, store.commit());
+    killer.join();
+
+    StateStore read = fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(KEYS, read.metrics().numKeys());
+    read.release();
+  }
+
   /** Between two batches nobody notices. */
   @Test
   void aWorkerKilledBetweenBatchesIsReplaced() throws Exception {

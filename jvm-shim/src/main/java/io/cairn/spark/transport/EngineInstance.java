@@ -66,8 +66,14 @@ public final class EngineInstance implements AutoCloseable {
     if (!error.isWorkerLost() && !error.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
       return false;
     }
+    EngineProcess lost;
     synchronized (this) {
+      lost = process;
       process = null;
+    }
+    if (lost != null && error.isWorkerLost()) {
+      // Its sockets break a moment before the process is seen to end.
+      lost.awaitEnd();
     }
     return true;
   }

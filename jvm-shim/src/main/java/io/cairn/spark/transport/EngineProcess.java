@@ -218,8 +218,18 @@ final class EngineProcess implements AutoCloseable {
     return process.isAlive();
   }
 
-  String name() {
-    return name;
+  /** Waits a second for the end of a worker that seems to be ending; one that lives on is used again. */
+  void awaitEnd() {
+    boolean interrupted = Thread.interrupted();
+    try {
+      process.waitFor(1, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      interrupted = true;
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
   }
 
   long pid() {

@@ -185,6 +185,15 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     return instance.call("commit", arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent));
   }
 
+  /** Goes on in another worker as if nothing had been sent. REQUIRES: whoever wrote has every write still, and writes all of them again. */
+  public void startOver() {
+    framesSent = 0;
+    rowsSent = 0;
+    keptBytes = 0;
+    kept.clear();
+    reopen();
+  }
+
   private void reopen() {
     drop();
     Reloaded reloaded = reload.again();
