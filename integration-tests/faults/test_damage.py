@@ -1,4 +1,4 @@
-"""An object is missing, cut, damaged, foreign or too new: one error names it; the version before loads."""
+"""An object is missing, cut, damaged, foreign or too new: an error names it, others load."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cairn.checksum import crc32c
 
+from cairn.checksum import crc32c
 from harness.clear_errors import assert_clear
 from harness.differential import Run, copy_checkpoint
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.spark import CAIRN_CONF, SUBJECT
+
+pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 5
 VIEW = StateView()
@@ -53,13 +55,16 @@ CHANGELOG_DAMAGES: dict[str, tuple[Damage, str]] = {
     "cut-before-trailer": (cut_at(-TRAILER_BYTES), "CAIRN_DAMAGED"),
     "cut-by-one-byte": (cut_at(-1), "CAIRN_DAMAGED"),
     "flipped-bit": (flipped, "CAIRN_DAMAGED"),
-    "foreign": (lambda _: b"PK\x03\x04 a zip of somebody else's, long enough to hold a trailer", "CAIRN_FOREIGN_OBJECT"),
+    "foreign": (
+        lambda _: b"PK\x03\x04 a zip of somebody else's, long enough to hold a trailer",
+        "CAIRN_FOREIGN_OBJECT",
+    ),
     "too-new": (too_new, "CAIRN_FORMAT_VERSION"),
 }
 
 
 @pytest.fixture(scope="module")
-def finished(driver: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Give a finished run, snapshots and all; tests damage copies of its checkpoint."""
     folder = tmp_path_factory.mktemp("damage")
     events = Events(folder / "input")
@@ -93,7 +98,7 @@ def spoil(path: Path, damage: Damage) -> None:
 
 def failure_of_load(run: Run, batch: int) -> str:
     """Read a batch's state to the failure; give its text."""
-    with pytest.raises(Exception) as failure:  # noqa: PT011 - whatever py4j makes of it
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
         run.state(VIEW, batchId=batch)
     return str(failure.value)
 
@@ -125,7 +130,7 @@ def test_a_query_stops_at_a_missing_changelog_and_goes_on_when_it_is_back(
     shutil.copytree(finished.events.folder, Path(copied.checkpoint).parent / "input")
     finished.events.add_files(FILES, 1)
 
-    with pytest.raises(Exception) as failure:  # noqa: PT011 - whatever py4j makes of it
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
         copied.advance()
     aside.rename(changelog)
     copied.advance()
@@ -180,7 +185,11 @@ def test_a_spoiled_manifest_is_named(finished: Run, copied: Run, kind: str) -> N
 
 @pytest.mark.parametrize(
     ("damage", "code"),
-    [(lambda _: None, "CAIRN_MISSING"), (flipped, "CAIRN_DAMAGED"), (cut_at(-1), "CAIRN_DAMAGED")],
+    [
+        (lambda _: None, "CAIRN_MISSING"),
+        (flipped, "CAIRN_DAMAGED"),
+        (cut_at(-1), "CAIRN_DAMAGED"),
+    ],
     ids=["missing", "flipped-bit", "cut"],
 )
 def test_a_spoiled_sst_is_named(finished: Run, copied: Run, damage: Damage, code: str) -> None:

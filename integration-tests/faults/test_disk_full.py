@@ -1,4 +1,4 @@
-"""A disk is full: one clear error, nothing half-written, and the query goes on once there is room."""
+"""A disk is full: one clear error, nothing half-written; with room again the query goes on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME
 from harness.spark import CAIRN_CONF, CONTROL, SUBJECT
+
+pytestmark = pytest.mark.usefixtures("driver")
 
 DISK_MIB = 8
 BALLAST = "ballast"
@@ -49,7 +51,7 @@ def fill(disk: Path) -> None:
 
 
 def test_a_full_checkpoint_disk_fails_the_batch_and_nothing_else(
-    driver: None, small_disk: Path, tmp_path: Path
+    small_disk: Path, tmp_path: Path
 ) -> None:
     """The commit that found no room must leave no object that later passes for a version."""
     events = Events(tmp_path / "input")
@@ -80,9 +82,9 @@ def move_store_to(disk: Path, store: Path) -> None:
 
 
 def test_a_full_local_disk_fails_the_batch_and_nothing_else(
-    driver: None, small_disk: Path, tmp_path: Path
+    small_disk: Path, tmp_path: Path
 ) -> None:
-    """Executors' disks fill up; what was committed is on the checkpoint, so a roomier one goes on."""
+    """Executors' disks fill up; what was committed is safe, so an executor with room goes on."""
     events = Events(tmp_path / "input")
     events.add_files(0, 3)
     checkpoint = str(tmp_path / "checkpoint")

@@ -18,6 +18,8 @@ from harness.operators import BY_NAME
 from harness.s3 import S3Bucket
 from harness.spark import CAIRN_CONF, SUBJECT, s3a_conf
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 ANSWERS = {
     "NoSuchBucket": (404, "CAIRN_NO_SUCH_BUCKET"),
     "InvalidAccessKeyId": (403, "CAIRN_ACCESS_DENIED"),
@@ -41,9 +43,9 @@ class Refusal(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _refuse  # noqa: N815 - the base class's names
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _refuse  # noqa: N815 - the base's names
 
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the base class has it
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the base has it
         """Print nothing."""
 
 
@@ -62,9 +64,9 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 
 def test_a_refusal_is_told_as_what_it_is(
-    driver: None, s3_bucket: S3Bucket, refusing: tuple[str, str], tmp_path: Path
+    s3_bucket: S3Bucket, refusing: tuple[str, str], tmp_path: Path
 ) -> None:
-    """Spark's own files reach the bucket and ours do not: the message must say why, without the key."""
+    """Spark's own files reach the bucket and ours do not: people must see why, and no key."""
     endpoint, code = refusing
     events = Events(tmp_path / "input")
     events.add_files(0, 1)

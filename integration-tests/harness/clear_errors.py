@@ -1,4 +1,4 @@
-"""What a user is owed when something fails: one error of ours, that says what, where and what next."""
+"""What a user is owed when something fails: one error of ours, with what, where and what next."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CONTEXT = 600
 def assert_clear(message: str, code: str, *names: str) -> None:
     """Assert that a failure is one of ours with this code, names these things and a next step.
 
-    Spark repeats a task's error; all codes in a message must be this one. Under another subject than
-    Cairn there is only an error to be had.
+    Spark repeats a task's error; all codes in a message must be this one. Under another subject
+    than Cairn an error suffices.
     """
     assert message, "nothing failed"
     if SUBJECT != CAIRN:

@@ -1,6 +1,6 @@
-"""A standalone Spark cluster on loopback: a master and workers, each a process with its own folders.
+"""A standalone Spark cluster on loopback: a master and workers, each with its own folders.
 
-Started with pyspark's own `spark-class`, since its package has no start scripts; ended by their ids.
+Started with pyspark's own `spark-class`, since its package has no start scripts; ended by id.
 """
 
 from __future__ import annotations
@@ -112,13 +112,24 @@ class StandaloneCluster:
 
     def _master_command(self) -> list[str]:
         ports = ["--port", str(self._port), "--webui-port", str(free_port())]
-        return [_spark_class(), "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports]
+        return [
+            _spark_class(),
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            *ports,
+        ]
 
     def _worker_command(self, number: int) -> list[str]:
         options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
         options += ["--webui-port", str(free_port())]
         options += ["--work-dir", str(self._folder / f"worker-{number}" / "work")]
-        return [_spark_class(), "org.apache.spark.deploy.worker.Worker", *options, self.url]
+        return [
+            _spark_class(),
+            "org.apache.spark.deploy.worker.Worker",
+            *options,
+            self.url,
+        ]
 
     def _stop(self) -> None:
         # Workers first: an executor outlives a worker that was not asked to end.

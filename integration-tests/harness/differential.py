@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from harness.events import Events
 from harness.operators import Operator, StateView
@@ -23,7 +23,12 @@ from harness.spark import new_session, provider_conf
 
 QUERY_TIMEOUT_S = 120
 Rows = list[str]
-COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
+COUNTS = (
+    "numRowsTotal",
+    "numRowsUpdated",
+    "numRowsRemoved",
+    "numRowsDroppedByWatermark",
+)
 
 
 @dataclass
@@ -93,7 +98,9 @@ class Run:
 
         stream = self.operator.stream(self.session(), self.events)
         writer = stream.writeStream.outputMode(self.operator.output_mode).foreachBatch(keep)
-        return writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
+        return (
+            writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
+        )
 
     def finish(self, query: StreamingQuery) -> None:
         """Wait for the end and take the progress.
@@ -121,11 +128,18 @@ class Run:
         Spark's changelog keeps every write of a batch, in order; Cairn's keeps one a key, and none
         of a key that the batch brought and took again.
         """
-        options = {"readChangeFeed": True, "changeStartBatchId": 0, "changeEndBatchId": last}
+        options = {
+            "readChangeFeed": True,
+            "changeStartBatchId": 0,
+            "changeEndBatchId": last,
+        }
         final: dict[int, dict[str, tuple[str, str]]] = {}
         for row in self._read(view, options).collect():
             batch = final.setdefault(row["batch_id"], {})
-            batch[repr((row["partition_id"], row["key"]))] = (row["change_type"], repr(row["value"]))
+            batch[repr((row["partition_id"], row["key"]))] = (
+                row["change_type"],
+                repr(row["value"]),
+            )
         present: set[str] = set()
         changed = []
         for number in sorted(final):

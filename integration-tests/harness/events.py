@@ -1,4 +1,4 @@
-"""Small generated inputs of the operator tests: one JSON file a micro-batch, the same for each seed.
+"""Small generated inputs of the operator tests: one JSON file a micro-batch, set by a seed.
 
 Two streams, `left` and `right`, of the schema below. Event time moves ten minutes a file; one row
 in twelve is late by up to an hour, keys repeat, and every column but the time is null now and then.

@@ -18,7 +18,7 @@ def nothing_survives() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def driver(nothing_survives: str) -> Iterator[None]:  # noqa: ARG001 - ends after the driver does
+def driver(nothing_survives: str) -> Iterator[None]:  # noqa: ARG001 - it ends after the driver
     """Keep the shared driver JVM while the folder's tests run."""
     with hold_driver().used():
         yield

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from harness.events import Events  # noqa: E402 - the path comes first
-from harness.operators import BY_NAME  # noqa: E402
-from harness.processes import Process, descendants, engines_of, wait_until  # noqa: E402
-from harness.spark import driver_conf, provider_conf  # noqa: E402
+from harness.events import Events
+from harness.operators import BY_NAME
+from harness.processes import Process, descendants, engines_of, wait_until
+from harness.spark import driver_conf, provider_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ END_TIMEOUT_S = 240
 
 @dataclass(frozen=True)
 class Query:
-    """One query of a job: the fields of `harness.differential.Run`, as they are written to a file."""
+    """One query of a job: fields of `harness.differential.Run` that can be written to a file."""
 
     operator: str
     events: Events
@@ -45,7 +45,11 @@ class Query:
 
     def to_json(self) -> dict[str, Any]:
         """Give the form that the specification file has."""
-        return {**vars(self), "events": str(self.events.folder), "conf": dict(self.conf)}
+        return {
+            **vars(self),
+            "events": str(self.events.folder),
+            "conf": dict(self.conf),
+        }
 
 
 class JobProcess:
@@ -94,7 +98,9 @@ class JobProcess:
 
     def jvm(self) -> Process:
         """Give the driver JVM."""
-        return next(p for p in descendants(self.pid) if "org.apache.spark.deploy.SparkSubmit" in p.command)
+        return next(
+            p for p in descendants(self.pid) if "org.apache.spark.deploy.SparkSubmit" in p.command
+        )
 
     def engines(self) -> list[Process]:
         """Give the engine workers that are alive now."""
@@ -144,13 +150,17 @@ class JobProcess:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+    own = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1",
+    }
     return {**os.environ, **own, **more}
 
 
 def main(path: str) -> None:
     """Run the queries of a specification file."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the other side needs no JVM
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the other side needs no Spark
 
     specification = json.loads(Path(path).read_text())
     builder = SparkSession.builder

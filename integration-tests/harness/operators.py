@@ -22,7 +22,7 @@ from harness.events import SCHEMA, Events
 from harness.spark import CONTROL, HDFS
 
 # Spark's Python workers know nothing of this folder: its functions travel whole, not by name.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 Plan = Callable[[DataFrame, DataFrame], DataFrame]
 
@@ -89,7 +89,11 @@ def _windows(left: DataFrame, _: DataFrame) -> DataFrame:
     return (
         left.withWatermark("ts", "10 minutes")
         .groupBy(f.window("ts", "5 minutes"), "k")
-        .agg(f.sum("v").alias("total"), f.count("*").alias("events"), f.max("name").alias("last"))
+        .agg(
+            f.sum("v").alias("total"),
+            f.count("*").alias("events"),
+            f.max("name").alias("last"),
+        )
     )
 
 
@@ -107,7 +111,11 @@ def _distinct_by_time(left: DataFrame, _: DataFrame) -> DataFrame:
 
 
 def _distinct_within(left: DataFrame, _: DataFrame) -> DataFrame:
-    return left.withWatermark("ts", "10 minutes").select("k", "ts").dropDuplicatesWithinWatermark(["k"])
+    return (
+        left.withWatermark("ts", "10 minutes")
+        .select("k", "ts")
+        .dropDuplicatesWithinWatermark(["k"])
+    )
 
 
 def _sessions(left: DataFrame, _: DataFrame) -> DataFrame:
@@ -123,7 +131,8 @@ def _join(how: str) -> Plan:
         mine = left.withWatermark("ts", "10 minutes").alias("l")
         other = right.withWatermark("ts", "10 minutes").alias("r")
         near = (f.col("l.k") == f.col("r.k")) & f.col("r.ts").between(
-            f.col("l.ts") - f.expr("interval 3 minutes"), f.col("l.ts") + f.expr("interval 3 minutes")
+            f.col("l.ts") - f.expr("interval 3 minutes"),
+            f.col("l.ts") + f.expr("interval 3 minutes"),
         )
         kept = ["l.k", "l.ts", "l.v"]
         if how != "left_semi":
@@ -159,12 +168,12 @@ def _count_with_processing_time(
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
-    # Even keys time out in the next batch without rows of theirs, odd ones never: the same each run.
+    # Even keys time out in the next batch without rows of theirs, odd ones never: every run alike.
     state.setTimeoutDuration(3_600_000 if key[0] % 2 else 1)
     yield pd.DataFrame([(key[0], events, total, False)])
 
 
-def _grouped(function: Callable[..., Any], timeout: str, watermark: bool) -> Plan:
+def _grouped(function: Callable[..., Any], timeout: str, *, watermark: bool) -> Plan:
     def plan(left: DataFrame, _: DataFrame) -> DataFrame:
         present = left.where("k is not null and v is not null")
         # Few of the keys in a batch, so that the others have their timeouts.
@@ -233,9 +242,16 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator(
         "groups_processing_time",
-        _grouped(_count_with_processing_time, GroupStateTimeout.ProcessingTimeTimeout, watermark=False),
+        _grouped(
+            _count_with_processing_time,
+            GroupStateTimeout.ProcessingTimeTimeout,
+            watermark=False,
+        ),
         # Else Spark runs batches without rows for ever, to look for timeouts.
-        conf={"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
+        conf={
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
+        },
         views=(StateView(volatile_fields=("timeoutTimestamp",)),),
     ),
     Operator("limit", _first_rows),

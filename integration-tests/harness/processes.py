@@ -102,7 +102,10 @@ def marked(run: str) -> list[Process]:
 
 
 def wait_until(
-    is_met: Callable[[], bool], timeout_s: float, what: str, explain: Callable[[], str] | None = None
+    is_met: Callable[[], bool],
+    timeout_s: float,
+    what: str,
+    explain: Callable[[], str] | None = None,
 ) -> None:
     """Poll until the claim holds.
 

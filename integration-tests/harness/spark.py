@@ -1,4 +1,4 @@
-"""Spark sessions of the tests: one driver JVM, a session of its own per query, the provider a parameter.
+"""Spark sessions of the tests: one driver JVM, a session per query, the provider a parameter.
 
 `SUBJECT` is the provider under test; `CONTROL` is the one whose answers it must give.
 """
@@ -73,7 +73,7 @@ def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
 
 
 def provider_conf(provider: str, checkpoint_format: int = 1) -> dict[str, str]:
-    """Give the settings of one query under a provider; Spark's RocksDB keeps changelogs, as ours."""
+    """Give the settings of one query under a provider; Spark's own keeps changelogs, as ours."""
     return {
         PROVIDER_CLASS: provider,
         CHECKPOINT_FORMAT: str(checkpoint_format),
@@ -119,7 +119,7 @@ def hold_driver() -> Shared:
 
 def _stop_driver() -> None:
     session = _root.pop()
-    gateway = session.sparkContext._gateway  # noqa: SLF001 - the only way to end the JVM as well
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - the way to end the JVM too
     session.stop()
     if gateway is None:
         return
@@ -139,4 +139,5 @@ def new_session(conf: Mapping[str, str]) -> SparkSession:
 
 def driver_pid() -> int:
     """Give the process id of the shared driver JVM."""
-    return int(_root[0].sparkContext._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr] # noqa: SLF001
+    jvm = _root[0].sparkContext._jvm  # noqa: SLF001 - nothing public tells it
+    return int(jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]

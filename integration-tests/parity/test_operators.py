@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,8 @@ from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, OPERATORS
 from harness.spark import SUBJECT
+
+pytestmark = pytest.mark.usefixtures("driver")
 
 FILES_BEFORE_RESTART = 3
 FILES_AFTER_RESTART = 2
@@ -40,7 +43,8 @@ class Pair:
 
 @pytest.fixture(scope="module", params=CASES, ids=[f"{name}-format{n}" for name, n in CASES])
 def pair(
-    request: pytest.FixtureRequest, driver: None, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Pair:
     """Run one case under both providers, side by side, with a restart in the middle."""
     name, checkpoint_format = request.param
@@ -76,7 +80,7 @@ def test_the_statestore_source_shows_the_same_state(pair: Pair) -> None:
     last = pair.control.record.last_batch
     for view in pair.control.operator.views:
         for batch in (last,) if view.is_store_of_join else (FILES_BEFORE_RESTART - 1, last):
-            subject, control = _both(pair, lambda run: run.state(view, batchId=batch))
+            subject, control = _both(pair, partial(Run.state, view=view, batchId=batch))
 
             assert subject == control, f"{view}, batch {batch}"
 
@@ -86,7 +90,7 @@ def test_the_change_feed_shows_the_same_changes(pair: Pair) -> None:
     last = pair.control.record.last_batch
     for view in pair.control.operator.views:
         if view.has_changes:
-            subject, control = _both(pair, lambda run: run.changes(view, last))
+            subject, control = _both(pair, partial(Run.changes, view=view, last=last))
 
             assert subject == control, str(view)
 

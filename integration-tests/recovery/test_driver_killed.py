@@ -5,17 +5,21 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME
 from harness.processes import wait_gone
 from harness.spark import CAIRN_CONF, SUBJECT, new_session
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 FILES = 5
 KILL_AFTER_BATCH = 1
 
 
-def test_a_killed_driver_goes_on_where_it_was(driver: None, tmp_path: Path) -> None:
+def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
     """After a crash the query must give a batch job's rows, though nothing local is left.
 
     The second life has another local directory and the first one's is gone: each partition moved.

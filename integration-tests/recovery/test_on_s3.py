@@ -1,8 +1,10 @@
-"""The checkpoint is on S3: what it costs, request by request, and what a killed driver finds there."""
+"""The checkpoint is on S3: what it costs in requests, and what a killed driver finds there."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from harness.differential import Run
 from harness.events import Events
@@ -12,6 +14,8 @@ from harness.s3 import S3Bucket
 from harness.s3_audit import AuditedS3
 from harness.spark import SUBJECT, new_session, s3a_conf
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 FILES = 5
 PARTITIONS = 2
 FIRST_COUNTED_BATCH = 2
@@ -19,7 +23,7 @@ KILL_AFTER_BATCH = 1
 
 
 def test_a_commit_costs_one_put_a_partition_and_nothing_else(
-    driver: None, s3_audited: AuditedS3, tmp_path: Path
+    s3_audited: AuditedS3, tmp_path: Path
 ) -> None:
     """People pay by the request, and each one more is latency in every batch."""
     events = Events(tmp_path / "input")
@@ -36,7 +40,7 @@ def test_a_commit_costs_one_put_a_partition_and_nothing_else(
     s3_audited.assert_only("query/state/", {"PutObject": commits}, leave_out=snapshots)
 
 
-def test_a_killed_driver_goes_on_from_s3(driver: None, s3_bucket: S3Bucket, tmp_path: Path) -> None:
+def test_a_killed_driver_goes_on_from_s3(s3_bucket: S3Bucket, tmp_path: Path) -> None:
     """Executors in a cloud have nothing but the bucket when they come back."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)

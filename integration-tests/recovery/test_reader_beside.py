@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.spark import CONTROL, SUBJECT
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 VIEW = StateView()
 FILES = 5
 
 
-def test_a_reader_beside_the_query_sees_whole_versions_and_disturbs_nothing(
-    driver: None, tmp_path: Path
-) -> None:
-    """Whoever looks into a running query's state must see a committed batch, and not stop the query."""
+def test_a_reader_beside_the_query_sees_whole_versions_and_disturbs_nothing(tmp_path: Path) -> None:
+    """Who looks into a running query's state must see a whole batch, and not stop the query."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "subject"), SUBJECT)

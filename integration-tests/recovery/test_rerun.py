@@ -11,6 +11,8 @@ from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.spark import CONTROL, SUBJECT
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 FILES = 4
 VIEW = StateView()
 
@@ -25,7 +27,7 @@ def forget_batches_from(checkpoint: Path, first: int) -> None:
 
 
 def crashed_run(whole: Run, copy: Path) -> Run:
-    """Run to the end; give a run on a copy of the checkpoint as a crash in the last file left it."""
+    """Run to the end; give a run on a copy of its checkpoint, as a crash left it."""
     whole.advance()
     again = copy_checkpoint(whole, copy)
     forget_batches_from(copy, FILES - 1)
@@ -33,7 +35,7 @@ def crashed_run(whole: Run, copy: Path) -> Run:
 
 
 @pytest.fixture(params=[1, 2], ids=["format1", "format2"])
-def whole(request: pytest.FixtureRequest, driver: None, tmp_path: Path) -> Run:
+def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Give a run that has not begun."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)

@@ -14,6 +14,8 @@ from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.spark import CAIRN, CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 VIEW = StateView()
 RETAINED = 3
 KEEP_FEW = {
@@ -24,7 +26,7 @@ KEEP_FEW = {
 
 
 @pytest.fixture(scope="module")
-def pair(driver: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """Give long runs of both providers: the subject keeps three batches, the control all.
 
     Spark's own logs of the first batches, which it purges too, are put back, so that what is
@@ -32,7 +34,13 @@ def pair(driver: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, R
     """
     folder = tmp_path_factory.mktemp("retained")
     events = Events(folder / "input", rows_per_file=30)
-    subject = Run(BY_NAME["windows_update"], events, str(folder / "subject"), SUBJECT, conf=KEEP_FEW)
+    subject = Run(
+        BY_NAME["windows_update"],
+        events,
+        str(folder / "subject"),
+        SUBJECT,
+        conf=KEEP_FEW,
+    )
     control = Run(subject.operator, events, str(folder / "control"), CONTROL)
     with ThreadPoolExecutor(2) as pool:
         for first, count in ((0, 2), (2, 12)):
@@ -68,7 +76,7 @@ def test_a_version_beyond_retention_says_that_it_is_gone(pair: tuple[Run, Run]) 
     """An old version asked for must never come back empty, or as another one."""
     subject, _ = pair
 
-    with pytest.raises(Exception) as failure:  # noqa: PT011 - whatever py4j makes of it
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
         subject.state(VIEW, batchId=0)
 
     assert_clear(str(failure.value), "CAIRN_MISSING", "changelog/1.arrow")

@@ -15,12 +15,15 @@ from harness.operators import BY_NAME
 from harness.processes import Process, engines_of
 from harness.spark import CONTROL, SUBJECT, driver_pid
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 FILES = 5
 
 
 @pytest.fixture(scope="module", params=["windows_update", "join_left_outer_v2"])
 def control(
-    request: pytest.FixtureRequest, driver: None, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Run:
     """Give a finished run under Spark's own provider."""
     folder = tmp_path_factory.mktemp("killed")
@@ -79,7 +82,7 @@ def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
 
 
 def test_workers_killed_while_the_query_runs_change_no_row(control: Run, tmp_path: Path) -> None:
-    """A kill may hit a load, a read, a commit or a snapshot: the attempt is repeated, nothing lost."""
+    """A kill may hit a load, a read, a commit or a snapshot: it is repeated, nothing is lost."""
     run = subject_of(control, tmp_path / "checkpoint")
 
     with killing_every(2.5) as killed:
