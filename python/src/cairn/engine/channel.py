@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
-# A peer that asks and never reads its answers is not worth more memory than two large frames.
-_MAX_UNSENT_BYTES = 2 * frames.MAX_PAYLOAD_BYTES
+# A peer that asks and never reads its answers is not worth more memory than the largest one.
+_MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
 
 
 class Dispatcher(Protocol):
@@ -116,10 +116,10 @@ class Connection:
         if self.closed:
             return
         size = len(payload) if isinstance(payload, bytes) else payload.size
-        if size > frames.MAX_PAYLOAD_BYTES:
+        if size > frames.MAX_REPLY_BYTES:
             self.reply_error(
                 request,
-                ProtocolError(f"a reply of {size} bytes is over the limit of a frame"),
+                ProtocolError(f"a reply of {size} bytes is over the limit of {frames.MAX_REPLY_BYTES}"),
             )
             return
         head = frames.encode_header(

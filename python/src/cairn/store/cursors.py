@@ -108,7 +108,7 @@ def read_page(db: RocksDb, spill: Spill | None, request: ScanRequest) -> ScanRep
             touched.update(keys)
             if more and (horizon is None or keys[-1] < horizon):
                 horizon = keys[-1]
-        reply = _merge(spill, request.cf, committed, touched, horizon)
+        reply = _merge(spill, request.cf, committed, touched, horizon, limit_bytes)
         if reply.keys or not reply.more:
             return reply
         start, inclusive = horizon, False  # all of this page was deleted: the next may have rows
@@ -120,10 +120,15 @@ def _merge(
     committed: dict[bytes, bytes],
     touched: set[bytes],
     horizon: bytes | None,
+    limit_bytes: int,
 ) -> ScanReply:
     reply = ScanReply([], [], [], more=horizon is not None)
+    size = 0
     for key in sorted(committed.keys() | touched):
         if horizon is not None and key > horizon:
+            break
+        if size > limit_bytes:
+            reply.more = True
             break
         value: bytes | None = committed.get(key)
         origin = ORIGIN_COMMITTED
@@ -133,6 +138,7 @@ def _merge(
             reply.origins.append(origin)
             reply.keys.append(key)
             reply.values.append(value)
+            size += len(key) + len(value)
     return reply
 
 

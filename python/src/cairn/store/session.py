@@ -10,7 +10,7 @@ import shutil
 import threading
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, ClosedError, FramesMissingError, ProtocolError
+from cairn.errors import CairnError, ClosedError, FramesMissingError, InternalError, ProtocolError
 from cairn.rocks.failures import translate
 from cairn.store.spill import Spill
 from cairn.store.writes import check_writes
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+
+def _as_cairn_error(failure: Exception, place: str) -> CairnError:
+    if isinstance(failure, CairnError | OSError):
+        return translate(failure, place)
+    kind = type(failure).__name__
+    return InternalError(
+        f"a spill could not be made ({kind})",
+        next_step="the task fails and runs again; give the workers more memory if it repeats",
+    )
 
 
 class StoreSession:
@@ -97,16 +107,23 @@ class StoreSession:
 
     def _seal(self) -> None:
         batches = []
-        while (sequence := self._in_runs + 1) in self._frames:
-            batches.append(self._frames.pop(sequence))
-            self._in_runs = sequence
-        if not batches:
+        last = self._in_runs
+        while last + 1 in self._frames:
+            last += 1
+            batches.append(self._frames[last])
+        if not batches or self._failure is not None:
             return
-        self._frame_bytes = sum(batch.nbytes for batch in self._frames.values())
         try:
             self._spill.add(batches)
-        except (CairnError, OSError) as failure:
-            self._failure = translate(failure, str(self._directory))
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must hear of it
+            self._failure = _as_cairn_error(failure, str(self._directory))
+            self._arrival.notify_all()
+            return
+        # INVARIANT: counted as written only once they are.
+        while self._in_runs < last:
+            self._in_runs += 1
+            del self._frames[self._in_runs]
+        self._frame_bytes = sum(batch.nbytes for batch in self._frames.values())
 
     def written(self) -> Spill | None:
         """Return what was written so far for reads, or ``None`` if nothing was.

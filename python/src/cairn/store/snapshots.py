@@ -82,9 +82,10 @@ class SnapshotState:
 
     def stored(self, result: SnapshotResult, incarnation: int) -> None:
         """Take over what an upload left."""
+        if incarnation != self._known_of:
+            return  # the directory was loaded anew meanwhile: what it needs is not what we stored
         self.manifest, self.is_ours = result.manifest, result.won
-        if incarnation == self._known_of:
-            self._known = result.known
+        self._known = result.known
         newest = result.manifest.ref.version
         self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
 
@@ -205,7 +206,9 @@ def _checkpoint(
         raise _MovedOnError
     try:
         owner.run_stepwise(local.until_applied(standing.version))
-        database = local.db
+        database = owner.run(lambda: local.db if local.incarnation == incarnation else None)
+        if database is None:
+            raise _MovedOnError  # loaded anew since the hold
         # In this thread, giving up the GIL: afterwards the checkpoint finds nothing to flush.
         database.flush()
         database.checkpoint(directory)

@@ -16,6 +16,10 @@ import java.nio.ByteOrder;
 public record FrameHeader(int kind, int flags, long session, long sequence, long applied, int rows, int payloadBytes) {
   public static final int BYTES = 40;
   public static final int MAX_PAYLOAD_BYTES = 64 << 20;
+
+  /** One list may have grown by many appends beyond what any one frame brought: it must come back whole. */
+  public static final int MAX_REPLY_BYTES = 1 << 30;
+
   public static final int PROTOCOL = 1;
 
   /** "CRNF" as it stands in the bytes. */
@@ -39,7 +43,7 @@ public record FrameHeader(int kind, int flags, long session, long sequence, long
     int flags = buffer.getShort() & 0xFFFF;
     FrameHeader header =
         new FrameHeader(kind, flags, buffer.getLong(), buffer.getLong(), buffer.getLong(), buffer.getInt(), buffer.getInt());
-    if (header.payloadBytes < 0 || header.payloadBytes > MAX_PAYLOAD_BYTES || header.rows < 0) {
+    if (header.payloadBytes < 0 || header.payloadBytes > MAX_REPLY_BYTES || header.rows < 0) {
       throw CairnException.protocol("the engine sent a frame of " + Integer.toUnsignedString(header.payloadBytes) + " bytes");
     }
     return header;
