@@ -55,7 +55,9 @@ final class StoreFixture implements AutoCloseable {
     id = new StateStoreId(folder.resolve("state").toString(), 0, 0, storeName);
     settings.put(CAIRN + "python", System.getProperty("cairn.test.python", "python3"));
     // One for all tests of the JVM, as a worker is started for each set of settings.
-    settings.put(CAIRN + "localDir", Path.of(System.getProperty("java.io.tmpdir"), "cairn-test-local-" + ProcessHandle.current().pid()).toString());
+    Path local = Path.of(System.getProperty("java.io.tmpdir"), "cairn-test-local-" + ProcessHandle.current().pid());
+    local.toFile().deleteOnExit();
+    settings.put(CAIRN + "localDir", local.toString());
     settings.put(CAIRN + "workers", "1");
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
   }
