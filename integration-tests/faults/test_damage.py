@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -127,7 +126,6 @@ def test_a_query_stops_at_a_missing_changelog_and_goes_on_when_it_is_back(
     last = finished.record.last_batch
     changelog = store_of(copied) / f"changelog/{last + 1}.arrow"
     aside = changelog.rename(changelog.with_name("aside"))
-    shutil.copytree(finished.events.folder, Path(copied.checkpoint).parent / "input")
     finished.events.add_files(FILES, 1)
 
     with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
