@@ -197,16 +197,24 @@ class LocalState:
             else:
                 self._waiting.append((version, act))
 
-    def until_applied(self, version: int) -> Generator[None, None, None]:
+    def until_applied(
+        self, version: int, incarnation: int | None = None
+    ) -> Generator[None, None, None]:
         """Steps until ``version`` is applied.
 
+        Args:
+            version: REQUIRES: committed to this opening of the directory, or on its way.
+            incarnation: the opening that is meant; by default the one at the first step.
+
         Raises:
-            CairnError: the database broke, or was closed meanwhile.
+            CairnError: the database broke, or another one was opened meanwhile.
         """
-        incarnation = self.incarnation
-        while self.applied_through < version:
-            if incarnation != self.incarnation:
+        expected = self.incarnation if incarnation is None else incarnation
+        while True:
+            if expected != self.incarnation:
                 raise ClosedError("the store was loaded anew or closed meanwhile")
+            if self.applied_through >= version:
+                return
             self.apply_slice()
             if self.failure is not None:
                 raise self.failure

@@ -170,6 +170,7 @@ class StoreSession:
         with self._arrival:
             self._frames.clear()
             self._spill = Spill(self._directory)
+            self._failure = ClosedError("the session's writes were taken by a commit already")
 
     def _is_settled(self, frame_count: int) -> bool:
         return (

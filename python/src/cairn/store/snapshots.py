@@ -205,7 +205,7 @@ def _checkpoint(
     if not owner.run(lambda: local.hold_for(standing.version, incarnation)):
         raise _MovedOnError
     try:
-        owner.run_stepwise(local.until_applied(standing.version))
+        owner.run_stepwise(local.until_applied(standing.version, incarnation))
         database = owner.run(lambda: local.db if local.incarnation == incarnation else None)
         if database is None:
             raise _MovedOnError  # loaded anew since the hold
