@@ -10,7 +10,13 @@ for _path in (_REPOSITORY / "integration-tests", _REPOSITORY / "python" / "src")
     if str(_path) not in sys.path:
         sys.path.insert(0, str(_path))
 
+from hypothesis import HealthCheck, settings  # noqa: E402 - the path comes first
+
 from harness.s3 import s3_bucket, s3_header, s3_server  # noqa: E402, F401 - the path comes first
+
+# No test judges speed: a loaded machine must not fail one.
+settings.register_profile("cairn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("cairn")
 
 
 def pytest_report_header() -> str:
