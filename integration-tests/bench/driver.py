@@ -1,10 +1,12 @@
 """Compiles the Java driver and runs one workload in a JVM of its own.
 
-The driver (java/) calls `StateStoreProvider` directly, as Spark's tasks do; this module knows its command line.
+The driver (java/) calls `StateStoreProvider` directly, as Spark's tasks do; this module knows its
+command line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +16,8 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pyspark
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -66,17 +70,13 @@ class RunFailedError(Exception):
 
 def pyspark_jars() -> Path:
     """The jars of the pyspark package that runs this program."""
-    import pyspark  # heavy, and --help must not need it
-
     return Path(pyspark.__file__).resolve().parent / "jars"
 
 
 def compile_driver() -> Path:
     """The folder of the compiled driver; compiles only what changed."""
     sources = sorted((HERE / "java").rglob("*.java"))
-    digest = hashlib.sha256(
-        b"".join(source.read_bytes() for source in sources)
-    ).hexdigest()
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     classes, stamp = BUILD / "classes", BUILD / "classes.stamp"
     if stamp.exists() and stamp.read_text() == digest:
         return classes
@@ -132,22 +132,12 @@ def run_workload(
         *("--provider-class", provider.class_name),
         *("--folder", str(run)),
         *("--result", str(result)),
-        *(
-            part
-            for name, value in options.items()
-            for part in (f"--{name}", str(value))
-        ),
-        *(
-            part
-            for name, value in provider.conf.items()
-            for part in ("--conf", f"{name}={value}")
-        ),
+        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
+        *(part for name, value in provider.conf.items() for part in ("--conf", f"{name}={value}")),
     ]
     _run(command, run)
     if not result.exists():
-        last = (
-            (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
-        )
+        last = (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
         message = f"{workload} under {provider.title} gave no result; see {run}/stderr.txt {last}"
         raise RunFailedError(message)
     numbers: dict[str, float] = json.loads(result.read_text())
@@ -175,12 +165,9 @@ def _run(command: list[str], run: Path) -> None:
             start_new_session=True,
         )
         try:
-            process.wait(timeout=RUN_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=RUN_LIMIT_S)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # and what outlived the JVM
-            except ProcessLookupError:
-                pass
             process.wait()

@@ -34,9 +34,7 @@ def _field(file: str, name: str) -> str:
 
 
 def _java() -> str:
-    lines = subprocess.run(
-        ["java", "-version"], check=True, capture_output=True, text=True
-    ).stderr
+    lines = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr
     return lines.splitlines()[0].replace('"', "")
 
 
@@ -48,7 +46,7 @@ def _version(package: str) -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system that holds ``folder``: the mount point with the longest matching path."""
+    """Type of the file system that holds ``folder``: that of its nearest mount point."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, file_system, *_ = line.split()

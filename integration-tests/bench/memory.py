@@ -1,10 +1,11 @@
-"""Shows that Cairn's memory keeps its bounds: a state three times both of them, sampled every second.
+"""Shows that Cairn's memory keeps its bounds: state three times both, sampled every second.
 
     python integration-tests/bench/memory.py                    10 minutes
     python integration-tests/bench/memory.py --duration-s 60
 
-Two bounds: the tier's accounted bytes (metric `cairnTierBytes`) against `cairn.tierMemory`, and each worker's resident
-bytes, less those after its start, against `cairn.workerMemory`. Ends with 1 when one is passed.
+Two bounds: the tier's accounted bytes (metric `cairnTierBytes`) against `cairn.tierMemory`, and
+each worker's resident bytes, less those after its start, against `cairn.workerMemory`. Ends with 1
+when one is passed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import machine
 from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Provider, run_workload
 
 MIB = 2**20
-# A key of 8 and a value of 32 bytes with their row headers; what the state weighs on disk, before compression.
+# A key of 8 and a value of 32 bytes with their row headers: the state's weight before compression.
 BYTES_PER_KEY = 60
 
 
@@ -43,9 +44,7 @@ def main() -> int:
         help="cairn.workerMemory (default %(default)s MiB)",
     )
     parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR)
-    parser.add_argument(
-        "--cairn-conf", action="append", default=[], metavar="NAME=VALUE"
-    )
+    parser.add_argument("--cairn-conf", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--result", type=Path, default=BUILD / "memory.json")
     options = parser.parse_args()
     if not options.shim_jar.exists():
@@ -68,8 +67,7 @@ def main() -> int:
         folder=folder,
     )
     samples = [
-        json.loads(line)
-        for line in (folder / "result.json.samples").read_text().splitlines()
+        json.loads(line) for line in (folder / "result.json.samples").read_text().splitlines()
     ]
     summary = summarise(samples, options.tier_mib * MIB, options.worker_mib * MIB)
     summary |= {
@@ -92,13 +90,11 @@ def _provider(options: argparse.Namespace) -> Provider:
     return Provider("cairn", entry["title"], entry["class"], conf)
 
 
-def summarise(
-    samples: list[dict[str, Any]], tier_bytes: int, worker_bytes: int
-) -> dict[str, Any]:
+def summarise(samples: list[dict[str, Any]], tier_bytes: int, worker_bytes: int) -> dict[str, Any]:
     """Largest values over all samples. A worker's growth counts from its own first sample.
 
     Raises:
-        SystemExit: the samples name no worker, or the provider reports no tier: nothing was measured.
+        SystemExit: nothing was measured: no sample names a worker, or none has a tier.
     """
     if not any(sample["worker_rss_bytes"] for sample in samples):
         message = "no worker process was seen: this was not Cairn"
@@ -129,7 +125,8 @@ def summarise(
 
 def _print(summary: dict[str, Any]) -> int:
     print(
-        f"{summary['sample_count']} samples, {summary['rows']:,} rows on {summary['key_count']:,} keys"
+        f"{summary['sample_count']} samples, {summary['rows']:,} rows"
+        f" on {summary['key_count']:,} keys"
     )
     is_kept = True
     for name, largest in (
@@ -139,10 +136,9 @@ def _print(summary: dict[str, Any]) -> int:
         bound = summary[f"{name}_bound_bytes"]
         is_within = summary[largest] <= bound
         is_kept &= is_within
+        largest_mib, bound_mib = summary[largest] / MIB, bound / MIB
         verdict = "within" if is_within else "PASSED"
-        print(
-            f"{name:7} largest {summary[largest] / MIB:8.1f} MiB   bound {bound / MIB:8.1f} MiB   {verdict}"
-        )
+        print(f"{name:7} largest {largest_mib:8.1f} MiB   bound {bound_mib:8.1f} MiB   {verdict}")
     return 0 if is_kept else 1
 
 

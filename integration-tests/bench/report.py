@@ -1,11 +1,11 @@
-"""Writes the tables of docs/benchmarks.md from result files, and nothing else: no figure there is typed by hand.
+"""Writes the tables of docs/benchmarks.md from result files: no figure there is typed by hand.
 
     python integration-tests/bench/report.py                     renew the page
     python integration-tests/bench/report.py --check             end with 1 if that would change it
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; text around it is left alone. Results are the JSON files
-of integration-tests/bench/results/: results.json (run.py), s3-requests.json, memory.json, worker-start.json. A table whose
-file is absent says so.
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; text around it is left alone.
+Results are the JSON files of integration-tests/bench/results/: results.json (run.py),
+s3-requests.json, memory.json, worker-start.json. A table whose file is absent says so.
 """
 
 from __future__ import annotations
@@ -35,17 +35,13 @@ def main() -> int:
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; fail on a difference"
-    )
+    parser.add_argument("--check", action="store_true", help="change nothing; fail on a difference")
     options = parser.parse_args()
     text = options.page.read_text()
     renewed = render(text, options.results)
     if options.check:
         if renewed != text:
-            print(
-                f"{options.page} differs from its results: run integration-tests/bench/report.py"
-            )
+            print(f"{options.page} differs from its results: run integration-tests/bench/report.py")
             return 1
         return 0
     options.page.write_text(renewed)
@@ -74,9 +70,7 @@ def render(text: str, results: Path) -> str:
 def machine_table(outcome: dict[str, Any]) -> str:
     """What the benchmark ran on."""
     facts = outcome["machine"] | {"heap of each JVM": outcome["heap"]}
-    return _table(
-        ["what", "value"], [[name, str(value)] for name, value in facts.items()], "ll"
-    )
+    return _table(["what", "value"], [[name, str(value)] for name, value in facts.items()], "ll")
 
 
 def throughput_table(outcome: dict[str, Any]) -> str:
@@ -89,16 +83,10 @@ def latency_table(outcome: dict[str, Any]) -> str:
     return _comparison(outcome, "latency", None)
 
 
-def _comparison(
-    outcome: dict[str, Any], measure: str, only: dict[str, str] | None
-) -> str:
+def _comparison(outcome: dict[str, Any], measure: str, only: dict[str, str] | None) -> str:
     providers = list(outcome["providers"])
-    others = (
-        [name for name in providers if name != "cairn"] if "cairn" in providers else []
-    )
-    titles = {
-        name: provider["title"] for name, provider in outcome["providers"].items()
-    }
+    others = [name for name in providers if name != "cairn"] if "cairn" in providers else []
+    titles = {name: provider["title"] for name, provider in outcome["providers"].items()}
     head = [
         "workload",
         *([] if only else ["number"]),
@@ -112,15 +100,10 @@ def _comparison(
         by_provider = table.get(workload, {})
         names = only or _percentiles(by_provider)
         for name, title in names.items():
-            cells = [
-                _number(by_provider.get(provider, {}).get(name))
-                for provider in providers
-            ]
+            cells = [_number(by_provider.get(provider, {}).get(name)) for provider in providers]
             ratios = [ratio(by_provider, name, other) for other in others]
             rows.append([entry["title"], *([] if only else [title]), *cells, *ratios])
-    return _table(
-        head, rows, "l" + ("" if only else "l") + "r" * (len(head) - (1 if only else 2))
-    )
+    return _table(head, rows, "l" + ("" if only else "l") + "r" * (len(head) - (1 if only else 2)))
 
 
 def _percentiles(by_provider: dict[str, dict[str, float]]) -> dict[str, str]:
@@ -138,8 +121,7 @@ def requests_table(content: dict[str, Any]) -> str:
     for provider, groups in content["counts"].items():
         commit = sum(groups["commit"].values()) / content["batches"]
         kinds = ", ".join(
-            f"{count / content['batches']:g} {api}"
-            for api, count in groups["commit"].items()
+            f"{count / content['batches']:g} {api}" for api, count in groups["commit"].items()
         )
         snapshot = sum(groups["snapshot"].values()) / content["batches"]
         rows.append([provider, f"{commit:g}", kinds, f"{snapshot:g}"])
@@ -171,9 +153,7 @@ def memory_table(content: dict[str, Any]) -> str:
 def worker_start_table(content: dict[str, Any]) -> str:
     """Each start and the median."""
     times = ", ".join(f"{time:.0f}" for time in content["times_ms"])
-    return _table(
-        ["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl"
-    )
+    return _table(["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl")
 
 
 def _number(value: float | None) -> str:

@@ -1,6 +1,7 @@
 """Every request that a MinIO server answered, with the prefix that a listing asked for.
 
-The harness's audit server keeps keys only; a provider that lists must be charged for its listings too.
+The harness's audit server keeps keys only; a provider that lists must be charged for its listings
+too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,7 +48,7 @@ class RequestLog:
                 self.end_headers()
                 owner._take(body)  # its own inner half
 
-            def log_message(self, *_: Any) -> None:  # as the base class has it
+            def log_message(self, *_: object) -> None:
                 """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -69,7 +70,7 @@ class RequestLog:
             return list(self._requests)
 
     def settle(self) -> None:
-        """Wait until no report has arrived for two seconds: the server sends them after its answers."""
+        """Wait until no report has arrived for two seconds: they come after the answers."""
         while time.monotonic() - self._arrived < QUIET_S:
             time.sleep(POLL_S)
 
@@ -102,7 +103,5 @@ class RequestLog:
             query = report.get("requestQuery") or {}
             key = api.get("object") or query.get("prefix") or ""
             with self._lock:
-                self._requests.append(
-                    Request(api["name"], key, int(api.get("statusCode", 0)))
-                )
+                self._requests.append(Request(api["name"], key, int(api.get("statusCode", 0))))
                 self._arrived = time.monotonic()

@@ -1,10 +1,11 @@
 """Cairn beside Spark's own providers, driven through `StateStoreProvider` on this machine.
 
-    python integration-tests/bench/run.py                      all workloads, medians of 5 alternating runs
-    python integration-tests/bench/run.py --quick              small sizes, one run: shows that it works, not how fast
+    python integration-tests/bench/run.py           all workloads, medians of 5 alternating runs
+    python integration-tests/bench/run.py --quick   small sizes, one run: that it works, not speed
     python integration-tests/bench/run.py --workloads upserts scan --providers cairn rocksdb
 
-Every run is a JVM of its own. Numbers go to a JSON file; report.py turns it into docs/benchmarks.md.
+Every run is a JVM of its own. Numbers go to a JSON file, which report.py turns into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser(settings).parse_args(arguments)
     options.runs = options.runs or (1 if options.quick else 5)
     providers = _providers(settings, options)
-    workloads = [
-        entry for entry in settings["workload"] if entry["name"] in options.workloads
-    ]
+    workloads = [entry for entry in settings["workload"] if entry["name"] in options.workloads]
     if "cairn" in options.providers and not options.shim_jar.exists():
         print(
             f"no shim jar at {options.shim_jar}: build it with `make shim`",
@@ -53,29 +52,20 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": machine.describe(BUILD),
         "heap": settings["heap"],
         "is_quick": options.quick,
-        "providers": {
-            provider.name: dataclasses.asdict(provider) for provider in providers
-        },
+        "providers": {provider.name: dataclasses.asdict(provider) for provider in providers},
         "workloads": {entry["name"]: entry for entry in workloads},
         "runs": [],
     }
     failures = 0
     for number in range(options.runs):
-        # Each provider is first, second and last in turn: a machine that slows down slows them all.
-        order = (
-            providers[number % len(providers) :] + providers[: number % len(providers)]
-        )
+        # Each provider is first, second and last in turn: a machine that slows down slows all.
+        order = providers[number % len(providers) :] + providers[: number % len(providers)]
         for entry in workloads:
             for provider in order:
-                failures += not _run(
-                    entry, provider, number, options, settings, outcome
-                )
+                failures += not _run(entry, provider, number, options, settings, outcome)
                 _save(outcome, options.result)
     print_table(outcome)
-    print(
-        f"\nresults: {options.result}"
-        + (f"\n{failures} runs FAILED" if failures else "")
-    )
+    print(f"\nresults: {options.result}" + (f"\n{failures} runs FAILED" if failures else ""))
     return 1 if failures else 0
 
 
@@ -105,16 +95,10 @@ def _parser(settings: dict[str, Any]) -> argparse.ArgumentParser:
         "--runs", type=int, help="runs of each, medians are shown (default 5; quick 1)"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes and one run")
-    parser.add_argument(
-        "--key-count", type=int, help="keys in the state (default 1,000,000)"
-    )
-    parser.add_argument(
-        "--batch-rows", type=int, help="rows of a batch (default 100,000)"
-    )
+    parser.add_argument("--key-count", type=int, help="keys in the state (default 1,000,000)")
+    parser.add_argument("--batch-rows", type=int, help="rows of a batch (default 100,000)")
     parser.add_argument("--provider-class", help="class measured as cairn")
-    parser.add_argument(
-        "--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it"
-    )
+    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it")
     parser.add_argument(
         "--cairn-conf",
         action="append",
@@ -155,9 +139,7 @@ def _run(
     """One run; False when it failed, with the reason printed and recorded."""
     sizes = _sizes(entry, options) | {"seed": number + 1}
     if provider.name == "cairn" and "cairn_conf" in entry:
-        provider = dataclasses.replace(
-            provider, conf=entry["cairn_conf"] | provider.conf
-        )
+        provider = dataclasses.replace(provider, conf=entry["cairn_conf"] | provider.conf)
     record: dict[str, Any] = {
         "workload": entry["name"],
         "provider": provider.name,
@@ -177,8 +159,7 @@ def _run(
         print(f"run {number + 1}  {error}", file=sys.stderr, flush=True)
     else:
         shown = "  ".join(
-            f"{name} {value:,.2f}"
-            for name, value in _headline(entry, record["numbers"]).items()
+            f"{name} {value:,.2f}" for name, value in _headline(entry, record["numbers"]).items()
         )
         print(
             f"run {number + 1}  {entry['name']:24} {provider.title:18} {shown}",
@@ -209,11 +190,7 @@ def _headline(entry: dict[str, Any], numbers: dict[str, float]) -> dict[str, flo
     """The numbers worth a line: the rate, or every median and 99th percentile."""
     if entry["measure"] == "rows_per_s":
         return {"rows_per_s": numbers["rows_per_s"]}
-    return {
-        name: value
-        for name, value in numbers.items()
-        if "_p50_" in name or "_p99_" in name
-    }
+    return {name: value for name, value in numbers.items() if "_p50_" in name or "_p99_" in name}
 
 
 def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
@@ -227,9 +204,7 @@ def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
             by_provider.setdefault(name, []).append(value)
     return {
         workload: {
-            provider: {
-                name: statistics.median(values) for name, values in numbers.items()
-            }
+            provider: {name: statistics.median(values) for name, values in numbers.items()}
             for provider, numbers in by_provider.items()
         }
         for workload, by_provider in collected.items()
@@ -238,37 +213,22 @@ def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
 
 def _save(outcome: dict[str, Any], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        json.dumps(outcome | {"medians": medians(outcome)}, indent=1) + "\n"
-    )
+    file.write_text(json.dumps(outcome | {"medians": medians(outcome)}, indent=1) + "\n")
 
 
 def print_table(outcome: dict[str, Any]) -> None:
     """The medians as text, with Cairn's ratio to each other provider (above 1: Cairn is better)."""
-    print(
-        "\n"
-        + ", ".join(f"{name} {value}" for name, value in outcome["machine"].items())
-    )
+    print("\n" + ", ".join(f"{name} {value}" for name, value in outcome["machine"].items()))
     table = medians(outcome)
     providers = list(outcome["providers"])
-    others = (
-        [name for name in providers if name != "cairn"] if "cairn" in providers else []
-    )
+    others = [name for name in providers if name != "cairn"] if "cairn" in providers else []
     row = "{:44} {:26}" + " {:>12}" * len(providers) + " {:>14}" * len(others)
-    print(
-        row.format(
-            "workload", "number", *providers, *(f"cairn/{name}" for name in others)
-        )
-    )
+    print(row.format("workload", "number", *providers, *(f"cairn/{name}" for name in others)))
     for workload, entry in outcome["workloads"].items():
         by_provider = table.get(workload, {})
-        names = next(
-            (_headline(entry, numbers) for numbers in by_provider.values()), {}
-        )
+        names = next((_headline(entry, numbers) for numbers in by_provider.values()), {})
         for name in names:
-            cells = [
-                _cell(by_provider.get(provider, {}).get(name)) for provider in providers
-            ]
+            cells = [_cell(by_provider.get(provider, {}).get(name)) for provider in providers]
             ratios = [ratio(by_provider, name, other) for other in others]
             print(row.format(entry["title"][:44], name, *cells, *ratios))
 

@@ -1,4 +1,4 @@
-"""Time from spawning an engine worker to its first reply: the median of five JVMs, as the shim's metric tells it.
+"""Time from spawning an engine worker to its first reply, by the shim's metric: median of 5 JVMs.
 
 python integration-tests/bench/worker_start.py
 """

@@ -12,8 +12,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import docker  # type: ignore[import-untyped]
-from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
+import docker
+from docker.errors import DockerException, ImageNotFound
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEFAULT_MINIO_IMAGE = "cairn-minio:test"

@@ -1,4 +1,4 @@
-"""Runs Spark's own stateful suites under Cairn, beside the same run under Spark's RocksDB provider as the control.
+"""Runs Spark's own stateful suites under Cairn, with Spark's RocksDB provider as the control.
 
     python integration-tests/spark_suites/run.py --provider both
     python integration-tests/spark_suites/run.py --provider cairn --quick
@@ -15,6 +15,7 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyspark
 from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
 from suite_process import (
     FAILED,
@@ -37,9 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     suites = _selected(options)
     if options.record_control and (options.quick or options.provider == "cairn"):
-        print(
-            "--record-control needs whole suites run under the control", file=sys.stderr
-        )
+        print("--record-control needs whole suites run under the control", file=sys.stderr)
         return 2
     if options.provider in ("cairn", "both") and not options.shim_jar.exists():
         print(
@@ -56,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         results += control_results
     verdict = Verdict()
     if options.provider in ("cairn", "both"):
-        cairn = Provider(
-            "cairn", options.provider_class, (ROCKSDB_PROVIDER,), (options.shim_jar,)
-        )
+        cairn = Provider("cairn", options.provider_class, (ROCKSDB_PROVIDER,), (options.shim_jar,))
         cairn_results = _run_all(kit, suites, cairn, options.parallel)
         verdict = judge(cairn_results, controls, read_expected(), cairn.class_name)
         results += cairn_results
@@ -72,12 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--provider", choices=("control", "cairn", "both"), default="both"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="only the suites marked quick"
-    )
+    parser.add_argument("--provider", choices=("control", "cairn", "both"), default="both")
+    parser.add_argument("--quick", action="store_true", help="only the suites marked quick")
     parser.add_argument(
         "--suites",
         nargs="+",
@@ -106,9 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         default=CAIRN_PROVIDER,
         help="class under judgement (default %(default)s)",
     )
-    parser.add_argument(
-        "--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it"
-    )
+    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it")
     parser.add_argument(
         "--list", action="store_true", dest="is_list", help="name the suites and end"
     )
@@ -134,24 +125,16 @@ def _selected(options: argparse.Namespace) -> list[Suite]:
     ]
     if options.suites:
         unknown = [
-            part
-            for part in options.suites
-            if not any(part in suite.name for suite in suites)
+            part for part in options.suites if not any(part in suite.name for suite in suites)
         ]
         if unknown:
             message = f"no suite is named like {', '.join(unknown)}; --list names them"
             raise SystemExit(message)
-        suites = [
-            suite
-            for suite in suites
-            if any(part in suite.name for part in options.suites)
-        ]
+        suites = [suite for suite in suites if any(part in suite.name for part in options.suites)]
     return suites
 
 
-def _run_control(
-    kit: Kit, suites: list[Suite], options: argparse.Namespace
-) -> list[SuiteResult]:
+def _run_control(kit: Kit, suites: list[Suite], options: argparse.Namespace) -> list[SuiteResult]:
     """Results of Spark's RocksDB provider, from the cache where it has them."""
     provider = Provider("control", ROCKSDB_PROVIDER)
     cached = (
@@ -169,9 +152,7 @@ def _run_control(
     return [result for result in cached if result.suite in known] + fresh
 
 
-def _run_all(
-    kit: Kit, suites: list[Suite], provider: Provider, parallel: int
-) -> list[SuiteResult]:
+def _run_all(kit: Kit, suites: list[Suite], provider: Provider, parallel: int) -> list[SuiteResult]:
     def run(suite: Suite) -> SuiteResult:
         result = run_suite(kit, suite, provider, _folder(provider, suite))
         print(_progress_line(result), flush=True)
@@ -188,8 +169,8 @@ def _folder(provider: Provider, suite: Suite) -> Path:
 
 def _progress_line(result: SuiteResult) -> str:
     ended = "" if result.is_ended else "  STOPPED at its time limit"
-    passed, failed = len(result.names(PASSED)), len(result.names(FAILED))
-    return f"{result.provider:8} {result.suite}: {passed} passed, {failed} failed, {result.seconds:.0f} s{ended}"
+    counts = f"{len(result.names(PASSED))} passed, {len(result.names(FAILED))} failed"
+    return f"{result.provider:8} {result.suite}: {counts}, {result.seconds:.0f} s{ended}"
 
 
 def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
@@ -212,9 +193,7 @@ def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
                 f"{count} {name.rpartition('.')[2]}"
                 for name, count in sorted(result.opened.items())
             )
-            counts = [
-                len(result.names(outcome)) for outcome in (PASSED, FAILED, IGNORED)
-            ]
+            counts = [len(result.names(outcome)) for outcome in (PASSED, FAILED, IGNORED)]
             note = "" if result.is_ended else "  (stopped at its time limit)"
             print(
                 row.format(
@@ -228,12 +207,8 @@ def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
 
 
 def _record(results: list[SuiteResult]) -> None:
-    import pyspark  # heavy
-
     controls = [
-        Control.of(result)
-        for result in results
-        if result.provider == "control" and result.is_ended
+        Control.of(result) for result in results if result.provider == "control" and result.is_ended
     ]
     versions = {
         "spark": pyspark.__version__,
@@ -263,14 +238,7 @@ def _print_verdict(results: list[SuiteResult], verdict: Verdict) -> int:
     unfinished = [result for result in results if not result.is_ended]
     is_pass = verdict.is_pass and not unfinished
     judged = any(result.provider == "cairn" for result in results)
-    print(
-        "\n"
-        + (
-            ("PASS" if is_pass else "FAIL")
-            if judged
-            else "control only: nothing judged"
-        )
-    )
+    print("\n" + (("PASS" if is_pass else "FAIL") if judged else "control only: nothing judged"))
     return 0 if is_pass else 1
 
 

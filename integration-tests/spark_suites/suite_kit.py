@@ -1,7 +1,8 @@
-"""What a run of Spark's suites needs on disk: test classes, libraries and the agent, made once in the build folder.
+"""What a run of Spark's suites needs on disk: test classes, libraries and the agent, made once.
 
-Gradle fetches the jars (build.gradle beside this file). Spark's test jars are unpacked into one folder, because suites
-open their resources as plain files. The agent is compiled with the JDK's own compiler.
+Gradle fetches the jars (build.gradle beside this file). Spark's test jars are unpacked into one
+folder, because suites open their resources as plain files. The agent is compiled with the JDK's own
+compiler.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyspark
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -34,8 +37,6 @@ class Kit:
 
 def pyspark_jars() -> Path:
     """The jars of the pyspark package that runs this program."""
-    import pyspark  # heavy, and --help must not need it
-
     return Path(pyspark.__file__).resolve().parent / "jars"
 
 
@@ -120,7 +121,7 @@ def _compile_agent(kit: Kit, classes: Path) -> None:
 
 
 def _make_spark_home(kit: Kit) -> None:
-    """A folder shaped like Spark's source tree: some suites look for their resources from its root."""
+    """A folder shaped like Spark's source tree: some suites look for resources from its root."""
     resources = kit.spark_home / "sql" / "core" / "src" / "test" / "resources"
     resources.parent.mkdir(parents=True, exist_ok=True)
     if not resources.is_symlink():

@@ -1,10 +1,12 @@
 """One suite under one provider, in a JVM of its own, and what came of it.
 
-Results come from scalatest's JUnit XML; where a suite did not end (time limit, crash) the lines that it printed serve.
+Results come from scalatest's JUnit XML; where a suite did not end (time limit, crash) the lines
+that it printed serve.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,16 +15,14 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ET
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from xml.etree import ElementTree
 
 from suite_kit import HERE, REPOSITORY, Kit
 
 PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB_PROVIDER = (
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-)
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
 STOP_GRACE_S = 20
 
@@ -191,17 +191,13 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
         process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # the agent still writes its report
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=STOP_GRACE_S)
-        except subprocess.TimeoutExpired:
-            pass
         is_ended = False
     else:
         is_ended = True
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # children that outlived their JVM
-    except ProcessLookupError:
-        pass
     process.wait()
     return is_ended
 
@@ -218,16 +214,11 @@ def _opened(report: Path) -> dict[str, int]:
 
 def _read_outcomes(folder: Path, result: SuiteResult) -> None:
     for file in (folder / "junit").glob("*.xml"):
-        for case in (
-            ElementTree.parse(file).getroot().iter("testcase")
-        ):  # our own JVM wrote it
+        report = ET.parse(file).getroot()  # noqa: S314 - our own JVM wrote it
+        for case in report.iter("testcase"):
             name = case.attrib["name"]
             problem = next(
-                (
-                    case.find(tag)
-                    for tag in ("failure", "error")
-                    if case.find(tag) is not None
-                ),
+                (case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None),
                 None,
             )
             if problem is not None:
@@ -235,9 +226,7 @@ def _read_outcomes(folder: Path, result: SuiteResult) -> None:
                 text = problem.attrib.get("message") or problem.text or ""
                 result.messages[name] = text.strip()[:2000]
             else:
-                result.outcomes[name] = (
-                    IGNORED if case.find("skipped") is not None else PASSED
-                )
+                result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
     if not result.outcomes:
         text = (folder / "stdout.txt").read_text(errors="replace")
         result.outcomes = outcomes_of_lines(text)

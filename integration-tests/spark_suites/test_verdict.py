@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROVIDER = "io.example.Provider"
-CONTROL = {
-    "Suite": Control("Suite", 3, 1.0, {"sums": PASSED, "counts": PASSED, "odd": FAILED})
-}
+CONTROL = {"Suite": Control("Suite", 3, 1.0, {"sums": PASSED, "counts": PASSED, "odd": FAILED})}
 
 
 def _judged(

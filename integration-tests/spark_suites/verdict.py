@@ -1,6 +1,7 @@
 """Compares a provider's results with the control's: what the control passes, the provider passes.
 
-`control.toml` holds the control's outcome of every test, `expected.toml` the exact list of allowed differences.
+`control.toml` holds the control's outcome of every test, `expected.toml` the exact list of allowed
+differences.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ EXPECTED_FILE = HERE / "expected.toml"
 class Control:
     """What the control did in one suite; ``opened_count`` counts stores of its own provider only.
 
-    A suite may also name Spark's HDFS-backed provider, or restart checkpoints that are pinned to it; those stores are
-    nobody's under judgement, in either run.
+    A suite may also name Spark's HDFS-backed provider, or restart checkpoints that are pinned to
+    it; those stores are nobody's under judgement, in either run.
     """
 
     suite: str
@@ -65,9 +66,7 @@ def read_control(file: Path = CONTROL_FILE) -> dict[str, Control]:
 
 def _control_of(name: str, suite: dict[str, Any]) -> Control:
     outcomes = {
-        test: outcome
-        for outcome in (PASSED, FAILED, IGNORED)
-        for test in suite.get(outcome, [])
+        test: outcome for outcome in (PASSED, FAILED, IGNORED) for test in suite.get(outcome, [])
     }
     return Control(name, suite["opened"], suite["seconds"], outcomes)
 
@@ -78,7 +77,7 @@ def write_control(
     """Write the control's outcomes; suites that were not run keep what the file said."""
     merged = read_control(file) | {control.suite: control for control in controls}
     lines = [
-        "# Written by run.py --record-control: what Spark's RocksDB provider does in each test of each suite.",
+        "# Written by run.py --record-control: each test's outcome under Spark's RocksDB provider.",
         *(f"{key} = {json.dumps(value)}" for key, value in versions.items()),
     ]
     for name in sorted(merged):
@@ -90,9 +89,7 @@ def write_control(
             f"seconds = {control.seconds}",
         ]
         for outcome in (PASSED, FAILED, IGNORED):
-            tests = sorted(
-                test for test, value in control.outcomes.items() if value == outcome
-            )
+            tests = sorted(test for test, value in control.outcomes.items() if value == outcome)
             lines.append(f"{outcome} = [" + ("" if tests else "]"))
             lines += [f"    {json.dumps(test, ensure_ascii=False)}," for test in tests]
             lines += ["]"] if tests else []
@@ -129,9 +126,7 @@ def judge(
     for result in results:
         control = controls.get(result.suite)
         if control is None:
-            verdict.broken.append(
-                f"{result.suite}: the control has no result to compare with"
-            )
+            verdict.broken.append(f"{result.suite}: the control has no result to compare with")
             continue
         _judge_tests(result, control, expected, verdict)
         if control.opened_count and not result.opened.get(provider_class):
@@ -158,18 +153,13 @@ def _judge_tests(
                     f"{result.suite}: {test}: listed, but the control does not pass it either"
                 )
             continue
-        actual = result.outcomes.get(
-            test, "not run" if result.is_ended else "not run in its time"
-        )
+        actual = result.outcomes.get(test, "not run" if result.is_ended else "not run in its time")
         if actual == PASSED and is_listed:
-            verdict.healed.append(
-                f"{result.suite}: {test}: listed as failing, and passes now"
-            )
+            verdict.healed.append(f"{result.suite}: {test}: listed as failing, and passes now")
         elif actual != PASSED and not is_listed:
             message = result.messages.get(test, "").splitlines()
             verdict.broken.append(
-                f"{result.suite}: {test}: {actual}"
-                + (f": {message[0][:300]}" if message else "")
+                f"{result.suite}: {test}: {actual}" + (f": {message[0][:300]}" if message else "")
             )
     for suite, test in sorted(expected):
         if suite == result.suite and test not in control.outcomes:
