@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -18,6 +16,7 @@ from harness.spark import CONTROL, SUBJECT, driver_pid
 pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 5
+KILL_STEP_S = 0.08
 
 
 @pytest.fixture(scope="module", params=["windows_update", "join_left_outer_v2"])
@@ -47,23 +46,13 @@ def kill_engines() -> list[Process]:
     return engines
 
 
-@contextmanager
-def killing_every(seconds: float) -> Iterator[list[Process]]:
-    """Kill the engines again and again; gives the growing list of the killed."""
+def kill_during(run: Run, batches: range) -> list[Process]:
+    """Kill the engines in each of these batches, each time later in it; gives the growing list."""
     killed: list[Process] = []
-    ended = threading.Event()
-
-    def keep_killing() -> None:
-        while not ended.wait(seconds):
-            killed.extend(kill_engines())
-
-    killer = threading.Thread(target=keep_killing)
-    killer.start()
-    try:
-        yield killed
-    finally:
-        ended.set()
-        killer.join()
+    for batch in batches:
+        timer = Timer(KILL_STEP_S * batch, lambda: killed.extend(kill_engines()))
+        run.before_batch[batch] = timer.start
+    return killed
 
 
 def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
@@ -84,9 +73,9 @@ def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
 def test_workers_killed_while_the_query_runs_change_no_row(control: Run, tmp_path: Path) -> None:
     """A kill may hit a load, a read, a commit or a snapshot: it is repeated, nothing is lost."""
     run = subject_of(control, tmp_path / "checkpoint")
+    killed = kill_during(run, range(1, FILES))
 
-    with killing_every(2.5) as killed:
-        run.advance()
+    run.advance()
 
     assert killed, "no engine was there to be killed"
     assert run.record.rows == control.record.rows
