@@ -272,8 +272,8 @@ def frame(
     write(f"frames/{name}.frame", header + payload, {"header": fields, "payload": meaning})
 
 
-def make_frames() -> None:
-    """Each kind of the data channel, with the corners of its columns."""
+def make_write_and_read_frames() -> None:
+    """Opening, writes and reads of keys on the data channel, with the corners of their columns."""
     frame("hello", 0x01, b"c2VjcmV0LXRva2Vu", sequence=0)
     frame("hello_reply", 0x81, b"", sequence=0)
     frame(
@@ -303,6 +303,10 @@ def make_frames() -> None:
         sequence=77,
         applied=42,
     )
+
+
+def make_scan_frames() -> None:
+    """Scans, changes and errors on the data channel, with the corners of their columns."""
     frame("scan_all", 0x04, rows(SCAN, (0, None, 1, None, 1000, 1 << 20)), sequence=78)
     frame(
         "scan_range",
@@ -349,7 +353,8 @@ def main() -> int:
     """Make what is missing."""
     make_changelogs()
     make_manifests()
-    make_frames()
+    make_write_and_read_frames()
+    make_scan_frames()
     return 0
 
 

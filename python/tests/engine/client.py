@@ -21,7 +21,7 @@ from cairn.engine.frames import Header
 from cairn.store.writes import WRITES_SCHEMA
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4
-DEFAULT = {
+DEFAULT: dict[str, Any] = {
     "id": 0,
     "name": "default",
     "multi": False,
@@ -96,7 +96,7 @@ class Channel:
 def writes_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     """Make a batch of ``(op, cf, key, value[, presence])``."""
     full = [row if len(row) == 5 else (*row, 0) for row in rows]
-    columns = list(zip(*full, strict=True)) if full else [[], [], [], [], []]
+    columns: list[tuple[Any, ...]] = list(zip(*full, strict=True)) if full else [()] * 5
     return pa.record_batch(
         [
             pa.array(column, field.type)
@@ -321,7 +321,14 @@ class Store:
         limit_bytes: int = 1 << 20,
     ) -> tuple[list[Any], bool]:
         """Return rows ``(origin, key, value)`` and whether more follow."""
-        values = [[cf], [start], [int(inclusive)], [end], [limit_rows], [limit_bytes]]
+        values: list[list[Any]] = [
+            [cf],
+            [start],
+            [int(inclusive)],
+            [end],
+            [limit_rows],
+            [limit_bytes],
+        ]
         batch = pa.record_batch(
             [pa.array(v, f.type) for v, f in zip(values, frames.SCAN_SCHEMA, strict=True)],
             schema=frames.SCAN_SCHEMA,

@@ -262,7 +262,7 @@ def test_the_change_feed_pages_through_each_version(store: Store) -> None:
     rows: list[Any] = []
     more = True
     while more:
-        request = {
+        request: dict[str, list[Any]] = {
             "version": [2],
             "checkpoint_id": [(done[2][0] or "").encode()],
             "from_row": [len(rows)],

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -117,7 +118,7 @@ class Rig:
         start, inclusive = None, True
         while True:
             request = ScanRequest(cf, start, inclusive, None, page_rows, 1 << 20)
-            page = self.owner.run(lambda r=request: self.instance.scan(self.number, r))
+            page = self.owner.run(partial(self.instance.scan, self.number, request))
             found |= dict(zip(page.keys, page.values, strict=True))
             if not page.more:
                 return found

@@ -17,7 +17,7 @@ PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 
 
 def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) if rows else [[]] * 5
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * 5
     return pa.record_batch(
         [pa.array(c, f.type) for c, f in zip(columns, WRITES_SCHEMA, strict=True)],
         schema=WRITES_SCHEMA,
