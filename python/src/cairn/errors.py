@@ -297,3 +297,20 @@ class InternalError(BugError):
     """An invariant does not hold; the message says which."""
 
     code = "CAIRN_INTERNAL"
+
+
+def unexpected(failure: Exception) -> CairnError:
+    """Return ``failure`` as an error of the tree, for whoever waits; one of ours as it is.
+
+    Its own text is left out: it may hold a key or a value.
+    """
+    if isinstance(failure, CairnError):
+        return failure
+    kind = type(failure).__name__
+    if isinstance(failure, MemoryError):
+        return BusyError(
+            f"the worker's memory did not suffice ({kind})",
+            next_step="let Spark run the task again; if it happens twice, raise "
+            "spark.sql.streaming.stateStore.cairn.workerMemory",
+        )
+    return InternalError(f"the engine failed ({kind})", next_step="report it with the log")

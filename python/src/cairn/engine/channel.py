@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cairn.engine import frames
 from cairn.engine.frames import Header
-from cairn.errors import CairnError, ProtocolError
+from cairn.errors import CairnError, ProtocolError, unexpected
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ class Dispatcher(Protocol):
     def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
         """Serve one frame; ``payload`` stays valid as long as it is referred to.
 
-        May raise a CairnError, which is sent to the peer as the reply.
+        What it raises is sent to the peer as the reply, unless the frame is of WRITES.
         """
 
 
@@ -119,7 +119,9 @@ class Connection:
         if size > frames.MAX_REPLY_BYTES:
             self.reply_error(
                 request,
-                ProtocolError(f"a reply of {size} bytes is over the limit of {frames.MAX_REPLY_BYTES}"),
+                ProtocolError(
+                    f"a reply of {size} bytes is over the limit of {frames.MAX_REPLY_BYTES}"
+                ),
             )
             return
         head = frames.encode_header(
@@ -214,13 +216,18 @@ class Connection:
         try:
             self._dispatcher.on_frame(header, payload, self)
         except CairnError as failure:
-            if header.kind != frames.WRITES:
-                self.reply_error(header, failure)
-            else:
-                _LOG.warning("a frame of writes was refused: %s", failure)
+            self._refuse(header, failure)
         except Exception as failure:  # noqa: BLE001 - the connection serves on, the bug is logged
             _LOG.exception("a frame failed")
-            self.reply_error(header, CairnError(f"the engine failed: {type(failure).__name__}"))
+            self._refuse(header, unexpected(failure))
+
+    def _refuse(self, header: Header, failure: CairnError) -> None:
+        if header.kind == frames.WRITES:
+            # Nobody waits for a reply: one would be taken for that of the next request. The
+            # commit finds the frame missing.
+            _LOG.warning("a frame of writes was refused: %s", failure)
+        else:
+            self.reply_error(header, failure)
 
     def _greet(self, header: Header, payload: memoryview) -> None:
         if header.kind != frames.HELLO or not hmac.compare_digest(bytes(payload), self._token):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import CairnError, InternalError, ProtocolError
+from cairn.errors import CairnError, ProtocolError, unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,10 +53,9 @@ class ControlEntry:
                 f"{method} failed on its arguments: {type(failure).__name__}"
             )
             return json.dumps({"error": error.to_dict()})
-        except BaseException as failure:  # noqa: BLE001 - the promise: never raises
+        except Exception as failure:  # noqa: BLE001 - the promise: never raises
             _LOG.exception("%s failed", method)
-            error = InternalError(f"{method} failed: {type(failure).__name__}")
-            return json.dumps({"error": error.to_dict()})
+            return json.dumps({"error": unexpected(failure).to_dict()})
 
     class Java:
         """Tells Py4J which Java interface this object is."""

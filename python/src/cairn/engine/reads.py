@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from cairn.engine import frames
-from cairn.errors import CairnError
+from cairn.errors import unexpected
 from cairn.store.cursors import ScanRequest
 
 if TYPE_CHECKING:
@@ -109,15 +109,16 @@ class ReadService:
                 page, more = instance.changes.page(
                     version, checkpoint_id.decode(), from_row, limit_rows
                 )
-            except CairnError as failure:
-                problem = failure
+                rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
+                payload = frames.encode_rows(rows)
+            except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
+                problem = unexpected(failure)
                 self._services.owner.post(lambda: to.reply_error(header, problem))
                 return
-            rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
             self._services.owner.post(
                 lambda: to.reply(
                     header,
-                    frames.encode_rows(rows),
+                    payload,
                     rows=rows.num_rows,
                     applied=instance.local.applied_through,
                     flags=frames.FLAG_MORE if more else 0,

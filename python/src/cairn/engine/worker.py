@@ -5,6 +5,7 @@ Layer: engine.  Spec: docs/architecture.md.
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
 from cairn.engine.owner import Owner
 from cairn.engine.reads import ReadService
-from cairn.errors import CairnError, ProtocolError, RetryableError
+from cairn.errors import CairnError, ProtocolError, RetryableError, unexpected
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
 from cairn.rocks import RocksMemory
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from cairn.engine.directories import WorkerDirectories
     from cairn.engine.frames import Header
 
+_LOG = logging.getLogger(__name__)
 Arguments = dict[str, Any]
 _MIB = 1 << 20
 _OPEN_FILES = 4096
@@ -211,8 +213,10 @@ class Worker:
     def _maintain(self, asked: Arguments) -> Arguments:
         number = int(asked["instance"])
         instance = self.instance(number)
-        if asked.get("storage") is not None:
-            self._open_instance(self._asked[number] | {"storage": asked["storage"]})
+        opened = self._asked[number]
+        # Sent each time, as temporary keys may have been renewed; mostly they have not.
+        if asked.get("storage") not in (None, opened["storage"]):
+            self._open_instance(opened | {"storage": asked["storage"]})
         return instance.maintain(snapshot=bool(asked["snapshot"]), cleanup=bool(asked["cleanup"]))
 
     def _changes(self, asked: Arguments) -> Arguments:
@@ -251,12 +255,13 @@ class Worker:
         instance.check_required(header.applied)
 
         def resume(failure: CairnError | None) -> None:
+            if failure is not None:
+                connection.reply_error(header, failure)
+                return
             try:
-                if failure is not None:
-                    raise failure
                 serve(instance, header, payload, connection)
-            except CairnError as problem:
-                connection.reply_error(header, problem)
+            except Exception as problem:  # noqa: BLE001 - whatever it is, a task waits for it
+                connection.reply_error(header, _reported(problem))
 
         local.when_applied(header.applied, resume)
 
@@ -268,8 +273,8 @@ class Worker:
         try:
             rows = frames.decode_rows(payload, WRITES_SCHEMA)
             instance.take_writes(number, header.sequence, rows)
-        except CairnError as failure:
-            instance.refuse_writes(number, failure)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must hear of it
+            instance.refuse_writes(number, _reported(failure))
 
     def _idle_work(self) -> bool:
         """Do a slice: the instance that waits longest gets it."""
@@ -280,6 +285,12 @@ class Worker:
             self._memtables.after_apply(local.apply_slice(), self._instances)
             return True
         return any(local.join_one_long_list() for local in list(services.with_long_lists))
+
+
+def _reported(failure: Exception) -> CairnError:
+    if not isinstance(failure, CairnError):
+        _LOG.error("a frame failed", exc_info=failure)
+    return unexpected(failure)
 
 
 def _session_number(asked: Arguments) -> int:

@@ -6,6 +6,7 @@ until its last slice is written; ``applied_through`` then says its version, and 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cairn.metrics import Metrics
     from cairn.store.services import Services
 
+_LOG = logging.getLogger(__name__)
 _SLICE_NS = 1_500_000
 _PIECE_ROWS = 1024
 _PIECE_BYTES = 128 * 1024
@@ -193,7 +195,10 @@ class LocalState:
         waiting, self._waiting = self._waiting, []
         for version, act in waiting:
             if failure is not None or version <= self.applied_through:
-                act(failure)
+                try:
+                    act(failure)
+                except Exception:  # noqa: BLE001 - the others wait as well, and so does the delta
+                    _LOG.exception("what waited for version %d failed", version)
             else:
                 self._waiting.append((version, act))
 
