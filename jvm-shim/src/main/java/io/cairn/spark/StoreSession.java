@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.codec.TypeText;
 import io.cairn.spark.tier.Sent;
 import io.cairn.spark.tier.TierSession;
 import io.cairn.spark.tier.TierStats;
@@ -127,8 +128,10 @@ final class StoreSession {
     return opened;
   }
 
+  /** A family without keys may be declared anew: Spark's state reader opens {@code default} of newer joins, which never use it, with keys of another. */
   private void checkSame(FamilyInfo stored, FamilyInfo declared) {
-    if (!stored.keyType().equals(declared.keyType()) || stored.isMulti() != declared.isMulti()) {
+    boolean hasKeys = base.counts().getOrDefault(stored.id(), 0L) > 0;
+    if (stored.isMulti() != declared.isMulti() || hasKeys && !TypeText.sameKeys(stored, declared)) {
       throw CairnException.of(
               ErrorKind.INVALID,
               "CAIRN_SCHEMA_MISMATCH",

@@ -8,7 +8,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** A type as a changelog writes it: without names and nullability, which do not change the bytes. */
-final class TypeText {
+public final class TypeText {
   private static final String EVENT_TIME = "__event_time";
 
   private TypeText() {}
@@ -19,6 +19,19 @@ final class TypeText {
     int last = fields.length - 1;
     boolean hasEventTime = last >= 0 && fields[last].name().equals(EVENT_TIME);
     return of(hasEventTime ? new StructType(Arrays.copyOf(fields, last)) : schema);
+  }
+
+  /**
+   * Whether two declarations of a family have keys of the same type. Spark's writer declares keys with a timestamp without that column, its state reader
+   * with it, under a name of its own.
+   */
+  public static boolean sameKeys(FamilyInfo one, FamilyInfo other) {
+    return one.keyType().equals(other.keyType()) || isWithEventTime(one, other) || isWithEventTime(other, one);
+  }
+
+  private static boolean isWithEventTime(FamilyInfo plain, FamilyInfo timed) {
+    String keyType = plain.keyType();
+    return timed.keyEncoder().contains("Timestamp") && timed.keyType().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
   }
 
   static String of(DataType type) {
