@@ -24,9 +24,11 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * One version of a store as Spark reads and writes it; a read store is one that may not be written, until Spark upgrades it.
+ * One version of a store as Spark reads and writes it; a read store is one that may not be written,
+ * until Spark upgrades it.
  *
- * <p>One caller at a time, though not always the same thread (PySpark's transformWithState has two). Returned rows are reused by later calls.
+ * <p>One caller at a time, though not always the same thread (PySpark's transformWithState has
+ * two). Returned rows are reused by later calls.
  */
 final class CairnStateStore implements StateStore {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
@@ -40,7 +42,11 @@ final class CairnStateStore implements StateStore {
   private String lastName;
   private StoreSession.OpenFamily lastFamily;
 
-  CairnStateStore(CairnStateStoreProvider provider, StoreSession session, Option<String> checkpointId, boolean isReadOnly) {
+  CairnStateStore(
+      CairnStateStoreProvider provider,
+      StoreSession session,
+      Option<String> checkpointId,
+      boolean isReadOnly) {
     this.provider = provider;
     this.session = session;
     this.tier = session.tier;
@@ -105,7 +111,9 @@ final class CairnStateStore implements StateStore {
       public UnsafeRow next() {
         byte[] key = encoded[next++];
         RowCodec codec = open.family().codec();
-        return tier.get(open.id(), key, BYTES, key.length, found) ? codec.decodeValue(found.base, found.offset, found.length) : null;
+        return tier.get(open.id(), key, BYTES, key.length, found)
+            ? codec.decodeValue(found.base, found.offset, found.length)
+            : null;
       }
     };
   }
@@ -138,43 +146,55 @@ final class CairnStateStore implements StateStore {
   }
 
   @Override
-  public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(UnsafeRow prefix, String family) {
+  public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
+      UnsafeRow prefix, String family) {
     return prefixPairs(prefix, "prefixScanWithMultiValues", family, true);
   }
 
-  private StateStoreIterator<UnsafeRowPair> prefixPairs(UnsafeRow prefix, String operation, String family, boolean isEachValue) {
+  private StateStoreIterator<UnsafeRowPair> prefixPairs(
+      UnsafeRow prefix, String operation, String family, boolean isEachValue) {
     StoreSession.OpenFamily open = enter(operation, family);
     RowCodec codec = open.family().codec();
     if (!codec.supportsPrefixScan()) {
-      throw new IllegalArgumentException("requirement failed: Prefix scan requires setting prefix key!");
+      throw new IllegalArgumentException(
+          "requirement failed: Prefix scan requires setting prefix key!");
     }
     byte[] from = codec.prefixBytes(prefix);
     return pairs(open, from, ByteOrder.successor(from), isEachValue);
   }
 
   @Override
-  public StateStoreIterator<UnsafeRowPair> rangeScan(Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
+  public StateStoreIterator<UnsafeRowPair> rangeScan(
+      Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
     return rangePairs(start, end, "rangeScan", family, false);
   }
 
   @Override
-  public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
+  public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
+      Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
     return rangePairs(start, end, "rangeScanWithMultiValues", family, true);
   }
 
   private StateStoreIterator<UnsafeRowPair> rangePairs(
-      Option<UnsafeRow> start, Option<UnsafeRow> end, String operation, String family, boolean isEachValue) {
+      Option<UnsafeRow> start,
+      Option<UnsafeRow> end,
+      String operation,
+      String family,
+      boolean isEachValue) {
     StoreSession.OpenFamily open = enter(operation, family);
     RowCodec codec = open.family().codec();
     if (!codec.supportsRangeScan()) {
-      throw new IllegalArgumentException("requirement failed: Range scan requires a range-scan encoder for column family: " + family);
+      throw new IllegalArgumentException(
+          "requirement failed: Range scan requires a range-scan encoder for column family: "
+              + family);
     }
     byte[] from = start.isEmpty() ? new byte[0] : codec.keyBytes(start.get());
     byte[] to = end.isEmpty() ? null : codec.keyBytes(end.get());
     return pairs(open, from, to, isEachValue);
   }
 
-  private StateStoreIterator<UnsafeRowPair> pairs(StoreSession.OpenFamily open, byte[] from, byte[] to, boolean isEachValue) {
+  private StateStoreIterator<UnsafeRowPair> pairs(
+      StoreSession.OpenFamily open, byte[] from, byte[] to, boolean isEachValue) {
     TierCursor cursor = from == null ? tier.scan(open.id()) : tier.range(open.id(), from, to);
     return PairIterator.of(cursor, open.family().codec(), isEachValue, provider::validateOnce);
   }
@@ -190,10 +210,25 @@ final class CairnStateStore implements StateStore {
     codec.encodeKey(key);
     if (codec.isPlainValue()) {
       tier.put(
-          open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, value.getBaseObject(), value.getBaseOffset(), value.getSizeInBytes(), true);
+          open.id(),
+          codec.keyBase,
+          codec.keyOffset,
+          codec.keyLength,
+          value.getBaseObject(),
+          value.getBaseOffset(),
+          value.getSizeInBytes(),
+          true);
     } else {
       byte[] encoded = codec.valueBytes(value);
-      tier.put(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length, false);
+      tier.put(
+          open.id(),
+          codec.keyBase,
+          codec.keyOffset,
+          codec.keyLength,
+          encoded,
+          BYTES,
+          encoded.length,
+          false);
     }
     VarHandle.releaseFence();
   }
@@ -205,7 +240,15 @@ final class CairnStateStore implements StateStore {
     RowCodec codec = requireMulti(open, "putList");
     byte[] encoded = listBytes(codec, values);
     codec.encodeKey(key);
-    tier.put(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length, false);
+    tier.put(
+        open.id(),
+        codec.keyBase,
+        codec.keyOffset,
+        codec.keyLength,
+        encoded,
+        BYTES,
+        encoded.length,
+        false);
     VarHandle.releaseFence();
   }
 
@@ -224,7 +267,8 @@ final class CairnStateStore implements StateStore {
     RowCodec codec = requireMulti(open, "merge");
     byte[] encoded = listBytes(codec, values);
     codec.encodeKey(key);
-    tier.append(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length);
+    tier.append(
+        open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length);
     VarHandle.releaseFence();
   }
 
@@ -255,7 +299,10 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enterToWrite("deleteRange", family);
     RowCodec codec = open.family().codec();
     if (!codec.supportsDeleteRange()) {
-      throw new IllegalArgumentException("requirement failed: deleteRange requires a RangeKeyScanStateEncoderSpec for column family " + family);
+      throw new IllegalArgumentException(
+          "requirement failed: deleteRange requires a RangeKeyScanStateEncoderSpec for column"
+              + " family "
+              + family);
     }
     try (TierCursor cursor = tier.range(open.id(), codec.keyBytes(begin), codec.keyBytes(end))) {
       while (cursor.next()) {
@@ -267,7 +314,12 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void createColFamilyIfAbsent(
-      String name, StructType keySchema, StructType valueSchema, KeyStateEncoderSpec spec, boolean isMulti, boolean isInternal) {
+      String name,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec spec,
+      boolean isMulti,
+      boolean isInternal) {
     session.state().requireOpen("create a column family");
     session.families.checkName("create_col_family", name, isInternal);
     session.open(session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal));
@@ -276,7 +328,12 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void registerColFamily(
-      String name, StructType keySchema, StructType valueSchema, KeyStateEncoderSpec spec, boolean isMulti, boolean isInternal) {
+      String name,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec spec,
+      boolean isMulti,
+      boolean isInternal) {
     session.families.checkName("register_col_family", name, isInternal);
     session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal);
   }
@@ -310,7 +367,8 @@ final class CairnStateStore implements StateStore {
   @Override
   public void release() {
     if (!isReadOnly && session.state() == SessionState.OPEN) {
-      throw StateStoreErrors.stateStoreOperationOutOfOrder("Cannot release a store that may be written; abort it");
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot release a store that may be written; abort it");
     }
     session.release();
   }
@@ -324,9 +382,11 @@ final class CairnStateStore implements StateStore {
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
     VersionState result = session.result();
     if (session.state() != SessionState.COMMITTED || result == null) {
-      throw StateStoreErrors.stateStoreOperationOutOfOrder("Cannot tell the checkpoint id of a store that was not committed");
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot tell the checkpoint id of a store that was not committed");
     }
-    return new StateStoreCheckpointInfo(id().partitionId(), result.version(), Option.apply(result.checkpointId()), checkpointId);
+    return new StateStoreCheckpointInfo(
+        id().partitionId(), result.version(), Option.apply(result.checkpointId()), checkpointId);
   }
 
   @Override
@@ -334,7 +394,10 @@ final class CairnStateStore implements StateStore {
     return session.state() == SessionState.COMMITTED;
   }
 
-  /** The store to write, over the same session; null if the session has ended or is at another version. */
+  /**
+   * The store to write, over the same session; null if the session has ended or is at another
+   * version.
+   */
   CairnStateStore upgraded(long version, Option<String> id, boolean forceSnapshot) {
     if (session.state() != SessionState.OPEN || version() != version || !checkpointId.equals(id)) {
       return null;
@@ -363,7 +426,8 @@ final class CairnStateStore implements StateStore {
 
   private void requireWritable(String operation) {
     if (isReadOnly) {
-      throw StateStoreErrors.stateStoreOperationOutOfOrder("Cannot " + operation + " on a store opened to read");
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot " + operation + " on a store opened to read");
     }
   }
 
@@ -376,7 +440,11 @@ final class CairnStateStore implements StateStore {
   private static RowCodec requireMulti(StoreSession.OpenFamily open, String operation) {
     RowCodec codec = open.family().codec();
     if (!codec.supportsManyValues()) {
-      throw new IllegalStateException(operation + " needs a column family with multiple values per key, but " + open.family().name() + " has one");
+      throw new IllegalStateException(
+          operation
+              + " needs a column family with multiple values per key, but "
+              + open.family().name()
+              + " has one");
     }
     return codec;
   }

@@ -32,15 +32,19 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What Spark loads by {@code spark.sql.streaming.stateStore.providerClass}: one store of one query run on one executor.
+ * What Spark loads by {@code spark.sql.streaming.stateStore.providerClass}: one store of one query
+ * run on one executor.
  *
- * <p>Extends Spark's own provider only because Spark 4.3 opens its newer join formats to subclasses of it; nothing of it is used. Its constructor is
- * trivial, for Spark makes instances on the driver only to ask for metrics; {@code init}, which holds a lock of all stores, checks and starts nothing.
+ * <p>Extends Spark's own provider only because Spark 4.3 opens its newer join formats to subclasses
+ * of it; nothing of it is used. Its constructor is trivial, for Spark makes instances on the driver
+ * only to ask for metrics; {@code init}, which holds a lock of all stores, checks and starts
+ * nothing.
  */
 public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   private static final Logger LOG = LoggerFactory.getLogger(CairnStateStoreProvider.class);
   private static final StateStoreSnapshotLastUploadInstanceMetric SNAPSHOT_UPLOADED =
-      new StateStoreSnapshotLastUploadInstanceMetric(Option.empty(), StateStoreId.DEFAULT_STORE_NAME());
+      new StateStoreSnapshotLastUploadInstanceMetric(
+          Option.empty(), StateStoreId.DEFAULT_STORE_NAME());
 
   private volatile StoreInstance store;
   private volatile Families families;
@@ -61,15 +65,20 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       boolean useMultipleValuesPerKey,
       Option<StateSchemaProvider> schemas) {
     if (useMultipleValuesPerKey && !useColumnFamilies) {
-      throw new IllegalArgumentException("requirement failed: Multiple values per key support requires column families to be enabled");
+      throw new IllegalArgumentException(
+          "requirement failed: Multiple values per key support requires column families to be"
+              + " enabled");
     }
     // Spark changes the run id in this shared object later.
     Configuration hadoop = new Configuration(hadoopConf);
     ShimConf conf = ShimConf.of(storeConf);
     String runId = hadoop.get(StreamExecution.RUN_ID_KEY());
-    StoreInstance made = new StoreInstance(storeId, runId == null ? UUID.randomUUID().toString() : runId, conf, storeConf, hadoop);
+    StoreInstance made =
+        new StoreInstance(
+            storeId, runId == null ? UUID.randomUUID().toString() : runId, conf, storeConf, hadoop);
     families = new Families(made, useColumnFamilies, schemas);
-    families.declare(Families.DEFAULT, newKeySchema, newValueSchema, spec, useMultipleValuesPerKey, false);
+    families.declare(
+        Families.DEFAULT, newKeySchema, newValueSchema, spec, useMultipleValuesPerKey, false);
     keySchema = newKeySchema;
     valueSchema = newValueSchema;
     isValidated = useColumnFamilies;
@@ -84,18 +93,34 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   }
 
   @Override
-  public StateStore getStore(long version, Option<String> checkpointId, boolean forceSnapshotOnCommit, boolean loadEmpty) {
-    return open(version, checkpointId, forceSnapshotOnCommit, false, () -> store().load(version, checkpointId.getOrElse(() -> null), loadEmpty));
+  public StateStore getStore(
+      long version, Option<String> checkpointId, boolean forceSnapshotOnCommit, boolean loadEmpty) {
+    return open(
+        version,
+        checkpointId,
+        forceSnapshotOnCommit,
+        false,
+        () -> store().load(version, checkpointId.getOrElse(() -> null), loadEmpty));
   }
 
   @Override
   public StateStore getReadStore(long version, Option<String> checkpointId) {
-    return open(version, checkpointId, false, true, () -> store().load(version, checkpointId.getOrElse(() -> null), false));
+    return open(
+        version,
+        checkpointId,
+        false,
+        true,
+        () -> store().load(version, checkpointId.getOrElse(() -> null), false));
   }
 
   @Override
-  public StateStore upgradeReadStoreToWriteStore(ReadStateStore readStore, long version, Option<String> checkpointId, boolean forceSnapshotOnCommit) {
-    // Spark hands over the read store of whatever operator ran before in the task, and one of a provider that was unloaded since.
+  public StateStore upgradeReadStoreToWriteStore(
+      ReadStateStore readStore,
+      long version,
+      Option<String> checkpointId,
+      boolean forceSnapshotOnCommit) {
+    // Spark hands over the read store of whatever operator ran before in the task, and one of a
+    // provider that was unloaded since.
     if (readStore instanceof CairnStateStore cairn && cairn.id().equals(store().id)) {
       CairnStateStore upgraded = cairn.upgraded(version, checkpointId, forceSnapshotOnCommit);
       if (upgraded != null) {
@@ -107,27 +132,45 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   @Override
   public StateStore replayStateFromSnapshot(
-      long snapshotVersion, long endVersion, boolean readOnly, Option<String> snapshotId, Option<String> endId) {
+      long snapshotVersion,
+      long endVersion,
+      boolean readOnly,
+      Option<String> snapshotId,
+      Option<String> endId) {
     requireVersion(snapshotVersion);
     return open(
         endVersion,
         endId,
         false,
         readOnly,
-        () -> store().loadSnapshot(snapshotVersion, snapshotId.getOrElse(() -> null), endVersion, endId.getOrElse(() -> null)));
+        () ->
+            store()
+                .loadSnapshot(
+                    snapshotVersion,
+                    snapshotId.getOrElse(() -> null),
+                    endVersion,
+                    endId.getOrElse(() -> null)));
   }
 
   @Override
-  public ReadStateStore replayReadStateFromSnapshot(long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+  public ReadStateStore replayReadStateFromSnapshot(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
     return replayStateFromSnapshot(snapshotVersion, endVersion, true, snapshotId, endId);
   }
 
   @Override
   public StateStoreChangeDataReader getStateStoreChangeDataReader(
       long startVersion, long endVersion, Option<String> familyName, Option<String> endId) {
-    StoreSession session = openSession(endVersion, false, () -> store().load(endVersion, endId.getOrElse(() -> null), false));
+    StoreSession session =
+        openSession(
+            endVersion, false, () -> store().load(endVersion, endId.getOrElse(() -> null), false));
     try {
-      return new ChangeReader(session, startVersion, endVersion, familyName.getOrElse(() -> Families.DEFAULT), endId.getOrElse(() -> null));
+      return new ChangeReader(
+          session,
+          startVersion,
+          endVersion,
+          familyName.getOrElse(() -> Families.DEFAULT),
+          endId.getOrElse(() -> null));
     } catch (RuntimeException e) {
       session.release();
       throw SparkErrors.cannotLoad(located(e, endVersion), store().id.storeCheckpointLocation());
@@ -135,12 +178,17 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   }
 
   private CairnStateStore open(
-      long version, Option<String> checkpointId, boolean forceSnapshot, boolean readOnly, Supplier<StoreInstance.Opening> load) {
+      long version,
+      Option<String> checkpointId,
+      boolean forceSnapshot,
+      boolean readOnly,
+      Supplier<StoreInstance.Opening> load) {
     StoreSession session = openSession(version, forceSnapshot, load);
     return new CairnStateStore(this, session, checkpointId, readOnly);
   }
 
-  private StoreSession openSession(long version, boolean forceSnapshot, Supplier<StoreInstance.Opening> load) {
+  private StoreSession openSession(
+      long version, boolean forceSnapshot, Supplier<StoreInstance.Opening> load) {
     StoreInstance made = store();
     requireVersion(version);
     StoreSession session = null;
@@ -165,7 +213,8 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   private static void requireVersion(long version) {
     if (version < 0) {
-      throw SparkErrors.<RuntimeException>sneaky(QueryExecutionErrors.unexpectedStateStoreVersion(version));
+      throw SparkErrors.<RuntimeException>sneaky(
+          QueryExecutionErrors.unexpectedStateStoreVersion(version));
     }
   }
 
@@ -181,10 +230,14 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     return made;
   }
 
-  /** Checks the first pair read against the schemas, so that a change that Spark did not see fails before it harms. */
+  /**
+   * Checks the first pair read against the schemas, so that a change that Spark did not see fails
+   * before it harms.
+   */
   void validateOnce(UnsafeRow key, UnsafeRow value) {
     if (!isValidated) {
-      StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, store.id, store.storeConf);
+      StateStoreProvider.validateStateRowFormat(
+          key, keySchema, value, valueSchema, store.id, store.storeConf);
       isValidated = true;
     }
   }
@@ -204,7 +257,10 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     maintain(false, true);
   }
 
-  /** Never throws: Spark would unload the provider. What was not done now is done at the next interval. */
+  /**
+   * Never throws: Spark would unload the provider. What was not done now is done at the next
+   * interval.
+   */
   private void maintain(boolean snapshot, boolean cleanup) {
     StoreInstance made = store;
     if (made == null) {
@@ -232,7 +288,9 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   @Override
   public Seq<StateStoreInstanceMetric> supportedInstanceMetrics() {
-    return CollectionConverters.asScala(java.util.List.<StateStoreInstanceMetric>of(SNAPSHOT_UPLOADED)).toSeq();
+    return CollectionConverters.asScala(
+            java.util.List.<StateStoreInstanceMetric>of(SNAPSHOT_UPLOADED))
+        .toSeq();
   }
 
   @Override
@@ -284,6 +342,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   }
 
   private static UnsupportedOperationException noSparkRocksDb(String method) {
-    return new UnsupportedOperationException(method + " is of Spark's RocksDB provider; Cairn keeps no RocksDB in the JVM");
+    return new UnsupportedOperationException(
+        method + " is of Spark's RocksDB provider; Cairn keeps no RocksDB in the JVM");
   }
 }

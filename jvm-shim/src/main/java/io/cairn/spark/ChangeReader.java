@@ -20,9 +20,11 @@ import scala.Tuple4;
 import scala.collection.Iterator;
 
 /**
- * The changes of some versions, for the state data source's {@code readChangeFeed}: record type, key, value, batch.
+ * The changes of some versions, for the state data source's {@code readChangeFeed}: record type,
+ * key, value, batch.
  *
- * <p>Each key at most once a version, as the changelog has it; of a list one record a value. Pages come over the data channel.
+ * <p>Each key at most once a version, as the changelog has it; of a list one record a value. Pages
+ * come over the data channel.
  */
 final class ChangeReader extends StateStoreChangeDataReader {
   private static final int PAGE_ROWS = 4096;
@@ -43,7 +45,12 @@ final class ChangeReader extends StateStoreChangeDataReader {
   private record Version(long number, String checkpointId) {}
 
   /** REQUIRES: a session at {@code endVersion}, which the reader releases when it is closed. */
-  ChangeReader(StoreSession session, long startVersion, long endVersion, String familyName, String endCheckpointId) {
+  ChangeReader(
+      StoreSession session,
+      long startVersion,
+      long endVersion,
+      String familyName,
+      String endCheckpointId) {
     super(
         session.store.id,
         null,
@@ -61,7 +68,10 @@ final class ChangeReader extends StateStoreChangeDataReader {
     JsonNode answer =
         session.store.engine.call(
             "changes",
-            EngineInstance.object().put("start_version", startVersion).put("end_version", endVersion).put("end_checkpoint_id", endCheckpointId));
+            EngineInstance.object()
+                .put("start_version", startVersion)
+                .put("end_version", endVersion)
+                .put("end_checkpoint_id", endCheckpointId));
     for (JsonNode version : answer.get("versions")) {
       versions.add(new Version(version.get(0).asLong(), version.get(1).asText()));
     }
@@ -81,18 +91,30 @@ final class ChangeReader extends StateStoreChangeDataReader {
       Rows rows = page.rows();
       if (row == rows.count) {
         endPage();
-      } else if (page.families()[row] != (short) familyId || page.ops()[row] == WriteBlock.DROP_CF) {
+      } else if (page.families()[row] != (short) familyId
+          || page.ops()[row] == WriteBlock.DROP_CF) {
         row++;
       } else {
         int at = row++;
-        UnsafeRow key = family.codec().decodeKey(rows.data, Platform.BYTE_ARRAY_OFFSET + rows.keyOffset[at], rows.keyLength[at]).copy();
+        UnsafeRow key =
+            family
+                .codec()
+                .decodeKey(
+                    rows.data, Platform.BYTE_ARRAY_OFFSET + rows.keyOffset[at], rows.keyLength[at])
+                .copy();
         if (page.ops()[at] == WriteBlock.DELETE) {
           return record(RecordType.DELETE_RECORD(), key, null);
         }
-        valueType = page.ops()[at] == WriteBlock.APPEND ? RecordType.MERGE_RECORD() : RecordType.PUT_RECORD();
+        valueType =
+            page.ops()[at] == WriteBlock.APPEND
+                ? RecordType.MERGE_RECORD()
+                : RecordType.PUT_RECORD();
         long offset = Platform.BYTE_ARRAY_OFFSET + rows.valueOffset[at];
         if (!family.isMulti()) {
-          return record(valueType, key, family.codec().decodeValue(rows.data, offset, rows.valueLength[at]).copy());
+          return record(
+              valueType,
+              key,
+              family.codec().decodeValue(rows.data, offset, rows.valueLength[at]).copy());
         }
         valueKey = key;
         values = family.codec().decodeValues(rows.data, offset, rows.valueLength[at]);
@@ -119,7 +141,8 @@ final class ChangeReader extends StateStoreChangeDataReader {
     page = null;
   }
 
-  private Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> record(Enumeration.Value type, UnsafeRow key, UnsafeRow value) {
+  private Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> record(
+      Enumeration.Value type, UnsafeRow key, UnsafeRow value) {
     return new Tuple4<>(type, key, value, versions.get(versionIndex).number - 1);
   }
 

@@ -11,7 +11,8 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * Column families as a provider was told of them, for all its sessions: a declaration outlives the session in which it was made.
+ * Column families as a provider was told of them, for all its sessions: a declaration outlives the
+ * session in which it was made.
  */
 final class Families {
   static final String DEFAULT = "default";
@@ -36,17 +37,35 @@ final class Families {
     return declared.get(name);
   }
 
-  /** Takes a declaration; the same one again costs a comparison, as Spark declares every family in every task. */
-  ColumnFamily declare(String name, StructType keySchema, StructType valueSchema, KeyStateEncoderSpec spec, boolean isMulti, boolean isInternal) {
+  /**
+   * Takes a declaration; the same one again costs a comparison, as Spark declares every family in
+   * every task.
+   */
+  ColumnFamily declare(
+      String name,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec spec,
+      boolean isMulti,
+      boolean isInternal) {
     ColumnFamily known = declared.get(name);
     if (known != null && known.isAs(keySchema, valueSchema, spec, isMulti, isInternal)) {
       return known;
     }
     StateRowEncoderCacheKey cacheKey =
-        new StateRowEncoderCacheKey(store.runId, store.id.operatorId(), store.id.partitionId(), store.id.storeName(), name);
+        new StateRowEncoderCacheKey(
+            store.runId, store.id.operatorId(), store.id.partitionId(), store.id.storeName(), name);
     RowCodec codec =
-        new RowCodec(store.storeConf.stateStoreEncodingFormat(), cacheKey, spec, valueSchema, schemas, isUsingFamilies, isMulti);
-    ColumnFamily family = new ColumnFamily(name, keySchema, valueSchema, spec, isMulti, isInternal, codec);
+        new RowCodec(
+            store.storeConf.stateStoreEncodingFormat(),
+            cacheKey,
+            spec,
+            valueSchema,
+            schemas,
+            isUsingFamilies,
+            isMulti);
+    ColumnFamily family =
+        new ColumnFamily(name, keySchema, valueSchema, spec, isMulti, isInternal, codec);
     declared.put(name, family);
     return family;
   }
@@ -59,7 +78,8 @@ final class Families {
   /** Refuses names that Spark refuses. */
   void checkName(String operation, String name, boolean isInternal) {
     if (!isUsingFamilies) {
-      throw StateStoreErrors.unsupportedOperationException(operation, "multiple column families is disabled in the provider of store " + store.name);
+      throw StateStoreErrors.unsupportedOperationException(
+          operation, "multiple column families is disabled in the provider of store " + store.name);
     }
     if (name.isEmpty() || !name.trim().equals(name) || name.equals(DEFAULT) && !isInternal) {
       throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name);

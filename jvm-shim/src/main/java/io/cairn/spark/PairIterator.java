@@ -15,8 +15,9 @@ import scala.runtime.BoxedUnit;
 /**
  * Rows of a scan as Spark iterates them: one pair a key, or one a value of multi-value families.
  *
- * <p>The pair and its rows are reused; they stay valid across writes of the session and across {@code hasNext}, which looks one pair ahead: Spark's
- * session windows and joins ask it while they hold the pair before. Hence two of each, used in turn.
+ * <p>The pair and its rows are reused; they stay valid across writes of the session and across
+ * {@code hasNext}, which looks one pair ahead: Spark's session windows and joins ask it while they
+ * hold the pair before. Hence two of each, used in turn.
  */
 final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private final TierCursor cursor;
@@ -24,7 +25,9 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private final PairBuffer[] buffers;
   private final boolean isEachValue;
   private final BiConsumer<UnsafeRow, UnsafeRow> validate;
-  private final UnsafeRowPair[] pairs = {new UnsafeRowPair(null, null), new UnsafeRowPair(null, null)};
+  private final UnsafeRowPair[] pairs = {
+    new UnsafeRowPair(null, null), new UnsafeRowPair(null, null)
+  };
   private int bufferTurn;
   private int pairTurn;
   private UnsafeRow listKey;
@@ -32,7 +35,11 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private boolean isReady;
   private boolean isEnded;
 
-  private PairIterator(TierCursor cursor, RowCodec codec, boolean isEachValue, BiConsumer<UnsafeRow, UnsafeRow> validate) {
+  private PairIterator(
+      TierCursor cursor,
+      RowCodec codec,
+      boolean isEachValue,
+      BiConsumer<UnsafeRow, UnsafeRow> validate) {
     this.cursor = cursor;
     this.codec = codec;
     this.buffers = new PairBuffer[] {codec.pairBuffer(), codec.pairBuffer()};
@@ -46,7 +53,11 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
    * @param isEachValue whether a list gives one pair a value, its key repeated
    * @param validate sees each pair before Spark does
    */
-  static StateStoreIterator<UnsafeRowPair> of(TierCursor cursor, RowCodec codec, boolean isEachValue, BiConsumer<UnsafeRow, UnsafeRow> validate) {
+  static StateStoreIterator<UnsafeRowPair> of(
+      TierCursor cursor,
+      RowCodec codec,
+      boolean isEachValue,
+      BiConsumer<UnsafeRow, UnsafeRow> validate) {
     return new StateStoreIterator<>(
         new PairIterator(cursor, codec, isEachValue, validate),
         () -> {

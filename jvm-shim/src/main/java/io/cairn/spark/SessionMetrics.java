@@ -39,7 +39,10 @@ final class SessionMetrics {
     addLoad(values, session.loaded);
     long engineBytes = addCommit(values, session.commitAnswer());
     return new StateStoreMetrics(
-        version.externalKeys(), tier.bytes() + engineBytes, ShimMetrics.asScala(values), instanceMetrics(store.id, store.snapshotVersion()));
+        version.externalKeys(),
+        tier.bytes() + engineBytes,
+        ShimMetrics.asScala(values),
+        instanceMetrics(store.id, store.snapshotVersion()));
   }
 
   private static void addLoad(EnumMap<ShimMetrics, Long> values, JsonNode loaded) {
@@ -53,7 +56,8 @@ final class SessionMetrics {
     if (answer == null) {
       return 0;
     }
-    // The block cache is shared by all stores of a worker and bounded there; a store's own are its memtables.
+    // The block cache is shared by all stores of a worker and bounded there; a store's own are its
+    // memtables.
     long engineBytes = answer.path("engine").path("memtable_bytes").asLong();
     values.put(ShimMetrics.SST_BYTES, answer.path("engine").path("sst_bytes").asLong());
     values.put(ShimMetrics.ENCODE_MS, answer.path("encode_ms").asLong());
@@ -63,9 +67,13 @@ final class SessionMetrics {
     return engineBytes;
   }
 
-  private static scala.collection.immutable.Map<StateStoreInstanceMetric, Object> instanceMetrics(StateStoreId id, long snapshotVersion) {
+  private static scala.collection.immutable.Map<StateStoreInstanceMetric, Object> instanceMetrics(
+      StateStoreId id, long snapshotVersion) {
     Map<StateStoreInstanceMetric, Object> metrics = new HashMap<>();
-    metrics.put(new StateStoreSnapshotLastUploadInstanceMetric(Option.<Object>apply(id.partitionId()), id.storeName()), snapshotVersion);
+    metrics.put(
+        new StateStoreSnapshotLastUploadInstanceMetric(
+            Option.<Object>apply(id.partitionId()), id.storeName()),
+        snapshotVersion);
     return scala.collection.immutable.Map.from(CollectionConverters.asScala(metrics));
   }
 }

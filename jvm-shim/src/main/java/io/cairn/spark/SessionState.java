@@ -12,7 +12,11 @@ enum SessionState {
   /** Refuses work on a session that has ended. */
   void requireOpen(String operation) {
     if (this != OPEN) {
-      throw StateStoreErrors.stateStoreOperationOutOfOrder("Cannot " + operation + " after the store was " + name().toLowerCase(java.util.Locale.ROOT));
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot "
+              + operation
+              + " after the store was "
+              + name().toLowerCase(java.util.Locale.ROOT));
     }
   }
 }

@@ -14,9 +14,11 @@ import java.util.TreeMap;
 import org.apache.spark.network.util.JavaUtils;
 
 /**
- * Every setting of Cairn with type, range and default: {@code settings.json}, which the engine and the documents read too.
+ * Every setting of Cairn with type, range and default: {@code settings.json}, which the engine and
+ * the documents read too.
  *
- * <p>Checks what a user wrote, and reports all faults at once. The one place that knows how a value is spelled.
+ * <p>Checks what a user wrote, and reports all faults at once. The one place that knows how a value
+ * is spelled.
  */
 final class SettingsTable {
   private static final SettingsTable INSTANCE = read();
@@ -56,13 +58,15 @@ final class SettingsTable {
         String name = entry.getKey().substring(prefix.length());
         Setting setting = settings.get(name);
         if (setting == null) {
-          faults.add(entry.getKey() + " is unknown; the nearest known name is " + prefix + nearest(name));
+          faults.add(
+              entry.getKey() + " is unknown; the nearest known name is " + prefix + nearest(name));
           continue;
         }
         try {
           values.put(name, setting.parse(entry.getValue().trim()));
         } catch (IllegalArgumentException e) {
-          faults.add(entry.getKey() + " is '" + entry.getValue() + "' but must be " + setting.range());
+          faults.add(
+              entry.getKey() + " is '" + entry.getValue() + "' but must be " + setting.range());
         }
       }
     }
@@ -115,7 +119,8 @@ final class SettingsTable {
   private static SettingsTable read() {
     try (InputStream stream = SettingsTable.class.getResourceAsStream("settings.json")) {
       if (stream == null) {
-        throw new IllegalStateException("the jar of Cairn lacks io/cairn/spark/settings.json: build it with make shim");
+        throw new IllegalStateException(
+            "the jar of Cairn lacks io/cairn/spark/settings.json: build it with make shim");
       }
       JsonNode table = new ObjectMapper().readTree(stream);
       Map<String, Setting> settings = new LinkedHashMap<>();
@@ -129,7 +134,14 @@ final class SettingsTable {
     }
   }
 
-  private record Setting(String name, String side, String type, Long min, Long max, List<String> allowed, String defaultText) {
+  private record Setting(
+      String name,
+      String side,
+      String type,
+      Long min,
+      Long max,
+      List<String> allowed,
+      String defaultText) {
     static Setting of(JsonNode node) {
       List<String> allowed = new ArrayList<>();
       node.path("values").forEach(value -> allowed.add(value.asText()));

@@ -19,15 +19,19 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Settings of one store as the shim uses them; those of the engine's side go to it unread.
  *
- * <p>All faults of a user's settings are found here, in {@code init}, before anything is started or written. Names, types and ranges: {@code settings.json}.
+ * <p>All faults of a user's settings are found here, in {@code init}, before anything is started or
+ * written. Names, types and ranges: {@code settings.json}.
  */
 final class ShimConf {
   private static final Logger LOG = LoggerFactory.getLogger(ShimConf.class);
   private static final String ROCKSDB = "spark.sql.streaming.stateStore.rocksdb.";
   private static final String TRACK_ROWS = ROCKSDB + "trackTotalNumberOfRows";
 
-  /** Written by Spark itself into every session that restarts a query, so no sign of a user's wish. */
-  private static final List<String> WRITTEN_BY_SPARK = List.of(ROCKSDB + "formatVersion", ROCKSDB + "mergeOperatorVersion");
+  /**
+   * Written by Spark itself into every session that restarts a query, so no sign of a user's wish.
+   */
+  private static final List<String> WRITTEN_BY_SPARK =
+      List.of(ROCKSDB + "formatVersion", ROCKSDB + "mergeOperatorVersion");
 
   private static volatile boolean warnedOfRocksdb;
 
@@ -46,7 +50,8 @@ final class ShimConf {
     lockTimeoutMs = number("lockTimeoutMs").intValue();
     requestTimeoutMs = number("requestTimeoutMs").intValue();
     Long tier = number("tierMemory");
-    tierMemoryBytes = tier != null ? tier : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);
+    tierMemoryBytes =
+        tier != null ? tier : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);
     worker = workerSettings();
   }
 
@@ -57,18 +62,26 @@ final class ShimConf {
     Map<String, Object> values = SettingsTable.get().values(confs, faults);
     if (storeConf.rowChecksumEnabled()) {
       faults.add(
-          "spark.sql.streaming.stateStore.rowChecksum.enabled is true, but Cairn keeps no checksum a row (each of its objects has one); set it to false");
+          "spark.sql.streaming.stateStore.rowChecksum.enabled is true, but Cairn keeps no checksum"
+              + " a row (each of its objects has one); set it to false");
     }
     String encoding = storeConf.stateStoreEncodingFormat();
     if (!encoding.equals("unsaferow") && !encoding.equals("avro")) {
-      faults.add("spark.sql.streaming.stateStore.encodingFormat is '" + encoding + "' but must be unsaferow or avro");
+      faults.add(
+          "spark.sql.streaming.stateStore.encodingFormat is '"
+              + encoding
+              + "' but must be unsaferow or avro");
     }
     String track = confs.getOrDefault(TRACK_ROWS, "true").trim();
     if (!track.equalsIgnoreCase("true") && !track.equalsIgnoreCase("false")) {
       faults.add(TRACK_ROWS + " is '" + track + "' but must be true or false");
     }
     if (!faults.isEmpty()) {
-      throw CairnException.of(ErrorKind.INVALID, "CAIRN_CONFIG", String.join("; ", faults), "correct the settings and start the query again");
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          String.join("; ", faults),
+          "correct the settings and start the query again");
     }
     warnOfRocksdb(confs);
     return new ShimConf(storeConf, values, Boolean.parseBoolean(track));
@@ -80,13 +93,17 @@ final class ShimConf {
     }
     List<String> ignored = new ArrayList<>();
     for (String name : confs.keySet()) {
-      if (name.startsWith(ROCKSDB) && !name.equals(TRACK_ROWS) && !WRITTEN_BY_SPARK.contains(name)) {
+      if (name.startsWith(ROCKSDB)
+          && !name.equals(TRACK_ROWS)
+          && !WRITTEN_BY_SPARK.contains(name)) {
         ignored.add(name);
       }
     }
     if (!ignored.isEmpty()) {
       warnedOfRocksdb = true;
-      LOG.warn("Settings of Spark's own RocksDB provider have no effect on Cairn: {}", String.join(", ", ignored));
+      LOG.warn(
+          "Settings of Spark's own RocksDB provider have no effect on Cairn: {}",
+          String.join(", ", ignored));
     }
   }
 
@@ -163,7 +180,8 @@ final class ShimConf {
     String master = spark.get("spark.master", "");
     boolean isLocal = master.startsWith("local") && !master.startsWith("local-cluster");
     if (isLocal) {
-      java.util.regex.Matcher threads = java.util.regex.Pattern.compile("local\\[(\\d+)[,\\]].*|local\\[(\\d+)]").matcher(master);
+      java.util.regex.Matcher threads =
+          java.util.regex.Pattern.compile("local\\[(\\d+)[,\\]].*|local\\[(\\d+)]").matcher(master);
       if (master.equals("local")) {
         cores = 1;
       } else if (threads.matches()) {

@@ -13,7 +13,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What a store reports in a query's progress, beside its rows and memory. Names are public: never change one.
+ * What a store reports in a query's progress, beside its rows and memory. Names are public: never
+ * change one.
  *
  * <p>Spark sums each over the partitions; a metric that it was not told of fails the task.
  */
@@ -30,15 +31,21 @@ enum ShimMetrics {
   REMOVES("cairnRemoves", "keys removed", Unit.COUNT),
   LOAD_MS("cairnLoadMs", "time to open the version", Unit.MILLIS),
   REPLAYED("cairnReplayedChangelogs", "changelogs applied to open the version", Unit.COUNT),
-  DOWNLOADED_BYTES("cairnDownloadedBytes", "bytes fetched from the object store to open the version", Unit.BYTES),
+  DOWNLOADED_BYTES(
+      "cairnDownloadedBytes",
+      "bytes fetched from the object store to open the version",
+      Unit.BYTES),
   COMMIT_MS("cairnCommitMs", "time of the commit as the task sees it", Unit.MILLIS),
   ENCODE_MS("cairnEncodeMs", "time to write the changelog's bytes", Unit.MILLIS),
   PUT_MS("cairnPutMs", "time of the commit's PUT", Unit.MILLIS),
   CHANGELOG_BYTES("cairnChangelogBytes", "bytes of the changelog", Unit.BYTES),
-  WORKER_START_MS("cairnWorkerStartMs", "time to start the worker, in the batch that started it", Unit.MILLIS),
-  ENGINE_BYTES("cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.BYTES_NOW),
+  WORKER_START_MS(
+      "cairnWorkerStartMs", "time to start the worker, in the batch that started it", Unit.MILLIS),
+  ENGINE_BYTES(
+      "cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.BYTES_NOW),
   SST_BYTES("cairnSstBytes", "bytes of the store's SST files on the local disk", Unit.BYTES_NOW),
-  INTERNAL_KEYS("cairnInternalKeys", "keys of column families that Spark keeps for itself", Unit.BYTES_NOW);
+  INTERNAL_KEYS(
+      "cairnInternalKeys", "keys of column families that Spark keeps for itself", Unit.BYTES_NOW);
 
   private enum Unit {
     COUNT,
@@ -75,7 +82,8 @@ enum ShimMetrics {
   }
 
   /** Values of one session, as Spark takes them. */
-  static scala.collection.immutable.Map<StateStoreCustomMetric, Object> asScala(EnumMap<ShimMetrics, Long> values) {
+  static scala.collection.immutable.Map<StateStoreCustomMetric, Object> asScala(
+      EnumMap<ShimMetrics, Long> values) {
     Map<StateStoreCustomMetric, Object> all = new HashMap<>();
     for (ShimMetrics value : values()) {
       all.put(value.metric, values.getOrDefault(value, 0L));

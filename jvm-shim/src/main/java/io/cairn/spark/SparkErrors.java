@@ -13,20 +13,27 @@ final class SparkErrors {
   static RuntimeException cannotLoad(Throwable error, Path root) {
     if (error instanceof CairnException cairn && cairn.code().equals("CAIRN_MISSING")) {
       Path missing = cairn.object() == null ? root : new Path(root, lastPart(cairn.object()));
-      throw SparkErrors.<RuntimeException>sneaky(QueryExecutionErrors.failedToReadStreamingStateFileError(missing, error));
+      throw SparkErrors.<RuntimeException>sneaky(
+          QueryExecutionErrors.failedToReadStreamingStateFileError(missing, error));
     }
     throw SparkErrors.<RuntimeException>sneaky(StateStoreErrors.cannotLoadStore(error));
   }
 
   /** Throws what Spark expects when a version cannot be made durable. */
   static RuntimeException cannotCommit(String store, Throwable error) {
-    throw SparkErrors.<RuntimeException>sneaky(QueryExecutionErrors.failedToCommitStateFileError(store, error));
+    throw SparkErrors.<RuntimeException>sneaky(
+        QueryExecutionErrors.failedToCommitStateFileError(store, error));
   }
 
   /** Object names may hold a scheme or a bucket; the path in Spark's error is the store's own. */
   private static String lastPart(String object) {
-    int changelog = Math.max(object.lastIndexOf("changelog/"), Math.max(object.lastIndexOf("snapshot/"), object.lastIndexOf("sst/")));
-    return changelog >= 0 ? object.substring(changelog) : object.substring(object.lastIndexOf('/') + 1);
+    int changelog =
+        Math.max(
+            object.lastIndexOf("changelog/"),
+            Math.max(object.lastIndexOf("snapshot/"), object.lastIndexOf("sst/")));
+    return changelog >= 0
+        ? object.substring(changelog)
+        : object.substring(object.lastIndexOf('/') + 1);
   }
 
   @SuppressWarnings("unchecked")

@@ -29,7 +29,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One provider object's store: its tier, its half in a worker, the version that both stand at, and the turn of its sessions.
+ * One provider object's store: its tier, its half in a worker, the version that both stand at, and
+ * the turn of its sessions.
  *
  * <p>One session at a time; maintenance beside it. Starts nothing before the first session.
  */
@@ -37,7 +38,10 @@ final class StoreInstance {
   private static final Logger LOG = LoggerFactory.getLogger(StoreInstance.class);
   private static final ConcurrentHashMap<Long, TierBudget> BUDGETS = new ConcurrentHashMap<>();
 
-  /** Heap that an entry of the tier takes beside its own bytes, generously: for the guess whether a state fits. */
+  /**
+   * Heap that an entry of the tier takes beside its own bytes, generously: for the guess whether a
+   * state fits.
+   */
   private static final int ENTRY_OVERHEAD_FACTOR = 3;
 
   final StateStoreId id;
@@ -57,7 +61,9 @@ final class StoreInstance {
   private volatile boolean isClosed;
   private int sessions;
 
-  /** Families that the tier knows of committed versions. INVARIANT: touched by whoever has the turn. */
+  /**
+   * Families that the tier knows of committed versions. INVARIANT: touched by whoever has the turn.
+   */
   private final Set<Integer> familyIds = new TreeSet<>();
 
   /** INVARIANT: changed by whoever has the turn. Null: not known, the engine must be asked. */
@@ -65,7 +71,12 @@ final class StoreInstance {
 
   private volatile boolean isTrusted;
 
-  StoreInstance(StateStoreId id, String runId, ShimConf conf, StateStoreConf storeConf, Configuration hadoop) {
+  StoreInstance(
+      StateStoreId id,
+      String runId,
+      ShimConf conf,
+      StateStoreConf storeConf,
+      Configuration hadoop) {
     this.id = id;
     this.runId = runId;
     this.conf = conf;
@@ -73,7 +84,8 @@ final class StoreInstance {
     this.hadoop = hadoop;
     this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
-    // Read once here, so that a fault is found in init; read again at each opening, as keys may have changed.
+    // Read once here, so that a fault is found in init; read again at each opening, as keys may
+    // have changed.
     storage();
     budget = BUDGETS.computeIfAbsent(conf.tierMemoryBytes, TierMemory::register);
     tier = new StoreTier(budget);
@@ -81,21 +93,32 @@ final class StoreInstance {
     engine = new EngineInstance(EnginePool.of(conf.worker), group, this::openArguments);
   }
 
-  /** Makes the store's folder where folders are real: the state data source counts partitions by listing them. */
+  /**
+   * Makes the store's folder where folders are real: the state data source counts partitions by
+   * listing them.
+   */
   void makeFolder() {
     if (location.isFile()) {
       try {
         Files.createDirectories(java.nio.file.Path.of(location.url()));
       } catch (IOException e) {
         throw CairnException.of(
-            ErrorKind.INVALID, "CAIRN_ACCESS_DENIED", "cannot make the folder of store " + name + ": " + e.getMessage(), "see who may write there", e);
+            ErrorKind.INVALID,
+            "CAIRN_ACCESS_DENIED",
+            "cannot make the folder of store " + name + ": " + e.getMessage(),
+            "see who may write there",
+            e);
       }
     }
   }
 
   private ObjectNode openArguments() {
     ObjectNode arguments = EngineInstance.object();
-    arguments.putObject("store").put("operator", id.operatorId()).put("partition", id.partitionId()).put("name", id.storeName());
+    arguments
+        .putObject("store")
+        .put("operator", id.operatorId())
+        .put("partition", id.partitionId())
+        .put("name", id.storeName());
     arguments.put("url", location.url());
     arguments.set("storage", storage());
     arguments.set("conf", conf.engineConf());
@@ -127,7 +150,11 @@ final class StoreInstance {
       }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      throw CairnException.of(ErrorKind.RETRY, "CAIRN_BUSY", "the task was cancelled while store " + name + " was held by " + holder, null);
+      throw CairnException.of(
+          ErrorKind.RETRY,
+          "CAIRN_BUSY",
+          "the task was cancelled while store " + name + " was held by " + holder,
+          null);
     }
     holder = who;
   }
@@ -150,11 +177,15 @@ final class StoreInstance {
     int number = ++sessions;
     forget();
     boolean wasOpen = engine.isWhereItWas();
-    JsonNode answer = engine.callRepeating("load", loadArguments(number, version, checkpointId, loadEmpty));
+    JsonNode answer =
+        engine.callRepeating("load", loadArguments(number, version, checkpointId, loadEmpty));
     return stand(answer, number, loadEmpty, wasOpen);
   }
 
-  /** Makes tier and engine stand at a version, made of a snapshot and the changelogs after it. REQUIRES: the turn. */
+  /**
+   * Makes tier and engine stand at a version, made of a snapshot and the changelogs after it.
+   * REQUIRES: the turn.
+   */
   Opening loadSnapshot(long snapshotVersion, String snapshotId, long version, String checkpointId) {
     int number = ++sessions;
     forget();
@@ -164,7 +195,8 @@ final class StoreInstance {
     return stand(engine.callRepeating("load_snapshot", arguments), number, false, wasOpen);
   }
 
-  private ObjectNode loadArguments(int number, long version, String checkpointId, boolean loadEmpty) {
+  private ObjectNode loadArguments(
+      int number, long version, String checkpointId, boolean loadEmpty) {
     return EngineInstance.object()
         .put("session", sessionId(number))
         .put("version", version)
@@ -175,7 +207,10 @@ final class StoreInstance {
 
   private Opening stand(JsonNode answer, int number, boolean loadEmpty, boolean wasOpen) {
     VersionState loaded = VersionState.of(answer);
-    boolean isReset = loadEmpty || tier.stampVersion() != loaded.version() || !Objects.equals(tier.stampId(), loaded.checkpointId());
+    boolean isReset =
+        loadEmpty
+            || tier.stampVersion() != loaded.version()
+            || !Objects.equals(tier.stampId(), loaded.checkpointId());
     if (isReset) {
       tier.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
     }
@@ -191,28 +226,37 @@ final class StoreInstance {
     }
     // What was loaded empty is no version that a later session may start from.
     standing = loadEmpty ? null : loaded;
-    // In checkpoint format 1 another attempt may replace the version later: only what this instance commits itself is used again unasked.
+    // In checkpoint format 1 another attempt may replace the version later: only what this instance
+    // commits itself is used again unasked.
     isTrusted = false;
     noteSnapshot(answer.path("snapshot_version").asLong());
-    return new Opening(loaded, number, answer, isReset && fitsTier(answer), wasOpen ? 0 : engine.takeStartMs());
+    return new Opening(
+        loaded, number, answer, isReset && fitsTier(answer), wasOpen ? 0 : engine.takeStartMs());
   }
 
   /** Whether the state that a load found is worth streaming into the tier as a whole. */
   private boolean fitsTier(JsonNode answer) {
     long bytes = answer.path("data_bytes").asLong();
-    return bytes > 0 && bytes * ENTRY_OVERHEAD_FACTOR <= budget.limitBytes() - budget.accountedBytes();
+    return bytes > 0
+        && bytes * ENTRY_OVERHEAD_FACTOR <= budget.limitBytes() - budget.accountedBytes();
   }
 
-  /** Loads the same version into whatever worker serves the instance now, for the rest of a session. REQUIRES: the turn. */
+  /**
+   * Loads the same version into whatever worker serves the instance now, for the rest of a session.
+   * REQUIRES: the turn.
+   */
   EngineSession.Reloaded loadAgain(VersionState base) {
     int number = ++sessions;
-    JsonNode answer = engine.callRepeating("load", loadArguments(number, base.version(), base.checkpointId(), false));
+    JsonNode answer =
+        engine.callRepeating(
+            "load", loadArguments(number, base.version(), base.checkpointId(), false));
     VersionState loaded = VersionState.of(answer);
     if (!Objects.equals(loaded.checkpointId(), base.checkpointId())) {
       throw CairnException.of(
               ErrorKind.CONFLICT,
               "CAIRN_FENCED",
-              "another attempt replaced the version that this session was opened at, while its worker was lost",
+              "another attempt replaced the version that this session was opened at, while its"
+                  + " worker was lost",
               "none if another task of the query goes on")
           .at(name, base.version());
     }
@@ -230,7 +274,10 @@ final class StoreInstance {
     return checkpointId != null ? checkpointId.equals(now.checkpointId()) : isTrusted;
   }
 
-  /** Notes that a session's commit is durable: the store stands there, trusted once its task has ended well. */
+  /**
+   * Notes that a session's commit is durable: the store stands there, trusted once its task has
+   * ended well.
+   */
   void committed(VersionState version, boolean trusted) {
     standing = version;
     isTrusted = trusted;
@@ -245,7 +292,10 @@ final class StoreInstance {
     }
   }
 
-  /** Forgets where the store stands, after a commit of unknown outcome: the next load asks the engine. */
+  /**
+   * Forgets where the store stands, after a commit of unknown outcome: the next load asks the
+   * engine.
+   */
   void forget() {
     standing = null;
     isTrusted = false;
@@ -258,7 +308,9 @@ final class StoreInstance {
     }
     snapshotVersion.accumulateAndGet(version, Math::max);
     long reported = reportedSnapshot.get();
-    if (version > reported && reportedSnapshot.compareAndSet(reported, version) && storeConf.reportSnapshotUploadLag()) {
+    if (version > reported
+        && reportedSnapshot.compareAndSet(reported, version)
+        && storeConf.reportSnapshotUploadLag()) {
       try {
         new RocksDBEventForwarder(runId, id).reportSnapshotUploaded(version);
       } catch (RuntimeException e) {
@@ -284,7 +336,8 @@ final class StoreInstance {
 
   /** Snapshot, clean-up, or both; nothing if the store was never opened or its worker is gone. */
   void maintain(boolean snapshot, boolean cleanup) {
-    ObjectNode arguments = EngineInstance.object().put("snapshot", snapshot).put("cleanup", cleanup);
+    ObjectNode arguments =
+        EngineInstance.object().put("snapshot", snapshot).put("cleanup", cleanup);
     if (location.isS3()) {
       // Temporary keys may have been renewed since.
       arguments.set("storage", storage());
@@ -322,5 +375,6 @@ final class StoreInstance {
    * @param isWorthLoading whether the tier is empty and the whole state would fit
    * @param workerStartMs how long the worker took to start, if this opening started it
    */
-  record Opening(VersionState base, int number, JsonNode answer, boolean isWorthLoading, long workerStartMs) {}
+  record Opening(
+      VersionState base, int number, JsonNode answer, boolean isWorthLoading, long workerStartMs) {}
 }

@@ -24,10 +24,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A store opened at one version, with one fate: its families, its writes, and their commit, abort or release.
+ * A store opened at one version, with one fate: its families, its writes, and their commit, abort
+ * or release.
  *
- * <p>Ends by itself with the task in which it was opened: Spark forgets the read stores of aggregations. The fate is decided under the session's lock, as
- * the listener of a cancelled task may run beside it; rows are not locked.
+ * <p>Ends by itself with the task in which it was opened: Spark forgets the read stores of
+ * aggregations. The fate is decided under the session's lock, as the listener of a cancelled task
+ * may run beside it; rows are not locked.
  */
 final class StoreSession {
   private static final Logger LOG = LoggerFactory.getLogger(StoreSession.class);
@@ -55,7 +57,12 @@ final class StoreSession {
   record OpenFamily(ColumnFamily family, int id) {}
 
   /** REQUIRES: the store's turn, which the session gives back at its end. */
-  StoreSession(StoreInstance store, Families families, StoreInstance.Opening opening, boolean isForcingSnapshot, long startedNs) {
+  StoreSession(
+      StoreInstance store,
+      Families families,
+      StoreInstance.Opening opening,
+      boolean isForcingSnapshot,
+      long startedNs) {
     this.store = store;
     this.families = families;
     this.base = opening.base();
@@ -67,7 +74,8 @@ final class StoreSession {
     present = new TreeMap<>(base.families());
     maxFamilyId = base.maxFamilyId();
     long applied = loaded == null ? 0 : loaded.path("applied_through").asLong();
-    engine = new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base));
+    engine =
+        new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base));
     tier = store.tier.begin(engine);
     try {
       if (opening.isWorthLoading()) {
@@ -88,7 +96,11 @@ final class StoreSession {
       task.addTaskCompletionListener((TaskCompletionListener) this::endOfTask);
       if (task.getTaskFailure().isDefined()) {
         abort();
-        throw CairnException.of(ErrorKind.RETRY, "CAIRN_BUSY", "store " + store.name + " was opened by a task that has failed already", null);
+        throw CairnException.of(
+            ErrorKind.RETRY,
+            "CAIRN_BUSY",
+            "store " + store.name + " was opened by a task that has failed already",
+            null);
       }
     }
   }
@@ -106,7 +118,10 @@ final class StoreSession {
     }
   }
 
-  /** Makes a declared family usable at this version: with the id that the version has for it, or a new one. */
+  /**
+   * Makes a declared family usable at this version: with the id that the version has for it, or a
+   * new one.
+   */
   OpenFamily open(ColumnFamily family) {
     OpenFamily already = open.get(family.name());
     if (already != null && already.family == family) {
@@ -128,7 +143,10 @@ final class StoreSession {
     return opened;
   }
 
-  /** A family without keys may be declared anew: Spark's state reader opens {@code default} of newer joins, which never use it, with keys of another. */
+  /**
+   * A family without keys may be declared anew: Spark's state reader opens {@code default} of newer
+   * joins, which never use it, with keys of another.
+   */
   private void checkSame(FamilyInfo stored, FamilyInfo declared) {
     boolean hasKeys = base.counts().getOrDefault(stored.id(), 0L) > 0;
     if (stored.isMulti() != declared.isMulti() || hasKeys && !TypeText.sameKeys(stored, declared)) {
@@ -143,7 +161,8 @@ final class StoreSession {
                   + ", but the query declares "
                   + declared.keyType()
                   + (declared.isMulti() ? " with lists" : ""),
-              "run the query that wrote this checkpoint, or start the changed one with a new checkpointLocation")
+              "run the query that wrote this checkpoint, or start the changed one with a new"
+                  + " checkpointLocation")
           .at(store.name, base.version());
     }
   }
@@ -194,7 +213,8 @@ final class StoreSession {
       store.forget();
       end(SessionState.ABORTED);
       throw SparkErrors.cannotCommit(
-          "CairnStateStore[" + store.id + "] version " + (base.version() + 1), e instanceof CairnException cairn ? cairn.at(store.name, base.version() + 1) : e);
+          "CairnStateStore[" + store.id + "] version " + (base.version() + 1),
+          e instanceof CairnException cairn ? cairn.at(store.name, base.version() + 1) : e);
     }
     store.committed(result, task == null);
     commitMs = (System.nanoTime() - startedNs) / 1_000_000;
@@ -211,7 +231,8 @@ final class StoreSession {
       Sent sent = tier.finishWrites();
       return engine.commit(commitArguments(), sent);
     } catch (CairnException e) {
-      // More writes than the channel keeps for another worker are still in the overlay, unless some were spilled.
+      // More writes than the channel keeps for another worker are still in the overlay, unless some
+      // were spilled.
       if (!e.isWorkerLost() || !tier.rewindWrites()) {
         throw e;
       }
@@ -230,7 +251,9 @@ final class StoreSession {
     ObjectNode attempt = arguments.putObject("attempt");
     SparkEnv env = SparkEnv.get();
     attempt.put("run_id", store.runId);
-    attempt.put("app_start_ms", env == null ? 0L : Long.parseLong(env.conf().get("spark.app.startTime", "0")));
+    attempt.put(
+        "app_start_ms",
+        env == null ? 0L : Long.parseLong(env.conf().get("spark.app.startTime", "0")));
     attempt.put("stage_id", task == null ? 0 : task.stageId());
     attempt.put("stage_attempt", task == null ? 0 : task.stageAttemptNumber());
     attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());

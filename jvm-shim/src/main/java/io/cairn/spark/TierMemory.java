@@ -7,7 +7,9 @@ import org.apache.spark.memory.UnifiedMemoryManager;
 import org.apache.spark.memory.UnmanagedMemoryConsumer;
 import org.apache.spark.memory.UnmanagedMemoryConsumerId;
 
-/** The tier's heap as Spark's memory manager sees it, so that caching and shuffles make room for it. */
+/**
+ * The tier's heap as Spark's memory manager sees it, so that caching and shuffles make room for it.
+ */
 final class TierMemory implements UnmanagedMemoryConsumer {
   private final TierBudget budget;
   private final UnmanagedMemoryConsumerId id;

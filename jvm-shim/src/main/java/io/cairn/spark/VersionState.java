@@ -17,7 +17,12 @@ import java.util.TreeMap;
  * @param maxFamilyId highest id ever used: ids are never used again
  * @param counts keys by family id
  */
-record VersionState(long version, String checkpointId, Map<String, FamilyInfo> families, int maxFamilyId, Map<Integer, Long> counts) {
+record VersionState(
+    long version,
+    String checkpointId,
+    Map<String, FamilyInfo> families,
+    int maxFamilyId,
+    Map<Integer, Long> counts) {
   static VersionState of(JsonNode loaded) {
     Map<String, FamilyInfo> families = new TreeMap<>();
     for (JsonNode node : loaded.path("column_families")) {
@@ -34,7 +39,8 @@ record VersionState(long version, String checkpointId, Map<String, FamilyInfo> f
   }
 
   /** The version that a commit's answer makes of this one and the session's families. */
-  VersionState next(JsonNode committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
+  VersionState next(
+      JsonNode committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
     return new VersionState(
         version + 1,
         committed.get("checkpoint_id").asText(),
@@ -45,7 +51,10 @@ record VersionState(long version, String checkpointId, Map<String, FamilyInfo> f
 
   private static Map<Integer, Long> counts(JsonNode answer) {
     Map<Integer, Long> counts = new TreeMap<>();
-    answer.path("counts").properties().forEach(entry -> counts.put(Integer.valueOf(entry.getKey()), entry.getValue().asLong()));
+    answer
+        .path("counts")
+        .properties()
+        .forEach(entry -> counts.put(Integer.valueOf(entry.getKey()), entry.getValue().asLong()));
     return Collections.unmodifiableMap(counts);
   }
 

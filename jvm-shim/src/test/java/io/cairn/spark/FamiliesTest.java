@@ -36,7 +36,10 @@ import scala.Option;
 import scala.Tuple4;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Column families, lists, and scans in key order: what joins, timers and transformWithState live on. */
+/**
+ * Column families, lists, and scans in key order: what joins, timers and transformWithState live
+ * on.
+ */
 class FamiliesTest {
   private static final StructType PAIR = struct(DataTypes.LongType, DataTypes.LongType);
 
@@ -108,27 +111,33 @@ class FamiliesTest {
     StateStore read = fixture.provider(PAIR, VALUE, range(0), false, false).getReadStore(1, id);
 
     assertEquals(
-        List.of("-100/7=t-100", "-3/7=t-3", "0/7=t0", "5/7=t5", "100/7=t100"), list(read.rangeScan(Option.empty(), Option.empty(), "default")));
+        List.of("-100/7=t-100", "-3/7=t-3", "0/7=t0", "5/7=t5", "100/7=t100"),
+        list(read.rangeScan(Option.empty(), Option.empty(), "default")));
     read.release();
   }
 
   @Test
   void deleteRangeRemovesWhatLiesBetweenItsEnds() {
-    StateStore store = fixture.provider(PAIR, VALUE, range(0), false, false).getStore(0, NO_ID, false, false);
+    StateStore store =
+        fixture.provider(PAIR, VALUE, range(0), false, false).getStore(0, NO_ID, false, false);
     for (long at = 0; at < 6; at++) {
       store.put(pair(at, 0), value("t" + at), "default");
     }
 
     store.deleteRange(pair(1, 0), pair(4, 0), "default");
 
-    assertEquals(List.of("0/0=t0", "4/0=t4", "5/0=t5"), list(store.rangeScan(Option.empty(), Option.empty(), "default")));
+    assertEquals(
+        List.of("0/0=t0", "4/0=t4", "5/0=t5"),
+        list(store.rangeScan(Option.empty(), Option.empty(), "default")));
     store.abort();
   }
 
   @Test
   void prefixScansGiveExactlyTheirPrefix() {
     StateStore store =
-        fixture.provider(PAIR, VALUE, new PrefixKeyScanStateEncoderSpec(PAIR, 1), false, false).getStore(0, NO_ID, false, false);
+        fixture
+            .provider(PAIR, VALUE, new PrefixKeyScanStateEncoderSpec(PAIR, 1), false, false)
+            .getStore(0, NO_ID, false, false);
     store.put(pair(1, 1), value("a"), "default");
     store.put(pair(1, 2), value("b"), "default");
     store.put(pair(256, 1), value("c"), "default");
@@ -165,11 +174,15 @@ class FamiliesTest {
 
     assertEquals(List.of("a", "b", "c", "d"), texts(read.valuesIterator(key(1), "lists")));
     assertEquals(List.of(), texts(read.valuesIterator(key(3), "lists")));
-    assertEquals(List.of("1=a", "1=b", "1=c", "1=d", "2=x"), list(read.iteratorWithMultiValues("lists")).stream().sorted().toList());
+    assertEquals(
+        List.of("1=a", "1=b", "1=c", "1=d", "2=x"),
+        list(read.iteratorWithMultiValues("lists")).stream().sorted().toList());
     read.release();
   }
 
-  /** Families are part of the version: they come and go with it, and their ids are never used again. */
+  /**
+   * Families are part of the version: they come and go with it, and their ids are never used again.
+   */
   @Test
   void familiesRollBackWithTheirVersion() {
     CairnStateStoreProvider provider = fixture.familyProvider();
@@ -188,7 +201,8 @@ class FamiliesTest {
     StateStore third = provider.getStore(2, two, false, false);
     assertEquals("Set(default)", third.allColumnFamilyNames().toString());
     third.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
-    assertNull(third.get(key(1), "a"), "a family made anew shows the keys of the one that was dropped");
+    assertNull(
+        third.get(key(1), "a"), "a family made anew shows the keys of the one that was dropped");
     third.abort();
 
     StateStore old = fixture.familyProvider().getStore(1, one, false, false);
@@ -216,11 +230,16 @@ class FamiliesTest {
   void namesThatSparkRefusesAreRefused() {
     StateStore families = fixture.familyProvider().getStore(0, NO_ID, false, false);
     for (String name : new String[] {"", " x", "default", "$own"}) {
-      assertThrows(RuntimeException.class, () -> families.createColFamilyIfAbsent(name, KEY, VALUE, plain(), false, false), name);
+      assertThrows(
+          RuntimeException.class,
+          () -> families.createColFamilyIfAbsent(name, KEY, VALUE, plain(), false, false),
+          name);
     }
     families.abort();
     StateStore plain = fixture.provider().getStore(0, NO_ID, false, false);
-    assertThrows(RuntimeException.class, () -> plain.createColFamilyIfAbsent("x", KEY, VALUE, plain(), false, false));
+    assertThrows(
+        RuntimeException.class,
+        () -> plain.createColFamilyIfAbsent("x", KEY, VALUE, plain(), false, false));
     plain.abort();
   }
 
@@ -234,15 +253,22 @@ class FamiliesTest {
     Option<String> two = commit(store);
     List<String> changes = new ArrayList<>();
 
-    StateStoreChangeDataReader reader = provider.getStateStoreChangeDataReader(1, 2, Option.empty(), two);
+    StateStoreChangeDataReader reader =
+        provider.getStateStoreChangeDataReader(1, 2, Option.empty(), two);
     while (reader.hasNext()) {
       Tuple4<?, UnsafeRow, UnsafeRow, Object> change = reader.next();
-      String kind = change._1() == RecordType.PUT_RECORD() ? "put" : change._1() == RecordType.DELETE_RECORD() ? "delete" : "other";
-      changes.add(change._4() + " " + kind + " " + change._2().getLong(0) + " " + text(change._3()));
+      String kind =
+          change._1() == RecordType.PUT_RECORD()
+              ? "put"
+              : change._1() == RecordType.DELETE_RECORD() ? "delete" : "other";
+      changes.add(
+          change._4() + " " + kind + " " + change._2().getLong(0) + " " + text(change._3()));
     }
     reader.close();
 
-    assertEquals(List.of("0 put 1 v1@1", "0 put 2 v2@1", "1 delete 1 null"), changes.stream().sorted().toList());
+    assertEquals(
+        List.of("0 put 1 v1@1", "0 put 2 v2@1", "1 delete 1 null"),
+        changes.stream().sorted().toList());
     provider.getStore(2, two, false, false).abort();
   }
 
@@ -257,8 +283,10 @@ class FamiliesTest {
 
     StateStore read = (StateStore) fixture.provider().replayReadStateFromSnapshot(1, 2, one, two);
 
-    assertEquals(List.of("1=a", "2=v2@2"), list(read.iterator("default")).stream().sorted().toList());
+    assertEquals(
+        List.of("1=a", "2=v2@2"), list(read.iterator("default")).stream().sorted().toList());
     read.release();
-    assertThrows(Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
+    assertThrows(
+        Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
   }
 }

@@ -18,7 +18,10 @@ import org.junit.jupiter.api.Test;
 
 /** What Spark sees of the provider class before a store is opened. */
 class ProviderShapeTest {
-  /** Trait fields and flags that the superclass's constructor sets up; they touch nothing of its RocksDB. */
+  /**
+   * Trait fields and flags that the superclass's constructor sets up; they touch nothing of its
+   * RocksDB.
+   */
   private static final Set<String> TRAIT_STATE =
       Set.of("unloaded", "unloaded_$eq", "maintenanceLock", "setUnloaded", "getClass");
 
@@ -32,8 +35,14 @@ class ProviderShapeTest {
     Set<String> inherited = new TreeSet<>();
     for (Method method : CairnStateStoreProvider.class.getMethods()) {
       boolean isOfSpark = method.getDeclaringClass() == RocksDBStateStoreProvider.class;
-      boolean isInner = method.getName().contains("$$") || method.getName().contains("$default$") || method.getName().contains("_setter_");
-      if (isOfSpark && !isInner && !Modifier.isStatic(method.getModifiers()) && !logging.contains(method.getName())) {
+      boolean isInner =
+          method.getName().contains("$$")
+              || method.getName().contains("$default$")
+              || method.getName().contains("_setter_");
+      if (isOfSpark
+          && !isInner
+          && !Modifier.isStatic(method.getModifiers())
+          && !logging.contains(method.getName())) {
         inherited.add(method.getName());
       }
     }
@@ -42,7 +51,10 @@ class ProviderShapeTest {
     assertEquals(Set.of(), inherited);
   }
 
-  /** Trap 1: without the trait's initialiser every maintenance pass dies with a NullPointerException. */
+  /**
+   * Trap 1: without the trait's initialiser every maintenance pass dies with a
+   * NullPointerException.
+   */
   @Test
   void trap01TheTraitIsInitialised() {
     StateStoreProvider provider = new CairnStateStoreProvider();
@@ -71,8 +83,14 @@ class ProviderShapeTest {
   /** Trap 13: a metric that a fresh instance does not name fails the task. */
   @Test
   void trap13EveryMetricIsNamedByAFreshInstance() {
-    assertEquals(ShimMetrics.values().length, new CairnStateStoreProvider().supportedCustomMetrics().length());
-    assertSame(new CairnStateStoreProvider().supportedCustomMetrics(), new CairnStateStoreProvider().supportedCustomMetrics());
-    assertEquals("SnapshotLastUploaded", new CairnStateStoreProvider().supportedInstanceMetrics().head().metricPrefix());
+    assertEquals(
+        ShimMetrics.values().length,
+        new CairnStateStoreProvider().supportedCustomMetrics().length());
+    assertSame(
+        new CairnStateStoreProvider().supportedCustomMetrics(),
+        new CairnStateStoreProvider().supportedCustomMetrics());
+    assertEquals(
+        "SnapshotLastUploaded",
+        new CairnStateStoreProvider().supportedInstanceMetrics().head().metricPrefix());
   }
 }

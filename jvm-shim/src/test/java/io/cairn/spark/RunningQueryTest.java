@@ -19,7 +19,10 @@ import org.apache.spark.sql.streaming.StreamingQueryProgress;
 import org.apache.spark.sql.streaming.Trigger;
 import org.junit.jupiter.api.Test;
 
-/** Traps that only a running query has: the coordinator's reports, progress, and the provider in the offset log. */
+/**
+ * Traps that only a running query has: the coordinator's reports, progress, and the provider in the
+ * offset log.
+ */
 class RunningQueryTest {
   private static final String PROVIDER = "spark.sql.streaming.stateStore.providerClass";
 
@@ -35,7 +38,11 @@ class RunningQueryTest {
             .writeStream()
             .outputMode("update")
             .option("checkpointLocation", folder.resolve("checkpoint").toString())
-            .foreachBatch((VoidFunction2<Dataset<Row>, Long>) (rows, batch) -> rows.collectAsList().forEach(row -> sink.put(row.getString(0), row.getLong(1))))
+            .foreachBatch(
+                (VoidFunction2<Dataset<Row>, Long>)
+                    (rows, batch) ->
+                        rows.collectAsList()
+                            .forEach(row -> sink.put(row.getString(0), row.getLong(1))))
             .trigger(Trigger.AvailableNow())
             .start();
     query.awaitTermination();
@@ -57,8 +64,9 @@ class RunningQueryTest {
   }
 
   /**
-   * Trap 5: without a report of each commit every stateful foreachBatch query fails in its first batch. Trap 13: metrics in progress.
-   * Trap 15: the provider is the one of the offset log, whatever the session says later.
+   * Trap 5: without a report of each commit every stateful foreachBatch query fails in its first
+   * batch. Trap 13: metrics in progress. Trap 15: the provider is the one of the offset log,
+   * whatever the session says later.
    */
   @Test
   void trap05And13And15AQueryCommitsReportsAndKeepsItsProvider() throws Exception {
@@ -72,7 +80,11 @@ class RunningQueryTest {
         assertEquals(2, first.stateOperators()[0].numRowsTotal());
         assertTrue(first.stateOperators()[0].customMetrics().get("cairnChangelogBytes") > 0);
 
-        spark.conf().set(PROVIDER, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider");
+        spark
+            .conf()
+            .set(
+                PROVIDER,
+                "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider");
         Files.writeString(fixture.folder.resolve("input/2.txt"), "a\nc\n");
         run(spark, fixture.folder);
         assertEquals(Map.of("a", 3L, "b", 1L, "c", 1L), sink);
@@ -89,7 +101,8 @@ class RunningQueryTest {
   /** State as Spark's own reader shows it, from the objects, beside the providers of the query. */
   private static Map<String, Long> state(SparkSession spark, Path folder) {
     Map<String, Long> rows = new ConcurrentHashMap<>();
-    Dataset<Row> state = spark.read().format("statestore").load(folder.resolve("checkpoint").toString());
+    Dataset<Row> state =
+        spark.read().format("statestore").load(folder.resolve("checkpoint").toString());
     for (Row row : state.selectExpr("key.value", "value.count").collectAsList()) {
       rows.put(row.getString(0), row.getLong(1));
     }
@@ -98,7 +111,12 @@ class RunningQueryTest {
 
   private static List<Path> objects(Path folder, String ending) throws Exception {
     try (Stream<Path> files = Files.walk(folder.resolve("checkpoint/state"))) {
-      return files.filter(file -> file.toString().endsWith(ending) && !file.getFileName().toString().startsWith(".")).toList();
+      return files
+          .filter(
+              file ->
+                  file.toString().endsWith(ending)
+                      && !file.getFileName().toString().startsWith("."))
+          .toList();
     }
   }
 }

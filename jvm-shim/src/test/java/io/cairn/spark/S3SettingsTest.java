@@ -11,7 +11,10 @@ import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.junit.jupiter.api.Test;
 
-/** The job's {@code fs.s3a} settings reach the engine as they are, so that a job that reads S3 can keep its state there. */
+/**
+ * The job's {@code fs.s3a} settings reach the engine as they are, so that a job that reads S3 can
+ * keep its state there.
+ */
 class S3SettingsTest {
   private final Configuration hadoop = new Configuration(false);
 
@@ -28,7 +31,18 @@ class S3SettingsTest {
     hadoop.set("fs.s3a.path.style.access", "true");
 
     assertEquals(
-        Map.of("access_key", "AK", "secret_key", "SK", "endpoint_url", "http://127.0.0.1:9000", "region", "eu-west-1", "path_style", "true"), settings());
+        Map.of(
+            "access_key",
+            "AK",
+            "secret_key",
+            "SK",
+            "endpoint_url",
+            "http://127.0.0.1:9000",
+            "region",
+            "eu-west-1",
+            "path_style",
+            "true"),
+        settings());
   }
 
   /** Jobs that use two services set one of them by bucket. */
@@ -43,7 +57,9 @@ class S3SettingsTest {
 
   @Test
   void aSessionTokenGoesWithItsKeys() {
-    hadoop.set("fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
+    hadoop.set(
+        "fs.s3a.aws.credentials.provider",
+        "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
     hadoop.set("fs.s3a.access.key", "AK");
     hadoop.set("fs.s3a.secret.key", "SK");
     hadoop.set("fs.s3a.session.token", "ST");
@@ -56,10 +72,14 @@ class S3SettingsTest {
     hadoop.set("fs.s3a.access.key", "AK");
     hadoop.set("fs.s3a.secret.key", "SK");
 
-    hadoop.set("fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider");
+    hadoop.set(
+        "fs.s3a.aws.credentials.provider",
+        "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider");
     assertEquals(Map.of("anonymous", "true"), settings());
 
-    hadoop.set("fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider");
+    hadoop.set(
+        "fs.s3a.aws.credentials.provider",
+        "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider");
     assertEquals(Map.of(), settings());
   }
 
@@ -80,7 +100,11 @@ class S3SettingsTest {
     hadoop.set("fs.s3a.endpoint", "http://one:9000");
 
     Map<String, String> settings =
-        S3Settings.of(hadoop, "lake", Map.of("s3.credentials", "aws", "s3.endpoint", "http://own:9000", "s3.pathStyle", true));
+        S3Settings.of(
+            hadoop,
+            "lake",
+            Map.of(
+                "s3.credentials", "aws", "s3.endpoint", "http://own:9000", "s3.pathStyle", true));
 
     assertEquals(Map.of("endpoint_url", "http://own:9000", "path_style", "true"), settings);
   }
@@ -100,7 +124,8 @@ class S3SettingsTest {
   @Test
   void noErrorCarriesASecret() {
     hadoop.set("fs.s3a.access.key", "AKIASECRET");
-    hadoop.set("fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider");
+    hadoop.set(
+        "fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider");
 
     CairnException error = assertThrows(CairnException.class, this::settings);
 

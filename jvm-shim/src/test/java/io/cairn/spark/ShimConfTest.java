@@ -13,7 +13,9 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.junit.jupiter.api.Test;
 
-/** Settings are checked in init: a fault is found before anything starts, and all faults at once. */
+/**
+ * Settings are checked in init: a fault is found before anything starts, and all faults at once.
+ */
 class ShimConfTest {
   /** A slip of the pen must not silently mean the default. */
   @Test
@@ -25,8 +27,16 @@ class ShimConfTest {
       CairnException error = assertThrows(CairnException.class, fixture::provider);
 
       assertEquals("CAIRN_CONFIG", error.code());
-      assertTrue(error.getMessage().contains("lockTimeoutMS is unknown; the nearest known name is " + StoreFixture.CAIRN + "lockTimeoutMs"), error.getMessage());
-      assertTrue(error.getMessage().contains(StoreFixture.CAIRN + "workerMemory"), error.getMessage());
+      assertTrue(
+          error
+              .getMessage()
+              .contains(
+                  "lockTimeoutMS is unknown; the nearest known name is "
+                      + StoreFixture.CAIRN
+                      + "lockTimeoutMs"),
+          error.getMessage());
+      assertTrue(
+          error.getMessage().contains(StoreFixture.CAIRN + "workerMemory"), error.getMessage());
     }
   }
 
@@ -41,14 +51,20 @@ class ShimConfTest {
 
       CairnException error = assertThrows(CairnException.class, fixture::provider);
 
-      for (String part : new String[] {"from 1 to 64", "such as 512m", "true or false", "one of hadoop, aws, anonymous"}) {
+      for (String part :
+          new String[] {
+            "from 1 to 64", "such as 512m", "true or false", "one of hadoop, aws, anonymous"
+          }) {
         assertTrue(error.getMessage().contains(part), error.getMessage());
       }
       assertFalse(Files.exists(fixture.folder.resolve("state")), "a refused store left a folder");
     }
   }
 
-  /** Spark's own provider checks a checksum a row; one who asks for that must not get less in silence. */
+  /**
+   * Spark's own provider checks a checksum a row; one who asks for that must not get less in
+   * silence.
+   */
   @Test
   void rowChecksumsAreRefused() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -60,13 +76,18 @@ class ShimConfTest {
     }
   }
 
-  /** Other file systems come later; until then nobody should find out by a stack trace of the engine. */
+  /**
+   * Other file systems come later; until then nobody should find out by a stack trace of the
+   * engine.
+   */
   @Test
   void anotherSchemeIsRefused() {
     Configuration hadoop = new Configuration(false);
 
     CairnException error =
-        assertThrows(CairnException.class, () -> StorageLocation.of(new Path("hdfs://name:9000/x/state/0/0"), hadoop));
+        assertThrows(
+            CairnException.class,
+            () -> StorageLocation.of(new Path("hdfs://name:9000/x/state/0/0"), hadoop));
 
     assertEquals("CAIRN_SCHEME", error.code());
     assertTrue(error.getMessage().contains("'hdfs'"), error.getMessage());
@@ -79,9 +100,13 @@ class ShimConfTest {
       fixture.settings.put(StoreFixture.CAIRN + "python", "/nowhere/python");
       CairnStateStoreProvider provider = fixture.provider();
 
-      Throwable error = assertThrows(Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
+      Throwable error =
+          assertThrows(
+              Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
 
-      assertTrue(chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"), chain(error));
+      assertTrue(
+          chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"),
+          chain(error));
       assertTrue(chain(error).contains(StoreFixture.CAIRN + "python"), chain(error));
     }
   }
@@ -91,12 +116,18 @@ class ShimConfTest {
   void aPythonWithoutThePackageIsNamed() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
       java.nio.file.Path bare = fixture.folder.resolve("python");
-      Files.writeString(bare, "#!/bin/sh\nexec " + System.getProperty("cairn.test.python", "python3") + " -I -S \"$@\"\n");
+      Files.writeString(
+          bare,
+          "#!/bin/sh\nexec "
+              + System.getProperty("cairn.test.python", "python3")
+              + " -I -S \"$@\"\n");
       assertTrue(bare.toFile().setExecutable(true));
       fixture.settings.put(StoreFixture.CAIRN + "python", bare.toString());
       CairnStateStoreProvider provider = fixture.provider();
 
-      Throwable error = assertThrows(Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
+      Throwable error =
+          assertThrows(
+              Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
 
       assertTrue(chain(error).contains("has no package cairn"), chain(error));
     }

@@ -37,9 +37,11 @@ final class StoreFixture implements AutoCloseable {
   static final Option<String> NO_ID = Option.empty();
 
   /** Made once a thread: making one compiles code. */
-  private static final ThreadLocal<UnsafeProjection> TO_KEY = ThreadLocal.withInitial(() -> UnsafeProjection.create(KEY));
+  private static final ThreadLocal<UnsafeProjection> TO_KEY =
+      ThreadLocal.withInitial(() -> UnsafeProjection.create(KEY));
 
-  private static final ThreadLocal<UnsafeProjection> TO_VALUE = ThreadLocal.withInitial(() -> UnsafeProjection.create(VALUE));
+  private static final ThreadLocal<UnsafeProjection> TO_VALUE =
+      ThreadLocal.withInitial(() -> UnsafeProjection.create(VALUE));
 
   final Path folder;
   final Map<String, String> settings = new LinkedHashMap<>();
@@ -55,7 +57,10 @@ final class StoreFixture implements AutoCloseable {
     id = new StateStoreId(folder.resolve("state").toString(), 0, 0, storeName);
     settings.put(CAIRN + "python", System.getProperty("cairn.test.python", "python3"));
     // One for all tests of the JVM, as a worker is started for each set of settings.
-    Path local = Path.of(System.getProperty("java.io.tmpdir"), "cairn-test-local-" + ProcessHandle.current().pid());
+    Path local =
+        Path.of(
+            System.getProperty("java.io.tmpdir"),
+            "cairn-test-local-" + ProcessHandle.current().pid());
     local.toFile().deleteOnExit();
     settings.put(CAIRN + "localDir", local.toString());
     settings.put(CAIRN + "workers", "1");
@@ -76,7 +81,8 @@ final class StoreFixture implements AutoCloseable {
     return provider(KEY, VALUE, new NoPrefixKeyStateEncoderSpec(KEY), true, false);
   }
 
-  CairnStateStoreProvider provider(StructType key, StructType value, KeyStateEncoderSpec spec, boolean families, boolean multi) {
+  CairnStateStoreProvider provider(
+      StructType key, StructType value, KeyStateEncoderSpec spec, boolean families, boolean multi) {
     CairnStateStoreProvider provider = new CairnStateStoreProvider();
     Configuration hadoop = new Configuration(false);
     hadoop.set("sql.streaming.runId", UUID.randomUUID().toString());
@@ -86,7 +92,8 @@ final class StoreFixture implements AutoCloseable {
   }
 
   /** Commits one version of puts and returns its checkpoint id. */
-  static Option<String> commit(CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
+  static Option<String> commit(
+      CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
     StateStore store = provider.getStore(version, checkpointId, false, false);
     for (long key : keys) {
       store.put(key(key), value("v" + key + "@" + (version + 1)), "default");
@@ -100,7 +107,10 @@ final class StoreFixture implements AutoCloseable {
   }
 
   static UnsafeRow value(String text) {
-    return TO_VALUE.get().apply(new GenericInternalRow(new Object[] {UTF8String.fromString(text)})).copy();
+    return TO_VALUE
+        .get()
+        .apply(new GenericInternalRow(new Object[] {UTF8String.fromString(text)}))
+        .copy();
   }
 
   static UnsafeRow row(StructType schema, Object... fields) {
@@ -125,7 +135,10 @@ final class StoreFixture implements AutoCloseable {
   static StructType struct(org.apache.spark.sql.types.DataType... types) {
     StructType schema = new StructType();
     for (int index = 0; index < types.length; index++) {
-      schema = schema.add(new StructField("c" + index, types[index], true, org.apache.spark.sql.types.Metadata.empty()));
+      schema =
+          schema.add(
+              new StructField(
+                  "c" + index, types[index], true, org.apache.spark.sql.types.Metadata.empty()));
     }
     return schema;
   }
@@ -137,7 +150,11 @@ final class StoreFixture implements AutoCloseable {
       return List.of();
     }
     try (Stream<Path> files = Files.walk(root)) {
-      return files.filter(Files::isRegularFile).map(file -> root.relativize(file).toString()).sorted().toList();
+      return files
+          .filter(Files::isRegularFile)
+          .map(file -> root.relativize(file).toString())
+          .sorted()
+          .toList();
     }
   }
 

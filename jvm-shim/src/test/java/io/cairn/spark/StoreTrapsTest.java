@@ -43,7 +43,10 @@ class StoreTrapsTest {
     fixture.close();
   }
 
-  /** What is written is read: in the session, after commit, and by a new provider from the objects alone. */
+  /**
+   * What is written is read: in the session, after commit, and by a new provider from the objects
+   * alone.
+   */
   @Test
   void aCommittedVersionIsReadByAnotherProvider() throws IOException {
     CairnStateStoreProvider writer = fixture.provider();
@@ -80,7 +83,10 @@ class StoreTrapsTest {
     }
   }
 
-  /** Trap 3b: a provider may be unloaded and made again between read and upgrade; the session goes on where it began. */
+  /**
+   * Trap 3b: a provider may be unloaded and made again between read and upgrade; the session goes
+   * on where it began.
+   */
   @Test
   void trap03UpgradeThroughAnotherInstanceOfTheStoreKeepsTheSession() {
     CairnStateStoreProvider before = fixture.provider();
@@ -121,7 +127,10 @@ class StoreTrapsTest {
     assertEquals(1L, store.metrics().instanceMetrics().values().head());
   }
 
-  /** Trap 7: maintenance comes in halves or whole, before the first store, beside a session and after close, and never throws. */
+  /**
+   * Trap 7: maintenance comes in halves or whole, before the first store, beside a session and
+   * after close, and never throws.
+   */
   @Test
   void trap07MaintenanceNeverThrows() throws IOException {
     CairnStateStoreProvider provider = fixture.provider();
@@ -152,8 +161,15 @@ class StoreTrapsTest {
     provider.close();
 
     assertEquals(1, running.commit());
-    assertThrows(Throwable.class, () -> provider.getStore(1, running.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false));
-    StateStore next = fixture.provider().getStore(1, running.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    assertThrows(
+        Throwable.class,
+        () ->
+            provider.getStore(
+                1, running.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false));
+    StateStore next =
+        fixture
+            .provider()
+            .getStore(1, running.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
     assertEquals("x", text(next.get(key(1), "default")));
     next.abort();
   }
@@ -218,13 +234,22 @@ class StoreTrapsTest {
     store.abort();
   }
 
-  /** Trap 10: join aborts once a side, listeners abort again, and families are declared in every task. */
+  /**
+   * Trap 10: join aborts once a side, listeners abort again, and families are declared in every
+   * task.
+   */
   @Test
   void trap10EverythingMayBeCalledTwice() {
     CairnStateStoreProvider provider = fixture.familyProvider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     for (int call = 0; call < 2; call++) {
-      store.createColFamilyIfAbsent("f", StoreFixture.KEY, StoreFixture.VALUE, new NoPrefixKeyStateEncoderSpec(StoreFixture.KEY), false, false);
+      store.createColFamilyIfAbsent(
+          "f",
+          StoreFixture.KEY,
+          StoreFixture.VALUE,
+          new NoPrefixKeyStateEncoderSpec(StoreFixture.KEY),
+          false,
+          false);
     }
     store.put(key(1), value("x"), "f");
     store.commit();
@@ -232,7 +257,8 @@ class StoreTrapsTest {
     store.abort();
 
     assertTrue(store.hasCommitted());
-    StateStore next = provider.getStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    StateStore next =
+        provider.getStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
     assertEquals("x", text(next.get(key(1), "f")));
     next.abort();
     next.abort();
@@ -248,7 +274,10 @@ class StoreTrapsTest {
     assertTrue(fixture.folder.resolve("state/0/0").toFile().isDirectory());
   }
 
-  /** Trap 12: init holds a lock of all stores of the executor; a Python's start there would stop them all. */
+  /**
+   * Trap 12: init holds a lock of all stores of the executor; a Python's start there would stop
+   * them all.
+   */
   @Test
   void trap12InitStartsNothing() {
     fixture.settings.put(StoreFixture.CAIRN + "python", "/nowhere/python");
@@ -319,9 +348,14 @@ class StoreTrapsTest {
     CairnStateStoreProvider provider = fixture.provider();
     commit(provider, 0, NO_ID, 1);
 
-    Throwable error = assertThrows(Throwable.class, () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
+    Throwable error =
+        assertThrows(
+            Throwable.class,
+            () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
 
-    assertTrue(ShimConfTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"), ShimConfTest.chain(error));
+    assertTrue(
+        ShimConfTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
+        ShimConfTest.chain(error));
     assertTrue(ShimConfTest.chain(error).contains("changelog/7_u0000"), ShimConfTest.chain(error));
     assertThrows(Throwable.class, () -> provider.getStore(-1, NO_ID, false, false));
     commit(provider, 0, NO_ID, 1);
@@ -335,17 +369,28 @@ class StoreTrapsTest {
     StateStore first = provider.getStore(0, NO_ID, false, false);
     AtomicReference<Throwable> error = new AtomicReference<>();
 
-    Thread second = new Thread(() -> error.set(assertThrows(Throwable.class, () -> provider.getStore(0, NO_ID, false, false))));
+    Thread second =
+        new Thread(
+            () ->
+                error.set(
+                    assertThrows(
+                        Throwable.class, () -> provider.getStore(0, NO_ID, false, false))));
     second.start();
     second.join();
 
-    assertTrue(ShimConfTest.chain(error.get()).contains("[CAIRN_BUSY]"), ShimConfTest.chain(error.get()));
-    assertTrue(ShimConfTest.chain(error.get()).contains(Thread.currentThread().getName()), ShimConfTest.chain(error.get()));
+    assertTrue(
+        ShimConfTest.chain(error.get()).contains("[CAIRN_BUSY]"), ShimConfTest.chain(error.get()));
+    assertTrue(
+        ShimConfTest.chain(error.get()).contains(Thread.currentThread().getName()),
+        ShimConfTest.chain(error.get()));
     first.abort();
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /** loadEmpty starts over at the version: nothing of what was there shows, and the commit is the next version. */
+  /**
+   * loadEmpty starts over at the version: nothing of what was there shows, and the commit is the
+   * next version.
+   */
   @Test
   void loadEmptyIgnoresWhatIsThere() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -356,7 +401,8 @@ class StoreTrapsTest {
 
     assertEquals(2, store.commit());
 
-    StateStore read = fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    StateStore read =
+        fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(Map.of(9L, "only"), all(read.iterator("default")));
     read.release();
   }
@@ -366,11 +412,17 @@ class StoreTrapsTest {
   void anotherKeySchemaIsRefused() {
     Option<String> id = commit(fixture.provider(), 0, NO_ID, 1);
     CairnStateStoreProvider changed =
-        fixture.provider(StoreFixture.VALUE, StoreFixture.VALUE, new NoPrefixKeyStateEncoderSpec(StoreFixture.VALUE), false, false);
+        fixture.provider(
+            StoreFixture.VALUE,
+            StoreFixture.VALUE,
+            new NoPrefixKeyStateEncoderSpec(StoreFixture.VALUE),
+            false,
+            false);
 
     Throwable error = assertThrows(Throwable.class, () -> changed.getStore(1, id, false, false));
 
-    assertTrue(ShimConfTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), ShimConfTest.chain(error));
+    assertTrue(
+        ShimConfTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), ShimConfTest.chain(error));
     assertTrue(ShimConfTest.chain(error).contains("struct<bigint>"), ShimConfTest.chain(error));
   }
 
@@ -393,7 +445,8 @@ class StoreTrapsTest {
     store.put(key(3), value("c"), "default");
     List<String> answers = new java.util.ArrayList<>();
 
-    scala.collection.Iterator<UnsafeRow> rows = store.multiGet(new UnsafeRow[] {key(3), key(2), key(1)}, "default");
+    scala.collection.Iterator<UnsafeRow> rows =
+        store.multiGet(new UnsafeRow[] {key(3), key(2), key(1)}, "default");
     while (rows.hasNext()) {
       answers.add(text(rows.next()));
     }

@@ -18,7 +18,10 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** Trap 4: Spark never gives back the read stores of aggregations, and a failed task leaves its stores open; the store ends with its task by itself. */
+/**
+ * Trap 4: Spark never gives back the read stores of aggregations, and a failed task leaves its
+ * stores open; the store ends with its task by itself.
+ */
 class TaskEndTest {
   private StoreFixture fixture;
   private TaskContextImpl task;
@@ -76,7 +79,10 @@ class TaskEndTest {
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /** In format 1 a version has no id: what a failed attempt committed may be replaced, so it is not used again without asking. */
+  /**
+   * In format 1 a version has no id: what a failed attempt committed may be replaced, so it is not
+   * used again without asking.
+   */
   @Test
   void inFormatOneOnlyAGoodAttemptsVersionIsUsedUnasked() {
     fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");

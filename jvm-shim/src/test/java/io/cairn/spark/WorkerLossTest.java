@@ -33,7 +33,8 @@ class WorkerLossTest {
     fixture = new StoreFixture();
     // A tier of the least size holds a part of the state only, so that reads reach the engine.
     fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
-    fixture.settings.put(StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
+    fixture.settings.put(
+        StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
   }
 
   @AfterEach
@@ -50,7 +51,13 @@ class WorkerLossTest {
     List<ProcessHandle> workers =
         ProcessHandle.current()
             .children()
-            .filter(child -> child.info().arguments().map(arguments -> List.of(arguments).contains("cairn.engine")).orElse(false))
+            .filter(
+                child ->
+                    child
+                        .info()
+                        .arguments()
+                        .map(arguments -> List.of(arguments).contains("cairn.engine"))
+                        .orElse(false))
             .toList();
     assertTrue(!workers.isEmpty(), "no worker to kill");
     for (ProcessHandle worker : workers) {
@@ -59,7 +66,10 @@ class WorkerLossTest {
     }
   }
 
-  /** A session that has sent nothing survives its worker: in local mode one failed task would end the query. */
+  /**
+   * A session that has sent nothing survives its worker: in local mode one failed task would end
+   * the query.
+   */
   @Test
   void aSessionReadsOnAfterItsWorkerWasKilled() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -74,13 +84,17 @@ class WorkerLossTest {
       assertEquals("v" + key + "@1", text(store.get(key(key), "default")));
     }
     assertEquals(2, store.commit());
-    StateStore read = provider.getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    StateStore read =
+        provider.getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals("mine", text(read.get(key(KEYS), "default")));
     assertEquals(KEYS + 1, read.metrics().numKeys());
     read.release();
   }
 
-  /** The commit itself brings another worker up if the one before was killed while the tier answered everything. */
+  /**
+   * The commit itself brings another worker up if the one before was killed while the tier answered
+   * everything.
+   */
   @Test
   void aSessionCommitsAfterItsWorkerWasKilled() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -91,7 +105,8 @@ class WorkerLossTest {
     killWorkers();
     assertEquals(2, store.commit());
 
-    StateStore read = fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    StateStore read =
+        fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(Map.of(1L, "v1@1", 2L, "v2@1", 3L, "mine"), all(read.iterator("default")));
     read.release();
   }
@@ -112,13 +127,17 @@ class WorkerLossTest {
     }
     store.put(key(KEYS), value("last"), "default");
     assertEquals(1, store.commit());
-    StateStore read = fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(KEYS + 1, all(read.iterator("default")).size());
     assertEquals(KEYS + 1, read.metrics().numKeys());
     read.release();
   }
 
-  /** Beyond that the session fails, clearly and without a version, and a retry of the task starts afresh. */
+  /**
+   * Beyond that the session fails, clearly and without a version, and a retry of the task starts
+   * afresh.
+   */
   @Test
   void aSessionThatSpilledMuchFailsAndIsRetried() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -132,7 +151,8 @@ class WorkerLossTest {
     Throwable error = assertThrows(Throwable.class, store::commit);
     store.abort();
 
-    assertTrue(ShimConfTest.chain(error).contains("[CAIRN_WORKER_LOST]"), ShimConfTest.chain(error));
+    assertTrue(
+        ShimConfTest.chain(error).contains("[CAIRN_WORKER_LOST]"), ShimConfTest.chain(error));
     assertEquals(List.of(), fixture.objects("changelog"));
     commit(provider, 0, NO_ID, 1);
   }
@@ -162,7 +182,8 @@ class WorkerLossTest {
     assertEquals(1, store.commit());
     killer.join();
 
-    StateStore read = fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(KEYS, read.metrics().numKeys());
     read.release();
   }
@@ -181,7 +202,10 @@ class WorkerLossTest {
     read.release();
   }
 
-  /** Interrupt inside a read: Spark cancels a task while its store waits for the engine. The channel must live on, and the flag stay set. */
+  /**
+   * Interrupt inside a read: Spark cancels a task while its store waits for the engine. The channel
+   * must live on, and the flag stay set.
+   */
   @Test
   void anInterruptInsideAReadKeepsTheChannelAndTheFlag() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -213,7 +237,10 @@ class WorkerLossTest {
     store.abort();
   }
 
-  /** Interrupt before abort(): the listener of a cancelled task runs with the flag set, and must still give the store back. */
+  /**
+   * Interrupt before abort(): the listener of a cancelled task runs with the flag set, and must
+   * still give the store back.
+   */
   @Test
   void anInterruptBeforeAbortStillGivesTheStoreBack() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -255,7 +282,8 @@ class WorkerLossTest {
 
     assertTrue(Thread.interrupted(), "the interrupt was swallowed");
     assertEquals(1, version);
-    StateStore read = fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(KEYS, all(read.iterator("default")).size());
     read.release();
   }

@@ -4,7 +4,8 @@ import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A column family as a provider was told of it: name, schemas, encoders. Its id belongs to a version: see {@link FamilyInfo}.
+ * A column family as a provider was told of it: name, schemas, encoders. Its id belongs to a
+ * version: see {@link FamilyInfo}.
  */
 public final class ColumnFamily {
   private final String name;
@@ -16,7 +17,13 @@ public final class ColumnFamily {
   private final RowCodec codec;
 
   public ColumnFamily(
-      String name, StructType keySchema, StructType valueSchema, KeyStateEncoderSpec spec, boolean isMulti, boolean isInternal, RowCodec codec) {
+      String name,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec spec,
+      boolean isMulti,
+      boolean isInternal,
+      RowCodec codec) {
     this.name = name;
     this.keySchema = keySchema;
     this.valueSchema = valueSchema;
@@ -39,7 +46,12 @@ public final class ColumnFamily {
   }
 
   /** Whether it was declared with the same schemas and key layout. */
-  public boolean isAs(StructType otherKeySchema, StructType otherValueSchema, KeyStateEncoderSpec otherSpec, boolean multi, boolean internal) {
+  public boolean isAs(
+      StructType otherKeySchema,
+      StructType otherValueSchema,
+      KeyStateEncoderSpec otherSpec,
+      boolean multi,
+      boolean internal) {
     return isMulti == multi
         && isInternal == internal
         && same(spec, otherSpec)

@@ -5,7 +5,14 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 
 /** A column family as a version holds it. Spec: docs/checkpoint-format.md, "Column family". */
 public record FamilyInfo(
-    int id, String name, boolean isMulti, boolean isInternal, boolean isOrdered, String keyType, String valueType, String keyEncoder) {
+    int id,
+    String name,
+    boolean isMulti,
+    boolean isInternal,
+    boolean isOrdered,
+    String keyType,
+    String valueType,
+    String keyEncoder) {
   public static FamilyInfo of(JsonNode node) {
     return new FamilyInfo(
         node.get("id").asInt(),

@@ -6,7 +6,8 @@ import org.apache.spark.unsafe.Platform;
 /**
  * One iterator's current key and value, copied out of the tier.
  *
- * <p>Spark removes a key and then emits the pair that it holds, so the bytes must outlive a write; they last until the next pair.
+ * <p>Spark removes a key and then emits the pair that it holds, so the bytes must outlive a write;
+ * they last until the next pair.
  */
 public final class PairBuffer {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;

@@ -22,8 +22,9 @@ import scala.collection.Iterator;
 /**
  * Rows of one column family to bytes and back.
  *
- * <p>Where the form is known, {@code 00 | row}, nothing is allocated and Spark's encoder is not asked: keys of the plain key form and single values, both
- * of the UnsafeRow encoding. All else goes through Spark's encoder. Encoders and buffers are reused: one caller at a time.
+ * <p>Where the form is known, {@code 00 | row}, nothing is allocated and Spark's encoder is not
+ * asked: keys of the plain key form and single values, both of the UnsafeRow encoding. All else
+ * goes through Spark's encoder. Encoders and buffers are reused: one caller at a time.
  */
 public final class RowCodec {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
@@ -55,11 +56,18 @@ public final class RowCodec {
       boolean useColumnFamilies,
       boolean isMulti) {
     boolean isUnsafeRow = encoding.equals("unsaferow");
-    // Spark caches its encoders by run and store, shared by all instances of a store and not thread-safe; without Avro's schema ids we need no cache.
+    // Spark caches its encoders by run and store, shared by all instances of a store and not
+    // thread-safe; without Avro's schema ids we need no cache.
     RocksDBDataEncoder data =
         isUnsafeRow
             ? new UnsafeRowDataEncoder(spec, valueSchema)
-            : RocksDBStateStoreProvider.getDataEncoder(encoding, cacheKey, spec, valueSchema, schemas, Option.apply(cacheKey.colFamilyName()));
+            : RocksDBStateStoreProvider.getDataEncoder(
+                encoding,
+                cacheKey,
+                spec,
+                valueSchema,
+                schemas,
+                Option.apply(cacheKey.colFamilyName()));
     keyEncoder = RocksDBStateEncoder.getKeyEncoder(data, spec, useColumnFamilies);
     valueEncoder = RocksDBStateEncoder.getValueEncoder(data, valueSchema, isMulti, 0);
     isPlainKey = isUnsafeRow && spec instanceof NoPrefixKeyStateEncoderSpec;
@@ -108,7 +116,8 @@ public final class RowCodec {
       if (keyBuffer.length < VERSION_AT + 1 + bytes) {
         keyBuffer = new byte[Math.max(2 * keyBuffer.length, VERSION_AT + 1 + bytes)];
       }
-      Platform.copyMemory(key.getBaseObject(), key.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
+      Platform.copyMemory(
+          key.getBaseObject(), key.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
       keyBase = keyBuffer;
       keyOffset = BYTES + VERSION_AT;
       keyLength = 1 + bytes;

@@ -7,13 +7,18 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** A type as a changelog writes it: without names and nullability, which do not change the bytes. */
+/**
+ * A type as a changelog writes it: without names and nullability, which do not change the bytes.
+ */
 public final class TypeText {
   private static final String EVENT_TIME = "__event_time";
 
   private TypeText() {}
 
-  /** A key's type. Spark declares families with a timestamp in the key without that column when it writes and with it when it reads: left out. */
+  /**
+   * A key's type. Spark declares families with a timestamp in the key without that column when it
+   * writes and with it when it reads: left out.
+   */
   static String ofKey(StructType schema) {
     StructField[] fields = schema.fields();
     int last = fields.length - 1;
@@ -22,16 +27,19 @@ public final class TypeText {
   }
 
   /**
-   * Whether two declarations of a family have keys of the same type. Spark's writer declares keys with a timestamp without that column, its state reader
-   * with it, under a name of its own.
+   * Whether two declarations of a family have keys of the same type. Spark's writer declares keys
+   * with a timestamp without that column, its state reader with it, under a name of its own.
    */
   public static boolean sameKeys(FamilyInfo one, FamilyInfo other) {
-    return one.keyType().equals(other.keyType()) || isWithEventTime(one, other) || isWithEventTime(other, one);
+    return one.keyType().equals(other.keyType())
+        || isWithEventTime(one, other)
+        || isWithEventTime(other, one);
   }
 
   private static boolean isWithEventTime(FamilyInfo plain, FamilyInfo timed) {
     String keyType = plain.keyType();
-    return timed.keyEncoder().contains("Timestamp") && timed.keyType().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
+    return timed.keyEncoder().contains("Timestamp")
+        && timed.keyType().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
   }
 
   static String of(DataType type) {

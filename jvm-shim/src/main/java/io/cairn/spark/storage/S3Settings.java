@@ -10,10 +10,12 @@ import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * The job's {@code fs.s3a.*} settings as the engine's S3 settings, with the overrides {@code fs.s3a.bucket.<bucket>.*}.
+ * The job's {@code fs.s3a.*} settings as the engine's S3 settings, with the overrides {@code
+ * fs.s3a.bucket.<bucket>.*}.
  *
- * <p>Cairn's own {@code cairn.s3.*} come first. Secrets are read by {@code Configuration.getPassword}, so credential files work; they go to the worker
- * over Py4J alone and stand in no log and no error. Names of the answer: {@code S3Settings} of the Python package.
+ * <p>Cairn's own {@code cairn.s3.*} come first. Secrets are read by {@code
+ * Configuration.getPassword}, so credential files work; they go to the worker over Py4J alone and
+ * stand in no log and no error. Names of the answer: {@code S3Settings} of the Python package.
  */
 public final class S3Settings {
   private static final String S3A = "fs.s3a.";
@@ -21,7 +23,9 @@ public final class S3Settings {
   private static final String SETTING = "spark.sql.streaming.stateStore.cairn.s3.credentials";
 
   private static final List<String> SIMPLE =
-      List.of("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider", "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
+      List.of(
+          "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+          "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
   private static final List<String> ANONYMOUS =
       List.of(
           "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider",
@@ -57,18 +61,28 @@ public final class S3Settings {
    *
    * @param own values of {@code cairn.s3.*} by their short names
    */
-  public static Map<String, String> of(Configuration hadoop, String bucket, Map<String, Object> own) {
+  public static Map<String, String> of(
+      Configuration hadoop, String bucket, Map<String, Object> own) {
     return new S3Settings(hadoop, bucket).read(own);
   }
 
   private Map<String, String> read(Map<String, Object> own) {
     Map<String, String> settings = new TreeMap<>();
     put(settings, "endpoint_url", endpoint((String) own.get("s3.endpoint")));
-    put(settings, "region", own.get("s3.region") != null ? (String) own.get("s3.region") : plain("endpoint.region"));
+    put(
+        settings,
+        "region",
+        own.get("s3.region") != null ? (String) own.get("s3.region") : plain("endpoint.region"));
     Object pathStyle = own.get("s3.pathStyle");
-    put(settings, "path_style", pathStyle != null ? pathStyle.toString() : plain("path.style.access"));
+    put(
+        settings,
+        "path_style",
+        pathStyle != null ? pathStyle.toString() : plain("path.style.access"));
     encryption(settings);
-    String credentials = own.get("s3.credentials") != null ? (String) own.get("s3.credentials") : credentialsByClass();
+    String credentials =
+        own.get("s3.credentials") != null
+            ? (String) own.get("s3.credentials")
+            : credentialsByClass();
     if (credentials.equals("anonymous")) {
       settings.put("anonymous", "true");
     } else if (credentials.equals("hadoop")) {
@@ -140,7 +154,9 @@ public final class S3Settings {
             ErrorKind.INVALID,
             "CAIRN_CONFIG",
             "Cairn does not know the credential provider " + provider + " of " + S3A + PROVIDERS,
-            "set " + SETTING + " to hadoop (keys of fs.s3a.access.key), aws (the standard chain) or anonymous");
+            "set "
+                + SETTING
+                + " to hadoop (keys of fs.s3a.access.key), aws (the standard chain) or anonymous");
       }
     }
     return anonymous ? "anonymous" : hasKeys ? "hadoop" : "aws";
@@ -178,7 +194,11 @@ public final class S3Settings {
       return value == null || value.length == 0 ? null : new String(value).trim();
     } catch (IOException e) {
       throw CairnException.of(
-          ErrorKind.INVALID, "CAIRN_CONFIG", "the credential file for " + S3A + name + " cannot be read", "see hadoop.security.credential.provider.path", e);
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          "the credential file for " + S3A + name + " cannot be read",
+          "see hadoop.security.credential.provider.path",
+          e);
     }
   }
 

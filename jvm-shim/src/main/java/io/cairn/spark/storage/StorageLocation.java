@@ -9,7 +9,10 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
-/** A store's root as the engine is told it. Spec: docs/checkpoint-format.md, "Where, and an example". */
+/**
+ * A store's root as the engine is told it. Spec: docs/checkpoint-format.md, "Where, and an
+ * example".
+ */
 public final class StorageLocation {
   private static final Set<String> S3 = Set.of("s3", "s3a", "s3n");
 
@@ -43,11 +46,19 @@ public final class StorageLocation {
       throw CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_SCHEME",
-          "no storage for the scheme '" + scheme + "' of the checkpoint location " + root + "; there are s3a, s3, s3n and file",
+          "no storage for the scheme '"
+              + scheme
+              + "' of the checkpoint location "
+              + root
+              + "; there are s3a, s3, s3n and file",
           "put the query's checkpointLocation on one of these");
     }
     if (authority == null) {
-      throw CairnException.of(ErrorKind.INVALID, "CAIRN_CONFIG", "the checkpoint location " + root + " names no bucket", "write s3a://<bucket>/<path>");
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          "the checkpoint location " + root + " names no bucket",
+          "write s3a://<bucket>/<path>");
     }
     return new StorageLocation(scheme, authority, scheme + "://" + authority + path);
   }

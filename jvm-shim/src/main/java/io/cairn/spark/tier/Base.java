@@ -6,8 +6,9 @@ import org.apache.spark.unsafe.Platform;
 /**
  * The committed entries of a store, stamped with the version they belong to.
  *
- * <p>Invariant: a key whose last committed write the engine's database may lack is either here or belongs to a version up to
- * {@link #requireApplied}, which every request to the engine carries; so what the base cannot answer, the engine answers rightly.
+ * <p>Invariant: a key whose last committed write the engine's database may lack is either here or
+ * belongs to a version up to {@link #requireApplied}, which every request to the engine carries; so
+ * what the base cannot answer, the engine answers rightly.
  */
 final class Base {
   private final Room room;
@@ -41,7 +42,8 @@ final class Base {
   BaseFamily family(int family) {
     BaseFamily found = family >= 0 && family < families.length ? families[family] : null;
     if (found == null) {
-      throw new IllegalArgumentException("[CAIRN_BUG] column family " + family + " was not defined in the state tier");
+      throw new IllegalArgumentException(
+          "[CAIRN_BUG] column family " + family + " was not defined in the state tier");
     }
     return found;
   }
@@ -57,17 +59,20 @@ final class Base {
 
   BaseFamily define(int family, boolean ordered, boolean multi) {
     if (family < 0 || family > 0xffff) {
-      throw new IllegalArgumentException("[CAIRN_BUG] column family id " + family + " is not in 0..65535");
+      throw new IllegalArgumentException(
+          "[CAIRN_BUG] column family id " + family + " is not in 0..65535");
     }
     if (family >= families.length) {
-      families = Arrays.copyOf(families, Math.max(family + 1, Math.min(families.length * 2, 0x10000)));
+      families =
+          Arrays.copyOf(families, Math.max(family + 1, Math.min(families.length * 2, 0x10000)));
     }
     BaseFamily found = families[family];
     if (found != null && found.ordered == ordered && found.multi == multi) {
       return found;
     }
     BaseFamily made = new BaseFamily(room, family, ordered, multi);
-    boolean empty = found == null ? unknownFamiliesAreEmpty : found.complete && found.present() == 0;
+    boolean empty =
+        found == null ? unknownFamiliesAreEmpty : found.complete && found.present() == 0;
     if (found != null) {
       remove(family);
     }
@@ -113,16 +118,41 @@ final class Base {
       return 0;
     }
     boolean present = valueLength >= 0;
-    return add(family, hash, key, Regions.ARRAY, key.length, data, Regions.ARRAY + valueOffset, Math.max(0, valueLength), present);
+    return add(
+        family,
+        hash,
+        key,
+        Regions.ARRAY,
+        key.length,
+        data,
+        Regions.ARRAY + valueOffset,
+        Math.max(0, valueLength),
+        present);
   }
 
   /** Enters a row of a bulk load. False: no room. */
-  boolean load(BaseFamily family, int hash, byte[] data, long key, int keyLength, long value, int valueLength) {
-    return family.find(hash, data, key, keyLength) != 0 || add(family, hash, data, key, keyLength, data, value, valueLength, true) != 0;
+  boolean load(
+      BaseFamily family,
+      int hash,
+      byte[] data,
+      long key,
+      int keyLength,
+      long value,
+      int valueLength) {
+    return family.find(hash, data, key, keyLength) != 0
+        || add(family, hash, data, key, keyLength, data, value, valueLength, true) != 0;
   }
 
   private int add(
-      BaseFamily family, int hash, Object key, long keyOffset, int keyLength, Object value, long valueOffset, int valueLength, boolean present) {
+      BaseFamily family,
+      int hash,
+      Object key,
+      long keyOffset,
+      int keyLength,
+      Object value,
+      long valueOffset,
+      int valueLength,
+      boolean present) {
     int address = family.insert(hash, key, keyOffset, keyLength, Entry.capacityFor(valueLength));
     if (address == 0) {
       return 0;
@@ -140,7 +170,14 @@ final class Base {
   }
 
   /** Folds a put of the version that the base is stamped with. */
-  void put(BaseFamily family, int hash, byte[] source, long key, int keyLength, long value, int valueLength) {
+  void put(
+      BaseFamily family,
+      int hash,
+      byte[] source,
+      long key,
+      int keyLength,
+      long value,
+      int valueLength) {
     int address = family.find(hash, source, key, keyLength);
     if (address != 0) {
       byte[] slab = family.slab(address);
@@ -181,7 +218,14 @@ final class Base {
   }
 
   /** Folds an append. Of a list that is not here nothing is kept. */
-  void append(BaseFamily family, int hash, byte[] source, long key, int keyLength, long value, int valueLength) {
+  void append(
+      BaseFamily family,
+      int hash,
+      byte[] source,
+      long key,
+      int keyLength,
+      long value,
+      int valueLength) {
     int address = family.find(hash, source, key, keyLength);
     if (address == 0) {
       if (family.complete) {
@@ -211,12 +255,14 @@ final class Base {
     family.slabs.touch(Slabs.slabOf(address), version);
   }
 
-  private void regrowList(BaseFamily family, int address, int before, byte[] source, long value, int valueLength) {
+  private void regrowList(
+      BaseFamily family, int address, int before, byte[] source, long value, int valueLength) {
     byte[] old = family.slab(address);
     long oldAt = Slabs.at(address);
     int hash = Entry.hash(old, oldAt);
     int length = Math.addExact(before, valueLength);
-    int capacity = Entry.capacityFor((int) Math.min(Integer.MAX_VALUE - 128, length + (long) length / 2));
+    int capacity =
+        Entry.capacityFor((int) Math.min(Integer.MAX_VALUE - 128, length + (long) length / 2));
     family.remove(address);
     int moved = family.insert(hash, old, Entry.key(oldAt), Entry.keyLength(old, oldAt), capacity);
     if (moved != 0) {
@@ -250,7 +296,10 @@ final class Base {
     }
   }
 
-  /** The family has keys that are not here. What it deleted is remembered nowhere, so the engine must have applied it. */
+  /**
+   * The family has keys that are not here. What it deleted is remembered nowhere, so the engine
+   * must have applied it.
+   */
   void loseCompleteness(BaseFamily family) {
     if (family.complete) {
       family.complete = false;

@@ -9,7 +9,10 @@ final class BaseFamily extends EntryMap {
   /** All keys of the family at the stamped version are here; the others do not exist. */
   boolean complete;
 
-  /** The open session has spilled writes of this family: a key that is not here may be with the engine. */
+  /**
+   * The open session has spilled writes of this family: a key that is not here may be with the
+   * engine.
+   */
   boolean spilled;
 
   /** Entries that carry {@link Entry#SHADOWED}. */
@@ -78,7 +81,10 @@ final class BaseFamily extends EntryMap {
     }
   }
 
-  /** Ends the session's shadows. {@code remove}: it committed, so the shadowed entries are not what is committed now. */
+  /**
+   * Ends the session's shadows. {@code remove}: it committed, so the shadowed entries are not what
+   * is committed now.
+   */
   void endShadows(boolean remove) {
     for (int s = 1; shadowed > 0 && s < slabs.end(); s++) {
       byte[] slab = slabs.slab(s);

@@ -32,7 +32,9 @@ final class BlockWriter {
     add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, none, Regions.ARRAY, 0, Regions.ARRAY, -1);
   }
 
-  /** Sends what a family's overlay holds. {@code all}: also deletes of keys that were never there. */
+  /**
+   * Sends what a family's overlay holds. {@code all}: also deletes of keys that were never there.
+   */
   void add(int family, Slabs slabs, boolean all) {
     for (int s = 1; s < slabs.end(); s++) {
       byte[] slab = slabs.slab(s);
@@ -47,15 +49,39 @@ final class BlockWriter {
         }
         byte presence = Entry.presence(slab, at);
         if (state != WriteBlock.DELETE) {
-          add(state, presence, family, slab, Entry.key(at), Entry.keyLength(slab, at), Entry.value(slab, at), Entry.valueLength(slab, at));
+          add(
+              state,
+              presence,
+              family,
+              slab,
+              Entry.key(at),
+              Entry.keyLength(slab, at),
+              Entry.value(slab, at),
+              Entry.valueLength(slab, at));
         } else if (all || presence != WriteBlock.MISSING) {
-          add(state, presence, family, slab, Entry.key(at), Entry.keyLength(slab, at), Regions.ARRAY, -1);
+          add(
+              state,
+              presence,
+              family,
+              slab,
+              Entry.key(at),
+              Entry.keyLength(slab, at),
+              Regions.ARRAY,
+              -1);
         }
       }
     }
   }
 
-  private void add(byte op, byte presence, int family, byte[] slab, long key, int keyLength, long value, int valueLength) {
+  private void add(
+      byte op,
+      byte presence,
+      int family,
+      byte[] slab,
+      long key,
+      int keyLength,
+      long value,
+      int valueLength) {
     WriteBlock to = block;
     if (to == null) {
       to = budget.borrowBlock();

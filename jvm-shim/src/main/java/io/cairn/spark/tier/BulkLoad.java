@@ -1,6 +1,9 @@
 package io.cairn.spark.tier;
 
-/** Streams the committed state of the stamped version into an emptied base, family by family. Uses only free budget and never evicts. */
+/**
+ * Streams the committed state of the stamped version into an emptied base, family by family. Uses
+ * only free budget and never evicts.
+ */
 public final class BulkLoad {
   private final StoreTier tier;
   private final Base base;
@@ -23,7 +26,9 @@ public final class BulkLoad {
     }
   }
 
-  /** Takes a page of committed rows. False: the budget is spent; ask for no further page and finish. */
+  /**
+   * Takes a page of committed rows. False: the budget is spent; ask for no further page and finish.
+   */
   public boolean add(int family, Rows rows) {
     if (finished) {
       throw new IllegalStateException("[CAIRN_BUG] a page is added to a finished bulk load");
@@ -32,14 +37,23 @@ public final class BulkLoad {
     for (int i = 0; i < rows.count && !full; i++) {
       long key = Regions.ARRAY + rows.keyOffset[i];
       int hash = Regions.hash(rows.data, key, rows.keyLength[i]);
-      full = !base.load(to, hash, rows.data, key, rows.keyLength[i], Regions.ARRAY + rows.valueOffset[i], rows.valueLength[i]);
+      full =
+          !base.load(
+              to,
+              hash,
+              rows.data,
+              key,
+              rows.keyLength[i],
+              Regions.ARRAY + rows.valueOffset[i],
+              rows.valueLength[i]);
     }
     return !full;
   }
 
   /**
-   * Ends the load; required however it went. {@code complete}: all rows of all families were offered; then, if all found room, every family is marked
-   * complete. Else what was loaded stays as a cache.
+   * Ends the load; required however it went. {@code complete}: all rows of all families were
+   * offered; then, if all found room, every family is marked complete. Else what was loaded stays
+   * as a cache.
    */
   public boolean finish(boolean complete) {
     if (finished) {

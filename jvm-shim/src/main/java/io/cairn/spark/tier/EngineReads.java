@@ -17,15 +17,17 @@ final class EngineReads {
   }
 
   /**
-   * Version that the engine must have applied before it answers: a complete family does not remember what it deleted, and a spilled append stands on a
-   * committed list that only the base may hold.
+   * Version that the engine must have applied before it answers: a complete family does not
+   * remember what it deleted, and a spilled append stands on a committed list that only the base
+   * may hold.
    */
   private long requireFor(BaseFamily family) {
     return family.complete || family.spilled ? base.version : base.requireApplied();
   }
 
   /** Reads one key; of a list all of it. False: absent. */
-  boolean get(BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+  boolean get(
+      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     byte[][] keys = {Regions.copy(keyBase, keyOffset, keyLength)};
     Rows rows = ask(family, keys, 1);
     int length = rows.valueLength[0];
@@ -41,7 +43,8 @@ final class EngineReads {
     } else {
       // As in a slab: what follows the version byte is 8-aligned.
       byte[] copy = new byte[Math.addExact(length, 7)];
-      Platform.copyMemory(rows.data, Regions.ARRAY + rows.valueOffset[0], copy, Regions.ARRAY + 7, length);
+      Platform.copyMemory(
+          rows.data, Regions.ARRAY + rows.valueOffset[0], copy, Regions.ARRAY + 7, length);
       out.set(copy, Regions.ARRAY + 7, length);
     }
     return true;
@@ -52,7 +55,8 @@ final class EngineReads {
     Rows rows = source.get(family.id, keys, count, requireFor(family));
     base.eviction().applied = source.appliedThrough();
     if (rows.count != count) {
-      throw new IllegalStateException("[CAIRN_BUG] the engine answered " + rows.count + " of " + count + " keys");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] the engine answered " + rows.count + " of " + count + " keys");
     }
     return rows;
   }
@@ -90,7 +94,8 @@ final class EngineReads {
 
   private static boolean isSettled(EntryMap overlay, int hash, byte[] key) {
     int address = overlay == null ? 0 : overlay.find(hash, key, Regions.ARRAY, key.length);
-    return address != 0 && Entry.state(overlay.slab(address), Slabs.at(address)) != WriteBlock.APPEND;
+    return address != 0
+        && Entry.state(overlay.slab(address), Slabs.at(address)) != WriteBlock.APPEND;
   }
 
   private void fetch(BaseFamily family, byte[][] keys, int[] hashes, int count) {
@@ -101,11 +106,13 @@ final class EngineReads {
   }
 
   /** A page of committed and spilled rows, as a copy of the caller's own. */
-  Rows page(BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
+  Rows page(
+      BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
     Rows rows = source.scan(family.id, from, inclusive, to, limitRows, limitBytes, base.version);
     base.eviction().applied = source.appliedThrough();
     if (rows.count == 0 && rows.more) {
-      throw new IllegalStateException("[CAIRN_BUG] the engine sent an empty page and says that more follows");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] the engine sent an empty page and says that more follows");
     }
     return rows.copy();
   }
@@ -127,7 +134,8 @@ final class EngineReads {
   private boolean loadFamily(BulkLoad load, BaseFamily family, int limitRows, int limitBytes) {
     byte[] from = null;
     while (true) {
-      Rows rows = source.scan(family.id, from, from == null, null, limitRows, limitBytes, base.version);
+      Rows rows =
+          source.scan(family.id, from, from == null, null, limitRows, limitBytes, base.version);
       if (!load.add(family.id, rows)) {
         return false;
       }

@@ -1,35 +1,50 @@
 package io.cairn.spark.tier;
 
 /**
- * What the tier asks of the engine: bulk reads of one instance at its loaded version, and a place for writes.
+ * What the tier asks of the engine: bulk reads of one instance at its loaded version, and a place
+ * for writes.
  *
- * <p>One source serves one session. Implemented over the data channel; tests have one over a map. Not thread-safe: one caller at a time,
- * though not always the same thread.
+ * <p>One source serves one session. Implemented over the data channel; tests have one over a map.
+ * Not thread-safe: one caller at a time, though not always the same thread.
  */
 public interface EngineSource {
 
   /**
-   * Reads keys in bulk. The reply has one row a key, in the order asked; its key bytes are not filled.
+   * Reads keys in bulk. The reply has one row a key, in the order asked; its key bytes are not
+   * filled.
    *
-   * @param requireApplied deltas up to this version are applied before the answer; 0 asks for no wait
+   * @param requireApplied deltas up to this version are applied before the answer; 0 asks for no
+   *     wait
    */
   Rows get(int family, byte[][] keys, int count, long requireApplied);
 
   /**
-   * Reads one page of keys in ascending unsigned order, the session's spill merged over committed rows.
+   * Reads one page of keys in ascending unsigned order, the session's spill merged over committed
+   * rows.
    *
    * @param from first key, or null for the family's start
    * @param inclusive whether {@code from} itself belongs to the page
    * @param to exclusive end, or null
    */
-  Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied);
+  Rows scan(
+      int family,
+      byte[] from,
+      boolean inclusive,
+      byte[] to,
+      int limitRows,
+      int limitBytes,
+      long requireApplied);
 
-  /** Hands over writes of the session: a spill before commit, or the last ones at commit. The rows are read before the call returns. */
+  /**
+   * Hands over writes of the session: a spill before commit, or the last ones at commit. The rows
+   * are read before the call returns.
+   */
   void write(WriteBlock block);
 
   /**
-   * Version up to which the engine's database held this instance's deltas when it last answered. From a session's begin on it speaks of the version
-   * loaded: after a load of an older version never more than that one.
+   * Version up to which the engine's database held this instance's deltas when it last answered.
+   * From a session's begin on it speaks of the version loaded: after a load of an older version
+   * never more than that one.
    */
   long appliedThrough();
 }

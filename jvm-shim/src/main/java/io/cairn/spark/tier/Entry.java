@@ -12,12 +12,18 @@ import org.apache.spark.unsafe.Platform;
  * </pre>
  */
 final class Entry {
-  /** States. PUT, DELETE and APPEND are the ops of {@link WriteBlock}; in a base DELETE is a key known to be absent. */
+  /**
+   * States. PUT, DELETE and APPEND are the ops of {@link WriteBlock}; in a base DELETE is a key
+   * known to be absent.
+   */
   static final byte DEAD = 0;
 
   static final byte MOVED = 9;
 
-  /** Flags. REFERENCED: read since the clock's hand passed. SHADOWED: a newer write of the open session has been spilled. */
+  /**
+   * Flags. REFERENCED: read since the clock's hand passed. SHADOWED: a newer write of the open
+   * session has been spilled.
+   */
   static final byte REFERENCED = 1;
 
   static final byte SHADOWED = 2;
@@ -55,7 +61,8 @@ final class Entry {
     return at + HEADER + ((keyLength(slab, at) + 8L) & ~7L) - 1;
   }
 
-  static void write(byte[] slab, long at, int hash, Object keyBase, long keyOffset, int keyLength, int capacity) {
+  static void write(
+      byte[] slab, long at, int hash, Object keyBase, long keyOffset, int keyLength, int capacity) {
     Platform.putInt(slab, at, keyLength);
     Platform.putInt(slab, at + VALUE_LENGTH, 0);
     Platform.putInt(slab, at + CAPACITY, capacity);

@@ -1,6 +1,9 @@
 package io.cairn.spark.tier;
 
-/** The entries of one family: slabs that hold them, a table that finds them, for ordered families an order over their keys. */
+/**
+ * The entries of one family: slabs that hold them, a table that finds them, for ordered families an
+ * order over their keys.
+ */
 class EntryMap {
   private final Room room;
   final Slabs slabs;
@@ -26,7 +29,10 @@ class EntryMap {
     return slabs.array(address);
   }
 
-  /** Adds an entry for a key that is not there. The caller sets its state and value. 0: no room, and nothing has changed. */
+  /**
+   * Adds an entry for a key that is not there. The caller sets its state and value. 0: no room, and
+   * nothing has changed.
+   */
   final int insert(int hash, Object keyBase, long keyOffset, int keyLength, int capacity) {
     if (!table.ensure()) {
       return 0;
@@ -35,7 +41,8 @@ class EntryMap {
     if (address == 0) {
       return 0;
     }
-    Entry.write(slabs.array(address), Slabs.at(address), hash, keyBase, keyOffset, keyLength, capacity);
+    Entry.write(
+        slabs.array(address), Slabs.at(address), hash, keyBase, keyOffset, keyLength, capacity);
     // Making room for the indexes may evict, but not this entry, and may leave a smaller table.
     heldSlab = Slabs.slabOf(address);
     boolean room = order == null || order.add(address);
@@ -55,8 +62,8 @@ class EntryMap {
   }
 
   /**
-   * Gives an entry a larger place: key, hash, epoch and presence go along, the state and the value do not. 0: no room, and nothing has changed. The
-   * old copy says where the new one is.
+   * Gives an entry a larger place: key, hash, epoch and presence go along, the state and the value
+   * do not. 0: no room, and nothing has changed. The old copy says where the new one is.
    */
   final int regrow(int address, int capacity) {
     byte[] old = slabs.array(address);
@@ -87,7 +94,9 @@ class EntryMap {
     long at = Slabs.at(address);
     Entry.setState(slab, at, Entry.DEAD);
     int number = Slabs.slabOf(address);
-    if (slabs.kill(address, Entry.size(slab, at)) && number != slabs.current() && number != heldSlab) {
+    if (slabs.kill(address, Entry.size(slab, at))
+        && number != slabs.current()
+        && number != heldSlab) {
       slabs.free(number);
     }
   }

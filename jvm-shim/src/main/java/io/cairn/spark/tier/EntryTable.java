@@ -1,7 +1,8 @@
 package io.cairn.spark.tier;
 
 /**
- * Open addressing from a key's hash to its entry's address, linear probing, one {@code long} a slot: {@code hash << 32 | address}, 0 empty.
+ * Open addressing from a key's hash to its entry's address, linear probing, one {@code long} a
+ * slot: {@code hash << 32 | address}, 0 empty.
  *
  * <p>Holes are closed on removal, so there are no tombstones. At most three quarters full.
  */
@@ -41,7 +42,8 @@ final class EntryTable {
         int address = (int) slot;
         byte[] slab = slabs.array(address);
         long at = Slabs.at(address);
-        if (Entry.keyLength(slab, at) == keyLength && Regions.equal(slab, Entry.key(at), keyBase, keyOffset, keyLength)) {
+        if (Entry.keyLength(slab, at) == keyLength
+            && Regions.equal(slab, Entry.key(at), keyBase, keyOffset, keyLength)) {
           return address;
         }
       }

@@ -3,8 +3,9 @@ package io.cairn.spark.tier;
 /**
  * Makes room in a base, slab by slab.
  *
- * <p>CLOCK over the slabs of the largest incomplete family, else of the largest complete one, which loses its mark: entries read since the hand last
- * passed move on (at most half a slab), the others go. Slabs whose versions the engine has applied go first; when another must go, the engine is
+ * <p>CLOCK over the slabs of the largest incomplete family, else of the largest complete one, which
+ * loses its mark: entries read since the hand last passed move on (at most half a slab), the others
+ * go. Slabs whose versions the engine has applied go first; when another must go, the engine is
  * required to apply before it answers again. A family under a walking scan is left alone.
  */
 final class Eviction {
@@ -68,7 +69,8 @@ final class Eviction {
       if (family.complete) {
         complete = complete == null || family.bytes() > complete.bytes() ? family : complete;
       } else {
-        incomplete = incomplete == null || family.bytes() > incomplete.bytes() ? family : incomplete;
+        incomplete =
+            incomplete == null || family.bytes() > incomplete.bytes() ? family : incomplete;
       }
     }
     return incomplete != null ? incomplete : complete;
@@ -109,7 +111,10 @@ final class Eviction {
     return last == family.heldSlab ? 0 : last;
   }
 
-  /** Empties one slab: of its live entries the referenced ones (or all) move on, up to {@code keepBytes}, the rest is dropped. */
+  /**
+   * Empties one slab: of its live entries the referenced ones (or all) move on, up to {@code
+   * keepBytes}, the rest is dropped.
+   */
   private void clean(BaseFamily family, int slab, int keepBytes, boolean referencedOnly) {
     Slabs slabs = family.slabs;
     byte[] array = slabs.slab(slab);
@@ -124,7 +129,8 @@ final class Eviction {
         continue;
       }
       int size = Entry.size(array, at);
-      boolean wanted = (!referencedOnly || Entry.has(array, at, Entry.REFERENCED)) && kept + size <= keepBytes;
+      boolean wanted =
+          (!referencedOnly || Entry.has(array, at, Entry.REFERENCED)) && kept + size <= keepBytes;
       if (wanted && move(family, slab, array, at, size, version)) {
         kept += size;
         continue;
@@ -143,7 +149,8 @@ final class Eviction {
     }
   }
 
-  private static boolean move(BaseFamily family, int slab, byte[] array, long at, int size, long version) {
+  private static boolean move(
+      BaseFamily family, int slab, byte[] array, long at, int size, long version) {
     int to = family.slabs.allocate(size);
     if (to == 0) {
       return false;
@@ -173,7 +180,9 @@ final class Eviction {
   private void compactFamilies() {
     for (int i = 0; i < base.end(); i++) {
       BaseFamily family = base.isDefined(i) ? base.family(i) : null;
-      while (family != null && family.slabs.deadBytes() > Math.max(Slabs.MAX_BYTES / 4, family.slabs.usedBytes() / 4)) {
+      while (family != null
+          && family.slabs.deadBytes()
+              > Math.max(Slabs.MAX_BYTES / 4, family.slabs.usedBytes() / 4)) {
         int slab = emptiest(family.slabs);
         if (slab == 0) {
           break;

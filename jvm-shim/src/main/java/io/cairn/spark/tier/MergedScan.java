@@ -1,9 +1,11 @@
 package io.cairn.spark.tier;
 
 /**
- * A range of an ordered family in key order: the overlay merged over the base if that is complete, else over pages from the engine.
+ * A range of an ordered family in key order: the overlay merged over the base if that is complete,
+ * else over pages from the engine.
  *
- * <p>Its place is the last key given. Whatever changes meanwhile (a write, a spill, an eviction), both sides are sought again from there.
+ * <p>Its place is the last key given. Whatever changes meanwhile (a write, a spill, an eviction),
+ * both sides are sought again from there.
  */
 final class MergedScan extends TierCursor {
   private static final int FIRST_PAGE_ROWS = 256;
@@ -54,7 +56,8 @@ final class MergedScan extends TierCursor {
         if (lastBase != null) {
           position = order.seek(lastBase, lastOffset, lastLength, false);
         } else {
-          position = from == null ? order.first() : order.seek(from, Regions.ARRAY, from.length, true);
+          position =
+              from == null ? order.first() : order.seek(from, Regions.ARRAY, from.length, true);
         }
       }
       return position != OrderIndex.END;
@@ -112,13 +115,26 @@ final class MergedScan extends TierCursor {
       byte[] other = committed.slab();
       long otherAt = committed.at();
       return Regions.compare(
-          slab, Entry.key(at), Entry.keyLength(slab, at), other, Entry.key(otherAt), Entry.keyLength(other, otherAt));
+          slab,
+          Entry.key(at),
+          Entry.keyLength(slab, at),
+          other,
+          Entry.key(otherAt),
+          Entry.keyLength(other, otherAt));
     }
     return Regions.compare(
-        slab, Entry.key(at), Entry.keyLength(slab, at), page.data, Regions.ARRAY + page.keyOffset[row], page.keyLength[row]);
+        slab,
+        Entry.key(at),
+        Entry.keyLength(slab, at),
+        page.data,
+        Regions.ARRAY + page.keyOffset[row],
+        page.keyLength[row]);
   }
 
-  /** Passes the overlay's entry, and the committed row of the same key if there is one. True: it is a row. */
+  /**
+   * Passes the overlay's entry, and the committed row of the same key if there is one. True: it is
+   * a row.
+   */
   private boolean takeWrite(boolean both, boolean inBase) {
     byte[] slab = written.slab();
     long at = written.at();
@@ -155,9 +171,23 @@ final class MergedScan extends TierCursor {
     if (inBase) {
       byte[] list = committed.slab();
       long listAt = committed.at();
-      joined = Regions.join(list, Entry.value(list, listAt), Entry.valueLength(list, listAt), slab, tail, tailLength);
+      joined =
+          Regions.join(
+              list,
+              Entry.value(list, listAt),
+              Entry.valueLength(list, listAt),
+              slab,
+              tail,
+              tailLength);
     } else {
-      joined = Regions.join(page.data, Regions.ARRAY + page.valueOffset[row], page.valueLength[row], slab, tail, tailLength);
+      joined =
+          Regions.join(
+              page.data,
+              Regions.ARRAY + page.valueOffset[row],
+              page.valueLength[row],
+              slab,
+              tail,
+              tailLength);
     }
     setValue(joined, Regions.ARRAY, joined.length);
   }
@@ -197,7 +227,10 @@ final class MergedScan extends TierCursor {
     return true;
   }
 
-  /** Makes the page stand at the first committed or spilled key behind the last one given; false: there is none. */
+  /**
+   * Makes the page stand at the first committed or spilled key behind the last one given; false:
+   * there is none.
+   */
   private boolean settlePage() {
     if (page != null && spillsSeen == session.spillCount()) {
       if (row < page.count) {
@@ -212,7 +245,11 @@ final class MergedScan extends TierCursor {
     spillsSeen = session.spillCount();
     byte[] start = from;
     boolean inclusive = true;
-    byte[] reached = page == null ? null : Regions.copy(page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
+    byte[] reached =
+        page == null
+            ? null
+            : Regions.copy(
+                page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
     byte[] last = lastBase == null ? null : Regions.copy(lastBase, lastOffset, lastLength);
     if (reached != null || last != null) {
       start = reached != null ? reached : last;

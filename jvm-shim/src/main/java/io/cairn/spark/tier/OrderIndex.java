@@ -142,7 +142,9 @@ final class OrderIndex {
     }
     int chunk = chunkFor(key, offset, length);
     int slot = slotFor(chunk, key, offset, length);
-    if (!inclusive && slot < sizes[chunk] && compare(chunks[chunk][slot], key, offset, length) == 0) {
+    if (!inclusive
+        && slot < sizes[chunk]
+        && compare(chunks[chunk][slot], key, offset, length) == 0) {
       slot++;
     }
     return position(chunk, slot);

@@ -3,10 +3,11 @@ package io.cairn.spark.tier;
 import java.util.Arrays;
 
 /**
- * The writes of one session, or since its last spill: one entry a key, holding its op and what is known of the committed key.
+ * The writes of one session, or since its last spill: one entry a key, holding its op and what is
+ * known of the committed key.
  *
- * <p>PUT and DELETE replace whatever stood there; APPEND after PUT stays PUT, after DELETE becomes PUT, after APPEND stays APPEND. A write that finds
- * no room returns false and changes nothing.
+ * <p>PUT and DELETE replace whatever stood there; APPEND after PUT stays PUT, after DELETE becomes
+ * PUT, after APPEND stays APPEND. A write that finds no room returns false and changes nothing.
  */
 final class Overlay implements Room {
   private final StoreTier tier;
@@ -32,7 +33,8 @@ final class Overlay implements Room {
 
   @Override
   public boolean take(long wanted) {
-    boolean taken = bytes > 0 && bytes + wanted > shareBytes ? tier.takeFree(wanted) : tier.take(wanted);
+    boolean taken =
+        bytes > 0 && bytes + wanted > shareBytes ? tier.takeFree(wanted) : tier.take(wanted);
     if (!taken && unbounded) {
       tier.takeAnyway(wanted);
       taken = true;
@@ -80,13 +82,23 @@ final class Overlay implements Room {
     return map;
   }
 
-  boolean put(BaseFamily family, int hash, Object key, long keyOffset, int keyLength, Object value, long valueOffset, int length, boolean versioned) {
+  boolean put(
+      BaseFamily family,
+      int hash,
+      Object key,
+      long keyOffset,
+      int keyLength,
+      Object value,
+      long valueOffset,
+      int length,
+      boolean versioned) {
     EntryMap map = made(family);
     int gap = versioned ? 1 : 0;
     int valueLength = Math.addExact(length, gap);
     int address = map.find(hash, key, keyOffset, keyLength);
     if (address == 0) {
-      address = insert(map, family, hash, key, keyOffset, keyLength, Entry.capacityFor(valueLength));
+      address =
+          insert(map, family, hash, key, keyOffset, keyLength, Entry.capacityFor(valueLength));
     } else {
       int capacity = Entry.capacity(map.slab(address), Slabs.at(address));
       if (capacity < valueLength) {
@@ -108,7 +120,15 @@ final class Overlay implements Room {
     return true;
   }
 
-  boolean append(BaseFamily family, int hash, Object key, long keyOffset, int keyLength, Object value, long valueOffset, int length) {
+  boolean append(
+      BaseFamily family,
+      int hash,
+      Object key,
+      long keyOffset,
+      int keyLength,
+      Object value,
+      long valueOffset,
+      int length) {
     EntryMap map = made(family);
     int address = map.find(hash, key, keyOffset, keyLength);
     byte state = WriteBlock.APPEND;
@@ -127,7 +147,8 @@ final class Overlay implements Room {
         address = map.regrow(address, Entry.capacityFor(grown(capacity, needed)));
         if (address != 0) {
           byte[] slab = map.slab(address);
-          Entry.copy(old, Entry.value(old, oldAt), slab, Entry.value(slab, Slabs.at(address)), before);
+          Entry.copy(
+              old, Entry.value(old, oldAt), slab, Entry.value(slab, Slabs.at(address)), before);
         }
       }
     }
@@ -146,7 +167,8 @@ final class Overlay implements Room {
     EntryMap map = family(family.id);
     int address = map == null ? 0 : map.find(hash, key, keyOffset, keyLength);
     if (address == 0) {
-      if (!family.spilled && presence(family, hash, key, keyOffset, keyLength) == WriteBlock.MISSING) {
+      if (!family.spilled
+          && presence(family, hash, key, keyOffset, keyLength) == WriteBlock.MISSING) {
         return true;
       }
       map = made(family);
@@ -159,7 +181,14 @@ final class Overlay implements Room {
     return true;
   }
 
-  private int insert(EntryMap map, BaseFamily family, int hash, Object key, long keyOffset, int keyLength, int capacity) {
+  private int insert(
+      EntryMap map,
+      BaseFamily family,
+      int hash,
+      Object key,
+      long keyOffset,
+      int keyLength,
+      int capacity) {
     byte presence = presence(family, hash, key, keyOffset, keyLength);
     int address = map.insert(hash, key, keyOffset, keyLength, capacity);
     if (address != 0) {
@@ -171,17 +200,21 @@ final class Overlay implements Room {
     return address;
   }
 
-  private static byte presence(BaseFamily family, int hash, Object key, long keyOffset, int keyLength) {
+  private static byte presence(
+      BaseFamily family, int hash, Object key, long keyOffset, int keyLength) {
     int address = family.find(hash, key, keyOffset, keyLength);
     if (address == 0) {
       return family.complete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
     }
-    return Entry.state(family.slab(address), Slabs.at(address)) == WriteBlock.DELETE ? WriteBlock.MISSING : WriteBlock.PRESENT;
+    return Entry.state(family.slab(address), Slabs.at(address)) == WriteBlock.DELETE
+        ? WriteBlock.MISSING
+        : WriteBlock.PRESENT;
   }
 
   /** A capacity that makes repeated growth cheap. */
   private static int grown(int capacity, int needed) {
-    return (int) Math.min(Integer.MAX_VALUE - 128, Math.max(needed, capacity + (long) capacity / 2));
+    return (int)
+        Math.min(Integer.MAX_VALUE - 128, Math.max(needed, capacity + (long) capacity / 2));
   }
 
   /** A scan opens: the epoch below which entries stood there before it. */
@@ -229,7 +262,10 @@ final class Overlay implements Room {
     }
   }
 
-  /** Lets the writes, which were spilled just now, hide the committed entries of their keys until the session ends. */
+  /**
+   * Lets the writes, which were spilled just now, hide the committed entries of their keys until
+   * the session ends.
+   */
   void shadow(Base base) {
     for (int i = 0; i < families.length; i++) {
       EntryMap map = families[i];
@@ -246,7 +282,8 @@ final class Overlay implements Room {
     for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
       byte state = Entry.state(slab, at);
       if (state != Entry.DEAD && state != Entry.MOVED) {
-        int address = family.find(Entry.hash(slab, at), slab, Entry.key(at), Entry.keyLength(slab, at));
+        int address =
+            family.find(Entry.hash(slab, at), slab, Entry.key(at), Entry.keyLength(slab, at));
         if (address != 0) {
           family.shadow(address);
         }
@@ -254,7 +291,9 @@ final class Overlay implements Room {
     }
   }
 
-  /** Folds all writes into the base, which stands at their version already, freeing slab after slab. */
+  /**
+   * Folds all writes into the base, which stands at their version already, freeing slab after slab.
+   */
   void fold(Base base) {
     for (int i = 0; i < families.length; i++) {
       EntryMap map = families[i];
@@ -278,11 +317,25 @@ final class Overlay implements Room {
       int hash = Entry.hash(slab, at);
       int keyLength = Entry.keyLength(slab, at);
       if (state == WriteBlock.PUT) {
-        base.put(family, hash, slab, Entry.key(at), keyLength, Entry.value(slab, at), Entry.valueLength(slab, at));
+        base.put(
+            family,
+            hash,
+            slab,
+            Entry.key(at),
+            keyLength,
+            Entry.value(slab, at),
+            Entry.valueLength(slab, at));
       } else if (state == WriteBlock.DELETE) {
         base.delete(family, hash, slab, Entry.key(at), keyLength);
       } else if (state == WriteBlock.APPEND) {
-        base.append(family, hash, slab, Entry.key(at), keyLength, Entry.value(slab, at), Entry.valueLength(slab, at));
+        base.append(
+            family,
+            hash,
+            slab,
+            Entry.key(at),
+            keyLength,
+            Entry.value(slab, at),
+            Entry.valueLength(slab, at));
       }
     }
   }

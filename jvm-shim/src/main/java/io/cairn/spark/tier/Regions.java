@@ -43,7 +43,9 @@ final class Regions {
       long x = Platform.getLong(a, aOffset + i);
       long y = Platform.getLong(b, bOffset + i);
       if (x != y) {
-        return LITTLE ? Long.compareUnsigned(Long.reverseBytes(x), Long.reverseBytes(y)) : Long.compareUnsigned(x, y);
+        return LITTLE
+            ? Long.compareUnsigned(Long.reverseBytes(x), Long.reverseBytes(y))
+            : Long.compareUnsigned(x, y);
       }
     }
     for (; i < shared; i++) {

@@ -2,7 +2,10 @@ package io.cairn.spark.tier;
 
 /** Where slabs, tables and orders get their bytes from. */
 interface Room {
-  /** Takes bytes out of the budget. May evict, also from the structure that asks. False: there are none. */
+  /**
+   * Takes bytes out of the budget. May evict, also from the structure that asks. False: there are
+   * none.
+   */
   boolean take(long bytes);
 
   void give(long bytes);

@@ -3,8 +3,9 @@ package io.cairn.spark.tier;
 /**
  * A page of rows out of the engine, as regions of one byte array.
  *
- * <p>Row i's key is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value length of -1 means none. The arrays may be longer than
- * {@code count}. Valid until the source that made it is asked again, unless taken over by {@link #copy}.
+ * <p>Row i's key is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value length
+ * of -1 means none. The arrays may be longer than {@code count}. Valid until the source that made
+ * it is asked again, unless taken over by {@link #copy}.
  */
 public final class Rows {
   /** Origins of a row, as on the data channel. DO NOT RENUMBER. */

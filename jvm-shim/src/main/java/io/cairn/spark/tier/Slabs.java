@@ -5,8 +5,9 @@ import java.util.Arrays;
 /**
  * Byte arrays that hold entries one after the other.
  *
- * <p>An entry's address is {@code slab << 15 | unit of 8 bytes}; 0 is no address. Slabs start small and grow to 256 KiB; a large entry has an array of
- * its own. Arrays are never used twice: a region handed out stays readable, also after its slab was dropped.
+ * <p>An entry's address is {@code slab << 15 | unit of 8 bytes}; 0 is no address. Slabs start small
+ * and grow to 256 KiB; a large entry has an array of its own. Arrays are never used twice: a region
+ * handed out stays readable, also after its slab was dropped.
  */
 final class Slabs {
   static final int MAX_BYTES = 1 << 18;
@@ -53,14 +54,16 @@ final class Slabs {
   /** Room for an entry; 0: none. The entry counts as live until {@link #kill}. */
   int allocate(long size) {
     if (size > Integer.MAX_VALUE - 64) {
-      throw new IllegalArgumentException("[CAIRN_ROW_TOO_LARGE] a key and its value of " + size + " bytes; the most is 2 GiB");
+      throw new IllegalArgumentException(
+          "[CAIRN_ROW_TOO_LARGE] a key and its value of " + size + " bytes; the most is 2 GiB");
     }
     int bytesNeeded = (int) size;
     int slab = current;
     if (bytesNeeded > LARGE_BYTES) {
       slab = room.take(bytesNeeded + OVERHEAD_BYTES) ? add(bytesNeeded) : 0;
     } else if (!fits(bytesNeeded)) {
-      int next = (int) Math.min(MAX_BYTES, Math.max(MIN_BYTES, Long.highestOneBit(Math.max(1, bytes))));
+      int next =
+          (int) Math.min(MAX_BYTES, Math.max(MIN_BYTES, Long.highestOneBit(Math.max(1, bytes))));
       while (next < bytesNeeded) {
         next <<= 1;
       }

@@ -3,9 +3,11 @@ package io.cairn.spark.tier;
 import java.util.concurrent.Semaphore;
 
 /**
- * The tier of one provider instance: the committed entries it holds (the base) and who is using them.
+ * The tier of one provider instance: the committed entries it holds (the base) and who is using
+ * them.
  *
- * <p>One session or load at a time. Stamp, statistics and {@link #close} may be used from any thread.
+ * <p>One session or load at a time. Stamp, statistics and {@link #close} may be used from any
+ * thread.
  */
 public final class StoreTier implements AutoCloseable {
   private final TierBudget budget;
@@ -45,8 +47,8 @@ public final class StoreTier implements AutoCloseable {
   }
 
   /**
-   * Takes bytes: free ones, else by evicting. A store below its fair share takes from idle ones that are above it; then its own base gives, then every
-   * idle store.
+   * Takes bytes: free ones, else by evicting. A store below its fair share takes from idle ones
+   * that are above it; then its own base gives, then every idle store.
    */
   boolean take(long wanted) {
     if (takeFree(wanted)) {
@@ -115,12 +117,18 @@ public final class StoreTier implements AutoCloseable {
     }
   }
 
-  /** Makes a family known. Idempotent; inside or outside a session. {@code ordered}: ranges will be asked of it; {@code multi}: appends. */
+  /**
+   * Makes a family known. Idempotent; inside or outside a session. {@code ordered}: ranges will be
+   * asked of it; {@code multi}: appends.
+   */
   public void defineFamily(int id, boolean ordered, boolean multi) {
     exclusively(() -> base.define(id, ordered, multi));
   }
 
-  /** Forgets a family that the loaded version does not have. Inside a session use {@link TierSession#dropFamily}. */
+  /**
+   * Forgets a family that the loaded version does not have. Inside a session use {@link
+   * TierSession#dropFamily}.
+   */
   public void dropFamily(int id) {
     exclusively(() -> base.remove(id));
   }
@@ -135,10 +143,14 @@ public final class StoreTier implements AutoCloseable {
     return stampId;
   }
 
-  /** Empties the base and stamps it. {@code empty}: that version holds no key at all, so every family is complete. */
+  /**
+   * Empties the base and stamps it. {@code empty}: that version holds no key at all, so every
+   * family is complete.
+   */
   public void reset(long version, String id, boolean empty) {
     if (session != null) {
-      throw new IllegalStateException("[CAIRN_BUG] the state tier is reset while a session is open");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] the state tier is reset while a session is open");
     }
     exclusively(
         () -> {
@@ -163,7 +175,10 @@ public final class StoreTier implements AutoCloseable {
     }
   }
 
-  /** Begins a session on the stamped version. It ends with {@link TierSession#commit} or {@link TierSession#abort}. */
+  /**
+   * Begins a session on the stamped version. It ends with {@link TierSession#commit} or {@link
+   * TierSession#abort}.
+   */
   public TierSession begin(EngineSource source) {
     if (session != null) {
       throw new IllegalStateException("[CAIRN_BUG] the state tier has an open session already");
@@ -171,7 +186,8 @@ public final class StoreTier implements AutoCloseable {
     owner.acquireUninterruptibly();
     if (closed || session != null || base.version < 0) {
       owner.release();
-      throw new IllegalStateException("[CAIRN_BUG] the state tier is closed, in use, or was never stamped");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] the state tier is closed, in use, or was never stamped");
     }
     base.eviction().applied = source.appliedThrough();
     TierSession begun = new TierSession(this, base, source);
@@ -193,13 +209,14 @@ public final class StoreTier implements AutoCloseable {
   }
 
   /**
-   * Starts to fill an emptied base with the committed state: between {@link #reset} and a session, or as a session's first act. Every family of that
-   * version must be defined before.
+   * Starts to fill an emptied base with the committed state: between {@link #reset} and a session,
+   * or as a session's first act. Every family of that version must be defined before.
    */
   public BulkLoad startLoad() {
     TierSession open = session;
     if (open != null && !open.isClean()) {
-      throw new IllegalStateException("[CAIRN_BUG] a bulk load starts after the session's first write");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] a bulk load starts after the session's first write");
     }
     if (open == null) {
       owner.acquireUninterruptibly();
@@ -221,7 +238,10 @@ public final class StoreTier implements AutoCloseable {
     return base.isDefined(family) && base.family(family).complete;
   }
 
-  /** Present keys of the family in the base; of a complete family all that are committed. For the session's caller. */
+  /**
+   * Present keys of the family in the base; of a complete family all that are committed. For the
+   * session's caller.
+   */
   public long entries(int family) {
     return base.isDefined(family) ? base.family(family).present() : 0;
   }
@@ -229,7 +249,15 @@ public final class StoreTier implements AutoCloseable {
   /** As of the last load, session or eviction; the bytes as of now. */
   public TierStats stats() {
     TierStats s = stats;
-    return new TierStats(s.entries(), bytes, s.hits(), s.misses(), s.evictions(), s.spills(), s.families(), s.completeFamilies());
+    return new TierStats(
+        s.entries(),
+        bytes,
+        s.hits(),
+        s.misses(),
+        s.evictions(),
+        s.spills(),
+        s.families(),
+        s.completeFamilies());
   }
 
   private TierStats count() {
@@ -243,7 +271,8 @@ public final class StoreTier implements AutoCloseable {
         complete += base.family(i).complete ? 1 : 0;
       }
     }
-    return new TierStats(entries, bytes, hits, misses, base.eviction().evictedSlabs, spills, families, complete);
+    return new TierStats(
+        entries, bytes, hits, misses, base.eviction().evictedSlabs, spills, families, complete);
   }
 
   long accountedBytes() {

@@ -10,8 +10,9 @@ import java.util.concurrent.atomic.AtomicLong;
 /**
  * The bound on the bytes of all store tiers of a process: slabs, tables and orders. Thread-safe.
  *
- * <p>Accounted bytes stay within the limit, except that every open session may hold one entry and the smallest tables around it (about 4 KiB, or the
- * entry's size) when nothing else can go. Not accounted: a few shared write blocks, and the page of each open scan (about 1 MiB at most).
+ * <p>Accounted bytes stay within the limit, except that every open session may hold one entry and
+ * the smallest tables around it (about 4 KiB, or the entry's size) when nothing else can go. Not
+ * accounted: a few shared write blocks, and the page of each open scan (about 1 MiB at most).
  */
 public final class TierBudget {
   private static final int MAX_POOLED_BLOCKS = 4;
@@ -25,7 +26,9 @@ public final class TierBudget {
 
   public TierBudget(long limitBytes) {
     if (limitBytes <= 0) {
-      throw new IllegalArgumentException("[CAIRN_BAD_SETTING] the state tier's memory must be more than 0 bytes, not " + limitBytes);
+      throw new IllegalArgumentException(
+          "[CAIRN_BAD_SETTING] the state tier's memory must be more than 0 bytes, not "
+              + limitBytes);
     }
     this.limitBytes = limitBytes;
   }
@@ -90,7 +93,10 @@ public final class TierBudget {
     }
   }
 
-  /** Frees bytes in stores that nobody uses now and that hold more than {@code aboveBytes}, largest first. False: nothing could be freed. */
+  /**
+   * Frees bytes in stores that nobody uses now and that hold more than {@code aboveBytes}, largest
+   * first. False: nothing could be freed.
+   */
   boolean evictIdle(StoreTier asking, long bytes, long aboveBytes) {
     List<StoreTier> candidates;
     synchronized (stores) {
@@ -100,7 +106,8 @@ public final class TierBudget {
     while (true) {
       StoreTier largest = null;
       for (StoreTier store : candidates) {
-        if (store.accountedBytes() > aboveBytes && (largest == null || store.accountedBytes() > largest.accountedBytes())) {
+        if (store.accountedBytes() > aboveBytes
+            && (largest == null || store.accountedBytes() > largest.accountedBytes())) {
           largest = store;
         }
       }

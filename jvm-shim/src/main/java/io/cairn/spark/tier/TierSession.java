@@ -6,8 +6,9 @@ import java.util.List;
 /**
  * Reads and writes of one version in the making: an overlay over the base.
  *
- * <p>One caller at a time, though not always the same thread; whoever changes the thread publishes the session (a lock or a volatile). Keys and values
- * are regions as for {@code Platform}; the arguments may be reused once a call returns.
+ * <p>One caller at a time, though not always the same thread; whoever changes the thread publishes
+ * the session (a lock or a volatile). Keys and values are regions as for {@code Platform}; the
+ * arguments may be reused once a call returns.
  */
 public final class TierSession {
   private static final int LOAD_ROWS = 65_536;
@@ -46,14 +47,24 @@ public final class TierSession {
     return new Overlay(tier, tier.budget().limitBytes() / 4);
   }
 
-  /** Finds a key's value; of a multi-value family the whole list. False: absent, {@code out} untouched. */
+  /**
+   * Finds a key's value; of a multi-value family the whole list. False: absent, {@code out}
+   * untouched.
+   */
   public boolean get(int family, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     checkOpen();
     reads++;
-    return read(base.family(family), Regions.hash(keyBase, keyOffset, keyLength), keyBase, keyOffset, keyLength, out);
+    return read(
+        base.family(family),
+        Regions.hash(keyBase, keyOffset, keyLength),
+        keyBase,
+        keyOffset,
+        keyLength,
+        out);
   }
 
-  boolean read(BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+  boolean read(
+      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     EntryMap writes = overlay.family(family.id);
     int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
     if (address == 0) {
@@ -75,7 +86,8 @@ public final class TierSession {
   }
 
   /** The value below the overlay: committed, or spilled by this session. */
-  private boolean readCommitted(BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+  private boolean readCommitted(
+      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     int address = family.find(hash, keyBase, keyOffset, keyLength);
     if (address != 0) {
       byte[] slab = family.slab(address);
@@ -103,7 +115,8 @@ public final class TierSession {
     boolean alone = Entry.presence(slab, at) == WriteBlock.MISSING && !family.spilled;
     long tail = Entry.value(slab, at);
     int tailLength = Entry.valueLength(slab, at);
-    if (!alone && readCommitted(family, hash, slab, Entry.key(at), Entry.keyLength(slab, at), out)) {
+    if (!alone
+        && readCommitted(family, hash, slab, Entry.key(at), Entry.keyLength(slab, at), out)) {
       byte[] joined = Regions.join(out.base, out.offset, out.length, slab, tail, tailLength);
       out.set(joined, Regions.ARRAY, joined.length);
     } else {
@@ -125,7 +138,10 @@ public final class TierSession {
     return readCommitted(in, hash, keyBase, keyOffset, keyLength, unread);
   }
 
-  /** Asks the engine in bulk for those of the keys that the tier cannot answer; later reads of them then need no engine, as far as room allows. */
+  /**
+   * Asks the engine in bulk for those of the keys that the tier cannot answer; later reads of them
+   * then need no engine, as far as room allows.
+   */
   public void getMany(int family, byte[][] keys, int count) {
     checkOpen();
     prefetch(base.family(family), keys, count);
@@ -135,7 +151,8 @@ public final class TierSession {
     engine.prefetch(family, overlay.family(family.id), keys, count);
   }
 
-  Rows page(BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
+  Rows page(
+      BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
     return engine.page(family, from, inclusive, to, limitRows, limitBytes);
   }
 
@@ -148,27 +165,50 @@ public final class TierSession {
     return spillCount;
   }
 
-  /** Writes a value. {@code versioned}: a byte 0x00 is stored before the region, which then lies 8-aligned; the value read back includes that byte. */
+  /**
+   * Writes a value. {@code versioned}: a byte 0x00 is stored before the region, which then lies
+   * 8-aligned; the value read back includes that byte.
+   */
   public void put(
-      int family, Object keyBase, long keyOffset, int keyLength, Object valueBase, long valueOffset, int valueLength, boolean versioned) {
+      int family,
+      Object keyBase,
+      long keyOffset,
+      int keyLength,
+      Object valueBase,
+      long valueOffset,
+      int valueLength,
+      boolean versioned) {
     BaseFamily to = startWrite(family);
     puts++;
     int hash = Regions.hash(keyBase, keyOffset, keyLength);
-    while (!overlay.put(to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength, versioned)) {
+    while (!overlay.put(
+        to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength, versioned)) {
       makeRoom();
     }
     overlay.unbounded = false;
   }
 
-  /** Adds encoded elements at the end of a key's list; a put if there is none. Never reads. Multi-value families only. */
-  public void append(int family, Object keyBase, long keyOffset, int keyLength, Object valueBase, long valueOffset, int valueLength) {
+  /**
+   * Adds encoded elements at the end of a key's list; a put if there is none. Never reads.
+   * Multi-value families only.
+   */
+  public void append(
+      int family,
+      Object keyBase,
+      long keyOffset,
+      int keyLength,
+      Object valueBase,
+      long valueOffset,
+      int valueLength) {
     BaseFamily to = startWrite(family);
     if (!to.multi) {
-      throw new IllegalArgumentException("[CAIRN_BUG] an append to column family " + family + ", which holds single values");
+      throw new IllegalArgumentException(
+          "[CAIRN_BUG] an append to column family " + family + ", which holds single values");
     }
     puts++;
     int hash = Regions.hash(keyBase, keyOffset, keyLength);
-    while (!overlay.append(to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength)) {
+    while (!overlay.append(
+        to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength)) {
       makeRoom();
     }
     overlay.unbounded = false;
@@ -187,13 +227,18 @@ public final class TierSession {
   private BaseFamily startWrite(int family) {
     checkOpen();
     if (finished || spillFailed) {
-      throw new IllegalStateException("[CAIRN_BUG] a write after the session's writes were finished, or after sending them failed");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] a write after the session's writes were finished, or after sending them"
+              + " failed");
     }
     written = true;
     return base.family(family);
   }
 
-  /** The overlay has no room for the next write: spills it, or if it holds nothing lets that one write exceed the bound. */
+  /**
+   * The overlay has no room for the next write: spills it, or if it holds nothing lets that one
+   * write exceed the bound.
+   */
   private void makeRoom() {
     if (overlay.isEmpty()) {
       overlay.unbounded = true;
@@ -203,7 +248,8 @@ public final class TierSession {
   }
 
   private void spill() {
-    // Counted before the first block leaves: a session whose spill failed half-way must not be repeated.
+    // Counted before the first block leaves: a session whose spill failed half-way must not be
+    // repeated.
     spillCount++;
     spillFailed = true;
     sendOverlay();
@@ -232,12 +278,16 @@ public final class TierSession {
     return new WalkScan(this, base.family(family), overlay);
   }
 
-  /** Rows of an ordered family with {@code from <= key < to}, ascending by unsigned bytes; null leaves that end open. */
+  /**
+   * Rows of an ordered family with {@code from <= key < to}, ascending by unsigned bytes; null
+   * leaves that end open.
+   */
   public TierCursor range(int family, byte[] from, byte[] to) {
     checkOpen();
     BaseFamily in = base.family(family);
     if (!in.ordered) {
-      throw new IllegalArgumentException("[CAIRN_BUG] a range of column family " + family + ", which keeps no order");
+      throw new IllegalArgumentException(
+          "[CAIRN_BUG] a range of column family " + family + ", which keeps no order");
     }
     return new MergedScan(this, in, from, to);
   }
@@ -258,17 +308,24 @@ public final class TierSession {
     dropped.add(id);
   }
 
-  /** Fills the base with the whole committed state through the session's source, before any write. True: all families are complete now. */
+  /**
+   * Fills the base with the whole committed state through the session's source, before any write.
+   * True: all families are complete now.
+   */
   public boolean loadCommitted() {
     checkOpen();
     return engine.loadInto(tier.startLoad(), LOAD_ROWS, LOAD_BYTES);
   }
 
-  /** Hands what is left of the overlay to the engine; no write may follow. Returns what the whole session sent. */
+  /**
+   * Hands what is left of the overlay to the engine; no write may follow. Returns what the whole
+   * session sent.
+   */
   public Sent finishWrites() {
     checkOpen();
     if (spillFailed) {
-      throw new IllegalStateException("[CAIRN_BUG] the session goes on after sending its writes failed");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] the session goes on after sending its writes failed");
     }
     if (!finished) {
       for (int family : dropped) {
@@ -280,7 +337,10 @@ public final class TierSession {
     return writer.sent();
   }
 
-  /** Lets {@link #finishWrites} send everything again, to a worker that lost it. False: some writes were spilled and are not here any more. */
+  /**
+   * Lets {@link #finishWrites} send everything again, to a worker that lost it. False: some writes
+   * were spilled and are not here any more.
+   */
   public boolean rewindWrites() {
     checkOpen();
     if (hasSpilled()) {
@@ -291,11 +351,15 @@ public final class TierSession {
     return true;
   }
 
-  /** Folds the overlay into the base, restamps it and ends the session. To be called once the version is durable, after {@link #finishWrites}. */
+  /**
+   * Folds the overlay into the base, restamps it and ends the session. To be called once the
+   * version is durable, after {@link #finishWrites}.
+   */
   public void commit(long version, String id) {
     checkOpen();
     if (!finished) {
-      throw new IllegalStateException("[CAIRN_BUG] a commit before the session's writes were finished");
+      throw new IllegalStateException(
+          "[CAIRN_BUG] a commit before the session's writes were finished");
     }
     try {
       fold(version, id);
@@ -369,7 +433,10 @@ public final class TierSession {
     }
   }
 
-  /** Whether writes of this session are with the engine already: such a session does not survive the loss of its worker. */
+  /**
+   * Whether writes of this session are with the engine already: such a session does not survive the
+   * loss of its worker.
+   */
   public boolean hasSpilled() {
     return spillCount > 0;
   }

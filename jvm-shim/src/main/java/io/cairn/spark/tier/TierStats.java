@@ -12,4 +12,12 @@ package io.cairn.spark.tier;
  * @param families families known
  * @param completeFamilies of these, those whose keys are all in the base
  */
-public record TierStats(long entries, long bytes, long hits, long misses, long evictions, long spills, int families, int completeFamilies) {}
+public record TierStats(
+    long entries,
+    long bytes,
+    long hits,
+    long misses,
+    long evictions,
+    long spills,
+    int families,
+    int completeFamilies) {}

@@ -1,10 +1,12 @@
 package io.cairn.spark.tier;
 
 /**
- * All rows of a family in the order of their storage: first what stood in the overlay when the scan opened, then the committed rows that had no entry
- * there, out of the base if it is complete, else in pages from the engine.
+ * All rows of a family in the order of their storage: first what stood in the overlay when the scan
+ * opened, then the committed rows that had no entry there, out of the base if it is complete, else
+ * in pages from the engine.
  *
- * <p>Overlay and base are walked slab by slab. An overlay entry that moved since is found through its old copy, so none is missed or met twice.
+ * <p>Overlay and base are walked slab by slab. An overlay entry that moved since is found through
+ * its old copy, so none is missed or met twice.
  */
 final class WalkScan extends TierCursor {
   private static final int PAGE_ROWS = 16_384;
@@ -15,7 +17,10 @@ final class WalkScan extends TierCursor {
   private final BaseFamily family;
   private final boolean walkBase;
 
-  /** The writes that stood there when the scan opened lie below these limits; null and 0: there were none. */
+  /**
+   * The writes that stood there when the scan opened lie below these limits; null and 0: there were
+   * none.
+   */
   private final Overlay overlay;
 
   private final EntryMap writes;
@@ -197,7 +202,11 @@ final class WalkScan extends TierCursor {
         if (page != null && !page.more) {
           return false;
         }
-        byte[] from = page == null ? null : Regions.copy(page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
+        byte[] from =
+            page == null
+                ? null
+                : Regions.copy(
+                    page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
         page = session.page(family, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
         row = 0;
         continue;
@@ -205,7 +214,8 @@ final class WalkScan extends TierCursor {
       int i = row++;
       long key = Regions.ARRAY + page.keyOffset[i];
       int length = page.keyLength[i];
-      if (writes != null && hadWrite(Regions.hash(page.data, key, length), page.data, key, length)) {
+      if (writes != null
+          && hadWrite(Regions.hash(page.data, key, length), page.data, key, length)) {
         continue;
       }
       setKey(page.data, key, length);

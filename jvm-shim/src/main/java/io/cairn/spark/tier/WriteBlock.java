@@ -1,10 +1,11 @@
 package io.cairn.spark.tier;
 
 /**
- * Writes on their way to the engine: at most one a key, as references into the slabs that hold them.
+ * Writes on their way to the engine: at most one a key, as references into the slabs that hold
+ * them.
  *
- * <p>A block is bounded ({@link #MAX_ROWS} rows, about {@link #TARGET_BYTES} bytes unless one row is larger) and reused: whoever gets it reads it
- * before returning.
+ * <p>A block is bounded ({@link #MAX_ROWS} rows, about {@link #TARGET_BYTES} bytes unless one row
+ * is larger) and reused: whoever gets it reads it before returning.
  */
 public final class WriteBlock {
   public static final int MAX_ROWS = 65_536;

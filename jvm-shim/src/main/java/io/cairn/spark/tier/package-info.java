@@ -1,8 +1,9 @@
 /**
  * The state tier: what a store keeps in the JVM so that a row costs no round trip.
  *
- * <p>{@link io.cairn.spark.tier.StoreTier} holds the committed entries of one provider instance (the base), {@link io.cairn.spark.tier.TierSession} one
- * session's writes over it (the overlay), {@link io.cairn.spark.tier.TierBudget} bounds all of a process. The engine is asked through
+ * <p>{@link io.cairn.spark.tier.StoreTier} holds the committed entries of one provider instance
+ * (the base), {@link io.cairn.spark.tier.TierSession} one session's writes over it (the overlay),
+ * {@link io.cairn.spark.tier.TierBudget} bounds all of a process. The engine is asked through
  * {@link io.cairn.spark.tier.EngineSource} alone.
  *
  * <pre>

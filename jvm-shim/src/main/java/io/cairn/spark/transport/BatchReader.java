@@ -9,9 +9,11 @@ import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
 
 /**
- * Reads the engine's batches where they lie: keys and values become regions of the payload's array, which {@link Rows} then owns.
+ * Reads the engine's batches where they lie: keys and values become regions of the payload's array,
+ * which {@link Rows} then owns.
  *
- * <p>Every offset is checked against the payload before a row is handed out: a damaged or foreign frame ends in CAIRN_PROTOCOL. Not thread-safe.
+ * <p>Every offset is checked against the payload before a row is handed out: a damaged or foreign
+ * frame ends in CAIRN_PROTOCOL. Not thread-safe.
  */
 final class BatchReader {
   private byte[] payload;
@@ -47,14 +49,19 @@ final class BatchReader {
   }
 
   private void readMetadata(int metadataBytes, int columns) {
-    ByteBuffer metadata = ByteBuffer.wrap(payload, 8, metadataBytes).slice().order(ByteOrder.LITTLE_ENDIAN);
+    ByteBuffer metadata =
+        ByteBuffer.wrap(payload, 8, metadataBytes).slice().order(ByteOrder.LITTLE_ENDIAN);
     Message message = Message.getRootAsMessage(metadata);
     if (message.headerType() != MessageHeader.RecordBatch) {
       throw CairnException.protocol("a reply is not a record batch");
     }
     batch = (RecordBatch) message.header(new RecordBatch());
-    if (batch == null || batch.length() != rows || batch.nodesLength() != columns || batch.compression() != null) {
-      throw CairnException.protocol("a reply's batch does not fit its frame: " + rows + " rows, " + columns + " columns");
+    if (batch == null
+        || batch.length() != rows
+        || batch.nodesLength() != columns
+        || batch.compression() != null) {
+      throw CairnException.protocol(
+          "a reply's batch does not fit its frame: " + rows + " rows, " + columns + " columns");
     }
   }
 
@@ -68,7 +75,10 @@ final class BatchReader {
   /** Reads a uint16 column. */
   void shorts(short[] into) {
     skipValidity();
-    ByteBuffer.wrap(payload, region(rows * 2), rows * 2).order(ByteOrder.LITTLE_ENDIAN).asShortBuffer().get(into, 0, rows);
+    ByteBuffer.wrap(payload, region(rows * 2), rows * 2)
+        .order(ByteOrder.LITTLE_ENDIAN)
+        .asShortBuffer()
+        .get(into, 0, rows);
   }
 
   /** Reads a binary column as regions of the payload; a null gets length -1. */
@@ -87,10 +97,12 @@ final class BatchReader {
     for (int row = 0; row < rows; row++) {
       int to = bytes.getInt(offsets + 4 * row + 4);
       if (from < 0 || to < from || to > dataBytes) {
-        throw CairnException.protocol("offsets of a reply's row " + row + " are " + from + " and " + to + " of " + dataBytes);
+        throw CairnException.protocol(
+            "offsets of a reply's row " + row + " are " + from + " and " + to + " of " + dataBytes);
       }
       offset[row] = data + from;
-      length[row] = nulls != 0 && (payload[validity + (row >> 3)] >> (row & 7) & 1) == 0 ? -1 : to - from;
+      length[row] =
+          nulls != 0 && (payload[validity + (row >> 3)] >> (row & 7) & 1) == 0 ? -1 : to - from;
       from = to;
     }
   }

@@ -12,7 +12,8 @@ import org.apache.arrow.flatbuf.MetadataVersion;
 import org.apache.arrow.flatbuf.RecordBatch;
 
 /**
- * Builds one frame: header, then an encapsulated Arrow record batch message, column by column into one reused array.
+ * Builds one frame: header, then an encapsulated Arrow record batch message, column by column into
+ * one reused array.
  *
  * <pre>
  *   frame   := header[40] message
@@ -20,11 +21,15 @@ import org.apache.arrow.flatbuf.RecordBatch;
  *   body    := per column: validity (empty if no nulls)  [i32 offsets]  data        ; each padded to 8
  * </pre>
  *
- * <p>Columns are written in the schema's order, each by one call of {@code bytes}, {@code shorts}, {@code ints}, {@code longs} or {@code binary}.
- * Heap arrays and {@code System.arraycopy} instead of Arrow's own buffers: nothing off the heap to free, and rows are copied once. Not thread-safe.
+ * <p>Columns are written in the schema's order, each by one call of {@code bytes}, {@code shorts},
+ * {@code ints}, {@code longs} or {@code binary}. Heap arrays and {@code System.arraycopy} instead
+ * of Arrow's own buffers: nothing off the heap to free, and rows are copied once. Not thread-safe.
  */
 final class BatchWriter {
-  /** Room for the header and the message's metadata, which is some 200 bytes for five columns; a multiple of 8. */
+  /**
+   * Room for the header and the message's metadata, which is some 200 bytes for five columns; a
+   * multiple of 8.
+   */
   private static final int PREFIX_BYTES = FrameHeader.BYTES + 984;
 
   /** A buffer that grew beyond this for one huge row is given up after it. */
@@ -64,7 +69,10 @@ final class BatchWriter {
   void shorts(short[] values) {
     notNull();
     reserve(rows * 2L);
-    ByteBuffer.wrap(frame, position, rows * 2).order(ByteOrder.LITTLE_ENDIAN).asShortBuffer().put(values, 0, rows);
+    ByteBuffer.wrap(frame, position, rows * 2)
+        .order(ByteOrder.LITTLE_ENDIAN)
+        .asShortBuffer()
+        .put(values, 0, rows);
     endBuffer(rows * 2);
   }
 
@@ -106,7 +114,11 @@ final class BatchWriter {
 
   /** One binary cell of a batch of one row; null means null. */
   void oneBinary(byte[] value) {
-    binary(new byte[][] {value == null ? new byte[0] : value}, new int[1], new int[] {value == null ? -1 : value.length}, value == null ? 0 : value.length);
+    binary(
+        new byte[][] {value == null ? new byte[0] : value},
+        new int[1],
+        new int[] {value == null ? -1 : value.length},
+        value == null ? 0 : value.length);
   }
 
   /** Whole arrays as a binary column. */
@@ -166,7 +178,10 @@ final class BatchWriter {
     endBuffer(bytes);
   }
 
-  /** Completes the frame, which then is {@link #array()} from {@link #start()}, {@link #length()} bytes. */
+  /**
+   * Completes the frame, which then is {@link #array()} from {@link #start()}, {@link #length()}
+   * bytes.
+   */
   void finish(int kind, long session, long sequence, long applied) {
     int bodyBytes = position - PREFIX_BYTES;
     ByteBuffer message = message(bodyBytes);
@@ -182,12 +197,16 @@ final class BatchWriter {
     putInt(at - 8, -1);
     start = at - 8 - FrameHeader.BYTES;
     length = position - start;
-    new FrameHeader(kind, 0, session, sequence, applied, rows, length - FrameHeader.BYTES).write(frame, start);
+    new FrameHeader(kind, 0, session, sequence, applied, rows, length - FrameHeader.BYTES)
+        .write(frame, start);
     if (length - FrameHeader.BYTES > FrameHeader.MAX_PAYLOAD_BYTES) {
       throw CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_ROW_TOO_LARGE",
-          "a row, or a list of one key, makes a message of " + length + " bytes; the channel takes " + FrameHeader.MAX_PAYLOAD_BYTES,
+          "a row, or a list of one key, makes a message of "
+              + length
+              + " bytes; the channel takes "
+              + FrameHeader.MAX_PAYLOAD_BYTES,
           "keep less in one key");
     }
   }
@@ -252,11 +271,17 @@ final class BatchWriter {
       throw CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_ROW_TOO_LARGE",
-          "a row, or a list of one key, makes a message of " + needed + " bytes; the channel takes " + FrameHeader.MAX_PAYLOAD_BYTES,
+          "a row, or a list of one key, makes a message of "
+              + needed
+              + " bytes; the channel takes "
+              + FrameHeader.MAX_PAYLOAD_BYTES,
           "keep less in one key");
     }
     if (needed > frame.length) {
-      frame = Arrays.copyOf(frame, (int) Math.max(needed, Math.min(2L * frame.length, FrameHeader.MAX_PAYLOAD_BYTES)));
+      frame =
+          Arrays.copyOf(
+              frame,
+              (int) Math.max(needed, Math.min(2L * frame.length, FrameHeader.MAX_PAYLOAD_BYTES)));
     }
   }
 

@@ -3,9 +3,11 @@ package io.cairn.spark.transport;
 import com.fasterxml.jackson.databind.JsonNode;
 
 /**
- * A failure with a kind, a code, and where it happened: {@code [CODE] message (store=.., version=.., object=..). Next: ..}
+ * A failure with a kind, a code, and where it happened: {@code [CODE] message (store=..,
+ * version=.., object=..). Next: ..}
  *
- * <p>Made here, or read from the engine's errors, which have the same fields. Never carries a secret.
+ * <p>Made here, or read from the engine's errors, which have the same fields. Never carries a
+ * secret.
  */
 public final class CairnException extends RuntimeException {
   private static final long serialVersionUID = 1L;
@@ -19,7 +21,14 @@ public final class CairnException extends RuntimeException {
   private final String next;
 
   private CairnException(
-      ErrorKind kind, String code, String plainMessage, String store, Long version, String object, String next, Throwable cause) {
+      ErrorKind kind,
+      String code,
+      String plainMessage,
+      String store,
+      Long version,
+      String object,
+      String next,
+      Throwable cause) {
     super(text(code, plainMessage, store, version, object, next), cause);
     this.kind = kind;
     this.code = code;
@@ -34,13 +43,21 @@ public final class CairnException extends RuntimeException {
     return new CairnException(kind, code, message, null, null, null, next, null);
   }
 
-  public static CairnException of(ErrorKind kind, String code, String message, String next, Throwable cause) {
+  public static CairnException of(
+      ErrorKind kind, String code, String message, String next, Throwable cause) {
     return new CairnException(kind, code, message, null, null, null, next, cause);
   }
 
-  /** The worker, or the connection to it, is gone: whoever has nothing in it may go on with another. */
+  /**
+   * The worker, or the connection to it, is gone: whoever has nothing in it may go on with another.
+   */
   public static CairnException workerLost(String message, Throwable cause) {
-    return of(ErrorKind.RETRY, "CAIRN_WORKER_LOST", message, "none if Spark retries the task; else see the executor's log for the worker's end", cause);
+    return of(
+        ErrorKind.RETRY,
+        "CAIRN_WORKER_LOST",
+        message,
+        "none if Spark retries the task; else see the executor's log for the worker's end",
+        cause);
   }
 
   public static CairnException protocol(String message) {
@@ -72,7 +89,14 @@ public final class CairnException extends RuntimeException {
     }
     CairnException located =
         new CairnException(
-            kind, code, plainMessage, store == null ? storeName : store, version == null ? Long.valueOf(atVersion) : version, object, next, getCause());
+            kind,
+            code,
+            plainMessage,
+            store == null ? storeName : store,
+            version == null ? Long.valueOf(atVersion) : version,
+            object,
+            next,
+            getCause());
     located.setStackTrace(getStackTrace());
     return located;
   }
@@ -99,8 +123,10 @@ public final class CairnException extends RuntimeException {
     return value == null || value.isNull() ? otherwise : value.asText();
   }
 
-  private static String text(String code, String message, String store, Long version, String object, String next) {
-    StringBuilder text = new StringBuilder("[").append(code).append("] ").append(withoutStop(message));
+  private static String text(
+      String code, String message, String store, Long version, String object, String next) {
+    StringBuilder text =
+        new StringBuilder("[").append(code).append("] ").append(withoutStop(message));
     String separator = " (";
     if (store != null) {
       text.append(separator).append("store=").append(store);

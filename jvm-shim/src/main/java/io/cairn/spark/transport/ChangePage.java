@@ -2,5 +2,8 @@ package io.cairn.spark.transport;
 
 import io.cairn.spark.tier.Rows;
 
-/** Some changes of one version, in the changelog's order: op and family of each row beside its key and value. */
+/**
+ * Some changes of one version, in the changelog's order: op and family of each row beside its key
+ * and value.
+ */
 public record ChangePage(byte[] ops, short[] families, Rows rows) {}

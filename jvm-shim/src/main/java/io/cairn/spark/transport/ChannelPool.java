@@ -3,7 +3,9 @@ package io.cairn.spark.transport;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 
-/** Connections to one worker: as many as sessions run at once, kept for the next ones. Thread-safe. */
+/**
+ * Connections to one worker: as many as sessions run at once, kept for the next ones. Thread-safe.
+ */
 final class ChannelPool implements AutoCloseable {
   private final Path socket;
   private final String token;

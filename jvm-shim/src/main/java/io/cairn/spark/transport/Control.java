@@ -9,7 +9,8 @@ import py4j.ClientServer;
 import py4j.Py4JException;
 
 /**
- * Control calls to one worker over Py4J: a handful a batch and partition, never one a row. Thread-safe; each thread has its own connection.
+ * Control calls to one worker over Py4J: a handful a batch and partition, never one a row.
+ * Thread-safe; each thread has its own connection.
  *
  * <p>The JVM opens no port: Py4J's Java server is not started.
  */
@@ -46,12 +47,21 @@ final class Control implements AutoCloseable {
       }
       JsonNode ok = answer.get("ok");
       if (ok == null) {
-        throw CairnException.protocol("the engine's answer to " + method + " has neither ok nor error");
+        throw CairnException.protocol(
+            "the engine's answer to " + method + " has neither ok nor error");
       }
       return ok;
     } catch (Py4JException e) {
       // Py4J's own messages echo arguments, which may hold secrets: they stay out of ours.
-      throw CairnException.workerLost("worker " + worker + " did not answer the call " + method + " (" + e.getClass().getSimpleName() + ")", null);
+      throw CairnException.workerLost(
+          "worker "
+              + worker
+              + " did not answer the call "
+              + method
+              + " ("
+              + e.getClass().getSimpleName()
+              + ")",
+          null);
     } catch (JsonProcessingException e) {
       throw CairnException.protocol("the engine's answer to " + method + " is not JSON");
     } finally {

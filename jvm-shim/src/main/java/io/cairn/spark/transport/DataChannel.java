@@ -15,10 +15,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One connection to a worker's Unix socket: whole frames out, whole frames in, each within a time limit.
+ * One connection to a worker's Unix socket: whole frames out, whole frames in, each within a time
+ * limit.
  *
- * <p>A cancelled task's interrupt would close a blocking channel, also in the middle of a commit and in the listener that aborts. So the channel does
- * not block: a selector waits, with the interrupt flag saved, cleared and put back afterwards. One user at a time.
+ * <p>A cancelled task's interrupt would close a blocking channel, also in the middle of a commit
+ * and in the listener that aborts. So the channel does not block: a selector waits, with the
+ * interrupt flag saved, cleared and put back afterwards. One user at a time.
  */
 final class DataChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
@@ -58,7 +60,8 @@ final class DataChannel implements AutoCloseable {
       return channel;
     } catch (IOException e) {
       closeQuietly(socket, selector);
-      throw CairnException.workerLost("no connection to the engine at " + path + ": " + e.getMessage(), e);
+      throw CairnException.workerLost(
+          "no connection to the engine at " + path + ": " + e.getMessage(), e);
     } catch (RuntimeException e) {
       closeQuietly(socket, selector);
       throw e;
@@ -86,7 +89,8 @@ final class DataChannel implements AutoCloseable {
     send(frame, 0, frame.length);
     FrameHeader reply = receive();
     if (reply.kind() != FrameKind.HELLO_REPLY) {
-      throw CairnException.protocol("the engine answered a greeting with kind 0x" + Integer.toHexString(reply.kind()));
+      throw CairnException.protocol(
+          "the engine answered a greeting with kind 0x" + Integer.toHexString(reply.kind()));
     }
   }
 
@@ -114,14 +118,19 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
-  /** Waits for a whole frame, whose payload then is {@link #takePayload}. After a failure the channel is broken. */
+  /**
+   * Waits for a whole frame, whose payload then is {@link #takePayload}. After a failure the
+   * channel is broken.
+   */
   FrameHeader receive() {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline();
       interrupted |= fill(headerBytes, FrameHeader.BYTES, deadline);
       FrameHeader header = FrameHeader.read(headerBytes, 0);
-      if (payload == null || payload.length < header.payloadBytes() || payload.length > CHUNK_BYTES * 16) {
+      if (payload == null
+          || payload.length < header.payloadBytes()
+          || payload.length > CHUNK_BYTES * 16) {
         payload = new byte[Math.max(1024, header.payloadBytes())];
       }
       interrupted |= fill(payload, header.payloadBytes(), deadline);
@@ -197,7 +206,8 @@ final class DataChannel implements AutoCloseable {
           ErrorKind.RETRY,
           "CAIRN_ENGINE_TIMEOUT",
           what + ": " + cause.getMessage(),
-          "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, or see what keeps the engine busy",
+          "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, or see what keeps the"
+              + " engine busy",
           cause);
     }
     return CairnException.workerLost(what + ": " + cause.getMessage(), cause);

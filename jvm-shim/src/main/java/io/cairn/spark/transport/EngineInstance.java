@@ -5,10 +5,11 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.function.Supplier;
 
 /**
- * One provider object's half in a worker: opened when first needed, opened again in the next worker when one died.
+ * One provider object's half in a worker: opened when first needed, opened again in the next worker
+ * when one died.
  *
- * <p>Thread-safe: maintenance runs beside sessions. Which version the engine's half stands at is the caller's to know; {@link #isWhereItWas} says whether
- * that knowledge still holds.
+ * <p>Thread-safe: maintenance runs beside sessions. Which version the engine's half stands at is
+ * the caller's to know; {@link #isWhereItWas} says whether that knowledge still holds.
  */
 public final class EngineInstance implements AutoCloseable {
   private final int number = EnginePool.nextInstance();
@@ -21,7 +22,8 @@ public final class EngineInstance implements AutoCloseable {
 
   /**
    * @param group stores of one group share a worker
-   * @param openArguments made anew for each opening, as credentials may have changed; {@code instance} is filled in here
+   * @param openArguments made anew for each opening, as credentials may have changed; {@code
+   *     instance} is filled in here
    */
   public EngineInstance(EnginePool pool, String group, Supplier<ObjectNode> openArguments) {
     this.pool = pool;
@@ -48,7 +50,8 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   /**
-   * Calls a method that sets up its own state in the engine, such as a load: repeated once, in another worker, if the first one is gone.
+   * Calls a method that sets up its own state in the engine, such as a load: repeated once, in
+   * another worker, if the first one is gone.
    */
   public JsonNode callRepeating(String method, ObjectNode arguments) {
     try {
@@ -61,7 +64,10 @@ public final class EngineInstance implements AutoCloseable {
     }
   }
 
-  /** Whether the error says that the engine no longer has this instance; then it is opened anew at the next call. */
+  /**
+   * Whether the error says that the engine no longer has this instance; then it is opened anew at
+   * the next call.
+   */
   boolean forgets(CairnException error) {
     if (!error.isWorkerLost() && !error.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
       return false;

@@ -11,12 +11,13 @@ import org.slf4j.LoggerFactory;
 /**
  * The workers of this JVM: started when the first store needs one, started again when one died.
  *
- * <p>All stores of one (query, operator, partition) are on the same worker, so that their commits share its work; a new group goes to the worker with the fewest.
- * Thread-safe.
+ * <p>All stores of one (query, operator, partition) are on the same worker, so that their commits
+ * share its work; a new group goes to the worker with the fewest. Thread-safe.
  */
 public final class EnginePool {
   private static final Logger LOG = LoggerFactory.getLogger(EnginePool.class);
-  private static final ConcurrentHashMap<WorkerSettings, EnginePool> POOLS = new ConcurrentHashMap<>();
+  private static final ConcurrentHashMap<WorkerSettings, EnginePool> POOLS =
+      new ConcurrentHashMap<>();
   private static final AtomicInteger NEXT_INSTANCE = new AtomicInteger();
   private static final AtomicLong STARTS = new AtomicLong();
 
@@ -36,7 +37,10 @@ public final class EnginePool {
     }
   }
 
-  /** The pool for these settings; starts nothing. Two queries that differ in them have workers of their own. */
+  /**
+   * The pool for these settings; starts nothing. Two queries that differ in them have workers of
+   * their own.
+   */
   public static EnginePool of(WorkerSettings settings) {
     return POOLS.computeIfAbsent(settings, EnginePool::new);
   }

@@ -27,8 +27,9 @@ import org.slf4j.LoggerFactory;
 /**
  * One worker: {@code python -m cairn.engine}, its control side and its channels.
  *
- * <p>It ends with this JVM, however that dies: the end of its standard input ends it. The token and all secrets travel on that input or over Py4J,
- * never on a command line or in the environment. Thread-safe.
+ * <p>It ends with this JVM, however that dies: the end of its standard input ends it. The token and
+ * all secrets travel on that input or over Py4J, never on a command line or in the environment.
+ * Thread-safe.
  */
 final class EngineProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
@@ -45,7 +46,14 @@ final class EngineProcess implements AutoCloseable {
   private ChannelPool channels;
   private Thread log;
 
-  private EngineProcess(String name, Process process, Path socketDir, long startedNs, WorkerSettings settings, String token) throws IOException {
+  private EngineProcess(
+      String name,
+      Process process,
+      Path socketDir,
+      long startedNs,
+      WorkerSettings settings,
+      String token)
+      throws IOException {
     this.name = name;
     this.process = process;
     this.socketDir = socketDir;
@@ -53,9 +61,15 @@ final class EngineProcess implements AutoCloseable {
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
     JsonNode ready = handShake(settings, token);
     control = new Control(name, ready.path("port").asInt(), token);
-    channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
+    channels =
+        new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
-    LOG.info("worker {} is process {}, ready after {} ms: {}", name, process.pid(), startMs, ready.path("versions"));
+    LOG.info(
+        "worker {} is process {}, ready after {} ms: {}",
+        name,
+        process.pid(),
+        startMs,
+        ready.path("versions"));
   }
 
   /** Starts a worker and waits, within the time limit, until it answers. */
@@ -78,7 +92,8 @@ final class EngineProcess implements AutoCloseable {
           ErrorKind.INVALID,
           "CAIRN_PYTHON",
           "cannot run Python '" + settings.python() + "': " + e.getMessage(),
-          "set spark.sql.streaming.stateStore.cairn.python to a Python 3.11 or later that every executor has, with the package cairn-state installed",
+          "set spark.sql.streaming.stateStore.cairn.python to a Python 3.11 or later that every"
+              + " executor has, with the package cairn-state installed",
           e);
     } catch (RuntimeException e) {
       end(process, socketDir);
@@ -94,8 +109,12 @@ final class EngineProcess implements AutoCloseable {
     ObjectNode hello = Control.JSON.createObjectNode();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
     hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir.toString());
-    hello.put("memory_bytes", settings.memoryBytes()).put("local_disk_bytes", settings.localDiskBytes());
-    hello.put("download_threads", settings.downloadThreads()).put("upload_threads", settings.uploadThreads());
+    hello
+        .put("memory_bytes", settings.memoryBytes())
+        .put("local_disk_bytes", settings.localDiskBytes());
+    hello
+        .put("download_threads", settings.downloadThreads())
+        .put("upload_threads", settings.uploadThreads());
     try {
       input.write((Control.JSON.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
       input.flush();
@@ -119,7 +138,8 @@ final class EngineProcess implements AutoCloseable {
   }
 
   private String firstLine(WorkerSettings settings) {
-    BufferedReader output = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+    BufferedReader output =
+        new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
     CompletableFuture<String> line = new CompletableFuture<>();
     daemon(
         "cairn-" + name + "-output",
@@ -140,11 +160,21 @@ final class EngineProcess implements AutoCloseable {
       throw CairnException.of(
           ErrorKind.RETRY,
           "CAIRN_WORKER_START",
-          "worker " + name + " did not start within " + settings.startTimeoutMs() + " ms" + lastWords(),
-          "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or see why Python starts slowly on this machine");
+          "worker "
+              + name
+              + " did not start within "
+              + settings.startTimeoutMs()
+              + " ms"
+              + lastWords(),
+          "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or see why Python starts"
+              + " slowly on this machine");
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      throw CairnException.of(ErrorKind.RETRY, "CAIRN_WORKER_START", "the task was cancelled while worker " + name + " started", null);
+      throw CairnException.of(
+          ErrorKind.RETRY,
+          "CAIRN_WORKER_START",
+          "the task was cancelled while worker " + name + " started",
+          null);
     } catch (ExecutionException e) {
       return null;
     }
@@ -161,7 +191,8 @@ final class EngineProcess implements AutoCloseable {
     String words = lastWords();
     String missing = null;
     for (String module : new String[] {"cairn", "rocksdict", "py4j", "pyarrow", "boto3"}) {
-      if (words.contains("No module named '" + module) || words.contains("No module named " + module)) {
+      if (words.contains("No module named '" + module)
+          || words.contains("No module named " + module)) {
         missing = module;
       }
     }
@@ -170,10 +201,14 @@ final class EngineProcess implements AutoCloseable {
           ErrorKind.INVALID,
           "CAIRN_PYTHON",
           "Python '" + settings.python() + "' has no package " + missing,
-          "install cairn-state into that Python on every executor (pip install cairn-state), or set spark.sql.streaming.stateStore.cairn.python to one that has it");
+          "install cairn-state into that Python on every executor (pip install cairn-state), or set"
+              + " spark.sql.streaming.stateStore.cairn.python to one that has it");
     }
     return CairnException.of(
-        ErrorKind.RETRY, "CAIRN_WORKER_START", "worker " + name + " of Python '" + settings.python() + "' " + how + words, "see the executor's log");
+        ErrorKind.RETRY,
+        "CAIRN_WORKER_START",
+        "worker " + name + " of Python '" + settings.python() + "' " + how + words,
+        "see the executor's log");
   }
 
   private String lastWords() {
@@ -183,7 +218,8 @@ final class EngineProcess implements AutoCloseable {
   }
 
   private void pump(InputStream stream) {
-    try (BufferedReader lines = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
+    try (BufferedReader lines =
+        new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
       for (String line = lines.readLine(); line != null; line = lines.readLine()) {
         note(line);
       }
@@ -206,7 +242,10 @@ final class EngineProcess implements AutoCloseable {
     try {
       return control.call(method, arguments);
     } catch (CairnException e) {
-      throw e.isWorkerLost() && !isAlive() ? CairnException.workerLost("worker " + name + " died during the call " + method + lastWords(), e) : e;
+      throw e.isWorkerLost() && !isAlive()
+          ? CairnException.workerLost(
+              "worker " + name + " died during the call " + method + lastWords(), e)
+          : e;
     }
   }
 
@@ -218,7 +257,10 @@ final class EngineProcess implements AutoCloseable {
     return process.isAlive();
   }
 
-  /** Waits a second for the end of a worker that seems to be ending; one that lives on is used again. */
+  /**
+   * Waits a second for the end of a worker that seems to be ending; one that lives on is used
+   * again.
+   */
   void awaitEnd() {
     boolean interrupted = Thread.interrupted();
     try {
@@ -270,13 +312,19 @@ final class EngineProcess implements AutoCloseable {
     }
   }
 
-  /** A fresh folder only we may enter, short enough for a Unix socket (YARN's container folders are not). */
+  /**
+   * A fresh folder only we may enter, short enough for a Unix socket (YARN's container folders are
+   * not).
+   */
   private static Path socketDir() throws IOException {
     Path parent = Path.of(System.getProperty("java.io.tmpdir")).toAbsolutePath();
     if (parent.toString().getBytes(StandardCharsets.UTF_8).length + 40 > SOCKET_PATH_BYTES) {
       parent = Path.of("/tmp");
     }
-    return Files.createTempDirectory(parent, "cairn-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+    return Files.createTempDirectory(
+        parent,
+        "cairn-",
+        PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
   }
 
   private static String token() {

@@ -16,10 +16,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One session's way to its worker: requests and writes on a channel of its own, numbered and counted.
+ * One session's way to its worker: requests and writes on a channel of its own, numbered and
+ * counted.
  *
- * <p>A session survives its worker as long as its writes so far are few: the version is loaded again in another one, the writes are sent again and the
- * request is repeated once. Beyond {@link #REPLAY_BYTES} of writes the loss of the worker ends the session, and Spark retries the task. One caller at a time.
+ * <p>A session survives its worker as long as its writes so far are few: the version is loaded
+ * again in another one, the writes are sent again and the request is repeated once. Beyond {@link
+ * #REPLAY_BYTES} of writes the loss of the worker ends the session, and Spark retries the task. One
+ * caller at a time.
  */
 public final class EngineSession implements EngineSource, AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(EngineSession.class);
@@ -85,7 +88,14 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   @Override
-  public Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied) {
+  public Rows scan(
+      int family,
+      byte[] from,
+      boolean inclusive,
+      byte[] to,
+      int limitRows,
+      int limitBytes,
+      long requireApplied) {
     return ask(
         FrameKind.SCAN,
         FrameKind.SCAN_REPLY,
@@ -135,7 +145,10 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     }
   }
 
-  /** Repeats in another worker what the lost one had of this session; throws the error again where that cannot be. */
+  /**
+   * Repeats in another worker what the lost one had of this session; throws the error again where
+   * that cannot be.
+   */
   private void goOnElsewhere(CairnException error) {
     if (!instance.forgets(error) || kept.size() != framesSent) {
       throw error;
@@ -157,14 +170,22 @@ public final class EngineSession implements EngineSource, AutoCloseable {
    * Asks the engine to make the session's writes a version, after all its frames.
    *
    * @param arguments of {@code commit}, less instance, session, frames and rows
-   * @param sent what the tier believes it sent: a difference is a bug that must not become a version
+   * @param sent what the tier believes it sent: a difference is a bug that must not become a
+   *     version
    */
   public JsonNode commit(ObjectNode arguments, Sent sent) {
     if (sent.blocks() != framesSent || sent.rows() != rowsSent) {
       throw CairnException.of(
           ErrorKind.BUG,
           "CAIRN_FRAMES_MISSING",
-          "the tier sent " + sent.rows() + " rows in " + sent.blocks() + " blocks, the channel " + rowsSent + " in " + framesSent,
+          "the tier sent "
+              + sent.rows()
+              + " rows in "
+              + sent.blocks()
+              + " blocks, the channel "
+              + rowsSent
+              + " in "
+              + framesSent,
           "report it with the executor's log");
     }
     if (framesSent == 0) {
@@ -182,10 +203,15 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   private JsonNode commitOnce(ObjectNode arguments) {
-    return instance.call("commit", arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent));
+    return instance.call(
+        "commit",
+        arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent));
   }
 
-  /** Goes on in another worker as if nothing had been sent. REQUIRES: whoever wrote has every write still, and writes all of them again. */
+  /**
+   * Goes on in another worker as if nothing had been sent. REQUIRES: whoever wrote has every write
+   * still, and writes all of them again.
+   */
   public void startOver() {
     framesSent = 0;
     rowsSent = 0;
@@ -201,7 +227,10 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     appliedThrough = reloaded.appliedThrough;
   }
 
-  /** Tells the engine that the session's writes are void. Does nothing if it never heard of the session. */
+  /**
+   * Tells the engine that the session's writes are void. Does nothing if it never heard of the
+   * session.
+   */
   public void abort() {
     if (framesSent > 0) {
       instance.callIfOpen("abort", EngineInstance.object().put("session", session));
@@ -283,7 +312,8 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     writer.finish(kind, session, number, requireApplied);
     open.send(writer.array(), writer.start(), writer.length());
     if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
-      // The last page is not valid any more once its source is asked again: its array takes the next reply.
+      // The last page is not valid any more once its source is asked again: its array takes the
+      // next reply.
       open.reusePayload(rows.data);
       rows.data = new byte[0];
     }
@@ -296,7 +326,12 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     if (header.kind() != replyKind || header.session() != session || header.sequence() != number) {
       open.abandon();
       throw CairnException.protocol(
-          "the engine answered request " + number + " with kind 0x" + Integer.toHexString(header.kind()) + ", request " + header.sequence());
+          "the engine answered request "
+              + number
+              + " with kind 0x"
+              + Integer.toHexString(header.kind())
+              + ", request "
+              + header.sequence());
     }
     return new Reply(header, payload);
   }

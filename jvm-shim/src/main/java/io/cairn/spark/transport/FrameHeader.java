@@ -10,14 +10,19 @@ import java.nio.ByteOrder;
  *   header := u32 magic = "CRNF"  u8 protocol = 1  u8 kind  u16 flags  u64 session  u64 sequence  u64 applied  u32 rows  u32 payload_bytes
  * </pre>
  *
- * @param sequence of WRITES the frame's number in its session, from 1; of requests any number, echoed in the reply
+ * @param sequence of WRITES the frame's number in its session, from 1; of requests any number,
+ *     echoed in the reply
  * @param applied require_applied in requests, applied_through in replies
  */
-public record FrameHeader(int kind, int flags, long session, long sequence, long applied, int rows, int payloadBytes) {
+public record FrameHeader(
+    int kind, int flags, long session, long sequence, long applied, int rows, int payloadBytes) {
   public static final int BYTES = 40;
   public static final int MAX_PAYLOAD_BYTES = 64 << 20;
 
-  /** One list may have grown by many appends beyond what any one frame brought: it must come back whole. */
+  /**
+   * One list may have grown by many appends beyond what any one frame brought: it must come back
+   * whole.
+   */
   public static final int MAX_REPLY_BYTES = 1 << 30;
 
   public static final int PROTOCOL = 1;
@@ -37,14 +42,26 @@ public record FrameHeader(int kind, int flags, long session, long sequence, long
     int magic = buffer.getInt();
     int protocol = buffer.get() & 0xFF;
     if (magic != MAGIC || protocol != PROTOCOL) {
-      throw CairnException.protocol("the engine sent a frame with magic 0x" + Integer.toHexString(magic) + ", protocol " + protocol);
+      throw CairnException.protocol(
+          "the engine sent a frame with magic 0x"
+              + Integer.toHexString(magic)
+              + ", protocol "
+              + protocol);
     }
     int kind = buffer.get() & 0xFF;
     int flags = buffer.getShort() & 0xFFFF;
     FrameHeader header =
-        new FrameHeader(kind, flags, buffer.getLong(), buffer.getLong(), buffer.getLong(), buffer.getInt(), buffer.getInt());
+        new FrameHeader(
+            kind,
+            flags,
+            buffer.getLong(),
+            buffer.getLong(),
+            buffer.getLong(),
+            buffer.getInt(),
+            buffer.getInt());
     if (header.payloadBytes < 0 || header.payloadBytes > MAX_REPLY_BYTES || header.rows < 0) {
-      throw CairnException.protocol("the engine sent a frame of " + Integer.toUnsignedString(header.payloadBytes) + " bytes");
+      throw CairnException.protocol(
+          "the engine sent a frame of " + Integer.toUnsignedString(header.payloadBytes) + " bytes");
     }
     return header;
   }

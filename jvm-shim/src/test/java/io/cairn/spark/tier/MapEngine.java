@@ -14,7 +14,8 @@ import java.util.Random;
 import java.util.TreeMap;
 
 /**
- * An engine over maps, one state a version: it answers from the version it has applied, which lags behind, and keeps the session's writes apart.
+ * An engine over maps, one state a version: it answers from the version it has applied, which lags
+ * behind, and keeps the session's writes apart.
  */
 final class MapEngine implements EngineSource {
   static final Comparator<byte[]> UNSIGNED = Arrays::compareUnsigned;
@@ -51,7 +52,10 @@ final class MapEngine implements EngineSource {
     return versions.get((int) version).getOrDefault(family, new TreeMap<>(UNSIGNED));
   }
 
-  /** A session on this version begins: later versions never happened, and the database holds some earlier one. */
+  /**
+   * A session on this version begins: later versions never happened, and the database holds some
+   * earlier one.
+   */
   void load(long version) {
     while (newest() > version) {
       versions.remove(versions.size() - 1);
@@ -84,7 +88,9 @@ final class MapEngine implements EngineSource {
     if (write.op == WriteBlock.DELETE) {
       return null;
     }
-    return write.op == WriteBlock.APPEND && before != null ? join(before, write.value) : write.value;
+    return write.op == WriteBlock.APPEND && before != null
+        ? join(before, write.value)
+        : write.value;
   }
 
   static byte[] join(byte[] a, byte[] b) {
@@ -115,7 +121,10 @@ final class MapEngine implements EngineSource {
       byte[] committed = state.get(keys[i]);
       Write write = spill.get(keys[i]);
       byte[] value = write == null ? committed : apply(write, committed);
-      origins[i] = write == null ? (committed == null ? Rows.ABSENT : Rows.COMMITTED) : value == null ? Rows.SPILL_DELETED : Rows.SPILL;
+      origins[i] =
+          write == null
+              ? (committed == null ? Rows.ABSENT : Rows.COMMITTED)
+              : value == null ? Rows.SPILL_DELETED : Rows.SPILL;
       values.add(value);
       none.add(new byte[0]);
     }
@@ -149,7 +158,14 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied) {
+  public Rows scan(
+      int family,
+      byte[] from,
+      boolean inclusive,
+      byte[] to,
+      int limitRows,
+      int limitBytes,
+      long requireApplied) {
     scanRequests++;
     TreeMap<byte[], byte[]> merged = new TreeMap<>(UNSIGNED);
     NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
@@ -189,7 +205,9 @@ final class MapEngine implements EngineSource {
     blocks++;
     for (int i = 0; i < block.count; i++) {
       int family = block.family[i] & 0xffff;
-      byte[] key = Arrays.copyOfRange(block.keyBase[i], block.keyOffset[i], block.keyOffset[i] + block.keyLength[i]);
+      byte[] key =
+          Arrays.copyOfRange(
+              block.keyBase[i], block.keyOffset[i], block.keyOffset[i] + block.keyLength[i]);
       if (block.op[i] == WriteBlock.DROP_CF) {
         TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
         state(base, family).keySet().forEach(k -> gone.put(k, new Write(WriteBlock.DELETE, null)));
@@ -198,14 +216,23 @@ final class MapEngine implements EngineSource {
       }
       boolean present = state(base, family).containsKey(key);
       if (block.presence[i] != WriteBlock.UNKNOWN) {
-        assertEquals(present ? WriteBlock.PRESENT : WriteBlock.MISSING, block.presence[i], "presence of a committed key");
+        assertEquals(
+            present ? WriteBlock.PRESENT : WriteBlock.MISSING,
+            block.presence[i],
+            "presence of a committed key");
       }
       byte[] value = null;
       if (block.valueLength[i] >= 0) {
-        value = Arrays.copyOfRange(block.valueBase[i], block.valueOffset[i], block.valueOffset[i] + block.valueLength[i]);
+        value =
+            Arrays.copyOfRange(
+                block.valueBase[i],
+                block.valueOffset[i],
+                block.valueOffset[i] + block.valueLength[i]);
       }
       Write write = new Write(block.op[i], value);
-      writes.computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED)).merge(key, write, MapEngine::after);
+      writes
+          .computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED))
+          .merge(key, write, MapEngine::after);
     }
   }
 

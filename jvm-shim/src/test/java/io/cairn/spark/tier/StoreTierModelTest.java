@@ -22,7 +22,9 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 
-/** Random sessions of stores that share a small budget, against one plain map a version and family. */
+/**
+ * Random sessions of stores that share a small budget, against one plain map a version and family.
+ */
 class StoreTierModelTest {
   private static final int PLAIN = 0;
   private static final int ORDERED = 1;
@@ -117,7 +119,8 @@ class StoreTierModelTest {
 
     void checkBound() {
       assertTrue(
-          budget.accountedBytes() <= budget.limitBytes() + FLOOR_BYTES, "accounted " + budget.accountedBytes() + " of " + budget.limitBytes());
+          budget.accountedBytes() <= budget.limitBytes() + FLOOR_BYTES,
+          "accounted " + budget.accountedBytes() + " of " + budget.limitBytes());
     }
   }
 
@@ -132,7 +135,13 @@ class StoreTierModelTest {
     final byte[] to;
     byte[] last;
 
-    OpenScan(TierCursor cursor, int family, boolean inOrder, byte[] from, byte[] to, Map<byte[], byte[]> now) {
+    OpenScan(
+        TierCursor cursor,
+        int family,
+        boolean inOrder,
+        byte[] from,
+        byte[] to,
+        Map<byte[], byte[]> now) {
       this.cursor = cursor;
       this.family = family;
       this.inOrder = inOrder;
@@ -142,7 +151,8 @@ class StoreTierModelTest {
     }
 
     boolean inRange(byte[] key) {
-      return (from == null || MapEngine.UNSIGNED.compare(key, from) >= 0) && (to == null || MapEngine.UNSIGNED.compare(key, to) < 0);
+      return (from == null || MapEngine.UNSIGNED.compare(key, from) >= 0)
+          && (to == null || MapEngine.UNSIGNED.compare(key, to) < 0);
     }
 
     void note(byte[] key, byte[] before, byte[] after) {
@@ -170,7 +180,9 @@ class StoreTierModelTest {
       }
       last = key;
       List<byte[]> allowed = states.get(key);
-      assertTrue(allowed != null && allowed.stream().anyMatch(v -> Arrays.equals(v, value)), "a value that the key never had");
+      assertTrue(
+          allowed != null && allowed.stream().anyMatch(v -> Arrays.equals(v, value)),
+          "a value that the key never had");
       return true;
     }
   }
@@ -250,7 +262,8 @@ class StoreTierModelTest {
       assertEquals(next, tier.stampVersion());
       for (int family : FAMILIES) {
         if (tier.isComplete(family)) {
-          assertEquals(model.get(family).size(), tier.entries(family), "entries of a complete family");
+          assertEquals(
+              model.get(family).size(), tier.entries(family), "entries of a complete family");
         }
       }
     }
@@ -261,7 +274,10 @@ class StoreTierModelTest {
     }
 
     void checkAll(int family) {
-      OpenScan scan = random.nextBoolean() && ordered(family) ? openRange(family, null, null) : openWalk(family);
+      OpenScan scan =
+          random.nextBoolean() && ordered(family)
+              ? openRange(family, null, null)
+              : openWalk(family);
       while (scan.step()) {
         continue;
       }
@@ -273,7 +289,8 @@ class StoreTierModelTest {
     }
 
     OpenScan openRange(int family, byte[] from, byte[] to) {
-      return new OpenScan(session.range(family, from, to), family, true, from, to, model.get(family));
+      return new OpenScan(
+          session.range(family, from, to), family, true, from, to, model.get(family));
     }
 
     byte[] key() {
@@ -295,7 +312,10 @@ class StoreTierModelTest {
       byte[] key = key();
       switch (random.nextInt(16)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
-        case 4 -> assertEquals(model.get(family).containsKey(key), session.exists(family, key, Regions.ARRAY, key.length));
+        case 4 ->
+            assertEquals(
+                model.get(family).containsKey(key),
+                session.exists(family, key, Regions.ARRAY, key.length));
         case 5, 6, 7, 8 -> put(family, key);
         case 9, 10 -> append(family, key);
         case 11, 12 -> remove(family, key);
@@ -309,7 +329,8 @@ class StoreTierModelTest {
       ValueRef out = new ValueRef();
       byte[] expected = model.get(family).get(key);
       boolean found = session.get(family, key, Regions.ARRAY, key.length, out);
-      assertEquals(expected != null, found, "presence of " + Arrays.toString(key) + " in family " + family);
+      assertEquals(
+          expected != null, found, "presence of " + Arrays.toString(key) + " in family " + family);
       if (found) {
         assertArrayEquals(expected, Regions.copy(out.base, out.offset, out.length));
       }
@@ -332,10 +353,12 @@ class StoreTierModelTest {
     void put(int family, byte[] key) {
       byte[] value = value();
       if (random.nextBoolean()) {
-        session.put(family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, false);
+        session.put(
+            family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, false);
         set(family, key, value);
       } else {
-        session.put(family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, true);
+        session.put(
+            family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, true);
         set(family, key, MapEngine.join(new byte[1], value));
       }
     }
@@ -360,7 +383,11 @@ class StoreTierModelTest {
         scans.remove(0).cursor.close();
       }
       if (ordered(family) && random.nextBoolean()) {
-        scans.add(openRange(family, random.nextInt(3) == 0 ? null : key(), random.nextInt(3) == 0 ? null : key()));
+        scans.add(
+            openRange(
+                family,
+                random.nextInt(3) == 0 ? null : key(),
+                random.nextInt(3) == 0 ? null : key()));
       } else {
         scans.add(openWalk(family));
       }

@@ -80,7 +80,9 @@ class StoreTierTest {
     String get(int family, String key) {
       byte[] k = bytes(key);
       ValueRef out = new ValueRef();
-      return session.get(family, k, Regions.ARRAY, k.length, out) ? text(out.base, out.offset, out.length) : null;
+      return session.get(family, k, Regions.ARRAY, k.length, out)
+          ? text(out.base, out.offset, out.length)
+          : null;
     }
 
     /** Writes enough other keys that what was written before is with the engine. */
@@ -105,7 +107,9 @@ class StoreTierTest {
     TreeMap<String, String> rows = new TreeMap<>();
     while (cursor.next()) {
       String key = text(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
-      assertNull(rows.put(key, text(cursor.valueBase, cursor.valueOffset, cursor.valueLength)), "twice: " + key);
+      assertNull(
+          rows.put(key, text(cursor.valueBase, cursor.valueOffset, cursor.valueLength)),
+          "twice: " + key);
     }
     return rows;
   }
@@ -168,11 +172,14 @@ class StoreTierTest {
         f.put(family, key, "written");
         expected.put(key, "written");
       }
-      TierCursor cursor = family == ORDERED ? f.session.range(family, null, null) : f.session.scan(family);
+      TierCursor cursor =
+          family == ORDERED ? f.session.range(family, null, null) : f.session.scan(family);
       TreeMap<String, String> seen = new TreeMap<>();
       for (int i = 0; i < 50; i++) {
         assertTrue(cursor.next());
-        seen.put(text(cursor.keyBase, cursor.keyOffset, cursor.keyLength), text(cursor.valueBase, cursor.valueOffset, cursor.valueLength));
+        seen.put(
+            text(cursor.keyBase, cursor.keyOffset, cursor.keyLength),
+            text(cursor.valueBase, cursor.valueOffset, cursor.valueLength));
       }
       int other = family == ORDERED ? PLAIN : ORDERED;
       for (int i = 0; i < 2_000; i++) {
@@ -343,7 +350,9 @@ class StoreTierTest {
     busy.commit();
     assertTrue(budget.peakBytes() <= budget.limitBytes() + 4096, "peak " + budget.peakBytes());
     assertTrue(idle.tier.stats().evictions() > 0);
-    assertTrue(busy.tier.accountedBytes() > budget.limitBytes() / 5, "busy holds " + busy.tier.accountedBytes());
+    assertTrue(
+        busy.tier.accountedBytes() > budget.limitBytes() / 5,
+        "busy holds " + busy.tier.accountedBytes());
     idle.begin();
     for (int i = 0; i < 5_000; i++) {
       assertEquals("x".repeat(80), idle.get(PLAIN, "k" + i));
@@ -452,7 +461,8 @@ class StoreTierTest {
       f.session.put(PLAIN, key, Regions.ARRAY, length, value, Regions.ARRAY, 8, true);
       assertTrue(f.session.get(PLAIN, key, Regions.ARRAY, length, out));
       assertEquals(0, (out.offset + 1) % 8);
-      assertArrayEquals(new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, Regions.copy(out.base, out.offset, out.length));
+      assertArrayEquals(
+          new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, Regions.copy(out.base, out.offset, out.length));
     }
   }
 
@@ -495,7 +505,8 @@ class StoreTierTest {
     assertThrows(IllegalStateException.class, cursor::next);
     assertThrows(IllegalStateException.class, () -> first.scan(PLAIN));
     f.begin();
-    assertThrows(IllegalStateException.class, () -> f.session.commit(1, "v1"), "writes not finished");
+    assertThrows(
+        IllegalStateException.class, () -> f.session.commit(1, "v1"), "writes not finished");
     f.session.finishWrites();
     assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
   }
@@ -517,16 +528,32 @@ class StoreTierTest {
     }
     assertTrue(f.tier.isComplete(ORDERED));
     assertEquals(2_000, f.tier.entries(ORDERED));
-    assertTrue(f.tier.accountedBytes() < after10 * 2, f.tier.accountedBytes() + " bytes, after ten batches " + after10);
+    assertTrue(
+        f.tier.accountedBytes() < after10 * 2,
+        f.tier.accountedBytes() + " bytes, after ten batches " + after10);
   }
 
   @Test
   void orderIsByUnsignedBytesWithPrefixesFirst() {
-    byte[][] keys = {{}, {0}, {0, 0}, {1}, {1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 3, 4, 5, 6, 7, 8, 0}, {127}, {-128}, {-1}, {-1, -1}};
+    byte[][] keys = {
+      {},
+      {0},
+      {0, 0},
+      {1},
+      {1, 2, 3, 4, 5, 6, 7, 8},
+      {1, 2, 3, 4, 5, 6, 7, 8, 0},
+      {127},
+      {-128},
+      {-1},
+      {-1, -1}
+    };
     for (byte[] a : keys) {
       for (byte[] b : keys) {
         int expected = Integer.signum(Arrays.compareUnsigned(a, b));
-        assertEquals(expected, Integer.signum(Regions.compare(a, Regions.ARRAY, a.length, b, Regions.ARRAY, b.length)));
+        assertEquals(
+            expected,
+            Integer.signum(
+                Regions.compare(a, Regions.ARRAY, a.length, b, Regions.ARRAY, b.length)));
       }
     }
   }

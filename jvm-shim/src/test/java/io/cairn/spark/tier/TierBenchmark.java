@@ -7,9 +7,9 @@ import java.util.Random;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Speed of the tier alone, no engine: {@code java -cp ... io.cairn.spark.tier.TierBenchmark [keys]}. Keys of 17 bytes (a version byte and a row of one
- * long), values of 32 bytes in a row, batches of 100,000. Each figure is the median of the
- * rounds, in CPU time of the one thread.
+ * Speed of the tier alone, no engine: {@code java -cp ... io.cairn.spark.tier.TierBenchmark
+ * [keys]}. Keys of 17 bytes (a version byte and a row of one long), values of 32 bytes in a row,
+ * batches of 100,000. Each figure is the median of the rounds, in CPU time of the one thread.
  */
 public final class TierBenchmark {
   private static final int BATCH = 100_000;
@@ -38,7 +38,11 @@ public final class TierBenchmark {
     report("bulk load", keys, benchmark.load(0));
     report("bulk load, ordered", keys, benchmark.load(1));
     TierStats stats = benchmark.tier.stats();
-    System.out.printf(Locale.ROOT, "%-24s %10.1f bytes a key (two families)%n", "heap accounted", (double) stats.bytes() / stats.entries());
+    System.out.printf(
+        Locale.ROOT,
+        "%-24s %10.1f bytes a key (two families)%n",
+        "heap accounted",
+        (double) stats.bytes() / stats.entries());
     benchmark.rounds("upserts", BATCH, 21, () -> benchmark.upserts(0));
     benchmark.rounds("upserts, ordered", BATCH, 11, () -> benchmark.upserts(1));
     benchmark.rounds("reads", BATCH * 10, 9, () -> benchmark.reads());
@@ -69,7 +73,8 @@ public final class TierBenchmark {
   }
 
   private static void report(String name, int rows, long nanos) {
-    System.out.printf(Locale.ROOT, "%-24s %10.2f M rows/s %10.3f ms%n", name, rows * 1e3 / nanos, nanos / 1e6);
+    System.out.printf(
+        Locale.ROOT, "%-24s %10.2f M rows/s %10.3f ms%n", name, rows * 1e3 / nanos, nanos / 1e6);
   }
 
   private void setKey(long n) {
@@ -172,7 +177,9 @@ public final class TierBenchmark {
     int rows = 0;
     while (cursor.next()) {
       rows++;
-      check += Platform.getLong(cursor.keyBase, cursor.keyOffset + 9) + Platform.getLong(cursor.valueBase, cursor.valueOffset + 9);
+      check +=
+          Platform.getLong(cursor.keyBase, cursor.keyOffset + 9)
+              + Platform.getLong(cursor.valueBase, cursor.valueOffset + 9);
     }
     cursor.close();
     if (rows != expected) {
@@ -199,7 +206,14 @@ public final class TierBenchmark {
     }
 
     @Override
-    public Rows scan(int family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes, long requireApplied) {
+    public Rows scan(
+        int family,
+        byte[] from,
+        boolean inclusive,
+        byte[] to,
+        int limitRows,
+        int limitBytes,
+        long requireApplied) {
       throw new IllegalStateException("the tier asked for a page");
     }
 

@@ -78,7 +78,8 @@ class DataChannelTest {
     return buffer.array();
   }
 
-  private static void write(SocketChannel channel, FrameHeader header, byte[] payload) throws IOException {
+  private static void write(SocketChannel channel, FrameHeader header, byte[] payload)
+      throws IOException {
     byte[] bytes = new byte[FrameHeader.BYTES + payload.length];
     header.write(bytes, 0);
     System.arraycopy(payload, 0, bytes, FrameHeader.BYTES, payload.length);
@@ -116,7 +117,10 @@ class DataChannelTest {
     worker.get(10, TimeUnit.SECONDS);
   }
 
-  /** Spark cancels tasks by interrupt: the reply must still arrive, the channel live on, and the flag be as it was. */
+  /**
+   * Spark cancels tasks by interrupt: the reply must still arrive, the channel live on, and the
+   * flag be as it was.
+   */
   @Test
   void anInterruptWhileWaitingLosesNeitherReplyNorFlag() throws Exception {
     CountDownLatch asked = new CountDownLatch(1);
@@ -156,7 +160,10 @@ class DataChannelTest {
     worker.get(10, TimeUnit.SECONDS);
   }
 
-  /** A worker that hangs is not one that died: the error names the setting, and the channel is not used again. */
+  /**
+   * A worker that hangs is not one that died: the error names the setting, and the channel is not
+   * used again.
+   */
   @Test
   void aReplyThatDoesNotComeEndsInATimeout() throws Exception {
     CountDownLatch done = new CountDownLatch(1);

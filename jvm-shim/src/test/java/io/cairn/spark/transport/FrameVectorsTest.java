@@ -35,12 +35,15 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.junit.jupiter.api.Test;
 
 /**
- * The frames in {@code spec/vectors}, which the engine's tests read too: both sides must mean the same by the same bytes.
+ * The frames in {@code spec/vectors}, which the engine's tests read too: both sides must mean the
+ * same by the same bytes.
  *
- * <p>What we write is read back by Arrow's own reader, for Arrow's metadata may be laid out in more ways than one.
+ * <p>What we write is read back by Arrow's own reader, for Arrow's metadata may be laid out in more
+ * ways than one.
  */
 class FrameVectorsTest {
-  private static final Path VECTORS = Path.of(System.getProperty("cairn.test.root", "."), "spec", "vectors", "frames");
+  private static final Path VECTORS =
+      Path.of(System.getProperty("cairn.test.root", "."), "spec", "vectors", "frames");
   private static final ArrowType U8 = new ArrowType.Int(8, false);
   private static final ArrowType U16 = new ArrowType.Int(16, false);
   private static final ArrowType U32 = new ArrowType.Int(32, false);
@@ -58,7 +61,11 @@ class FrameVectorsTest {
   private static Schema schema(Object... namesAndTypes) {
     Field[] fields = new Field[namesAndTypes.length / 2];
     for (int index = 0; index < fields.length; index++) {
-      fields[index] = new Field((String) namesAndTypes[2 * index], FieldType.nullable((ArrowType) namesAndTypes[2 * index + 1]), null);
+      fields[index] =
+          new Field(
+              (String) namesAndTypes[2 * index],
+              FieldType.nullable((ArrowType) namesAndTypes[2 * index + 1]),
+              null);
     }
     return new Schema(Arrays.asList(fields));
   }
@@ -76,10 +83,23 @@ class FrameVectorsTest {
     assertEquals(expected.get("rows").asInt(), header.rows());
   }
 
-  /** Every header is read as the engine means it, and written byte for byte as the engine writes it. */
+  /**
+   * Every header is read as the engine means it, and written byte for byte as the engine writes it.
+   */
   @Test
   void headersAreReadAndWrittenByteForByte() throws IOException {
-    for (String name : List.of("hello", "hello_reply", "writes", "get", "get_reply", "scan_all", "scan_range", "scan_reply", "changes", "error")) {
+    for (String name :
+        List.of(
+            "hello",
+            "hello_reply",
+            "writes",
+            "get",
+            "get_reply",
+            "scan_all",
+            "scan_range",
+            "scan_reply",
+            "changes",
+            "error")) {
       byte[] bytes = frame(name);
 
       FrameHeader header = FrameHeader.read(bytes, 0);
@@ -128,9 +148,15 @@ class FrameVectorsTest {
     assertEquals(expectedRows.size(), header.rows(), name);
     for (int row = 0; row < header.rows(); row++) {
       JsonNode cells = expectedRows.get(row);
-      assertArrayEquals(bytes(cells.get("value")), region(rows.data, rows.valueOffset[row], rows.valueLength[row]), name + " row " + row);
+      assertArrayEquals(
+          bytes(cells.get("value")),
+          region(rows.data, rows.valueOffset[row], rows.valueLength[row]),
+          name + " row " + row);
       if (hasKeys) {
-        assertArrayEquals(bytes(cells.get("key")), region(rows.data, rows.keyOffset[row], rows.keyLength[row]), name + " row " + row);
+        assertArrayEquals(
+            bytes(cells.get("key")),
+            region(rows.data, rows.keyOffset[row], rows.keyLength[row]),
+            name + " row " + row);
       }
       if (isChanges) {
         assertEquals(cells.get("op").asInt(), ops[row]);
@@ -145,7 +171,10 @@ class FrameVectorsTest {
     return length < 0 ? null : Arrays.copyOfRange(data, offset, offset + length);
   }
 
-  /** A frame that says more than it holds, or holds something else, is refused before a row of it is used. */
+  /**
+   * A frame that says more than it holds, or holds something else, is refused before a row of it is
+   * used.
+   */
   @Test
   void cutAndForeignRepliesAreRefused() throws IOException {
     byte[] bytes = frame("scan_reply");
@@ -153,7 +182,8 @@ class FrameVectorsTest {
     byte[] whole = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
     for (int length = 0; length < whole.length; length += 8) {
       byte[] cut = Arrays.copyOf(whole, length);
-      CairnException error = assertThrows(CairnException.class, () -> read(cut, rows), "cut at " + cut.length);
+      CairnException error =
+          assertThrows(CairnException.class, () -> read(cut, rows), "cut at " + cut.length);
       assertEquals("CAIRN_PROTOCOL", error.code());
     }
     assertThrows(CairnException.class, () -> read(whole, rows + 1));
@@ -174,11 +204,14 @@ class FrameVectorsTest {
   void errorsAreReadWithAllTheirFields() throws IOException {
     byte[] bytes = frame("error");
 
-    CairnException error = CairnException.fromEngine(Control.JSON.readTree(bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
+    CairnException error =
+        CairnException.fromEngine(
+            Control.JSON.readTree(bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
 
     assertEquals(ErrorKind.DAMAGED, error.kind());
     assertEquals(
-        "[CAIRN_MISSING] there is no changelog of version 7 (store=0/3/default, version=7, object=file:/checkpoint/state/0/3/changelog/7.arrow)",
+        "[CAIRN_MISSING] there is no changelog of version 7 (store=0/3/default, version=7,"
+            + " object=file:/checkpoint/state/0/3/changelog/7.arrow)",
         error.getMessage());
   }
 
@@ -211,7 +244,10 @@ class FrameVectorsTest {
     writer.binary(values, new int[count], valueLengths, valueBytes);
     writer.bytes(presence);
 
-    assertWritten("writes", writer, schema("op", U8, "cf", U16, "key", BINARY, "value", BINARY, "presence", U8));
+    assertWritten(
+        "writes",
+        writer,
+        schema("op", U8, "cf", U16, "key", BINARY, "value", BINARY, "presence", U8));
   }
 
   @Test
@@ -239,7 +275,21 @@ class FrameVectorsTest {
       writer.oneInt(scan.get("limit_rows").asInt());
       writer.oneInt(scan.get("limit_bytes").asInt());
       assertWritten(
-          name, writer, schema("cf", U16, "from", BINARY, "from_inclusive", U8, "to", BINARY, "limit_rows", U32, "limit_bytes", U32));
+          name,
+          writer,
+          schema(
+              "cf",
+              U16,
+              "from",
+              BINARY,
+              "from_inclusive",
+              U8,
+              "to",
+              BINARY,
+              "limit_rows",
+              U32,
+              "limit_bytes",
+              U32));
     }
 
     JsonNode changes = meaning("changes").get("payload").get("rows").get(0);
@@ -248,29 +298,44 @@ class FrameVectorsTest {
     writer.oneBinary(bytes(changes.get("checkpoint_id")));
     writer.oneLong(changes.get("from_row").asLong());
     writer.oneInt(changes.get("limit_rows").asInt());
-    assertWritten("changes", writer, schema("version", U64, "checkpoint_id", BINARY, "from_row", U64, "limit_rows", U32));
+    assertWritten(
+        "changes",
+        writer,
+        schema("version", U64, "checkpoint_id", BINARY, "from_row", U64, "limit_rows", U32));
   }
 
   private void assertWritten(String name, BatchWriter writer, Schema schema) throws IOException {
     JsonNode expected = meaning(name);
     JsonNode header = expected.get("header");
-    writer.finish(header.get("kind").asInt(), header.get("session").asLong(), header.get("sequence").asLong(), header.get("applied").asLong());
+    writer.finish(
+        header.get("kind").asInt(),
+        header.get("session").asLong(),
+        header.get("sequence").asLong(),
+        header.get("applied").asLong());
 
     FrameHeader written = FrameHeader.read(writer.array(), writer.start());
     assertHeader(header, written);
     assertEquals(writer.length() - FrameHeader.BYTES, written.payloadBytes());
     assertEquals(0, written.payloadBytes() % 8);
-    ByteArrayInputStream payload = new ByteArrayInputStream(writer.array(), writer.start() + FrameHeader.BYTES, written.payloadBytes());
+    ByteArrayInputStream payload =
+        new ByteArrayInputStream(
+            writer.array(), writer.start() + FrameHeader.BYTES, written.payloadBytes());
     try (BufferAllocator allocator = new RootAllocator();
         VectorSchemaRoot root = VectorSchemaRoot.create(schema, allocator);
         ArrowRecordBatch batch =
-            (ArrowRecordBatch) MessageSerializer.deserializeMessageBatch(new ReadChannel(Channels.newChannel(payload)), allocator)) {
+            (ArrowRecordBatch)
+                MessageSerializer.deserializeMessageBatch(
+                    new ReadChannel(Channels.newChannel(payload)), allocator)) {
       new VectorLoader(root).load(batch);
       JsonNode rows = expected.get("payload").get("rows");
       assertEquals(rows.size(), root.getRowCount());
       for (int row = 0; row < rows.size(); row++) {
         for (FieldVector vector : root.getFieldVectors()) {
-          assertCell(name + " row " + row + " " + vector.getName(), rows.get(row).get(vector.getName()), vector, row);
+          assertCell(
+              name + " row " + row + " " + vector.getName(),
+              rows.get(row).get(vector.getName()),
+              vector,
+              row);
         }
       }
     }
