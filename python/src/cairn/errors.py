@@ -33,6 +33,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- SchemeError                   CAIRN_SCHEME
     |   +-- SchemaMismatchError           CAIRN_SCHEMA_MISMATCH
     |   +-- ConditionalPutUnsupportedError  CAIRN_NO_CONDITIONAL_PUT
+    |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
     +-- BugError                          bug
         +-- ProtocolError                 CAIRN_PROTOCOL
         +-- FramesMissingError            CAIRN_FRAMES_MISSING
@@ -266,6 +267,12 @@ class ConditionalPutUnsupportedError(InvalidError):
     """The storage ignores ``If-None-Match``, so two attempts could overwrite each other."""
 
     code = "CAIRN_NO_CONDITIONAL_PUT"
+
+
+class BatchTooLargeError(InvalidError):
+    """One batch writes more to one partition than a commit can hold."""
+
+    code = "CAIRN_BATCH_TOO_LARGE"
 
 
 class BugError(CairnError):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cairn.store.durable import Changelog, Durable
 
 MAX_PAGE_ROWS = 65_536
+MAX_PAGE_BYTES = 4 << 20
 
 
 def history(durable: Durable, head: Standing, first: int) -> tuple[tuple[VersionRef, ...], Base]:
@@ -98,7 +99,8 @@ class ChangeFeed:
     ) -> tuple[pa.RecordBatch | None, bool]:
         """Return rows of one changelog from ``from_row`` on, and whether more follow.
 
-        May do I/O: not on the owner thread.
+        At least one row, if there is one; else at most ``MAX_PAGE_BYTES``. May do I/O: not on the
+        owner thread.
         """
         with self._lock:
             last = self._last
@@ -113,6 +115,8 @@ class ChangeFeed:
         for index, batch in enumerate(last.batches):
             if from_row < start + batch.num_rows:
                 page = batch.slice(from_row - start, limit)
+                while page.nbytes > MAX_PAGE_BYTES and page.num_rows > 1:
+                    page = page.slice(0, page.num_rows // 2)
                 more = from_row + page.num_rows < start + batch.num_rows
                 return page, more or index + 1 < len(last.batches)
             start += batch.num_rows

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute
 
-from cairn.errors import ProtocolError
+from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 
@@ -31,6 +31,8 @@ PRESENCE_ABSENT = 2
 CHANGES_SCHEMA = CHANGELOG_SCHEMA
 WRITES_SCHEMA = CHANGES_SCHEMA.append(pa.field("presence", pa.uint8(), nullable=False))
 MAX_BATCH_ROWS = 65_536
+# Arrow counts the bytes of a column in 32 bits. docs/semantics.md (limits)
+MAX_COLUMN_BYTES = (1 << 31) - 1
 
 
 def check_writes(batch: pa.RecordBatch) -> None:
@@ -77,12 +79,19 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
+    for name in ("key", "value"):
+        size = sum(batch.column(name).nbytes for batch in batches)
+        if size > MAX_COLUMN_BYTES:
+            raise BatchTooLargeError(
+                f"one batch writes {size} bytes of {name}s to this partition, over the limit of "
+                f"{MAX_COLUMN_BYTES}",
+                next_step="make batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), or "
+                "use a new checkpoint with more spark.sql.shuffle.partitions",
+            )
     table = pa.Table.from_batches(batches, WRITES_SCHEMA).combine_chunks()
     whole = table.to_batches()
     if not whole:
         return pa.RecordBatch.from_pylist([], WRITES_SCHEMA)
-    if len(whole) > 1:
-        raise ProtocolError("one session wrote more than 2 GiB of keys or values")
     return whole[0]
 
 

@@ -25,6 +25,7 @@ CODES = {
     "SchemeError": ("invalid", "CAIRN_SCHEME"),
     "SchemaMismatchError": ("invalid", "CAIRN_SCHEMA_MISMATCH"),
     "ConditionalPutUnsupportedError": ("invalid", "CAIRN_NO_CONDITIONAL_PUT"),
+    "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
     "FramesMissingError": ("bug", "CAIRN_FRAMES_MISSING"),
     "ClosedError": ("bug", "CAIRN_CLOSED"),

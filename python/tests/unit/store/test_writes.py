@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairn.errors import ProtocolError
+from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.store import writes
 from cairn.store.writes import WRITES_SCHEMA
 
@@ -105,3 +105,13 @@ def test_rows_that_are_no_writes_are_refused(row: tuple[Any, ...]) -> None:
     """In a changelog they would make the version unreadable."""
     with pytest.raises(ProtocolError):
         writes.check_writes(batch([(PUT, 0, b"a", b"v", 0), row]))
+
+
+def test_more_than_a_column_holds_is_refused_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user can do something about it: it is no bug of ours to report."""
+    monkeypatch.setattr(writes, "MAX_COLUMN_BYTES", 1000)
+    rows = batch([(PUT, 0, b"a", b"v" * 600, 0)])
+    assert writes.coalesce([rows]).num_rows == 1
+
+    with pytest.raises(BatchTooLargeError, match=r"12\d\d bytes of values.*Next: make batches"):
+        writes.coalesce([rows, rows])

@@ -1,0 +1,72 @@
+"""Pages of the change feed are bounded by rows and by bytes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pyarrow as pa
+
+from cairn.format.header import Base
+from cairn.ids import CheckpointId, VersionRef
+from cairn.store import changes
+from cairn.store.changes import ChangeFeed
+from cairn.store.durable import Changelog, Durable
+from cairn.store.standing import Standing
+from cairn.store.writes import CHANGES_SCHEMA, as_changes
+
+ID = "u" + "0" * 32
+KIB = 1 << 10
+
+
+class OneChangelog:
+    """An object store with one version in it."""
+
+    def __init__(self, value_bytes: list[int]) -> None:
+        rows = pa.record_batch(
+            [
+                pa.array([1] * len(value_bytes), pa.uint8()),
+                pa.array([0] * len(value_bytes), pa.uint16()),
+                pa.array([b"%05d" % row for row in range(len(value_bytes))], pa.binary()),
+                pa.array([b"v" * size for size in value_bytes], pa.binary()),
+            ],
+            schema=CHANGES_SCHEMA,
+        )
+        ref = VersionRef(1, CheckpointId.parse(ID))
+        standing = Standing(1, ref, Base(0, None), (ref,), {}, (), 0)
+        self.changelog = Changelog(standing, as_changes(rows), rows.nbytes)
+
+    def read(self, _version: int, _checkpoint_id: str) -> Changelog:
+        return self.changelog
+
+
+def pages(value_bytes: list[int], limit_rows: int = 4096) -> list[pa.RecordBatch]:
+    feed = ChangeFeed(cast("Durable", OneChangelog(value_bytes)))
+    found: list[pa.RecordBatch] = []
+    more = True
+    while more:
+        page, more = feed.page(1, ID, sum(one.num_rows for one in found), limit_rows)
+        assert page is not None
+        found.append(page)
+    return found
+
+
+def test_large_values_make_short_pages() -> None:
+    """4,096 rows of 20 KiB are 80 MiB: more than a message takes."""
+    found = pages([20 * KIB] * 1000)
+
+    assert max(page.nbytes for page in found) <= changes.MAX_PAGE_BYTES
+    keys = [key for page in found for key in page.column("key").to_pylist()]
+    assert keys == [b"%05d" % row for row in range(1000)]
+    assert len(found) < 20
+
+
+def test_a_row_larger_than_a_page_comes_alone() -> None:
+    """A long list must not keep the feed from going on."""
+    found = pages([1, 5 << 20, 1])
+
+    assert [page.num_rows for page in found] == [1, 1, 1]
+
+
+def test_small_rows_come_as_many_as_asked() -> None:
+    """Each page is a round trip."""
+    assert [page.num_rows for page in pages([10] * 250, limit_rows=100)] == [100, 100, 50]
