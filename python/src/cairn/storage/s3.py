@@ -93,11 +93,11 @@ class S3Store(ObjectStore):
         root = url.partition("://")[2].partition("/")[2].strip("/")
         self._entropy = entropy
         self._page_keys = page_keys
-        self._is_probed = False
+        self._bucket = parts.netloc
         self._client = acquire(settings)
         self._requests = S3Requests(
             self._client,
-            bucket=parts.netloc,
+            bucket=self._bucket,
             root=f"{root}/" if root else "",
             url=self.url,
             count=self._count,
@@ -235,14 +235,14 @@ class S3Store(ObjectStore):
     def probe_conditional_put(self) -> None:
         """Create one object twice: the second time must be refused."""
         self._check_open()
-        if self._is_probed:
+        if self._bucket in self._client.probed_buckets:
             return
         key = f".cairn-probe-{self._entropy.token(8)}"
         try:
             for _ in range(2):
                 self._requests.call("PutObject", key, Body=b"", IfNoneMatch="*")
         except PreconditionFailedError:
-            self._is_probed = True
+            self._client.probed_buckets.add(self._bucket)
             return
         finally:
             self._delete_probe(key)

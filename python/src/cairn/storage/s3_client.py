@@ -35,6 +35,8 @@ class SharedClient:
         self.s3 = _new_client(settings)
         self.transfers = ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="cairn-s3")
         self.users = 0
+        # Buckets that are known to honour If-None-Match: asked once, not by each store.
+        self.probed_buckets: set[str] = set()
 
     def close(self) -> None:
         """End threads and connections. REQUIRES: nobody uses it."""
