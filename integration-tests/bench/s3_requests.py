@@ -1,10 +1,11 @@
 """Counts the S3 requests that a provider makes under ``state/``: a streaming aggregation on MinIO.
 
-    python integration-tests/bench/s3_requests.py                        Cairn and Spark's RocksDB provider
+    python integration-tests/bench/s3_requests.py                Cairn and Spark's RocksDB provider
     python integration-tests/bench/s3_requests.py --providers rocksdb
 
-The query runs 10 batches, then 100 more, with 4 shuffle partitions; only the requests of the 100 count. MinIO's audit
-webhook reports each request with its API, key and query, so that a listing counts where its prefix says.
+The query runs 10 batches, then 100 more, with 4 shuffle partitions; only the requests of the 100
+count. MinIO's audit webhook reports each request with its API, key and query, so that a listing
+counts where its prefix says. All of them stand in `<result>-<provider>.txt`, a line each.
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from driver import BUILD, CONF_PREFIX, HERE, REPOSITORY, SHIM_JAR
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from request_log import Request, RequestLog
 
 sys.path.insert(0, str(HERE.parent))
+
+from harness.minio import MinioProcess, find_minio_binary
+from harness.s3 import endpoint_of
 
 WARM_UP_BATCHES = 10
 COUNTED_BATCHES = 100
@@ -39,7 +46,7 @@ def main() -> int:
         return 0
     counts: dict[str, Any] = {}
     for provider in options.providers:
-        # A Python process each: one driver JVM can hold one class path and one provider's leftovers.
+        # A Python process each: a driver JVM holds one class path, and one provider's leftovers.
         done = subprocess.run(
             [
                 sys.executable,
@@ -91,9 +98,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=(1, 2),
         help="checkpoint format (default 1)",
     )
-    parser.add_argument(
-        "--cairn-conf", action="append", default=[], metavar="NAME=VALUE"
-    )
+    parser.add_argument("--cairn-conf", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR)
     parser.add_argument("--result", type=Path, default=BUILD / "s3-requests.json")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     return parser
@@ -101,43 +107,39 @@ def _parser() -> argparse.ArgumentParser:
 
 def _passed_on(options: argparse.Namespace) -> list[str]:
     confs = [part for pair in options.cairn_conf for part in ("--cairn-conf", pair)]
-    return ["--batches", str(options.batches), "--format", str(options.format), *confs]
+    jar = ["--shim-jar", str(options.shim_jar)]
+    result = ["--result", str(options.result)]
+    return [
+        "--batches",
+        str(options.batches),
+        "--format",
+        str(options.format),
+        *jar,
+        *result,
+        *confs,
+    ]
 
 
 def _one(options: argparse.Namespace) -> None:
     """Run the query on one provider and print its counts as one line of JSON."""
-    from harness.minio import MinioProcess, find_minio_binary  # after sys.path
-    from request_log import RequestLog  # needs the harness as well
-
     binary = find_minio_binary()
     if binary is None:
         message = "no minio binary: build it with `make minio`"
         raise SystemExit(message)
     with RequestLog() as log, MinioProcess(binary, log.minio_environment) as server:
-        _make_bucket(server)
+        endpoint_of(server).client().create_bucket(Bucket=BUCKET)
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
             _run_query(options, server, log, Path(folder))
-    print(json.dumps(_counts(log.requests())))
-
-
-def _make_bucket(server: Any) -> None:  # the harness's MinioProcess
-    import boto3  # heavy
-
-    boto3.client(
-        "s3",
-        endpoint_url=server.endpoint_url,
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-        region_name="us-east-1",
-    ).create_bucket(Bucket=BUCKET)
+    requests = log.requests()
+    trace = options.result.with_name(f"{options.result.stem}-{options.only}.txt")
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    trace.write_text("".join(f"{one.api} {one.status} {one.key}\n" for one in requests))
+    print(json.dumps(_counts(requests)))
 
 
 def _run_query(
-    options: argparse.Namespace, server: Any, log: Any, folder: Path
+    options: argparse.Namespace, server: MinioProcess, log: RequestLog, folder: Path
 ) -> None:
-    from pyspark.sql import SparkSession  # heavy
-    from pyspark.sql import functions as F  # as everyone names it
-
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH")])
@@ -157,7 +159,7 @@ def _run_query(
     )
     query = (
         rows.groupBy("key")
-        .agg(F.sum("value").alias("total"))
+        .agg(sf.sum("value").alias("total"))
         .writeStream.format("noop")
         .outputMode("update")
         .option("checkpointLocation", f"s3a://{BUCKET}/query")
@@ -177,18 +179,14 @@ def _run_query(
         raise SystemExit(message)
 
 
-def _conf(options: argparse.Namespace, server: Any, folder: Path) -> dict[str, str]:
-    provider = tomllib.loads((HERE / "bench.toml").read_text())["providers"][
-        options.only
-    ]
+def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> dict[str, str]:
+    provider = tomllib.loads((HERE / "bench.toml").read_text())["providers"][options.only]
     jars = [
-        str(SHIM_JAR),
+        str(options.shim_jar.resolve()),
         *map(str, sorted((REPOSITORY / ".build" / "s3a-jars").glob("*.jar"))),
     ]
     ours = (
-        dict(pair.split("=", 1) for pair in options.cairn_conf)
-        if options.only == "cairn"
-        else {}
+        dict(pair.split("=", 1) for pair in options.cairn_conf) if options.only == "cairn" else {}
     )
     return {
         "spark.driver.extraClassPath": os.pathsep.join(jars),
@@ -213,7 +211,7 @@ def _conf(options: argparse.Namespace, server: Any, folder: Path) -> dict[str, s
 
 
 def _write_input(folder: Path, first: int, count: int) -> None:
-    """One file a batch; the source takes them by modification time, so that stands in the order of the numbers."""
+    """One file a batch; the source takes them by modification time, so that follows the numbers."""
     for number in range(first, first + count):
         keys = (number * 7919 + i * 31 for i in range(ROWS_PER_BATCH))
         lines = [json.dumps({"key": key % 20_000, "value": number}) for key in keys]
@@ -223,8 +221,8 @@ def _write_input(folder: Path, first: int, count: int) -> None:
         hidden.rename(folder / f"{number:05}.json")
 
 
-def _counts(requests: list[Any]) -> dict[str, dict[str, int]]:
-    """Requests by kind: under ``state/`` on the way of a commit, for snapshots and retention, and all others."""
+def _counts(requests: list[Request]) -> dict[str, dict[str, int]]:
+    """Requests by kind: of commits and of upkeep, both under ``state/``, and all others."""
     groups: dict[str, Counter[str]] = {
         "commit": Counter(),
         "snapshot": Counter(),
@@ -240,25 +238,19 @@ def _counts(requests: list[Any]) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(counter.items())) for name, counter in groups.items()}
 
 
-def _is_upkeep(request: Any) -> bool:  # RequestLog's Request
-    """Whether a request belongs to a snapshot or to retention: of Cairn by its names, of Spark by .zip and SSTs."""
+def _is_upkeep(request: Request) -> bool:
+    """Whether a request belongs to a snapshot or to retention, Cairn's or Spark's, by its key."""
     if request.api.startswith("Delete") and ".changelog" not in request.key:
         return True
-    return any(
-        part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/")
-    )
+    return any(part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/"))
 
 
 def _print_table(counts: dict[str, Any], batches: int) -> None:
     print(f"\nrequests of {batches} batches with {PARTITIONS} partitions, a batch")
     print(f"{'provider':10} {'commit way':>11} {'snapshots':>10}   of the commit way")
     for provider, groups in counts.items():
-        commit, snapshot = (
-            sum(groups[name].values()) / batches for name in ("commit", "snapshot")
-        )
-        detail = ", ".join(
-            f"{count / batches:g} {api}" for api, count in groups["commit"].items()
-        )
+        commit, snapshot = (sum(groups[name].values()) / batches for name in ("commit", "snapshot"))
+        detail = ", ".join(f"{count / batches:g} {api}" for api, count in groups["commit"].items())
         print(f"{provider:10} {commit:11.2f} {snapshot:10.2f}   {detail}")
 
 

@@ -9,6 +9,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.StringJoiner;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -23,8 +24,11 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
  */
 final class MemoryWorkload {
   private static final String TIER_METRIC = "cairnTierBytes";
+  private static final int SNAPSHOT_EVERY_S = 30;
+  private static final int UPSERTS_BETWEEN_PUTS = 4;
+  private static final int UPSERTS_BETWEEN_LARGE_BATCHES = 25;
   private static final int UPSERTS_BETWEEN_SCANS = 100;
-  private static final int BATCHES_BETWEEN_SNAPSHOTS = 50;
+  private static final int LARGE_BATCH_FACTOR = 10;
 
   private final BenchOptions options;
   private final Results results;
@@ -32,6 +36,7 @@ final class MemoryWorkload {
   private final StringBuilder samples = new StringBuilder();
   private volatile long tierBytes;
   private volatile long rowCount;
+  private int keyCount;
   private long start;
 
   MemoryWorkload(BenchOptions options, Results results) {
@@ -42,32 +47,54 @@ final class MemoryWorkload {
   void run() throws IOException {
     start = System.nanoTime();
     ScheduledExecutorService sampler = Executors.newSingleThreadScheduledExecutor();
+    ScheduledExecutorService maintenance = Executors.newSingleThreadScheduledExecutor();
     try (StoreUnderTest store = new StoreUnderTest(options, 0, "default")) {
-      batch(store, new long[0]);
+      upsert(store, new long[0]);
       sample();
       sampler.scheduleAtFixedRate(this::sample, 1, 1, TimeUnit.SECONDS);
+      var snapshots =
+          maintenance.scheduleWithFixedDelay(
+              store::snapshot, SNAPSHOT_EVERY_S, SNAPSHOT_EVERY_S, TimeUnit.SECONDS);
       work(store);
+      requireAlive(snapshots);
     } finally {
+      maintenance.shutdown();
       sampler.shutdown();
+      Files.writeString(Path.of(options.result() + ".samples"), samples);
     }
     results.setRate(rowCount, System.nanoTime() - start);
-    Files.writeString(Path.of(options.result() + ".samples"), samples);
   }
 
+  /**
+   * Fills the state, then: upserts, now and then only puts, a batch of ten times the size (more
+   * than the tier's overlay takes, so that it spills), a scan of everything.
+   */
   private void work(StoreUnderTest store) {
     KeyStream fresh = KeyStream.sequential(0);
-    for (int done = 0; done < options.keyCount() && !isOver(); done += options.batchRows()) {
-      batch(store, fresh.next(options.batchRows()));
+    while (keyCount < options.keyCount() && !isOver()) {
+      put(store, fresh.next(options.batchRows()));
+      keyCount += options.batchRows();
     }
     KeyStream keys = KeyStream.uniform(options.keyCount(), options.seed());
     for (int i = 1; !isOver(); i++) {
-      batch(store, keys.next(options.batchRows()));
-      if (i % BATCHES_BETWEEN_SNAPSHOTS == 0) {
-        store.snapshot();
+      upsert(store, keys.next(options.batchRows()));
+      if (i % UPSERTS_BETWEEN_PUTS == 0) {
+        put(store, keys.next(options.batchRows()));
+      }
+      if (i % UPSERTS_BETWEEN_LARGE_BATCHES == 0) {
+        put(store, keys.next(LARGE_BATCH_FACTOR * options.batchRows()));
       }
       if (i % UPSERTS_BETWEEN_SCANS == 0) {
         scan(store);
       }
+    }
+    if (keyCount < options.keyCount()) {
+      throw new IllegalStateException(
+          "no figure: only "
+              + keyCount
+              + " of "
+              + options.keyCount()
+              + " keys were written in time");
     }
   }
 
@@ -75,7 +102,12 @@ final class MemoryWorkload {
     return System.nanoTime() - start > TimeUnit.SECONDS.toNanos(options.durationS());
   }
 
-  private void batch(StoreUnderTest store, long[] keys) {
+  private void put(StoreUnderTest store, long[] keys) {
+    store.batch(keys, (opened, key) -> opened.put(rows.key(key), rows.value(key), COLUMN_FAMILY));
+    count(store, keys.length);
+  }
+
+  private void upsert(StoreUnderTest store, long[] keys) {
     store.batch(
         keys,
         (opened, key) -> {
@@ -83,7 +115,11 @@ final class MemoryWorkload {
           opened.get(row, COLUMN_FAMILY);
           opened.put(row, rows.value(key), COLUMN_FAMILY);
         });
-    rowCount += keys.length;
+    count(store, keys.length);
+  }
+
+  private void count(StoreUnderTest store, int batchRows) {
+    rowCount += batchRows;
     tierBytes = store.customMetric(TIER_METRIC);
   }
 
@@ -95,6 +131,13 @@ final class MemoryWorkload {
     }
     pairs.close();
     opened.abort();
+  }
+
+  /** A maintenance that failed would run no more, and the samples would flatter. */
+  private static void requireAlive(Future<?> snapshots) {
+    if (snapshots.isDone()) {
+      throw new IllegalStateException("no figure: the maintenance ended before the work");
+    }
   }
 
   private void sample() {
