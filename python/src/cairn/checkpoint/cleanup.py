@@ -43,11 +43,13 @@ def clean_up(
     grace_ms: int,
     checkpoint_format: int,
     store_time: datetime | None,
+    is_garbage_young: bool = False,
     fault: FaultHook = no_fault,
 ) -> CleanupResult:
     """Delete what no retained version needs. Idempotent: after an error, call again.
 
     REQUIRES: this writer stored ``manifest``, and it stands (``SnapshotResult.won``).
+    No request is made where nothing can go.
 
     Args:
         objects: at the store's root.
@@ -57,11 +59,18 @@ def clean_up(
         checkpoint_format: Spark's, 1 or 2: which names changelogs have.
         store_time: now by the storage's clock (``SnapshotResult.store_time``); ``None``: it is
             asked of the storage, by one LIST of the manifest's own name.
+        is_garbage_young: an earlier clean-up upon this manifest left its garbage: what the storage
+            says of the manifest's time does not change, so none of it is due now either.
         fault: called at each named point.
 
     Raises:
         UnavailableError and other storage errors: a part is deleted, in the safe order.
     """
+    # Manifests and changelogs go by version alone, garbage by time.
+    timeless = plan_retention(manifest, kept, now_ms=0, grace_ms=grace_ms)
+    is_garbage_asked = bool(manifest.garbage) and not is_garbage_young
+    if not (timeless.manifests or timeless.changelogs or is_garbage_asked):
+        return CleanupResult(manifest, 0)
     now = store_time or _stored_at(objects, manifest)
     if now is None:
         # A later writer's floor is above the newest manifest that we know: its clean-up counts.

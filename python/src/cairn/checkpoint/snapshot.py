@@ -8,6 +8,7 @@ snapshot is whole.
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,13 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint import faults
 from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checksum import crc32c_file
-from cairn.errors import AlreadyExistsError, BusyError, CairnError, InternalError
+from cairn.errors import (
+    AlreadyExistsError,
+    BusyError,
+    CairnError,
+    DiskFullError,
+    InternalError,
+)
 from cairn.format import manifest as manifest_format
 from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
 from cairn.format.names import manifest_name, new_sst_name
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from cairn.ids import StoreId, VersionRef
     from cairn.storage.base import ObjectStore
 
+_LOG = logging.getLogger(__name__)
 _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
 _NS_A_MS = 1_000_000
 
@@ -220,7 +228,11 @@ class SnapshotUploader:
         info = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
         self._fault(faults.SNAPSHOT_AFTER_SST)
         if self._cache is not None:
-            self._cache.adopt(file, path)
+            try:
+                self._cache.adopt(file, path)
+            except (DiskFullError, OSError) as failure:
+                # The object is there; what the cache lacks is downloaded when it is wanted.
+                _LOG.info("%s is not kept on the local disk: %s", file.object_name, failure)
         return file, info.last_modified
 
     def _manifest(

@@ -163,7 +163,12 @@ class Durable:
         return self.uploader.upload(directory, content, known=known, previous=previous)
 
     def clean_up(
-        self, manifest: Manifest, kept: KeptVersions, store_time: datetime | None
+        self,
+        manifest: Manifest,
+        kept: KeptVersions,
+        store_time: datetime | None,
+        *,
+        is_garbage_young: bool,
     ) -> CleanupResult:
         """Delete what no kept version needs; see ``cleanup.clean_up``."""
         return clean_up(
@@ -173,6 +178,7 @@ class Durable:
             grace_ms=self.conf.orphan_grace_ms,
             checkpoint_format=self.checkpoint_format,
             store_time=store_time,
+            is_garbage_young=is_garbage_young,
         )
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.orphans import SweepSchedule
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.snapshot import SnapshotContent
-from cairn.errors import BusyError, CairnError, InternalError
+from cairn.errors import BusyError, CairnError, ClosedError, InternalError
 from cairn.format.manifest import ChangelogRef
+from cairn.rocks.failures import translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +64,8 @@ class SnapshotState:
         self.manifest: Manifest | None = None
         # Whether it is ours and stands: only then may this writer delete.
         self.is_ours = False
+        # As the last clean-up left it: what it still lists as garbage is too young upon it.
+        self.cleaned: Manifest | None = None
         self._known: Mapping[str, SstFile] = {}
         self._known_of = -1  # the opening of the directory that `known` speaks of
         self._bases: dict[VersionRef, Base] = {}
@@ -117,7 +120,7 @@ class SnapshotState:
 
 
 class _MovedOnError(Exception):
-    """A commit was being applied before the snapshot could hold it back."""
+    """What the snapshot was to be of, or where it was to go, is not what the instance has now."""
 
 
 def take_snapshot(
@@ -141,7 +144,7 @@ def take_snapshot(
         except _MovedOnError:
             continue  # its newest version then
     raise BusyError(
-        "commits came faster than a snapshot could begin", next_step="wait for the next"
+        "commits and loads came faster than a snapshot could begin", next_step="wait for the next"
     )
 
 
@@ -169,11 +172,21 @@ def _take_snapshot(
     )
     previous = _previous(instance, standing)
     directory = instance.fresh_directory("c")
+    durable = instance.durable
     try:
         _checkpoint(instance, standing, incarnation, directory)
-        result = instance.durable.upload(
+        result = durable.upload(
             directory, content, known=state.known(incarnation), previous=previous
         )
+    except (CairnError, OSError) as failure:
+        if instance.is_closed:
+            return None  # and its directory is gone
+        is_other = incarnation != instance.local.incarnation or durable is not instance.durable
+        if isinstance(failure, ClosedError) and is_other:
+            raise _MovedOnError from failure
+        if isinstance(failure, CairnError):
+            raise
+        raise translate(failure, str(directory)) from failure
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     state.stored(result, incarnation)
@@ -233,8 +246,10 @@ def clean_up(
         count=instance.durable.conf.min_versions_to_retain,
         recent=state.changelogs(rebased.lineage),
     )
-    result = instance.durable.clean_up(state.manifest, kept, store_time)
-    state.manifest = result.manifest
+    result = instance.durable.clean_up(
+        state.manifest, kept, store_time, is_garbage_young=state.cleaned is state.manifest
+    )
+    state.cleaned = state.manifest = result.manifest
     report.deleted_objects += result.deleted_objects
     if state.sweeps.is_due():
         report.deleted_objects += instance.durable.sweep(state.manifest, kept)
@@ -248,5 +263,7 @@ def snapshot_in_background(instance: ProviderInstance) -> None:
         take_snapshot(instance, MaintenanceReport(), is_forced=False)
     except CairnError as failure:
         _LOG.warning("a snapshot failed, the next one tries again: %s", failure)
+    except Exception:  # noqa: BLE001 - nobody waits for this thread
+        _LOG.exception("a snapshot failed, the next one tries again")
     finally:
         instance.snapshots.running.release()

@@ -276,6 +276,28 @@ def test_clean_up_asks_the_storage_for_its_time(query: Query) -> None:
     query.check()
 
 
+def test_clean_up_with_nothing_to_do_asks_nothing(query: Query) -> None:
+    """It runs for each store in every maintenance interval: a request each would add up."""
+    query.run(17)
+    query.clean()
+    assert query.previous is not None
+    assert query.previous.garbage
+    before = query.world.objects.request_counts()
+
+    result = clean_up(
+        query.world.objects,
+        query.previous,
+        query.kept,
+        grace_ms=GRACE_MS,
+        checkpoint_format=query.world.checkpoint_format,
+        store_time=None,
+        is_garbage_young=True,
+    )
+
+    assert query.world.objects.request_counts() == before
+    assert result == CleanupResult(query.previous, 0)
+
+
 def test_writer_whose_manifest_is_gone_deletes_nothing(query: Query) -> None:
     """Another writer is far ahead; what this one knows is no ground to delete on."""
     query.run(17)

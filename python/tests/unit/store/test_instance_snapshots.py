@@ -1,0 +1,194 @@
+"""Snapshots and clean-up of an instance, while loads, commits and closing go on beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig import STORE, Rig, family
+
+from cairn.checkpoint.snapshot import SnapshotResult
+from cairn.errors import DiskFullError
+from cairn.storage.open import open_store
+from cairn.store.durable import Durable
+
+FAMILY = family(0, multi=False)
+
+
+def fill(rig: Rig, versions: int, ids: list[str | None] | None = None) -> list[str | None]:
+    """Commit so many versions more and return all ids by version."""
+    ids = ids or [None]
+    for _ in range(versions):
+        number = len(ids)
+        rig.write([(1, 0, b"%d" % number, b"v" * 100, 2)])
+        ids.append(rig.commit(number, ids[-1], [FAMILY])["checkpoint_id"])
+        rig.load(number, ids[-1])
+    return ids
+
+
+def maintain(rig: Rig) -> dict[str, Any]:
+    return rig.instance.maintain(snapshot=True, cleanup=True)
+
+
+def lists(rig: Rig) -> int:
+    return rig.instance.durable.objects.request_counts().get("ListObjectsV2", 0)
+
+
+def test_maintenance_without_work_lists_nothing(rig: Rig) -> None:
+    """Hundreds of stores are maintained each minute: LIST is for the daily sweep."""
+    ids = fill(rig, 9)
+    maintain(rig)
+    for _ in range(3):
+        ids = fill(rig, 3, ids)
+        assert maintain(rig)["deleted_objects"] > 0
+    before = lists(rig)
+
+    for _ in range(5):
+        maintain(rig)
+    fill(rig, 1, ids)
+    maintain(rig)
+
+    assert lists(rig) == before
+
+
+def between_hold_and_wait(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+) -> None:
+    """Run ``act`` once a snapshot holds deltas back, before it waits for them."""
+    local = rig.instance.local
+    hold = local.hold_for
+
+    def hold_then_act(version: int, incarnation: int) -> bool:
+        monkeypatch.setattr(local, "hold_for", hold)
+        answer = hold(version, incarnation)
+        # On the owner thread here: the load needs it.
+        thread = threading.Thread(target=act)
+        thread.start()
+        acting.append(thread)
+        return answer
+
+    acting: list[threading.Thread] = []
+    wait = rig.owner.run_stepwise
+
+    def wait_for_act(steps: Any) -> Any:  # noqa: ANN401 - as they are
+        if threading.current_thread() is not acting[0]:
+            monkeypatch.setattr(rig.owner, "run_stepwise", wait)
+            acting[0].join(30)
+        return wait(steps)
+
+    monkeypatch.setattr(local, "hold_for", hold_then_act)
+    monkeypatch.setattr(rig.owner, "run_stepwise", wait_for_act)
+
+
+def test_a_snapshot_overtaken_by_a_reload_is_of_what_stands_then(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retried stage loads an earlier version: its rows must not pass for the later one's."""
+    ids = fill(rig, 6)
+    between_hold_and_wait(rig, monkeypatch, lambda: rig.load(3, ids[3]))
+
+    answer = maintain(rig)
+
+    assert answer["snapshot_version"] == 3
+    manifests = [path.name for path in (tmp_path / "objects" / "snapshot").iterdir()]
+    assert manifests == [f"3_{ids[3]}.json"]
+
+
+def test_a_snapshot_overtaken_by_a_later_version_is_not_made_of_it(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is applied then is past the version that the manifest would name."""
+    ids = fill(rig, 6)
+    rig.load(3, ids[3])
+    between_hold_and_wait(rig, monkeypatch, lambda: (rig.load(0, None), rig.load(6, ids[6])))
+
+    assert maintain(rig)["snapshot_version"] == 6
+    assert not list((tmp_path / "objects" / "snapshot").glob("3_*"))
+
+
+def test_after_a_reload_during_an_upload_maintenance_goes_on(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the upload left speaks of another opening; else no later snapshot could be made."""
+    ids = fill(rig, 6)
+    upload = Durable.upload
+
+    def upload_late(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
+        result = upload(*arguments, **more)
+        # The stage is run again from version 4 while the answer is on its way.
+        rig.load(0, None)
+        rig.load(4, ids[4])
+        monkeypatch.undo()
+        return result
+
+    monkeypatch.setattr(Durable, "upload", upload_late)
+    maintain(rig)
+    ids = fill(rig, 4, ids[:5])
+
+    assert maintain(rig)["snapshot_version"] == 8
+    assert maintain(rig)["uploaded_files"] == 0
+    stand = rig.instance.snapshots.rebased(rig.instance.standing)  # type: ignore[arg-type]
+    assert stand.lineage == ()
+    other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
+    assert other.load(8, ids[8])["counts"] == {"0": 8}
+    other.crash()
+
+
+def test_a_store_closed_during_its_upload_is_no_bug(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark unloads a store whenever it likes: its directory goes under the upload."""
+    fill(rig, 4)
+    upload = Durable.upload
+
+    def upload_of_what_is_gone(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
+        rig.instance.close()
+        return upload(*arguments, **more)
+
+    monkeypatch.setattr(Durable, "upload", upload_of_what_is_gone)
+
+    assert maintain(rig)["snapshot_version"] == 0
+
+
+def test_new_keys_during_an_upload_do_not_fail_the_snapshot(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token's life ends in the middle of an upload as well as elsewhere."""
+    fill(rig, 4)
+    before = rig.instance.durable
+    after = Durable.of(
+        open_store(str(tmp_path / "objects"), {}),
+        STORE,
+        2,
+        before.conf,
+        run_id="run",
+        instance="1",
+        services=rig.services,
+    )
+    upload = Durable.upload
+
+    def upload_while_renewed(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
+        monkeypatch.undo()
+        rig.instance.use(after)
+        return upload(*arguments, **more)
+
+    monkeypatch.setattr(Durable, "upload", upload_while_renewed)
+
+    assert maintain(rig)["snapshot_version"] == 4
+
+
+def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache is for speed: what it does not keep is downloaded again."""
+    fill(rig, 4)
+
+    def no_room(*_: object) -> None:
+        raise DiskFullError("no room for an SST file")
+
+    monkeypatch.setattr(rig.services.cache, "adopt", no_room)
+
+    assert maintain(rig)["snapshot_version"] == 4
