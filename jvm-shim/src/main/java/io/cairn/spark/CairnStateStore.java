@@ -68,7 +68,7 @@ final class CairnStateStore implements StateStore {
   public UnsafeRow get(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enter("get", family);
     RowCodec codec = open.family().codec();
-    requireKey(key);
+    Requirements.key(key);
     codec.encodeKey(key);
     if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
       return null;
@@ -82,7 +82,7 @@ final class CairnStateStore implements StateStore {
   @Override
   public boolean keyExists(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enter("keyExists", family);
-    requireKey(key);
+    Requirements.key(key);
     RowCodec codec = open.family().codec();
     codec.encodeKey(key);
     boolean exists = tier.exists(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
@@ -95,7 +95,7 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enter("multiGet", family);
     byte[][] encoded = new byte[keys.length][];
     for (int index = 0; index < keys.length; index++) {
-      requireKey(keys[index]);
+      Requirements.key(keys[index]);
       encoded[index] = open.family().codec().keyBytes(keys[index]);
     }
     tier.getMany(open.id(), encoded, encoded.length);
@@ -121,8 +121,8 @@ final class CairnStateStore implements StateStore {
   @Override
   public Iterator<UnsafeRow> valuesIterator(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enter("valuesIterator", family);
-    requireKey(key);
-    RowCodec codec = requireMulti(open, "valuesIterator");
+    Requirements.key(key);
+    RowCodec codec = Requirements.multi(open, "valuesIterator");
     codec.encodeKey(key);
     if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
       return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
@@ -155,10 +155,7 @@ final class CairnStateStore implements StateStore {
       UnsafeRow prefix, String operation, String family, boolean isEachValue) {
     StoreSession.OpenFamily open = enter(operation, family);
     RowCodec codec = open.family().codec();
-    if (!codec.supportsPrefixScan()) {
-      throw new IllegalArgumentException(
-          "requirement failed: Prefix scan requires setting prefix key!");
-    }
+    Requirements.prefixScan(codec);
     byte[] from = codec.prefixBytes(prefix);
     return pairs(open, from, ByteOrder.successor(from), isEachValue);
   }
@@ -183,11 +180,7 @@ final class CairnStateStore implements StateStore {
       boolean isEachValue) {
     StoreSession.OpenFamily open = enter(operation, family);
     RowCodec codec = open.family().codec();
-    if (!codec.supportsRangeScan()) {
-      throw new IllegalArgumentException(
-          "requirement failed: Range scan requires a range-scan encoder for column family: "
-              + family);
-    }
+    Requirements.rangeScan(codec, family);
     byte[] from = start.isEmpty() ? new byte[0] : codec.keyBytes(start.get());
     byte[] to = end.isEmpty() ? null : codec.keyBytes(end.get());
     return pairs(open, from, to, isEachValue);
@@ -202,10 +195,8 @@ final class CairnStateStore implements StateStore {
   @Override
   public void put(UnsafeRow key, UnsafeRow value, String family) {
     StoreSession.OpenFamily open = enterToWrite("put", family);
-    requireKey(key);
-    if (value == null) {
-      throw new IllegalArgumentException("requirement failed: Cannot put a null value");
-    }
+    Requirements.key(key);
+    Requirements.value("put", value);
     RowCodec codec = open.family().codec();
     codec.encodeKey(key);
     if (codec.isPlainValue()) {
@@ -219,16 +210,7 @@ final class CairnStateStore implements StateStore {
           value.getSizeInBytes(),
           true);
     } else {
-      byte[] encoded = codec.valueBytes(value);
-      tier.put(
-          open.id(),
-          codec.keyBase,
-          codec.keyOffset,
-          codec.keyLength,
-          encoded,
-          BYTES,
-          encoded.length,
-          false);
+      putEncoded(open, codec.valueBytes(value));
     }
     VarHandle.releaseFence();
   }
@@ -236,58 +218,50 @@ final class CairnStateStore implements StateStore {
   @Override
   public void putList(UnsafeRow key, UnsafeRow[] values, String family) {
     StoreSession.OpenFamily open = enterToWrite("putList", family);
-    requireKey(key);
-    RowCodec codec = requireMulti(open, "putList");
-    byte[] encoded = listBytes(codec, values);
+    Requirements.key(key);
+    RowCodec codec = Requirements.multi(open, "putList");
+    byte[] encoded = codec.valueBytes(Requirements.values(values));
     codec.encodeKey(key);
+    putEncoded(open, encoded);
+    VarHandle.releaseFence();
+  }
+
+  /** REQUIRES: the family's codec holds the key. */
+  private void putEncoded(StoreSession.OpenFamily open, byte[] value) {
+    RowCodec codec = open.family().codec();
     tier.put(
         open.id(),
         codec.keyBase,
         codec.keyOffset,
         codec.keyLength,
-        encoded,
+        value,
         BYTES,
-        encoded.length,
+        value.length,
         false);
-    VarHandle.releaseFence();
   }
 
   @Override
   public void merge(UnsafeRow key, UnsafeRow value, String family) {
-    if (value == null) {
-      throw new IllegalArgumentException("requirement failed: Cannot merge a null value");
-    }
+    Requirements.value("merge", value);
     mergeList(key, new UnsafeRow[] {value}, family);
   }
 
   @Override
   public void mergeList(UnsafeRow key, UnsafeRow[] values, String family) {
     StoreSession.OpenFamily open = enterToWrite("merge", family);
-    requireKey(key);
-    RowCodec codec = requireMulti(open, "merge");
-    byte[] encoded = listBytes(codec, values);
+    Requirements.key(key);
+    RowCodec codec = Requirements.multi(open, "merge");
+    byte[] encoded = codec.valueBytes(Requirements.values(values));
     codec.encodeKey(key);
     tier.append(
         open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length);
     VarHandle.releaseFence();
   }
 
-  private static byte[] listBytes(RowCodec codec, UnsafeRow[] values) {
-    if (values == null || values.length == 0) {
-      throw new IllegalArgumentException("requirement failed: Cannot put an empty list");
-    }
-    for (UnsafeRow value : values) {
-      if (value == null) {
-        throw new IllegalArgumentException("requirement failed: Cannot put a null value");
-      }
-    }
-    return codec.valueBytes(values);
-  }
-
   @Override
   public void remove(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enterToWrite("remove", family);
-    requireKey(key);
+    Requirements.key(key);
     RowCodec codec = open.family().codec();
     codec.encodeKey(key);
     tier.remove(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
@@ -298,12 +272,7 @@ final class CairnStateStore implements StateStore {
   public void deleteRange(UnsafeRow begin, UnsafeRow end, String family) {
     StoreSession.OpenFamily open = enterToWrite("deleteRange", family);
     RowCodec codec = open.family().codec();
-    if (!codec.supportsDeleteRange()) {
-      throw new IllegalArgumentException(
-          "requirement failed: deleteRange requires a RangeKeyScanStateEncoderSpec for column"
-              + " family "
-              + family);
-    }
+    Requirements.deleteRange(codec, family);
     try (TierCursor cursor = tier.range(open.id(), codec.keyBytes(begin), codec.keyBytes(end))) {
       while (cursor.next()) {
         tier.remove(open.id(), cursor.keyBase, cursor.keyOffset, cursor.keyLength);
@@ -322,6 +291,7 @@ final class CairnStateStore implements StateStore {
       boolean isInternal) {
     session.state().requireOpen("create a column family");
     session.families.checkName("create_col_family", name, isInternal);
+    lastName = null;
     session.open(session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal));
     VarHandle.releaseFence();
   }
@@ -341,7 +311,7 @@ final class CairnStateStore implements StateStore {
   @Override
   public boolean removeColFamilyIfExists(String name) {
     session.state().requireOpen("remove a column family");
-    requireWritable("remove_col_family");
+    Requirements.writable(isReadOnly, "remove_col_family");
     session.families.checkName("remove_col_family", name, false);
     lastName = null;
     return session.dropFamily(name);
@@ -355,7 +325,7 @@ final class CairnStateStore implements StateStore {
   @Override
   public long commit() {
     VarHandle.acquireFence();
-    requireWritable("commit");
+    Requirements.writable(isReadOnly, "commit");
     return session.commit();
   }
 
@@ -380,11 +350,7 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
-    VersionState result = session.result();
-    if (session.state() != SessionState.COMMITTED || result == null) {
-      throw StateStoreErrors.stateStoreOperationOutOfOrder(
-          "Cannot tell the checkpoint id of a store that was not committed");
-    }
+    VersionState result = Requirements.committed(session);
     return new StateStoreCheckpointInfo(
         id().partitionId(), result.version(), Option.apply(result.checkpointId()), checkpointId);
   }
@@ -420,33 +386,8 @@ final class CairnStateStore implements StateStore {
   }
 
   private StoreSession.OpenFamily enterToWrite(String operation, String family) {
-    requireWritable(operation);
+    Requirements.writable(isReadOnly, operation);
     return enter(operation, family);
-  }
-
-  private void requireWritable(String operation) {
-    if (isReadOnly) {
-      throw StateStoreErrors.stateStoreOperationOutOfOrder(
-          "Cannot " + operation + " on a store opened to read");
-    }
-  }
-
-  private static void requireKey(UnsafeRow key) {
-    if (key == null) {
-      throw new IllegalArgumentException("requirement failed: Key cannot be null");
-    }
-  }
-
-  private static RowCodec requireMulti(StoreSession.OpenFamily open, String operation) {
-    RowCodec codec = open.family().codec();
-    if (!codec.supportsManyValues()) {
-      throw new IllegalStateException(
-          operation
-              + " needs a column family with multiple values per key, but "
-              + open.family().name()
-              + " has one");
-    }
-    return codec;
   }
 
   @Override

@@ -5,13 +5,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
-import org.apache.spark.network.util.JavaUtils;
 
 /**
  * Every setting of Cairn with type, range and default: {@code settings.json}, which the engine and
@@ -49,8 +47,8 @@ final class SettingsTable {
   Map<String, Object> values(Map<String, String> confs, List<String> faults) {
     Map<String, Object> values = new TreeMap<>();
     for (Setting setting : settings.values()) {
-      if (setting.defaultText != null) {
-        values.put(setting.name, setting.parse(setting.defaultText));
+      if (setting.defaultText() != null) {
+        values.put(setting.name(), setting.parse(setting.defaultText()));
       }
     }
     for (Map.Entry<String, String> entry : confs.entrySet()) {
@@ -78,7 +76,7 @@ final class SettingsTable {
     Map<String, Object> engine = new TreeMap<>();
     values.forEach(
         (name, value) -> {
-          if (settings.get(name).side.equals("engine")) {
+          if (settings.get(name).side().equals("engine")) {
             engine.put(name, value);
           }
         });
@@ -126,81 +124,11 @@ final class SettingsTable {
       Map<String, Setting> settings = new LinkedHashMap<>();
       for (JsonNode node : table.get("settings")) {
         Setting setting = Setting.of(node);
-        settings.put(setting.name, setting);
+        settings.put(setting.name(), setting);
       }
       return new SettingsTable(table.get("prefix").asText(), settings);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
-    }
-  }
-
-  private record Setting(
-      String name,
-      String side,
-      String type,
-      Long min,
-      Long max,
-      List<String> allowed,
-      String defaultText) {
-    static Setting of(JsonNode node) {
-      List<String> allowed = new ArrayList<>();
-      node.path("values").forEach(value -> allowed.add(value.asText()));
-      return new Setting(
-          node.get("name").asText(),
-          node.get("side").asText(),
-          node.get("type").asText(),
-          node.has("min") ? Long.valueOf(node.get("min").asLong()) : null,
-          node.has("max") ? Long.valueOf(node.get("max").asLong()) : null,
-          allowed,
-          node.get("default").isNull() ? null : node.get("default").asText());
-    }
-
-    Object parse(String text) {
-      switch (type) {
-        case "int":
-          return inRange(Long.parseLong(text));
-        case "bytes":
-          return inRange(JavaUtils.byteStringAsBytes(text));
-        case "boolean":
-          if (!text.equalsIgnoreCase("true") && !text.equalsIgnoreCase("false")) {
-            throw new IllegalArgumentException(text);
-          }
-          return Boolean.valueOf(text);
-        case "enum":
-          if (!allowed.contains(text)) {
-            throw new IllegalArgumentException(text);
-          }
-          return text;
-        case "string":
-          if (text.isEmpty()) {
-            throw new IllegalArgumentException(text);
-          }
-          return text;
-        default:
-          throw new IllegalStateException("settings.json has the unknown type " + type);
-      }
-    }
-
-    private Long inRange(long value) {
-      if (min != null && value < min || max != null && value > max) {
-        throw new IllegalArgumentException(Long.toString(value));
-      }
-      return value;
-    }
-
-    String range() {
-      String what =
-          switch (type) {
-            case "int" -> "a whole number";
-            case "bytes" -> "a number of bytes, such as 512m or 2g,";
-            case "boolean" -> "true or false";
-            case "enum" -> "one of " + String.join(", ", allowed);
-            default -> "a text that is not empty";
-          };
-      if (min != null && max != null) {
-        return what + " from " + min + " to " + max;
-      }
-      return min != null ? what + " of at least " + min : what;
     }
   }
 }

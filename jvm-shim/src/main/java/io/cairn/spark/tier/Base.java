@@ -308,6 +308,37 @@ final class Base {
     family.dropOrder();
   }
 
+  /**
+   * A session that spilled commits: what it spilled is not here, so the engine must have applied
+   * this version before it answers.
+   */
+  void yieldSpilled() {
+    for (BaseFamily family : families) {
+      if (family != null && family.spilled) {
+        require(version);
+        loseCompleteness(family);
+      }
+    }
+  }
+
+  /** The session's scans have ended, closed or not. */
+  void endWalks() {
+    for (BaseFamily family : families) {
+      if (family != null) {
+        family.walkers = 0;
+      }
+    }
+  }
+
+  /** As {@link BaseFamily#endShadows}, of every family. */
+  void endShadows(boolean remove) {
+    for (BaseFamily family : families) {
+      if (family != null) {
+        family.endShadows(remove);
+      }
+    }
+  }
+
   long bytes() {
     long bytes = 0;
     for (BaseFamily family : families) {

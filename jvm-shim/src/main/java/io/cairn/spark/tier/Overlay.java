@@ -262,6 +262,15 @@ final class Overlay implements Room {
     }
   }
 
+  /** Hands all writes to a writer, family by family. */
+  void addTo(BlockWriter writer, Base base) {
+    for (int i = 0; i < families.length; i++) {
+      if (families[i] != null) {
+        writer.add(i, families[i].slabs, base.family(i).spilled);
+      }
+    }
+  }
+
   /**
    * Lets the writes, which were spilled just now, hide the committed entries of their keys until
    * the session ends.

@@ -18,9 +18,11 @@ public final class TierSession {
   private final Base base;
   private final EngineSource source;
   private final EngineReads engine;
+  private final SessionReads reading;
   private final BlockWriter writer;
   private final List<Overlay> retired = new ArrayList<>();
   private final List<Integer> dropped = new ArrayList<>();
+  private final List<Integer> created = new ArrayList<>();
 
   private final ValueRef unread = new ValueRef();
 
@@ -39,6 +41,7 @@ public final class TierSession {
     this.base = base;
     this.source = source;
     this.engine = new EngineReads(tier, base, source);
+    this.reading = new SessionReads(tier, engine);
     this.writer = new BlockWriter(tier.budget(), source);
     this.overlay = newOverlay();
   }
@@ -65,63 +68,7 @@ public final class TierSession {
 
   boolean read(
       BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
-    EntryMap writes = overlay.family(family.id);
-    int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
-    if (address == 0) {
-      return readCommitted(family, hash, keyBase, keyOffset, keyLength, out);
-    }
-    tier.hits++;
-    byte[] slab = writes.slab(address);
-    long at = Slabs.at(address);
-    byte state = Entry.state(slab, at);
-    if (state == WriteBlock.DELETE) {
-      return false;
-    }
-    if (state == WriteBlock.APPEND) {
-      readAppended(family, hash, slab, at, out);
-    } else {
-      out.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
-    }
-    return true;
-  }
-
-  /** The value below the overlay: committed, or spilled by this session. */
-  private boolean readCommitted(
-      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
-    int address = family.find(hash, keyBase, keyOffset, keyLength);
-    if (address != 0) {
-      byte[] slab = family.slab(address);
-      long at = Slabs.at(address);
-      if (!Entry.has(slab, at, Entry.SHADOWED)) {
-        tier.hits++;
-        if (!Entry.has(slab, at, Entry.REFERENCED)) {
-          Entry.raise(slab, at, Entry.REFERENCED);
-        }
-        if (Entry.state(slab, at) == WriteBlock.DELETE) {
-          return false;
-        }
-        out.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
-        return true;
-      }
-    } else if (family.knowsAbsent()) {
-      tier.hits++;
-      return false;
-    }
-    return engine.get(family, hash, keyBase, keyOffset, keyLength, out);
-  }
-
-  /** The whole list of an entry that appends: what stands below it and its own elements. */
-  void readAppended(BaseFamily family, int hash, byte[] slab, long at, ValueRef out) {
-    boolean alone = Entry.presence(slab, at) == WriteBlock.MISSING && !family.spilled;
-    long tail = Entry.value(slab, at);
-    int tailLength = Entry.valueLength(slab, at);
-    if (!alone
-        && readCommitted(family, hash, slab, Entry.key(at), Entry.keyLength(slab, at), out)) {
-      byte[] joined = Regions.join(out.base, out.offset, out.length, slab, tail, tailLength);
-      out.set(joined, Regions.ARRAY, joined.length);
-    } else {
-      out.set(slab, tail, tailLength);
-    }
+    return reading.get(overlay.family(family.id), family, hash, keyBase, keyOffset, keyLength, out);
   }
 
   public boolean exists(int family, Object keyBase, long keyOffset, int keyLength) {
@@ -135,7 +82,7 @@ public final class TierSession {
       tier.hits++;
       return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
     }
-    return readCommitted(in, hash, keyBase, keyOffset, keyLength, unread);
+    return reading.getCommitted(in, hash, keyBase, keyOffset, keyLength, unread);
   }
 
   /**
@@ -145,6 +92,11 @@ public final class TierSession {
   public void getMany(int family, byte[][] keys, int count) {
     checkOpen();
     prefetch(base.family(family), keys, count);
+  }
+
+  /** The whole list of an entry that appends: what stands reading it and its own elements. */
+  void readAppended(BaseFamily family, int hash, byte[] slab, long at, ValueRef out) {
+    reading.getAppended(family, hash, slab, at, out);
   }
 
   void prefetch(BaseFamily family, byte[][] keys, int count) {
@@ -263,12 +215,7 @@ public final class TierSession {
   }
 
   private void sendOverlay() {
-    for (int i = 0; i < overlay.end(); i++) {
-      EntryMap writes = overlay.family(i);
-      if (writes != null) {
-        writer.add(i, writes.slabs, base.family(i).spilled);
-      }
-    }
+    overlay.addTo(writer, base);
     writer.flush();
   }
 
@@ -297,6 +244,7 @@ public final class TierSession {
     checkOpen();
     if (!base.isDefined(id)) {
       base.define(id, ordered, multi).markComplete();
+      created.add(id);
     }
     base.define(id, ordered, multi);
   }
@@ -381,14 +329,9 @@ public final class TierSession {
     for (int family : dropped) {
       base.remove(family);
     }
-    for (int i = 0; i < base.end(); i++) {
-      if (base.isDefined(i) && base.family(i).spilled) {
-        base.require(version);
-        base.loseCompleteness(base.family(i));
-      }
-    }
+    base.yieldSpilled();
     overlay.fold(base);
-    endShadows(true);
+    base.endShadows(true);
     base.eviction().compact();
   }
 
@@ -397,7 +340,9 @@ public final class TierSession {
     if (open) {
       endScans();
       overlay.clear();
-      endShadows(false);
+      base.endShadows(false);
+      // No version has them; a later session may create others under their ids.
+      created.forEach(base::remove);
       end();
     }
   }
@@ -407,19 +352,7 @@ public final class TierSession {
       kept.clear();
     }
     retired.clear();
-    for (int i = 0; i < base.end(); i++) {
-      if (base.isDefined(i)) {
-        base.family(i).walkers = 0;
-      }
-    }
-  }
-
-  private void endShadows(boolean remove) {
-    for (int i = 0; spillCount > 0 && i < base.end(); i++) {
-      if (base.isDefined(i)) {
-        base.family(i).endShadows(remove);
-      }
-    }
+    base.endWalks();
   }
 
   private void end() {
