@@ -271,13 +271,13 @@ class ProviderInstance:
     def _spill_of(self, number: int) -> Spill | None:
         with self._sessions:
             session = self._session
-            if session is not None and session.number == number:
-                return session.written()
-            if number <= self._ended_through:
-                raise ClosedError(
-                    "a read came for a session that has ended", store=str(self.durable.store)
-                )
-            return None
+            if session is None or session.number != number:
+                if number <= self._ended_through:
+                    raise ClosedError(
+                        "a read came for a session that has ended", store=str(self.durable.store)
+                    )
+                return None
+        return session.written()
 
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]

@@ -1,7 +1,9 @@
 """StoreSession: a store opened at one version, with one fate: committed, aborted or released.
 
 Layer: store. Frames come in on the owner thread; ``commit`` of the instance waits for the last one
-in a thread of its own. One lock a session keeps the two apart.
+in a thread of its own; runs are made in a third. ``_arrival`` guards what has come and is held for
+moments; ``_sealing``, taken before it, is held while a run is made. So frames come in meanwhile,
+and only a read of this very session waits.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import shutil
 import threading
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, ClosedError, FramesMissingError, InternalError, ProtocolError
+from cairn.errors import CairnError, ClosedError, FramesMissingError, ProtocolError, unexpected
 from cairn.rocks.failures import translate
 from cairn.store.spill import Spill
 from cairn.store.writes import check_writes
@@ -23,13 +25,7 @@ if TYPE_CHECKING:
 
 
 def _as_cairn_error(failure: Exception, place: str) -> CairnError:
-    if isinstance(failure, CairnError | OSError):
-        return translate(failure, place)
-    kind = type(failure).__name__
-    return InternalError(
-        f"a spill could not be made ({kind})",
-        next_step="the task fails and runs again; give the workers more memory if it repeats",
-    )
+    return translate(failure, place) if isinstance(failure, OSError) else unexpected(failure)
 
 
 class StoreSession:
@@ -53,6 +49,7 @@ class StoreSession:
         self._directory = directory
         self._in_background = in_background
         self._run_bytes = run_bytes
+        self._sealing = threading.Lock()
         self._arrival = threading.Condition()
         self._frames: dict[int, pa.RecordBatch] = {}  # not yet in a run
         self._frame_bytes = 0
@@ -100,39 +97,51 @@ class StoreSession:
             self._arrival.notify_all()
 
     def _make_run(self) -> None:
+        with self._sealing:
+            self._seal()
         with self._arrival:
             self._run_wanted = False
-            if not self.is_closed:
-                self._seal()
 
     def _seal(self) -> None:
-        batches = []
-        last = self._in_runs
-        while last + 1 in self._frames:
-            last += 1
-            batches.append(self._frames[last])
-        if not batches or self._failure is not None:
-            return
+        """Make a run of the frames that came in order. REQUIRES: ``_sealing``."""
+        with self._arrival:
+            spill = self._spill
+            batches = []
+            last = self._in_runs
+            while last + 1 in self._frames:
+                last += 1
+                batches.append(self._frames[last])
+            if not batches or self._failure is not None:
+                return  # closed: then nothing is left in the frames
+        failure = None
         try:
-            self._spill.add(batches)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must hear of it
-            self._failure = _as_cairn_error(failure, str(self._directory))
+            spill.add(batches)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the commit must hear of it
+            failure = _as_cairn_error(problem, str(self._directory))
+        with self._arrival:
+            if self.is_closed:
+                shutil.rmtree(self._directory, ignore_errors=True)  # may have been made anew
+            elif failure is not None:
+                self._failure = self._failure or failure
+            else:
+                # INVARIANT: counted as written only once they are.
+                while self._in_runs < last:
+                    self._in_runs += 1
+                    del self._frames[self._in_runs]
+                self._frame_bytes = sum(batch.nbytes for batch in self._frames.values())
             self._arrival.notify_all()
-            return
-        # INVARIANT: counted as written only once they are.
-        while self._in_runs < last:
-            self._in_runs += 1
-            del self._frames[self._in_runs]
-        self._frame_bytes = sum(batch.nbytes for batch in self._frames.values())
 
     def written(self) -> Spill | None:
         """Return what was written so far for reads, or ``None`` if nothing was.
 
         Raises:
-            CairnError: a frame was lost on the way to the local disk.
+            CairnError: a frame was lost on the way to the local disk, or the session has ended.
         """
-        with self._arrival:
+        with self._sealing:
             self._seal()
+        with self._arrival:
+            if self.is_closed:
+                raise ClosedError("the session has ended")
             if self._failure is not None:
                 raise self._failure
             return None if self._spill.is_empty else self._spill
@@ -147,6 +156,7 @@ class StoreSession:
         """
         with self._arrival:
             self._arrival.wait_for(lambda: self._is_settled(frame_count), timeout_s)
+        with self._sealing, self._arrival:  # a run under way is waited for
             if self.is_closed:
                 raise ClosedError("the session has ended")
             if self._failure is not None:
