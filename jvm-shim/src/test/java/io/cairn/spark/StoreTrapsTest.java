@@ -15,9 +15,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.util.List;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -41,30 +39,6 @@ class StoreTrapsTest {
   @AfterEach
   void close() throws IOException {
     fixture.close();
-  }
-
-  /**
-   * What is written is read: in the session, after commit, and by a new provider from the objects
-   * alone.
-   */
-  @Test
-  void aCommittedVersionIsReadByAnotherProvider() throws IOException {
-    CairnStateStoreProvider writer = fixture.provider();
-    Option<String> one = commit(writer, 0, NO_ID, 1, 2, 3);
-    StateStore second = writer.getStore(1, one, false, false);
-    second.remove(key(2), "default");
-    second.put(key(3), value("new"), "default");
-    second.commit();
-    Option<String> two = second.getStateStoreCheckpointInfo().stateStoreCkptId();
-    writer.close();
-
-    StateStore read = fixture.provider().getReadStore(2, two);
-
-    assertEquals(Map.of(1L, "v1@1", 3L, "new"), all(read.iterator("default")));
-    assertEquals(2, read.metrics().numKeys());
-    assertNull(read.get(key(2), "default"));
-    read.release();
-    assertEquals(2, fixture.objects("changelog").size());
   }
 
   /** Trap 3a: Spark upgrades the read store of the operator before, which is another store's. */
@@ -307,151 +281,5 @@ class StoreTrapsTest {
     StateStore winner = provider.getReadStore(2, a.stateStoreCkptId());
     assertEquals("a", text(winner.get(key(2), "default")));
     winner.release();
-  }
-
-  /** Format 1 has no ids: a re-run of a batch replaces what the first run committed. */
-  @Test
-  void aReRunOfABatchInFormatOneReplacesIt() {
-    fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
-    CairnStateStoreProvider first = fixture.provider();
-    commit(first, 0, NO_ID, 1);
-    commit(first, 1, NO_ID, 2);
-    first.close();
-
-    CairnStateStoreProvider second = fixture.provider();
-    commit(second, 1, NO_ID, 3);
-
-    StateStore read = second.getReadStore(2, NO_ID);
-    assertEquals(Map.of(1L, "v1@1", 3L, "v3@2"), all(read.iterator("default")));
-    read.release();
-  }
-
-  /** An abort leaves the version as it was, also for the same instance. */
-  @Test
-  void anAbortedSessionLeavesTheVersionAsItWas() {
-    CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
-    StateStore aborted = provider.getStore(1, id, false, false);
-    aborted.put(key(1), value("dirty"), "default");
-    aborted.remove(key(2), "default");
-    aborted.abort();
-
-    StateStore read = provider.getReadStore(1, id);
-
-    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(read.iterator("default")));
-    read.release();
-  }
-
-  /** A version that is not there is an error that names it, never an empty store. */
-  @Test
-  void aMissingVersionIsAnErrorOfSparksKind() {
-    CairnStateStoreProvider provider = fixture.provider();
-    commit(provider, 0, NO_ID, 1);
-
-    Throwable error =
-        assertThrows(
-            Throwable.class,
-            () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
-
-    assertTrue(
-        ShimConfTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
-        ShimConfTest.chain(error));
-    assertTrue(ShimConfTest.chain(error).contains("changelog/7_u0000"), ShimConfTest.chain(error));
-    assertThrows(Throwable.class, () -> provider.getStore(-1, NO_ID, false, false));
-    commit(provider, 0, NO_ID, 1);
-  }
-
-  /** Two tasks of one store do not meet: the second waits, and says in the end for whom. */
-  @Test
-  void aSecondSessionWaitsUntilTheLockTimeout() throws Exception {
-    fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMs", "300");
-    CairnStateStoreProvider provider = fixture.provider();
-    StateStore first = provider.getStore(0, NO_ID, false, false);
-    AtomicReference<Throwable> error = new AtomicReference<>();
-
-    Thread second =
-        new Thread(
-            () ->
-                error.set(
-                    assertThrows(
-                        Throwable.class, () -> provider.getStore(0, NO_ID, false, false))));
-    second.start();
-    second.join();
-
-    assertTrue(
-        ShimConfTest.chain(error.get()).contains("[CAIRN_BUSY]"), ShimConfTest.chain(error.get()));
-    assertTrue(
-        ShimConfTest.chain(error.get()).contains(Thread.currentThread().getName()),
-        ShimConfTest.chain(error.get()));
-    first.abort();
-    provider.getStore(0, NO_ID, false, false).abort();
-  }
-
-  /**
-   * loadEmpty starts over at the version: nothing of what was there shows, and the commit is the
-   * next version.
-   */
-  @Test
-  void loadEmptyIgnoresWhatIsThere() {
-    CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
-    StateStore store = provider.getStore(1, id, false, true);
-    assertEquals(Map.of(), all(store.iterator("default")));
-    store.put(key(9), value("only"), "default");
-
-    assertEquals(2, store.commit());
-
-    StateStore read =
-        fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
-    assertEquals(Map.of(9L, "only"), all(read.iterator("default")));
-    read.release();
-  }
-
-  /** A query with other keys on an old checkpoint would read nonsense. */
-  @Test
-  void anotherKeySchemaIsRefused() {
-    Option<String> id = commit(fixture.provider(), 0, NO_ID, 1);
-    CairnStateStoreProvider changed =
-        fixture.provider(
-            StoreFixture.VALUE,
-            StoreFixture.VALUE,
-            new NoPrefixKeyStateEncoderSpec(StoreFixture.VALUE),
-            false,
-            false);
-
-    Throwable error = assertThrows(Throwable.class, () -> changed.getStore(1, id, false, false));
-
-    assertTrue(
-        ShimConfTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), ShimConfTest.chain(error));
-    assertTrue(ShimConfTest.chain(error).contains("struct<bigint>"), ShimConfTest.chain(error));
-  }
-
-  @Test
-  void nullsAndUnknownFamiliesAreRefusedAsSparkDoes() {
-    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
-
-    assertThrows(IllegalArgumentException.class, () -> store.put(key(1), null, "default"));
-    assertThrows(IllegalArgumentException.class, () -> store.put(null, value("x"), "default"));
-    assertThrows(RuntimeException.class, () -> store.get(key(1), "unknown"));
-    assertThrows(IllegalArgumentException.class, () -> store.prefixScan(key(1), "default"));
-    store.abort();
-  }
-
-  /** Iterators of different kinds over several families: what Spark's newer operators ask for. */
-  @Test
-  void multiGetAnswersInTheOrderAsked() {
-    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
-    store.put(key(1), value("a"), "default");
-    store.put(key(3), value("c"), "default");
-    List<String> answers = new java.util.ArrayList<>();
-
-    scala.collection.Iterator<UnsafeRow> rows =
-        store.multiGet(new UnsafeRow[] {key(3), key(2), key(1)}, "default");
-    while (rows.hasNext()) {
-      answers.add(text(rows.next()));
-    }
-
-    assertEquals(java.util.Arrays.asList("c", null, "a"), answers);
-    store.abort();
   }
 }
