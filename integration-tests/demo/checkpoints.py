@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from demo.minio_server import MinioServer
+from harness.minio import MinioProcess
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,19 @@ class LocalCheckpoints:
 
 
 class MinioCheckpoints:
-    """Query checkpoints in a bucket of the demo's MinIO."""
+    """Query checkpoints in a bucket of a MinIO of the demo's own."""
 
-    def __init__(self, server: MinioServer, prefix: str) -> None:
+    def __init__(self, server: MinioProcess, bucket: str, prefix: str) -> None:
         self._server = server
+        self._bucket = bucket
         self._prefix = prefix
-        self.url = f"s3a://{server.bucket}/{prefix}"
+        self.url = f"s3a://{bucket}/{prefix}"
 
     def objects(self, query: str) -> Iterator[tuple[str, int]]:
         """Yield path under the query's folder, and size, of every object."""
         root = f"{self._prefix}/{query}/"
         pages = self._server.client().get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=self._server.bucket, Prefix=root):
+        for page in pages.paginate(Bucket=self._bucket, Prefix=root):
             for item in page.get("Contents", []):
                 if not item["Key"].endswith("/"):  # s3a's marks of empty folders
                     yield item["Key"].removeprefix(root), item["Size"]

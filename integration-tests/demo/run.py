@@ -29,7 +29,6 @@ sys.path.insert(0, str(ROOT / "integration-tests"))
 from rich.console import Console
 
 from demo.checkpoints import CheckpointStorage, LocalCheckpoints, MinioCheckpoints, count
-from demo.minio_server import MinioServer
 from demo.result import QueryResult, human_bytes, show_table
 from demo.settings import (
     PROVIDERS,
@@ -40,6 +39,7 @@ from demo.settings import (
 )
 from demo.spark_process import SparkProcess
 from harness.flights import write_flight_inputs
+from harness.minio import MinioProcess
 from harness.queries import QUERIES
 
 LINE_EVERY_S = 4.0
@@ -212,9 +212,10 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
     storage: CheckpointStorage = LocalCheckpoints(folder / "checkpoints")
     server = None
     if args.s3:
-        server = MinioServer(ROOT / ".build" / "tools" / "minio", folder, "demo")
-        stack.callback(server.end)
-        storage = MinioCheckpoints(server, "checkpoints")
+        binary = ROOT / ".build" / "tools" / "minio"
+        server = stack.enter_context(MinioProcess(binary, folder=folder))
+        server.client().create_bucket(Bucket="demo")
+        storage = MinioCheckpoints(server, "demo", "checkpoints")
         demo.settings |= s3_settings(server, ROOT / ".build" / "s3a-jars")
     demo.say(f"State store: {args.provider}; checkpoints: {storage.url}")
     write_flight_inputs(args.data, folder / "inputs", files=args.files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from demo.minio_server import MinioServer
+from harness.minio import MinioProcess
 
 PROVIDERS = ("cairn", "rocksdb", "hdfs")
 SHUFFLE_PARTITIONS = 2
@@ -45,11 +45,11 @@ def provider_settings(provider: str) -> dict[str, str]:
     return {f"{_STATE}.providerClass": f"{_SPARK_PACKAGE}.HDFSBackedStateStoreProvider"}
 
 
-def s3_settings(server: MinioServer, s3a_jars: Path) -> dict[str, str]:
+def s3_settings(server: MinioProcess, s3a_jars: Path) -> dict[str, str]:
     """Return what ``s3a://`` needs: Hadoop's client and where the server is."""
     return {
         "spark.driver.extraClassPath": f"{s3a_jars}/*",
-        "spark.hadoop.fs.s3a.endpoint": server.endpoint,
+        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",

@@ -1,4 +1,4 @@
-"""A MinIO server of one's own: the binary, a fresh data directory, a free port on loopback."""
+"""A MinIO server of one's own: the binary, a data directory, a free port on loopback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import boto3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,14 +78,21 @@ class MinioProcess:
     Args:
         binary: of MinIO.
         environment: more settings for the server, as MinIO names them.
+        folder: for data and log, must exist and is kept; by default a fresh one that is removed.
     """
 
-    def __init__(self, binary: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self.access_key = "cairn" + secrets.token_hex(4)
         self.secret_key = secrets.token_hex(16)
         self.endpoint_url = ""
         self._binary = binary
         self._environment = dict(environment or {})
+        self._folder = folder
         self._directory = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -98,8 +107,30 @@ class MinioProcess:
         path = self._directory / "minio.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def client(self) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
+        """Return an S3 client for this server."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name="us-east-1",
+        )
+
+    def request_counts(self) -> dict[str, int]:
+        """Requests answered since the start, by S3 operation, by MinIO's own counters."""
+        counts: dict[str, int] = {}
+        url = f"{self.endpoint_url}/minio/v2/metrics/cluster"
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own server
+            for line in answer.read().decode().splitlines():
+                if line.startswith("minio_s3_requests_total{"):
+                    labels, _, value = line.rpartition(" ")
+                    name = labels.partition('api="')[2].partition('"')[0]
+                    counts[name] = counts.get(name, 0) + int(float(value))
+        return counts
+
     def __enter__(self) -> Self:
-        self._directory = Path(tempfile.mkdtemp(prefix="cairn-minio-"))
+        self._directory = self._folder or Path(tempfile.mkdtemp(prefix="cairn-minio-"))
         try:
             self._start()
         except BaseException:
@@ -141,6 +172,7 @@ class MinioProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C is for the caller, which ends this in its turn
             )
         await_health(self.endpoint_url, self._log_if_ended)
 
@@ -160,4 +192,5 @@ class MinioProcess:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._folder is None:
+            shutil.rmtree(self._directory, ignore_errors=True)
