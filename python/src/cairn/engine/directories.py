@@ -13,10 +13,15 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cairn.errors import ConfigError
 from cairn.rocks.failures import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PREFIX = "cairn-worker-"
 _LOCK = "lock"
@@ -41,9 +46,10 @@ class WorkerDirectories:
         try:
             local_dir.mkdir(parents=True, exist_ok=True)
             socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_stale(local_dir)
-            self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
-            self._lock = _lock(self.root)
+            with _alone(local_dir):
+                remove_stale(local_dir)
+                self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
+                self._lock = _lock(self.root)
             self._socket_folder = _private(socket_dir)
             (self.root / _SOCKET_NOTE).write_text(str(self._socket_folder), encoding="utf-8")
         except (PermissionError, NotADirectoryError, FileNotFoundError) as failure:
@@ -83,6 +89,18 @@ def _private(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="cairn-", dir=folder))
 
 
+@contextmanager
+def _alone(local_dir: Path) -> Iterator[None]:
+    """Let one worker start at a time: between its lock's making and locking it looks dead."""
+    descriptor = os.open(local_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # NFS locks no directories: two starts at once may then collide
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _lock(root: Path) -> int:
     descriptor = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     # The kernel frees it however the process ends: a free lock is a dead worker.
@@ -91,7 +109,10 @@ def _lock(root: Path) -> int:
 
 
 def remove_stale(local_dir: Path) -> int:
-    """Remove the directories of workers that are dead; return how many. Safe beside live ones."""
+    """Remove the directories of workers that are dead; return how many.
+
+    Safe beside live ones; REQUIRES: none is starting.
+    """
     count = 0
     for root in local_dir.glob(f"{_PREFIX}*"):
         try:

@@ -116,8 +116,9 @@ class Served:
         self.call("close_instance")
         owner = self.worker._owner
         owner.stop()
-        for watched in (self.worker._listener, *self.connections):
-            watched._socket.close()
+        self.worker._listener._socket.close()
+        for connection in self.connections:
+            connection._socket.close()
         services = self.worker._services
         pools = (services.background, services.maintenance, services.downloads, services.uploads)
         for pool in pools:
@@ -179,7 +180,12 @@ def test_a_page_of_changes_that_fails_is_told(
 ) -> None:
     """It is read in a thread of its own, whose errors nobody would see."""
     monkeypatch.setattr(served.instance.changes, "page", out_of_memory)
-    asked = {"version": [1], "checkpoint_id": [b"u"], "from_row": [0], "limit_rows": [1]}
+    asked: dict[str, list[Any]] = {
+        "version": [1],
+        "checkpoint_id": [b"u"],
+        "from_row": [0],
+        "limit_rows": [1],
+    }
     served.send(
         frames.CHANGES, pa.RecordBatch.from_pydict(asked, frames.CHANGES_SCHEMA).serialize()
     )
