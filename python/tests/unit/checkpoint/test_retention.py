@@ -1,9 +1,8 @@
-"""Retention, clean-up and sweep: what a retained version needs is never deleted."""
+"""Retention and clean-up: what a retained version needs is never deleted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,93 +14,14 @@ from checkpoint_kit import (
     attempt,
     commit,
     crash_at,
-    on_snapshot,
     ref_of,
 )
+from running_query import KEEP, Query
 
 from cairn.checkpoint import faults
 from cairn.checkpoint.cleanup import CleanupResult, clean_up
-from cairn.checkpoint.faults import FaultHook, no_fault
-from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule, sweep_orphans
 from cairn.checkpoint.retention import KeptVersions, plan_retention
-from cairn.clock import FakeClock
-from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.format.names import changelog_name, manifest_name
-
-KEEP = 4
-EVERY = 3
-
-
-@dataclass
-class Query:
-    """A store that runs: commits, snapshots every third version, and remembers all of it."""
-
-    world: World
-    stand: Stand = field(default_factory=Stand)
-    all: list[Stand] = field(default_factory=list)
-    since: list[ChangelogRef] = field(default_factory=list)
-    previous: Manifest | None = None
-    known: dict[str, SstFile] = field(default_factory=dict)
-
-    def run(self, versions: int) -> None:
-        """Commit so many versions; keys change in every one."""
-        for _ in range(versions):
-            number = self.stand.version + 1
-            self.stand, _ = commit(
-                self.world.objects,
-                self.stand,
-                {bytes([number % 7]): b"%d" % number},
-                attempt(number),
-                checkpoint_format=self.world.checkpoint_format,
-            )
-            self.all.append(self.stand)
-            self.since.append(ref_of(self.stand))
-            self.world.clock.advance(1)
-            if number % EVERY == 0:
-                self.snapshot()
-
-    def snapshot(self) -> None:
-        """Make a snapshot of the newest version."""
-        result = self.world.snapshot(
-            self.stand,
-            changelogs=tuple(self.since),
-            previous=self.previous,
-            known=self.known,
-        )
-        assert result.won
-        self.previous, self.known, self.since = result.manifest, dict(result.known), []
-        self.stand = on_snapshot(self.stand)
-
-    @property
-    def kept(self) -> KeptVersions:
-        """What retention must keep."""
-        return KeptVersions(self.stand.version, KEEP, tuple(self.since))
-
-    def clean(self, fault: FaultHook = no_fault) -> CleanupResult:
-        """Clean up as the writer of the newest manifest does."""
-        assert self.previous is not None
-        result = clean_up(
-            self.world.objects,
-            self.previous,
-            self.kept,
-            grace_ms=GRACE_MS,
-            checkpoint_format=self.world.checkpoint_format,
-            store_time=self.world.clock.now(),
-            fault=fault,
-        )
-        self.previous = result.manifest
-        return result
-
-    def sweep(self) -> int:
-        """Sweep orphans."""
-        assert self.previous is not None
-        return sweep_orphans(self.world.objects, self.previous, self.kept, grace_ms=GRACE_MS)
-
-    def check(self) -> None:
-        """Every kept version loads with its rows."""
-        for stand in self.all[-KEEP:]:
-            assert stand.ref is not None
-            assert self.world.load(stand.ref.version, stand.ref.checkpoint_id) == stand.content
 
 
 @pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
@@ -316,96 +236,3 @@ def test_writer_whose_manifest_is_gone_deletes_nothing(query: Query) -> None:
 
     assert result.deleted_objects == 0
     assert query.world.names() == before
-
-
-def test_sweep_takes_what_nobody_names(query: Query) -> None:
-    """SSTs of an upload that failed, attempts that lost, manifests of nobody."""
-    query.run(2)
-    with pytest.raises(Crash):
-        query.world.snapshot(
-            query.stand,
-            changelogs=(),
-            fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST),
-        )
-    loser, _ = commit(
-        query.world.connect(), Stand(), {b"a": b"lost"}, attempt(-1), checkpoint_format=2
-    )
-    query.run(15)
-    query.clean()
-    query.world.clock.advance(GRACE_MS / 1000 + 1)
-    query.run(1)
-    query.world.objects.put("snapshot/notes.txt", b"somebody's")
-
-    swept = query.sweep()
-
-    query.check()
-    assert swept == 3
-    assert loser.ref is not None
-    assert changelog_name(loser.ref) not in query.world.names()
-    assert "snapshot/notes.txt" in query.world.names()
-    assert query.sweep() == 0
-
-
-def test_sweep_spares_what_is_young(query: Query) -> None:
-    """An upload that is under way."""
-    query.run(3)
-    with pytest.raises(Crash):
-        query.world.snapshot(
-            query.stand, changelogs=(), fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST)
-        )
-
-    assert query.sweep() == 0
-
-
-def test_zombie_sweep_spares_a_newer_writers_objects(query: Query) -> None:
-    """The zombie's chain ends at version 6; the truth went on."""
-    query.run(6)
-    zombie = replace(query)
-    query.run(12)
-    query.world.clock.advance(GRACE_MS / 1000 + 1)
-    query.world.objects.put("changelog/999.arrow", b"a young object, so that time is known")
-
-    zombie.sweep()
-    zombie.clean()
-
-    query.check()
-
-
-def test_sweep_with_an_unreadable_manifest_takes_no_sst(query: Query) -> None:
-    """Nobody knows what it names."""
-    query.run(6)
-    with pytest.raises(Crash):
-        query.world.snapshot(
-            query.stand, changelogs=(), fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST)
-        )
-    ssts = query.world.names("sst/")
-    query.world.objects.put("snapshot/6_u" + "f" * 32 + ".json", b'{"magic":"CAIRN-MANIFEST"')
-    query.world.clock.advance(GRACE_MS / 1000 + 1)
-    query.run(1)
-
-    query.sweep()
-
-    assert query.world.names("sst/") == ssts
-
-
-class _Chance:
-    def token(self, byte_count: int) -> str:
-        return "0" * 2 * byte_count
-
-    def jitter(self) -> float:
-        return 0.5
-
-
-def test_sweeps_are_daily_and_spread() -> None:
-    """Partitions that start together do not list together."""
-    clock = FakeClock()
-    schedule = SweepSchedule(clock, _Chance())
-    day = timedelta(milliseconds=SWEEP_INTERVAL_MS).total_seconds()
-
-    clock.advance(day * 0.49)
-    assert not schedule.is_due()
-    clock.advance(day * 0.02)
-    assert schedule.is_due()
-    assert not schedule.is_due()
-    clock.advance(day)
-    assert schedule.is_due()
