@@ -76,13 +76,18 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     StoreInstance made =
         new StoreInstance(
             storeId, runId == null ? UUID.randomUUID().toString() : runId, conf, storeConf, hadoop);
-    families = new Families(made, useColumnFamilies, schemas);
-    families.declare(
-        Families.DEFAULT, newKeySchema, newValueSchema, spec, useMultipleValuesPerKey, false);
+    try {
+      families = new Families(made, useColumnFamilies, schemas);
+      families.declare(
+          Families.DEFAULT, newKeySchema, newValueSchema, spec, useMultipleValuesPerKey, false);
+      made.makeFolder();
+    } catch (RuntimeException | Error e) {
+      made.close();
+      throw e;
+    }
     keySchema = newKeySchema;
     valueSchema = newValueSchema;
     isValidated = useColumnFamilies;
-    made.makeFolder();
     store = made;
   }
 
@@ -163,7 +168,9 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       long startVersion, long endVersion, Option<String> familyName, Option<String> endId) {
     StoreSession session =
         openSession(
-            endVersion, false, () -> store().load(endVersion, endId.getOrElse(() -> null), false));
+            endVersion,
+            false,
+            () -> store().load(endVersion, endId.getOrElse(() -> null), false).unfilled());
     try {
       return new ChangeReader(
           session,

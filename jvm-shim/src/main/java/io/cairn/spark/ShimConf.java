@@ -150,7 +150,8 @@ final class ShimConf {
         number("downloadThreads").intValue(),
         number("uploadThreads").intValue(),
         number("startTimeoutMs").intValue(),
-        requestTimeoutMs);
+        requestTimeoutMs,
+        number("orphanGraceMs") / 2);
   }
 
   private String python(SparkConf spark) {

@@ -137,9 +137,7 @@ final class StoreInstance {
 
   /** Takes the store's turn; it ends with {@link #endTurn}. */
   void takeTurn(String who) {
-    if (isClosed) {
-      throw CairnException.closed("the provider of store " + name + " is closed");
-    }
+    requireOpen();
     try {
       if (!turn.tryAcquire(conf.lockTimeoutMs, TimeUnit.MILLISECONDS)) {
         throw CairnException.of(
@@ -156,7 +154,17 @@ final class StoreInstance {
           "the task was cancelled while store " + name + " was held by " + holder,
           null);
     }
+    if (isClosed) {
+      endTurn();
+    }
+    requireOpen();
     holder = who;
+  }
+
+  private void requireOpen() {
+    if (isClosed) {
+      throw CairnException.closed("the provider of store " + name + " is closed");
+    }
   }
 
   /** Gives the turn back; a provider closed meanwhile is closed now. */
@@ -172,7 +180,7 @@ final class StoreInstance {
   Opening load(long version, String checkpointId, boolean loadEmpty) {
     VersionState now = standing;
     if (now != null && !loadEmpty && isStandingAt(now, version, checkpointId)) {
-      return new Opening(now, ++sessions, null, false, 0);
+      return new Opening(now, ++sessions, null, false, false, 0);
     }
     int number = ++sessions;
     forget();
@@ -231,7 +239,12 @@ final class StoreInstance {
     isTrusted = false;
     noteSnapshot(answer.path("snapshot_version").asLong());
     return new Opening(
-        loaded, number, answer, isReset && fitsTier(answer), wasOpen ? 0 : engine.takeStartMs());
+        loaded,
+        number,
+        answer,
+        loadEmpty,
+        isReset && fitsTier(answer),
+        wasOpen ? 0 : engine.takeStartMs());
   }
 
   /** Whether the state that a load found is worth streaming into the tier as a whole. */
@@ -245,11 +258,11 @@ final class StoreInstance {
    * Loads the same version into whatever worker serves the instance now, for the rest of a session.
    * REQUIRES: the turn.
    */
-  EngineSession.Reloaded loadAgain(VersionState base) {
+  EngineSession.Reloaded loadAgain(VersionState base, boolean loadEmpty) {
     int number = ++sessions;
     JsonNode answer =
         engine.callRepeating(
-            "load", loadArguments(number, base.version(), base.checkpointId(), false));
+            "load", loadArguments(number, base.version(), base.checkpointId(), loadEmpty));
     VersionState loaded = VersionState.of(answer);
     if (!Objects.equals(loaded.checkpointId(), base.checkpointId())) {
       throw CairnException.of(
@@ -293,8 +306,8 @@ final class StoreInstance {
   }
 
   /**
-   * Forgets where the store stands, after a commit of unknown outcome: the next load asks the
-   * engine.
+   * Forgets where the store stands, after a commit of unknown outcome or an error of the engine:
+   * the next load asks it.
    */
   void forget() {
     standing = null;
@@ -358,12 +371,14 @@ final class StoreInstance {
 
   private void closeIfIdle() {
     if (turn.tryAcquire()) {
-      // The turn is kept: nobody opens a closed store.
-      tier.close();
       try {
+        tier.close();
         engine.close();
       } catch (CairnException e) {
         LOG.warn("closing store {}: {}", name, e.getMessage());
+      } finally {
+        // Whoever waits for the turn learns at once that the store is closed.
+        turn.release();
       }
     }
   }
@@ -372,9 +387,20 @@ final class StoreInstance {
    * A store standing at a version for a session.
    *
    * @param answer of the engine's load; null if none was needed
+   * @param isLoadedEmpty whether what the version holds was left out, as the caller asked
    * @param isWorthLoading whether the tier is empty and the whole state would fit
    * @param workerStartMs how long the worker took to start, if this opening started it
    */
   record Opening(
-      VersionState base, int number, JsonNode answer, boolean isWorthLoading, long workerStartMs) {}
+      VersionState base,
+      int number,
+      JsonNode answer,
+      boolean isLoadedEmpty,
+      boolean isWorthLoading,
+      long workerStartMs) {
+    /** The same for a session that reads little: the tier is not filled for it. */
+    Opening unfilled() {
+      return new Opening(base, number, answer, isLoadedEmpty, false, workerStartMs);
+    }
+  }
 }

@@ -75,7 +75,11 @@ final class StoreSession {
     maxFamilyId = base.maxFamilyId();
     long applied = loaded == null ? 0 : loaded.path("applied_through").asLong();
     engine =
-        new EngineSession(store.engine, opening.number(), applied, () -> store.loadAgain(base));
+        new EngineSession(
+            store.engine,
+            opening.number(),
+            applied,
+            () -> store.loadAgain(base, opening.isLoadedEmpty()));
     tier = store.tier.begin(engine);
     try {
       if (opening.isWorthLoading()) {
@@ -130,7 +134,12 @@ final class StoreSession {
     FamilyInfo stored = present.get(family.name());
     OpenFamily opened;
     if (stored != null) {
-      checkSame(stored, family.info(stored.id()));
+      FamilyInfo declared = family.info(stored.id());
+      checkSame(stored, declared);
+      if (!TypeText.sameKeys(stored, declared)) {
+        present.put(family.name(), declared);
+      }
+      tier.createFamily(stored.id(), declared.isOrdered(), stored.isMulti());
       opened = new OpenFamily(family, stored.id());
     } else {
       int id = family.name().equals(Families.DEFAULT) ? 0 : ++maxFamilyId;
@@ -148,7 +157,9 @@ final class StoreSession {
    * joins, which never use it, with keys of another.
    */
   private void checkSame(FamilyInfo stored, FamilyInfo declared) {
-    boolean hasKeys = base.counts().getOrDefault(stored.id(), 0L) > 0;
+    // Not counted, by trackTotalNumberOfRows, is not without.
+    Long keys = base.counts().get(stored.id());
+    boolean hasKeys = keys == null || keys != 0;
     if (stored.isMulti() != declared.isMulti() || hasKeys && !TypeText.sameKeys(stored, declared)) {
       throw CairnException.of(
               ErrorKind.INVALID,
@@ -231,12 +242,11 @@ final class StoreSession {
       Sent sent = tier.finishWrites();
       return engine.commit(commitArguments(), sent);
     } catch (CairnException e) {
-      // More writes than the channel keeps for another worker are still in the overlay, unless some
-      // were spilled.
-      if (!e.isWorkerLost() || !tier.rewindWrites()) {
+      // More writes than the channel keeps are still in the overlay, unless some were spilled.
+      if (!e.isRecoverable() || !tier.rewindWrites()) {
         throw e;
       }
-      LOG.warn("store {}: {}; all its writes go to another worker", store.name, e.getMessage());
+      LOG.warn("store {}: {}; all its writes are sent again", store.name, e.getMessage());
       engine.startOver();
       Sent sent = tier.finishWrites();
       return engine.commit(commitArguments(), sent);
@@ -280,6 +290,10 @@ final class StoreSession {
     state = fate;
     try {
       if (fate != SessionState.COMMITTED) {
+        if (engine.hasFailed()) {
+          // A broken local database stays broken until the engine loads afresh.
+          store.forget();
+        }
         tier.abort();
         engine.abort();
       }

@@ -211,6 +211,51 @@ class FamiliesTest {
     old.abort();
   }
 
+  /** The family by its last name must not be answered by the declaration before. */
+  @Test
+  void aFamilyDeclaredAnewIsReadAsDeclared() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
+    store.put(key(1), value("x"), "f");
+
+    store.createColFamilyIfAbsent("f", KEY, PAIR, plain(), false, false);
+    store.put(key(2), pair(3, 4), "f");
+
+    assertEquals(2, store.get(key(2), "f").numFields());
+    store.abort();
+  }
+
+  /** Spark's state reader opens the unused default family of newer joins with keys of another. */
+  @Test
+  void aFamilyWithoutKeysMayBeDeclaredWithOtherKeysAndOneWithKeysMayNot() {
+    CairnStateStoreProvider provider = fixture.familyProvider();
+    StateStore first = provider.getStore(0, NO_ID, false, false);
+    first.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
+    Option<String> one = commit(first);
+    StateStore second =
+        fixture.provider(PAIR, VALUE, range(0), true, false).getStore(1, one, false, false);
+    second.put(pair(1, 2), value("x"), "default");
+    assertEquals(
+        List.of("1/2=x"), list(second.rangeScan(Option.empty(), Option.empty(), "default")));
+    Option<String> two = commit(second);
+
+    StateStore read = fixture.provider(PAIR, VALUE, range(0), true, false).getReadStore(2, two);
+    assertEquals(List.of("1/2=x"), list(read.iterator("default")));
+    read.release();
+    assertThrows(Throwable.class, () -> fixture.familyProvider().getReadStore(2, two));
+  }
+
+  /** Without counts nobody knows whether a family is empty: its keys are compared. */
+  @Test
+  void aFamilyThatNobodyCountedIsCompared() {
+    fixture.settings.put("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false");
+    Option<String> one = StoreFixture.commit(fixture.provider(), 0, NO_ID, 1);
+
+    assertThrows(
+        Throwable.class,
+        () -> fixture.provider(PAIR, VALUE, range(0), false, false).getReadStore(1, one));
+  }
+
   /** Spark's row count leaves out the families that Spark keeps for itself. */
   @Test
   void keysOfInternalFamiliesAreNotCounted() {

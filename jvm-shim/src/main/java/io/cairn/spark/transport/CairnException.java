@@ -118,6 +118,18 @@ public final class CairnException extends RuntimeException {
     return code.equals("CAIRN_WORKER_LOST");
   }
 
+  /**
+   * Whether the same again may succeed: in another worker, with the instance opened anew, or with
+   * renewed keys.
+   */
+  public boolean isRecoverable() {
+    return isWorkerLost() || code.equals("CAIRN_UNKNOWN_INSTANCE") || areKeysExpired();
+  }
+
+  boolean areKeysExpired() {
+    return code.equals("CAIRN_CREDENTIALS_EXPIRED");
+  }
+
   private static String word(JsonNode error, String field, String otherwise) {
     JsonNode value = error.get(field);
     return value == null || value.isNull() ? otherwise : value.asText();

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.net.InetAddress;
+import java.net.SocketTimeoutException;
 import py4j.ClientServer;
 import py4j.Py4JException;
 
@@ -20,9 +21,17 @@ final class Control implements AutoCloseable {
   private final ClientServer client;
   private final EngineEntry entry;
   private final String worker;
+  private final int timeoutMs;
+  private final Runnable whenSilent;
 
-  Control(String worker, int port, String token) {
+  /**
+   * @param timeoutMs above the longest call that ends well
+   * @param whenSilent told of a call that was not answered within that time
+   */
+  Control(String worker, int port, String token, int timeoutMs, Runnable whenSilent) {
     this.worker = worker;
+    this.timeoutMs = timeoutMs;
+    this.whenSilent = whenSilent;
     client =
         new ClientServer.ClientServerBuilder()
             .javaPort(0)
@@ -30,6 +39,7 @@ final class Control implements AutoCloseable {
             .pythonPort(port)
             .pythonAddress(InetAddress.getLoopbackAddress())
             .authToken(token)
+            .readTimeout(timeoutMs)
             .autoStartJavaServer(false)
             .enableMemoryManagement(false)
             .build();
@@ -52,6 +62,18 @@ final class Control implements AutoCloseable {
       }
       return ok;
     } catch (Py4JException e) {
+      if (isTimeout(e)) {
+        whenSilent.run();
+        throw CairnException.workerLost(
+            "worker "
+                + worker
+                + " did not answer the call "
+                + method
+                + " within "
+                + timeoutMs
+                + " ms and was ended",
+            null);
+      }
       // Py4J's own messages echo arguments, which may hold secrets: they stay out of ours.
       throw CairnException.workerLost(
           "worker "
@@ -69,6 +91,15 @@ final class Control implements AutoCloseable {
         Thread.currentThread().interrupt();
       }
     }
+  }
+
+  private static boolean isTimeout(Throwable error) {
+    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+      if (cause instanceof SocketTimeoutException) {
+        return true;
+      }
+    }
+    return false;
   }
 
   @Override

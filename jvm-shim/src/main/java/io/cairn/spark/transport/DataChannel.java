@@ -113,6 +113,9 @@ final class DataChannel implements AutoCloseable {
       }
     } catch (IOException e) {
       throw lost("the connection to the engine broke while sending", e);
+    } catch (RuntimeException | Error e) {
+      broken = true;
+      throw e;
     } finally {
       restore(interrupted);
     }
@@ -137,7 +140,8 @@ final class DataChannel implements AutoCloseable {
       return header;
     } catch (IOException e) {
       throw lost("the connection to the engine broke while waiting for a reply", e);
-    } catch (CairnException e) {
+    } catch (RuntimeException | Error e) {
+      // Also where the heap has no room for the reply: the rest of it is still in the socket.
       broken = true;
       throw e;
     } finally {

@@ -37,27 +37,18 @@ public final class EngineInstance implements AutoCloseable {
 
   /** Calls a method of the instance where it is open; opens it first if it is not. */
   public JsonNode call(String method, ObjectNode arguments) {
-    EngineProcess current = open();
-    try {
-      return current.call(method, arguments.put("instance", number));
-    } catch (CairnException e) {
-      if (e.code().equals("CAIRN_CREDENTIALS_EXPIRED")) {
-        // Temporary keys: the job's own may have been renewed since. The next call has them.
-        current.call("open_instance", openArguments.get().put("instance", number));
-      }
-      throw e;
-    }
+    return open().call(method, arguments.put("instance", number));
   }
 
   /**
    * Calls a method that sets up its own state in the engine, such as a load: repeated once, in
-   * another worker, if the first one is gone.
+   * another worker if the first one is gone, with renewed keys if the old ones have expired.
    */
   public JsonNode callRepeating(String method, ObjectNode arguments) {
     try {
       return call(method, arguments);
     } catch (CairnException e) {
-      if (!forgets(e) && !e.code().equals("CAIRN_CREDENTIALS_EXPIRED")) {
+      if (!recovers(e)) {
         throw e;
       }
       return call(method, arguments);
@@ -65,10 +56,30 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   /**
+   * Whether the same again may succeed after this error; what that needs is done here, or at the
+   * next call.
+   */
+  boolean recovers(CairnException error) {
+    return forgets(error) || renews(error);
+  }
+
+  /**
+   * Temporary keys that have expired: the job's own may have been renewed since. Whatever the
+   * instance has loaded stays.
+   */
+  private boolean renews(CairnException error) {
+    if (!error.areKeysExpired()) {
+      return false;
+    }
+    open().call("open_instance", openArguments.get().put("instance", number));
+    return true;
+  }
+
+  /**
    * Whether the error says that the engine no longer has this instance; then it is opened anew at
    * the next call.
    */
-  boolean forgets(CairnException error) {
+  private boolean forgets(CairnException error) {
     if (!error.isWorkerLost() && !error.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
       return false;
     }

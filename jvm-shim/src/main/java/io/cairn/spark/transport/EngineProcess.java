@@ -16,6 +16,7 @@ import java.security.SecureRandom;
 import java.util.ArrayDeque;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -35,6 +36,7 @@ final class EngineProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
   private static final int LAST_LINES = 20;
   private static final int SOCKET_PATH_BYTES = 100;
+  private static final Set<String> UPLOADING = Set.of("commit", "maintain");
 
   private final String name;
   private final Process process;
@@ -43,8 +45,13 @@ final class EngineProcess implements AutoCloseable {
   private final ArrayDeque<String> lastLines = new ArrayDeque<>();
   private final AtomicLong startMs = new AtomicLong();
   private Control control;
+
+  /** Of the calls that may take as long as the upload of a snapshot. */
+  private Control uploads;
+
   private ChannelPool channels;
   private Thread log;
+  private volatile boolean isGivenUp;
 
   private EngineProcess(
       String name,
@@ -60,7 +67,9 @@ final class EngineProcess implements AutoCloseable {
     this.input = process.getOutputStream();
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
     JsonNode ready = handShake(settings, token);
-    control = new Control(name, ready.path("port").asInt(), token);
+    int port = ready.path("port").asInt();
+    control = new Control(name, port, token, settings.callTimeoutMs(), this::giveUp);
+    uploads = new Control(name, port, token, settings.uploadingCallTimeoutMs(), this::giveUp);
     channels =
         new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
@@ -240,9 +249,9 @@ final class EngineProcess implements AutoCloseable {
 
   JsonNode call(String method, ObjectNode arguments) {
     try {
-      return control.call(method, arguments);
+      return (UPLOADING.contains(method) ? uploads : control).call(method, arguments);
     } catch (CairnException e) {
-      throw e.isWorkerLost() && !isAlive()
+      throw e.isWorkerLost() && !isAlive() && !isGivenUp
           ? CairnException.workerLost(
               "worker " + name + " died during the call " + method + lastWords(), e)
           : e;
@@ -253,8 +262,17 @@ final class EngineProcess implements AutoCloseable {
     return channels;
   }
 
+  /**
+   * A process that answers no more is as good as dead, and is made so: whoever waits for it on a
+   * socket goes on.
+   */
+  private void giveUp() {
+    isGivenUp = true;
+    process.destroyForcibly();
+  }
+
   boolean isAlive() {
-    return process.isAlive();
+    return !isGivenUp && process.isAlive();
   }
 
   /**
@@ -286,6 +304,7 @@ final class EngineProcess implements AutoCloseable {
   public void close() {
     channels.close();
     control.close();
+    uploads.close();
     end(process, socketDir);
   }
 

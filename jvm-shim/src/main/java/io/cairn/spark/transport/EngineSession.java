@@ -34,6 +34,9 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   /** Where a frame's header has the session. */
   private static final int SESSION_AT = 8;
 
+  /** Above the numbers of write frames, so that an error tells which of the two it answers. */
+  private static final long FIRST_REQUEST = 1L << 32;
+
   /** Loads the session's version again, in whatever worker now serves the instance. */
   public interface Reload {
     Reloaded again();
@@ -57,11 +60,12 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   private final Rows rows = new Rows();
   private EngineProcess process;
   private DataChannel channel;
-  private long requestNumber;
+  private long requestNumber = FIRST_REQUEST;
   private long framesSent;
   private long rowsSent;
   private long rowsRead;
   private long appliedThrough;
+  private volatile boolean hasFailed;
 
   public EngineSession(EngineInstance instance, int number, long appliedThrough, Reload reload) {
     this.instance = instance;
@@ -132,7 +136,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     try {
       channel().send(writer.array(), writer.start(), writer.length());
     } catch (CairnException e) {
-      goOnElsewhere(e);
+      goOn(e);
     }
   }
 
@@ -146,11 +150,12 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   /**
-   * Repeats in another worker what the lost one had of this session; throws the error again where
-   * that cannot be.
+   * Sends again, to another worker or with renewed keys, what the engine lost of this session;
+   * throws the error again where that cannot be.
    */
-  private void goOnElsewhere(CairnException error) {
-    if (!instance.forgets(error) || kept.size() != framesSent) {
+  private void goOn(CairnException error) {
+    hasFailed = true;
+    if (!instance.recovers(error) || kept.size() != framesSent) {
       throw error;
     }
     LOG.warn("{}; the session goes on with {} frames sent again", error.getMessage(), kept.size());
@@ -195,7 +200,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     try {
       answer = commitOnce(arguments);
     } catch (CairnException e) {
-      goOnElsewhere(e);
+      goOn(e);
       answer = commitOnce(arguments);
     }
     appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
@@ -209,8 +214,8 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   /**
-   * Goes on in another worker as if nothing had been sent. REQUIRES: whoever wrote has every write
-   * still, and writes all of them again.
+   * Goes on, in another worker where the last one is gone, as if nothing had been sent. REQUIRES:
+   * whoever wrote has every write still, and writes all of them again.
    */
   public void startOver() {
     framesSent = 0;
@@ -221,6 +226,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   private void reopen() {
+    hasFailed = true;
     drop();
     Reloaded reloaded = reload.again();
     session = (long) instance.number() << 32 | reloaded.number;
@@ -265,6 +271,14 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     return new ChangePage(ops, families, page);
   }
 
+  /**
+   * Whether the engine failed in this session, even where the session went on: what it has loaded
+   * is in doubt.
+   */
+  public boolean hasFailed() {
+    return hasFailed;
+  }
+
   /** Rows read from the engine so far. */
   public long rowsRead() {
     return rowsRead;
@@ -300,7 +314,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     try {
       return exchangeOnce(kind, replyKind, requireApplied, build);
     } catch (CairnException e) {
-      goOnElsewhere(e);
+      goOn(e);
       return exchangeOnce(kind, replyKind, requireApplied, build);
     }
   }
@@ -318,21 +332,25 @@ public final class EngineSession implements EngineSource, AutoCloseable {
       rows.data = new byte[0];
     }
     FrameHeader header = open.receive();
-    appliedThrough = Math.max(appliedThrough, header.applied());
     byte[] payload = open.takePayload();
-    if (header.kind() == FrameKind.ERROR) {
+    boolean isOurs = header.session() == session && header.sequence() == number;
+    if (isOurs && header.kind() == FrameKind.ERROR) {
       throw error(header, payload);
     }
-    if (header.kind() != replyKind || header.session() != session || header.sequence() != number) {
+    if (!isOurs || header.kind() != replyKind) {
       open.abandon();
+      String what =
+          header.kind() == FrameKind.ERROR ? ": " + error(header, payload).getMessage() : "";
       throw CairnException.protocol(
           "the engine answered request "
               + number
               + " with kind 0x"
               + Integer.toHexString(header.kind())
               + ", request "
-              + header.sequence());
+              + header.sequence()
+              + what);
     }
+    appliedThrough = Math.max(appliedThrough, header.applied());
     return new Reply(header, payload);
   }
 

@@ -1,0 +1,229 @@
+package io.cairn.spark;
+
+import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.all;
+import static io.cairn.spark.StoreFixture.commit;
+import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.value;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.LongStream;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** A worker that lives but does not do what it is asked: expired keys, broken reads, no answer. */
+class EngineTroubleTest {
+  private static final int KEYS = 20_000;
+
+  private StoreFixture fixture;
+
+  @BeforeEach
+  void open() throws IOException {
+    fixture = new StoreFixture();
+    fixture.settings.put(
+        StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    fixture.close();
+  }
+
+  /** Lets the worker run these lines of Python before it starts. */
+  private void patchEngine(String lines) throws IOException {
+    Path program = fixture.folder.resolve("python");
+    String python = System.getProperty("cairn.test.python", "python3");
+    Files.writeString(
+        program,
+        "#!"
+            + python
+            + "\n"
+            + lines
+            + "import runpy\nrunpy.run_module('cairn.engine', run_name='__main__')\n");
+    Files.setPosixFilePermissions(program, PosixFilePermissions.fromString("rwx------"));
+    fixture.settings.put(StoreFixture.CAIRN + "python", program.toString());
+  }
+
+  /** The first changelog of each store is refused, as by keys past their time. */
+  private void expireKeysOnce() throws IOException {
+    patchEngine(
+        """
+        from cairn.errors import CredentialsExpiredError
+        from cairn.storage.local import LocalStore
+        put, refused = LocalStore.put, []
+        def expiring(self, key, data):
+            if key.startswith('changelog/') and not refused:
+                refused.append(key)
+                raise CredentialsExpiredError('the token is past its time')
+            return put(self, key, data)
+        LocalStore.put = expiring
+        """);
+  }
+
+  /** Each token's end once failed the commit of every partition. */
+  @Test
+  void aCommitGoesOnWithRenewedKeys() throws IOException {
+    expireKeysOnce();
+    CairnStateStoreProvider provider = fixture.provider();
+
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+
+    StateStore read = fixture.provider().getReadStore(1, id);
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(read.iterator("default")));
+    read.release();
+    assertEquals(1, fixture.objects("changelog").size());
+  }
+
+  /** So does one with more writes than are kept for sending them again. */
+  @Test
+  void aLargeCommitGoesOnWithRenewedKeys() throws IOException {
+    expireKeysOnce();
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    String large = "x".repeat(1000);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value(large), "default");
+    }
+
+    assertEquals(1, store.commit());
+
+    assertEquals(KEYS, store.metrics().numKeys());
+  }
+
+  /**
+   * A database that failed once fails on until it is loaded afresh: a retry must not take it for
+   * standing at its version. An abort for another reason keeps the cheap way.
+   */
+  @Test
+  void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
+    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    patchEngine(
+        """
+import os
+from cairn.errors import DiskFullError
+from cairn.engine import reads
+get = reads.ReadService._get
+def failing(self, *arguments):
+    if os.path.exists('%s'):
+        raise DiskFullError('the local disk is full')
+    return get(self, *arguments)
+reads.ReadService._get = failing
+"""
+            .formatted(fixture.folder.resolve("full")));
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    provider.getStore(1, id, false, false).abort();
+    assertEquals(1, provider.latestVersion());
+
+    StateStore store = provider.getStore(1, id, false, false);
+    Files.createFile(fixture.folder.resolve("full"));
+    Throwable error =
+        assertThrows(
+            Throwable.class,
+            () -> {
+              for (long key = 0; key < KEYS; key++) {
+                store.get(key(key), "default");
+              }
+            });
+    assertTrue(ShimConfTest.chain(error).contains("CAIRN_DISK_FULL"), ShimConfTest.chain(error));
+    store.abort();
+
+    assertEquals(-1, provider.latestVersion());
+    Files.delete(fixture.folder.resolve("full"));
+    commit(provider, 1, id, 1);
+  }
+
+  /** A worker that was stopped answers neither yes nor no: it must not hold its tasks for ever. */
+  @Test
+  void aStoppedWorkerIsReplaced() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
+    List<Long> others = workers();
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1);
+    List<Long> ours = workers().stream().filter(pid -> !others.contains(pid)).toList();
+    assertEquals(1, ours.size());
+    new ProcessBuilder("kill", "-STOP", ours.get(0).toString()).start().waitFor();
+
+    StateStore read = fixture.provider().getReadStore(1, id);
+
+    assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
+    read.release();
+    assertTrue(ProcessHandle.of(ours.get(0)).map(worker -> !worker.isAlive()).orElse(true));
+  }
+
+  private static List<Long> workers() {
+    return ProcessHandle.current()
+        .children()
+        .filter(
+            child ->
+                child
+                    .info()
+                    .arguments()
+                    .map(arguments -> List.of(arguments).contains("cairn.engine"))
+                    .orElse(false))
+        .map(ProcessHandle::pid)
+        .toList();
+  }
+
+  /** Whoever queued before the provider was closed once waited for the whole lock timeout. */
+  @Test
+  void whoWaitsForAStoreLearnsThatItWasClosed() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore held = provider.getStore(0, NO_ID, false, false);
+    CompletableFuture<Throwable> waiting = new CompletableFuture<>();
+    Thread second =
+        new Thread(
+            () -> {
+              try {
+                provider.getStore(0, NO_ID, false, false);
+                waiting.complete(null);
+              } catch (Throwable e) {
+                waiting.complete(e);
+              }
+            });
+    second.start();
+    while (second.getState() != Thread.State.TIMED_WAITING) {
+      Thread.sleep(1);
+    }
+
+    provider.close();
+    held.abort();
+
+    String error = ShimConfTest.chain(waiting.get(30, TimeUnit.SECONDS));
+    assertTrue(error.contains("CAIRN_CLOSED"), error);
+  }
+
+  /** What a session was told to leave out stays left out when its worker is lost. */
+  @Test
+  void aSessionLoadedEmptyGoesOnEmpty() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    List<Long> others = workers();
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+    StateStore store = provider.getStore(1, id, false, true);
+    store.put(key(3), value("new"), "default");
+    for (Long pid : workers()) {
+      if (!others.contains(pid)) {
+        ProcessHandle.of(pid).get().destroyForcibly();
+      }
+    }
+
+    assertEquals(2, store.commit());
+
+    Option<String> two = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    StateStore read = fixture.provider().getReadStore(2, two);
+    assertEquals(Map.of(3L, "new"), all(read.iterator("default")));
+    read.release();
+  }
+}
