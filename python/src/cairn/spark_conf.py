@@ -30,7 +30,7 @@ _SLOTS_PER_WORKER = 4
 _OVERHEAD_FLOOR_MIB = 384
 _OVERHEAD_SHARE = 0.10
 _OVERHEAD_SHARE_K8S_PYTHON = 0.40
-_SIZE = re.compile(r"(?P<count>\d+)(?P<unit>[kmgtp]?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<count>\d+)(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE)
 _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 
 
@@ -136,5 +136,6 @@ def _size_mib(name: str, text: str, *, bare: int = _MIB) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ConfigError(f"{name} is not a size: {text!r}", next_step="write it as 512m or 4g")
-    unit = _SIZE_UNITS[match["unit"].lower()] if match["unit"] else bare
+    letter = match["unit"] or match["binary"]
+    unit = _SIZE_UNITS[letter.lower()] if letter else bare
     return math.ceil(int(match["count"]) * unit / _MIB)

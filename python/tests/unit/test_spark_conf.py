@@ -93,6 +93,16 @@ def test_other_masters_keep_their_overhead() -> None:
     assert "spark.executor.memoryOverhead" not in spark_conf_function({"spark.master": "local[2]"})
 
 
+@pytest.mark.parametrize("size", ["536870912", "536870912b", "512m", "512MB", "512MiB"])
+def test_sizes_may_have_binary_units(size: str) -> None:
+    """The shim takes the same spellings: the overhead must not be refused for one of them."""
+    job = {"spark.master": "yarn", "spark.executor.memory": "4g"}
+
+    conf = spark_conf_function(job, workerMemory=size)
+
+    assert conf["spark.executor.memoryOverhead"] == "1022m"
+
+
 def test_a_size_that_is_none_is_refused() -> None:
     """Half a gigabyte written as 0.5g would otherwise fail on the cluster, minutes later."""
     with pytest.raises(ConfigError, match="workerMemory is not a size"):

@@ -3,6 +3,7 @@ package io.cairn.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import org.apache.spark.network.util.JavaUtils;
 
 /** One row of the settings' table: how a value of it is spelled, and what range it has. */
@@ -32,7 +33,7 @@ record Setting(
       case "int":
         return inRange(Long.parseLong(text));
       case "bytes":
-        return inRange(JavaUtils.byteStringAsBytes(text));
+        return inRange(JavaUtils.byteStringAsBytes(withoutI(text)));
       case "boolean":
         if (!text.equalsIgnoreCase("true") && !text.equalsIgnoreCase("false")) {
           throw new IllegalArgumentException(text);
@@ -51,6 +52,11 @@ record Setting(
       default:
         throw new IllegalStateException("settings.json has the unknown type " + type);
     }
+  }
+
+  /** Spark's units are binary and lack only their own names: KiB is its kb. */
+  private static String withoutI(String text) {
+    return text.toLowerCase(Locale.ROOT).replaceFirst("(?<=[kmgtp])ib$", "b");
   }
 
   private Long inRange(long value) {

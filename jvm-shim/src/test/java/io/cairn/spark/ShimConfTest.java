@@ -40,6 +40,17 @@ class ShimConfTest {
     }
   }
 
+  /** Sizes as Spark writes them, and as people do. */
+  @Test
+  void sizesMayHaveBinaryUnits() throws IOException {
+    for (String size : new String[] {"134217728", "134217728b", "128m", "128MB", "128MiB"}) {
+      try (StoreFixture fixture = new StoreFixture()) {
+        fixture.settings.put(StoreFixture.CAIRN + "tierMemory", size);
+        assertEquals(128L << 20, ShimConf.of(fixture.conf()).tierMemoryBytes, size);
+      }
+    }
+  }
+
   /** What the type and range are stands in the error: the user need not look them up. */
   @Test
   void valuesOutOfTypeOrRangeAreRefusedTogether() throws IOException {
