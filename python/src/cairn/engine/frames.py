@@ -26,7 +26,7 @@ _MAGIC = int.from_bytes(b"CRNF", "little")
 _HEADER = struct.Struct("<IBBHQQQII")
 HEADER_BYTES = _HEADER.size
 MAX_PAYLOAD_BYTES = 64 << 20
-# One list may have grown by many appends beyond what any one frame brought: it must come back whole.
+# One list may have grown by many appends beyond what any frame brought: it must come back whole.
 MAX_REPLY_BYTES = 1 << 30
 
 # DO NOT RENUMBER: the shim speaks these.
