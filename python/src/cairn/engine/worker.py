@@ -41,6 +41,7 @@ _LOG = logging.getLogger(__name__)
 Arguments = dict[str, Any]
 _MIB = 1 << 20
 _OPEN_FILES = 4096
+_FIRST_USE_BYTES = 32 * _MIB
 _MIN_RUN_BYTES = 4 * _MIB
 _MAX_RUN_BYTES = 32 * _MIB
 
@@ -50,9 +51,10 @@ class WorkerLimits:
     """The bounds of one worker, from its start line.
 
     Args:
-        memory_bytes: above what the process holds after its start. A quarter is block cache, an
-            eighth memtables, an eighth deltas waiting; the rest is for buffers in flight, of which
-            a commit holds some four times its rows.
+        memory_bytes: above what the process holds after its start. What the first batches load of
+            code and libraries comes off first; of the rest a quarter is block cache, an eighth
+            memtables, an eighth deltas waiting, and what is left for buffers in flight, of which a
+            commit holds some three times its rows.
         local_disk_bytes: of the SST cache.
         download_threads: objects downloaded at once.
         upload_threads: SSTs uploaded at once.
@@ -64,19 +66,28 @@ class WorkerLimits:
     upload_threads: int
 
     @property
+    def _shared_bytes(self) -> int:
+        return self.memory_bytes - _FIRST_USE_BYTES
+
+    @property
+    def run_bytes(self) -> int:
+        """Of one session's writes in memory; what is above goes to disk."""
+        return min(max(self._shared_bytes // 16, _MIN_RUN_BYTES), _MAX_RUN_BYTES)
+
+    @property
     def cache_bytes(self) -> int:
         """Of RocksDB's block cache."""
-        return max(self.memory_bytes // 4, 8 * _MIB)
+        return max(self._shared_bytes // 4, 8 * _MIB)
 
     @property
     def memtable_bytes(self) -> int:
         """Of all memtables together."""
-        return max(self.memory_bytes // 8, 8 * _MIB)
+        return max(self._shared_bytes // 8, 4 * _MIB)
 
     @property
     def pending_bytes(self) -> int:
         """Of committed deltas that RocksDB does not hold yet."""
-        return max(self.memory_bytes // 8, 8 * _MIB)
+        return max(self._shared_bytes // 8, 4 * _MIB)
 
 
 class Worker:
@@ -106,7 +117,7 @@ class Worker:
             uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
             cache=SstCache(directories.cache_directory, limits.local_disk_bytes),
             pending=PendingBytes(limits.pending_bytes),
-            run_bytes=min(max(limits.memory_bytes // 8, _MIN_RUN_BYTES), _MAX_RUN_BYTES),
+            run_bytes=limits.run_bytes,
         )
         self._memtables = MemtableBound(self._services)
         self._reads = ReadService(self._services)

@@ -55,10 +55,9 @@ def commit(
         request.frames, request.rows, instance.durable.conf.frame_timeout_ms / 1000
     )
     arrived = clock.monotonic_ns()
-    rows = writes.coalesce(batches) if batches else None
-    # One copy less while the changelog is made; if the commit fails, the session has failed.
-    del batches
+    # Fewer copies at once; if the commit fails, the session has failed.
     session.forget_frames()
+    rows = writes.coalesce_and_free(batches) if batches else None
     if rows is not None:
         rows, counts = _counted(instance, base, rows, request)
     else:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from cairn.errors import CairnError, ClosedError, RetryableError
 from cairn.rocks import Delta, RocksDb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from cairn.metrics import Metrics
     from cairn.store.services import Services
@@ -226,14 +228,16 @@ class LocalState:
             yield
 
     def find_present(
-        self, version: int, asked: list[tuple[int, list[bytes]]]
+        self, version: int, asked: Sequence[tuple[int, pa.Array[Any]]]
     ) -> Generator[None, None, list[bool]]:
         """Steps that find which keys exist at ``version``; REQUIRES: none above is committed."""
         yield from self.until_applied(version)
         found: list[bool] = []
         for cf, keys in asked:
             for start in range(0, len(keys), _PRESENCE_STRIDE):
-                found += self.db.present(cf, keys[start : start + _PRESENCE_STRIDE])
+                # A stride at a time: all keys as objects would weigh as much as the commit.
+                stride = cast("list[bytes]", keys.slice(start, _PRESENCE_STRIDE).to_pylist())
+                found += self.db.present(cf, stride)
                 yield
         return found
 

@@ -1,0 +1,20 @@
+"""How a worker's memory is shared out."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairn.engine.worker import WorkerLimits
+
+_MIB = 1 << 20
+
+
+@pytest.mark.parametrize("memory_mib", [64, 128, 256, 4096])
+def test_the_shares_leave_room_for_a_commit(memory_mib: int) -> None:
+    """What is held for long must not fill the bound: a commit holds some copies of its rows."""
+    limits = WorkerLimits(memory_mib * _MIB, 1 << 30, 4, 4)
+
+    held = limits.cache_bytes + limits.memtable_bytes + limits.pending_bytes
+
+    assert held + 3 * limits.run_bytes <= limits.memory_bytes - 16 * _MIB
+    assert limits.pending_bytes > 0
