@@ -189,13 +189,12 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       Option<String> checkpointId,
       boolean forceSnapshot,
       boolean readOnly,
-      Supplier<StoreInstance.Opening> load) {
+      Supplier<Opening> load) {
     StoreSession session = openSession(version, forceSnapshot, load);
     return new CairnStateStore(this, session, checkpointId, readOnly);
   }
 
-  private StoreSession openSession(
-      long version, boolean forceSnapshot, Supplier<StoreInstance.Opening> load) {
+  private StoreSession openSession(long version, boolean forceSnapshot, Supplier<Opening> load) {
     StoreInstance made = store();
     requireVersion(version);
     StoreSession session = null;
@@ -203,7 +202,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       long startedNs = System.nanoTime();
       made.takeTurn(Thread.currentThread().getName());
       try {
-        StoreInstance.Opening opening = load.get();
+        Opening opening = load.get();
         session = new StoreSession(made, families, opening, forceSnapshot, startedNs);
       } finally {
         if (session == null) {

@@ -60,7 +60,7 @@ final class StoreSession {
   StoreSession(
       StoreInstance store,
       Families families,
-      StoreInstance.Opening opening,
+      Opening opening,
       boolean isForcingSnapshot,
       long startedNs) {
     this.store = store;
