@@ -175,7 +175,7 @@ class Recovery:
             try:
                 (target / small.local_name).write_bytes(small.content)
             except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
                     raise
                 raise DiskFullError(
                     f"cannot write {small.local_name}: {error.strerror}",

@@ -195,7 +195,7 @@ class SstCache:
                     raise
                 _copy(source, target)
         except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
                 raise
             raise DiskFullError(
                 "no room for an SST file", object_name=str(target), next_step="free some disk"

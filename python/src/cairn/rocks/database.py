@@ -247,7 +247,11 @@ class RocksDb:
         if not self._property("rocksdb.is-write-stopped"):
             return False
         # After a failed flush it never ends by itself: write, and hear why.
-        return not self._property("rocksdb.background-errors")
+        return not self.is_broken()
+
+    def is_broken(self) -> bool:
+        """Whether a flush or compaction failed: writes fail from then on, until it is made anew."""
+        return bool(self._property("rocksdb.background-errors"))
 
     @staticmethod
     def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array[Any]) -> None:

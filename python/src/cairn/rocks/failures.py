@@ -18,8 +18,8 @@ from cairn.errors import (
     RetryableError,
 )
 
-_NO_SPACE = ("No space left on device", "Disk quota exceeded", "NoSpace")
-_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+_NO_SPACE = ("No space left on device", "File too large", "Disk quota exceeded", "NoSpace")
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def translate(failure: BaseException, directory: str) -> CairnError:

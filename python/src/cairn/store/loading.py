@@ -70,6 +70,7 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
     clock = instance.services.clock
     began = clock.monotonic_ns()
     report = LoadReport()
+    instance.services.owner.run(instance.local.check)
     if request.load_empty or request.version == 0:
         _load_empty(instance, request.version, report)
     elif not _stands_there(instance, request):

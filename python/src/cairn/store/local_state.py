@@ -92,6 +92,16 @@ class LocalState:
         self.incarnation += 1
         self.failure = None
 
+    def check(self) -> None:
+        """Find out what no delta has met yet: a flush or compaction that failed, on a full disk."""
+        if self.is_open and self.db.is_broken():
+            self.failure = RetryableError(
+                "the local database could not write its files",
+                code="CAIRN_LOCAL_DISK",
+                next_step="load the version again; the worker then starts from the object store",
+            )
+            self._tell(self.failure)
+
     def close(self, reason: CairnError | None = None) -> None:
         """Forget the database and all that waits for it. Idempotent."""
         self._services.pending.add(-self.pending_bytes())
@@ -103,7 +113,11 @@ class LocalState:
         self.incarnation += 1
         self._tell(reason or ClosedError("the store was loaded anew or closed meanwhile"))
         if database is not None:
-            database.close()
+            try:
+                database.close()
+            except CairnError as failure:
+                # Its directory is never opened again: nothing is lost, and the next may open.
+                _LOG.warning("a local database was not closed in good order: %s", failure)
 
     # -- deltas --------------------------------------------------------------------------------
 
