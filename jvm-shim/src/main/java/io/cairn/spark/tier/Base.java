@@ -43,7 +43,7 @@ final class Base {
     BaseFamily found = family >= 0 && family < families.length ? families[family] : null;
     if (found == null) {
       throw new IllegalArgumentException(
-          "[CAIRN_BUG] column family " + family + " was not defined in the state tier");
+          "[CAIRN_INTERNAL] column family " + family + " was not defined in the state tier");
     }
     return found;
   }
@@ -60,7 +60,7 @@ final class Base {
   BaseFamily define(int family, boolean ordered, boolean multi) {
     if (family < 0 || family > 0xffff) {
       throw new IllegalArgumentException(
-          "[CAIRN_BUG] column family id " + family + " is not in 0..65535");
+          "[CAIRN_INTERNAL] column family id " + family + " is not in 0..65535");
     }
     if (family >= families.length) {
       families =

@@ -31,7 +31,7 @@ public final class BulkLoad {
    */
   public boolean add(int family, Rows rows) {
     if (finished) {
-      throw new IllegalStateException("[CAIRN_BUG] a page is added to a finished bulk load");
+      throw new IllegalStateException("[CAIRN_INTERNAL] a page is added to a finished bulk load");
     }
     BaseFamily to = base.family(family);
     for (int i = 0; i < rows.count && !full; i++) {

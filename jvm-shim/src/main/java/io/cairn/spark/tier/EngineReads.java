@@ -56,7 +56,7 @@ final class EngineReads {
     base.eviction().applied = source.appliedThrough();
     if (rows.count != count) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] the engine answered " + rows.count + " of " + count + " keys");
+          "[CAIRN_INTERNAL] the engine answered " + rows.count + " of " + count + " keys");
     }
     return rows;
   }
@@ -112,7 +112,7 @@ final class EngineReads {
     base.eviction().applied = source.appliedThrough();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] the engine sent an empty page and says that more follows");
+          "[CAIRN_INTERNAL] the engine sent an empty page and says that more follows");
     }
     return rows.copy();
   }

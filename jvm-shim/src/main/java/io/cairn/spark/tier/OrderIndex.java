@@ -106,7 +106,8 @@ final class OrderIndex {
     int chunk = chunkFor(slab, Entry.key(at), Entry.keyLength(slab, at));
     int slot = slotFor(chunk, slab, Entry.key(at), Entry.keyLength(slab, at));
     if (count == 0 || slot == sizes[chunk]) {
-      throw new IllegalStateException("[CAIRN_BUG] the order of a family lost one of its keys");
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the order of a family lost one of its keys");
     }
     chunks[chunk][slot] = to;
     changes++;
@@ -118,7 +119,8 @@ final class OrderIndex {
     int chunk = chunkFor(slab, Entry.key(at), Entry.keyLength(slab, at));
     int slot = slotFor(chunk, slab, Entry.key(at), Entry.keyLength(slab, at));
     if (count == 0 || slot == sizes[chunk] || chunks[chunk][slot] != address) {
-      throw new IllegalStateException("[CAIRN_BUG] the order of a family lost one of its keys");
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the order of a family lost one of its keys");
     }
     changes++;
     sizes[chunk]--;

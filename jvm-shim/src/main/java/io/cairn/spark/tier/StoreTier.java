@@ -150,7 +150,7 @@ public final class StoreTier implements AutoCloseable {
   public void reset(long version, String id, boolean empty) {
     if (session != null) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] the state tier is reset while a session is open");
+          "[CAIRN_INTERNAL] the state tier is reset while a session is open");
     }
     exclusively(
         () -> {
@@ -167,7 +167,7 @@ public final class StoreTier implements AutoCloseable {
     owner.acquireUninterruptibly();
     try {
       if (closed) {
-        throw new IllegalStateException("[CAIRN_BUG] the state tier of this store is closed");
+        throw new IllegalStateException("[CAIRN_INTERNAL] the state tier of this store is closed");
       }
       work.run();
     } finally {
@@ -181,13 +181,14 @@ public final class StoreTier implements AutoCloseable {
    */
   public TierSession begin(EngineSource source) {
     if (session != null) {
-      throw new IllegalStateException("[CAIRN_BUG] the state tier has an open session already");
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the state tier has an open session already");
     }
     owner.acquireUninterruptibly();
     if (closed || session != null || base.version < 0) {
       owner.release();
       throw new IllegalStateException(
-          "[CAIRN_BUG] the state tier is closed, in use, or was never stamped");
+          "[CAIRN_INTERNAL] the state tier is closed, in use, or was never stamped");
     }
     base.eviction().applied = source.appliedThrough();
     TierSession begun = new TierSession(this, base, source);
@@ -216,12 +217,14 @@ public final class StoreTier implements AutoCloseable {
     TierSession open = session;
     if (open != null && !open.isClean()) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] a bulk load starts after the session's first write");
+          "[CAIRN_INTERNAL] a bulk load starts after the session's first write");
     }
     if (open == null) {
       owner.acquireUninterruptibly();
     }
     freeOnly = true;
+    // What a load clears, or leaves out when it fails, is with the engine alone.
+    base.require(base.version);
     return new BulkLoad(this, base, open == null);
   }
 

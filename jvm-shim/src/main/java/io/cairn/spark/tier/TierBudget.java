@@ -27,8 +27,7 @@ public final class TierBudget {
   public TierBudget(long limitBytes) {
     if (limitBytes <= 0) {
       throw new IllegalArgumentException(
-          "[CAIRN_BAD_SETTING] the state tier's memory must be more than 0 bytes, not "
-              + limitBytes);
+          "[CAIRN_CONFIG] the state tier's memory must be more than 0 bytes, not " + limitBytes);
     }
     this.limitBytes = limitBytes;
   }

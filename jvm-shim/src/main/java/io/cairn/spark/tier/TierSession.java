@@ -155,7 +155,7 @@ public final class TierSession {
     BaseFamily to = startWrite(family);
     if (!to.multi) {
       throw new IllegalArgumentException(
-          "[CAIRN_BUG] an append to column family " + family + ", which holds single values");
+          "[CAIRN_INTERNAL] an append to column family " + family + ", which holds single values");
     }
     puts++;
     int hash = Regions.hash(keyBase, keyOffset, keyLength);
@@ -180,7 +180,7 @@ public final class TierSession {
     checkOpen();
     if (finished || spillFailed) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] a write after the session's writes were finished, or after sending them"
+          "[CAIRN_INTERNAL] a write after the session's writes were finished, or after sending them"
               + " failed");
     }
     written = true;
@@ -234,7 +234,7 @@ public final class TierSession {
     BaseFamily in = base.family(family);
     if (!in.ordered) {
       throw new IllegalArgumentException(
-          "[CAIRN_BUG] a range of column family " + family + ", which keeps no order");
+          "[CAIRN_INTERNAL] a range of column family " + family + ", which keeps no order");
     }
     return new MergedScan(this, in, from, to);
   }
@@ -273,7 +273,7 @@ public final class TierSession {
     checkOpen();
     if (spillFailed) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] the session goes on after sending its writes failed");
+          "[CAIRN_INTERNAL] the session goes on after sending its writes failed");
     }
     if (!finished) {
       for (int family : dropped) {
@@ -307,7 +307,7 @@ public final class TierSession {
     checkOpen();
     if (!finished) {
       throw new IllegalStateException(
-          "[CAIRN_BUG] a commit before the session's writes were finished");
+          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
     }
     try {
       fold(version, id);
@@ -362,7 +362,7 @@ public final class TierSession {
 
   void checkOpen() {
     if (!open) {
-      throw new IllegalStateException("[CAIRN_BUG] the session of this version has ended");
+      throw new IllegalStateException("[CAIRN_INTERNAL] the session of this version has ended");
     }
   }
 
