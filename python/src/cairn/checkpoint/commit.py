@@ -26,7 +26,7 @@ from cairn.format.names import changelog_name, plain_changelog_name
 
 if TYPE_CHECKING:
     from cairn.format.header import ChangelogHeader
-    from cairn.ids import VersionRef
+    from cairn.ids import Attempt, VersionRef
     from cairn.storage.base import ObjectStore
 
 CheckpointFormat = Literal[1, 2]
@@ -137,8 +137,7 @@ def _settle(
             f"attempt {other.attempt.task_attempt} of run {other.attempt.run_id} has committed "
             f"this version; ours is {header.attempt.task_attempt} of {header.attempt.run_id}",
             object_name=objects.object_url(name),
-            next_step="nothing if the query goes on; else look for a second query on this "
-            "checkpoint",
+            next_step=_next_step_when_fenced(header.attempt, other.attempt),
         )
     fault(faults.COMMIT_BEFORE_KEEP)
     # First the copy, then the replacement: whoever's lineage names the other id finds it. An
@@ -151,3 +150,15 @@ def _settle(
     except PreconditionFailedError:
         return None
     return CommitResult(name, replaced=other.ref)
+
+
+def _next_step_when_fenced(ours: Attempt, other: Attempt) -> str:
+    step = "nothing if the query goes on; else look for a second query on this checkpoint"
+    ahead_ms = other.app_start_ms - ours.app_start_ms
+    if ahead_ms > 0:
+        step += (
+            f"; if there is none, this driver's clock is behind that of the one before, whose "
+            f"application counts as started {ahead_ms} ms after ours: set the clock right and "
+            "start the query again"
+        )
+    return step

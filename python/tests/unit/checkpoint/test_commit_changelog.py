@@ -187,6 +187,21 @@ def test_crash_inside_a_replacement_leaves_old_or_new(plain: World, point: str) 
     assert plain.load(1, None) == {b"a": b"third"}
 
 
+def test_driver_whose_clock_is_behind_is_told_so(plain: World) -> None:
+    """Restarted on another host it is fenced by its dead predecessor, with no second query."""
+    dead = attempt(1, run="run-before", app_start_ms=90_000)
+    commit(plain.objects, Stand(), {b"a": b"1"}, dead, checkpoint_format=1)
+
+    with pytest.raises(FencedError, match=r"clock is behind .* 60000 ms after ours"):
+        commit(
+            plain.objects,
+            Stand(),
+            {b"a": b"2"},
+            attempt(1, app_start_ms=30_000),
+            checkpoint_format=1,
+        )
+
+
 def test_attempt_that_changes_meanwhile_is_looked_at_again(plain: World) -> None:
     """Between our look and our PUT, a newer attempt replaced the object: now we are the zombie."""
     commit(plain.objects, Stand(), {b"a": b"1"}, attempt(1), checkpoint_format=1)
