@@ -34,20 +34,6 @@ class StoreTierTest {
     assertEquals(0, f.engine.getRequests);
   }
 
-  /** A family of an aborted session was left behind, incomplete after the next reset. */
-  @Test
-  void abortForgetsTheFamiliesThatTheSessionMade() {
-    Fixture f = new Fixture(1 << 20);
-    f.begin();
-    f.session.createFamily(9, false, false);
-    f.session.abort();
-    f.tier.reset(0, "again", false);
-    f.begin();
-    f.session.createFamily(9, true, false);
-    assertTrue(f.tier.isComplete(9));
-    f.session.abort();
-  }
-
   @Test
   void abortAfterASpillWasReadBack() {
     TierFixture f = new TierFixture(64 << 10);
