@@ -116,7 +116,7 @@ def run_workload(
         RunFailedError: the JVM ended without a result, or was stopped at its time limit.
     """
     classes = compile_driver()
-    run = folder or BUILD / "run"
+    run = folder or BUILD / f"run-{os.getpid()}"  # two programs may run at once
     shutil.rmtree(run, ignore_errors=True)
     (run / "local").mkdir(parents=True)
     result = run / "result.json"

@@ -119,16 +119,15 @@ def requests_table(content: dict[str, Any]) -> str:
     """S3 requests of one batch under ``state/``."""
     rows = []
     for provider, groups in content["counts"].items():
-        commit = sum(groups["commit"].values()) / content["batches"]
-        kinds = ", ".join(
-            f"{count / content['batches']:g} {api}" for api, count in groups["commit"].items()
-        )
-        snapshot = sum(groups["snapshot"].values()) / content["batches"]
-        rows.append([provider, f"{commit:g}", kinds, f"{snapshot:g}"])
+        batches = groups["batches"]
+        commit = sum(groups["commit"].values()) / batches
+        kinds = ", ".join(f"{count / batches:g} {api}" for api, count in groups["commit"].items())
+        snapshot = sum(groups["snapshot"].values()) / batches
+        rows.append([provider, str(batches), f"{commit:g}", kinds, f"{snapshot:g}"])
     return _table(
-        ["provider", "requests a batch", "which", "snapshots and retention"],
+        ["provider", "batches counted", "requests a batch", "which", "snapshots and retention"],
         rows,
-        "lrlr",
+        "lrrlr",
     )
 
 

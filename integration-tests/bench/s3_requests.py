@@ -3,9 +3,10 @@
     python integration-tests/bench/s3_requests.py                Cairn and Spark's RocksDB provider
     python integration-tests/bench/s3_requests.py --providers rocksdb
 
-The query runs 10 batches, then 100 more, with 4 shuffle partitions; only the requests of the 100
-count. MinIO's audit webhook reports each request with its API, key and query, so that a listing
-counts where its prefix says. All of them stand in `<result>-<provider>.txt`, a line each.
+The query runs 10 batches, then 100 more (Spark's own providers 20), with 4 shuffle partitions; only
+the requests of those count. After batch 0 no engine worker may start. MinIO's audit webhook reports
+each request with its API, key and query, so that a listing counts where its prefix says. All of
+them stand in `<result>-<provider>.txt`, a line each.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from harness.s3 import endpoint_of
 
 WARM_UP_BATCHES = 10
 COUNTED_BATCHES = 100
+SPARK_BATCHES = 20
 PARTITIONS = 4
 ROWS_PER_BATCH = 1_000
 BUCKET = "bench"
@@ -53,7 +55,7 @@ def main() -> int:
                 str(Path(__file__).resolve()),
                 "--only",
                 provider,
-                *_passed_on(options),
+                *_passed_on(options, provider),
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -63,10 +65,9 @@ def main() -> int:
             print(f"{provider}: the query failed", file=sys.stderr)
             return 1
         counts[provider] = json.loads(done.stdout.splitlines()[-1])
-    _print_table(counts, options.batches)
+    _print_table(counts)
     options.result.parent.mkdir(parents=True, exist_ok=True)
     content = {
-        "batches": options.batches,
         "partitions": PARTITIONS,
         "format": options.format,
         "counts": counts,
@@ -92,6 +93,12 @@ def _parser() -> argparse.ArgumentParser:
         help="counted batches (default %(default)s)",
     )
     parser.add_argument(
+        "--spark-batches",
+        type=int,
+        default=SPARK_BATCHES,
+        help="counted batches of Spark's own providers, which take longer (default %(default)s)",
+    )
+    parser.add_argument(
         "--format",
         type=int,
         default=1,
@@ -105,19 +112,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _passed_on(options: argparse.Namespace) -> list[str]:
+def _passed_on(options: argparse.Namespace, provider: str) -> list[str]:
     confs = [part for pair in options.cairn_conf for part in ("--cairn-conf", pair)]
     jar = ["--shim-jar", str(options.shim_jar)]
     result = ["--result", str(options.result)]
-    return [
-        "--batches",
-        str(options.batches),
-        "--format",
-        str(options.format),
-        *jar,
-        *result,
-        *confs,
-    ]
+    batches = options.batches if provider == "cairn" else options.spark_batches
+    sizes = ["--batches", str(batches), "--format", str(options.format)]
+    return [*sizes, *jar, *result, *confs]
 
 
 def _one(options: argparse.Namespace) -> None:
@@ -129,17 +130,19 @@ def _one(options: argparse.Namespace) -> None:
     with RequestLog() as log, MinioProcess(binary, log.minio_environment) as server:
         endpoint_of(server).client().create_bucket(Bucket=BUCKET)
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
-            _run_query(options, server, log, Path(folder))
+            starts_ms = _run_query(options, server, log, Path(folder))
     requests = log.requests()
     trace = options.result.with_name(f"{options.result.stem}-{options.only}.txt")
     trace.parent.mkdir(parents=True, exist_ok=True)
     trace.write_text("".join(f"{one.api} {one.status} {one.key}\n" for one in requests))
-    print(json.dumps(_counts(requests)))
+    found = {"batches": options.batches, "worker_starts_ms": starts_ms, **_counts(requests)}
+    print(json.dumps(found))
 
 
 def _run_query(
     options: argparse.Namespace, server: MinioProcess, log: RequestLog, folder: Path
-) -> None:
+) -> dict[int, int]:
+    """Run the batches; the engine workers' start times by the batch that started one."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH")])
@@ -170,13 +173,30 @@ def _run_query(
     _write_input(source, WARM_UP_BATCHES, options.batches)
     query.processAllAvailable()
     log.settle()
-    last = query.lastProgress
+    last, progress = query.lastProgress, query.recentProgress
     query.stop()
     spark.stop()
     expected = WARM_UP_BATCHES + options.batches
     if last is None or last["batchId"] < expected - 1:
         message = f"the query ran {last and last['batchId']} batches, not {expected}"
         raise SystemExit(message)
+    return _worker_starts(progress, expected, options.only)
+
+
+def _worker_starts(progress: list[Any], expected: int, provider: str) -> dict[int, int]:
+    starts_ms = {
+        one["batchId"]: operator["customMetrics"].get("cairnWorkerStartMs", 0)
+        for one in progress
+        for operator in one["stateOperators"]
+    }
+    if len(starts_ms) < expected:
+        message = f"the progress of {len(starts_ms)} batches is known, not of {expected}"
+        raise SystemExit(message)
+    started = {batch: time_ms for batch, time_ms in starts_ms.items() if time_ms}
+    if list(started) != ([0] if provider == "cairn" else []):
+        message = f"workers started in the batches {sorted(started)}, and should in batch 0 alone"
+        raise SystemExit(message)
+    return started
 
 
 def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> dict[str, str]:
@@ -197,6 +217,7 @@ def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> di
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.sql.streaming.numRecentProgressUpdates": str(WARM_UP_BATCHES + options.batches),
         "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
@@ -245,13 +266,16 @@ def _is_upkeep(request: Request) -> bool:
     return any(part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/"))
 
 
-def _print_table(counts: dict[str, Any], batches: int) -> None:
-    print(f"\nrequests of {batches} batches with {PARTITIONS} partitions, a batch")
-    print(f"{'provider':10} {'commit way':>11} {'snapshots':>10}   of the commit way")
+def _print_table(counts: dict[str, Any]) -> None:
+    print(f"\nrequests of a batch with {PARTITIONS} partitions")
+    print(
+        f"{'provider':10} {'batches':>8} {'commit way':>11} {'snapshots':>10}   of the commit way"
+    )
     for provider, groups in counts.items():
+        batches = groups["batches"]
         commit, snapshot = (sum(groups[name].values()) / batches for name in ("commit", "snapshot"))
         detail = ", ".join(f"{count / batches:g} {api}" for api, count in groups["commit"].items())
-        print(f"{provider:10} {commit:11.2f} {snapshot:10.2f}   {detail}")
+        print(f"{provider:10} {batches:8} {commit:11.2f} {snapshot:10.2f}   {detail}")
 
 
 if __name__ == "__main__":

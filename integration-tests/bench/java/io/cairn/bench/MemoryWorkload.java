@@ -26,8 +26,8 @@ final class MemoryWorkload {
   private static final String TIER_METRIC = "cairnTierBytes";
   private static final int SNAPSHOT_EVERY_S = 30;
   private static final int UPSERTS_BETWEEN_PUTS = 4;
-  private static final int UPSERTS_BETWEEN_LARGE_BATCHES = 25;
-  private static final int UPSERTS_BETWEEN_SCANS = 100;
+  private static final int UPSERTS_BETWEEN_LARGE_BATCHES = 6;
+  private static final int UPSERTS_BETWEEN_SCANS = 10;
   private static final int LARGE_BATCH_FACTOR = 10;
 
   private final BenchOptions options;
