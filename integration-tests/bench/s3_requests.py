@@ -217,7 +217,10 @@ def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> di
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(PARTITIONS),
-        "spark.sql.streaming.numRecentProgressUpdates": str(WARM_UP_BATCHES + options.batches),
+        # Twice the batches: a query that waits for rows reports progress too.
+        "spark.sql.streaming.numRecentProgressUpdates": str(
+            2 * (WARM_UP_BATCHES + options.batches)
+        ),
         "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
