@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 import uuid
 import warnings
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from harness.s3_audit import AuditedS3, AuditServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_EMPTY_WITHIN_S = 60.0
 _WAYS = ("endpoint", "testcontainers", "binary")
 _NO_WAY = (
     "tests need an S3 server: set CAIRN_TEST_S3_ENDPOINT, start a Docker engine, "
@@ -177,6 +179,24 @@ def s3_by_endpoint() -> Iterator[S3Endpoint]:
     )
 
 
+def _delete_bucket(client: Any, name: str) -> None:  # noqa: ANN401 - boto3 has no types
+    """Delete a bucket with all in it; a worker may still be uploading the last snapshot to it."""
+    deadline = time.monotonic() + _EMPTY_WITHIN_S
+    while True:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+            keys = [{"Key": item["Key"]} for item in page.get("Contents", [])]
+            if keys:
+                client.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True})
+        try:
+            client.delete_bucket(Bucket=name)
+        except client.exceptions.ClientError as error:
+            is_refilled = error.response["Error"]["Code"] == "BucketNotEmpty"
+            if not is_refilled or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
 @contextmanager
 def fresh_bucket(endpoint: S3Endpoint) -> Iterator[S3Bucket]:
     """Make a bucket and take it away again with all that is in it."""
@@ -186,11 +206,7 @@ def fresh_bucket(endpoint: S3Endpoint) -> Iterator[S3Bucket]:
     try:
         yield S3Bucket(name, endpoint)
     finally:
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
-            keys = [{"Key": item["Key"]} for item in page.get("Contents", [])]
-            if keys:
-                client.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True})
-        client.delete_bucket(Bucket=name)
+        _delete_bucket(client, name)
         client.close()
 
 
