@@ -125,4 +125,4 @@ class ReadService:
                 )
             )
 
-        self._services.in_background(read)
+        self._services.downloads.submit(read)

@@ -212,6 +212,7 @@ class Worker:
             attempt=Attempt(**asked["attempt"]),
             snapshot=bool(asked.get("snapshot", False)),
             track_counts=bool(asked.get("track_counts", True)),
+            are_distinct=bool(asked.get("are_distinct", False)),
         )
         return self.instance(int(asked["instance"])).commit(request)
 

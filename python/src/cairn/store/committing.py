@@ -1,4 +1,4 @@
-"""Committing a session: coalesce, count, encode, one PUT, then on to RocksDB.
+"""Committing a session: gather, count, encode, one PUT, then on to RocksDB.
 
 Layer: store.  If it dies before the PUT: nothing happened.  After it: the version stands; the local
 state is rebuilt from the objects.
@@ -42,6 +42,7 @@ class CommitRequest:
     attempt: Attempt
     snapshot: bool = False
     track_counts: bool = True
+    are_distinct: bool = False
 
 
 def commit(
@@ -57,7 +58,7 @@ def commit(
     arrived = clock.monotonic_ns()
     # Fewer copies at once; if the commit fails, the session has failed.
     session.forget_frames()
-    rows = writes.coalesce_and_free(batches) if batches else None
+    rows = writes.gather(batches, are_distinct=request.are_distinct) if batches else None
     if rows is not None:
         rows, counts = _counted(instance, base, rows, request)
     else:

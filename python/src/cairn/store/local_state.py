@@ -27,6 +27,8 @@ _SLICE_NS = 1_500_000
 _PIECE_ROWS = 1024
 _PIECE_BYTES = 128 * 1024
 _PRESENCE_STRIDE = 512
+_SORTED_AT_ONCE_ROWS = 2048
+_SORT_WAIT_S = 0.001
 
 
 class LocalState:
@@ -83,7 +85,8 @@ class LocalState:
         """Whether a delta can be applied now."""
         if not self._pending or self._db is None or self.failure is not None:
             return False
-        return self._barrier is None or self._pending[0][1].version <= self._barrier
+        delta = self._pending[0][1]
+        return delta.ready.is_set() and (self._barrier is None or delta.version <= self._barrier)
 
     def open(self, directory: Path, version: int, multi: frozenset[int], *, create: bool) -> None:
         """Open a directory that holds ``version``; REQUIRES: ``close`` before."""
@@ -124,8 +127,21 @@ class LocalState:
     def enqueue(self, delta: Delta) -> None:
         """Hand over a committed delta; versions ascend. Any thread, one at a time."""
         self._services.pending.add(delta.bytes_left)
+        if delta.rows_left > _SORTED_AT_ONCE_ROWS:
+            delta.ready.clear()
+            self._services.in_background(lambda: self._sort(delta))
+        else:
+            delta.sort()
         self._pending.append((self._services.clock.monotonic_ns(), delta))
         self._services.with_deltas[self] = None
+        self._services.owner.wake()
+
+    def _sort(self, delta: Delta) -> None:
+        try:
+            delta.sort()
+        except Exception:  # noqa: BLE001 - unsorted it is applied as well, only slower
+            _LOG.exception("the writes of version %d could not be sorted", delta.version)
+        delta.ready.set()
         self._services.owner.wake()
 
     def pending_bytes(self) -> int:
@@ -236,6 +252,8 @@ class LocalState:
                 raise ClosedError("the store was loaded anew or closed meanwhile")
             if self.applied_through >= version:
                 return
+            if self._pending:
+                self._pending[0][1].ready.wait(_SORT_WAIT_S)
             self.apply_slice()
             if self.failure is not None:
                 raise self.failure

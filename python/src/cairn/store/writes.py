@@ -1,4 +1,4 @@
-"""A session's writes as Arrow data: coalesced to one op a key, sorted, and counted.
+"""A session's writes as Arrow data: coalesced to one op a key, and counted.
 
 Layer: store.
 Spec: docs/architecture.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
@@ -16,7 +16,7 @@ import pyarrow.compute
 
 from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.format.changelog import CHANGELOG_SCHEMA
-from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, sorted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,29 +67,31 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return _coalesced(_one_batch(batches))
 
 
-def coalesce_and_free(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Do the same, and let go of the batches before the sort: one copy less at its peak.
+def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:
+    """Return the writes of a commit with one op a key, in any order unless presence is unknown.
+
+    Distinct keys need no sort for that, and then none stands between the writes and their PUT.
 
     Args:
-        batches: as above, referred to by nobody else; empty afterwards.
+        batches: as for ``coalesce``, referred to by nobody else; empty afterwards, so that there is
+            one copy less at the peak of a sort.
+        are_distinct: whether no key occurs twice in all of them.
     """
     rows = _one_batch(batches)
     batches.clear()
+    if are_distinct and not _has_drops(rows) and not pc.any(_is_unknown(rows)).as_py():
+        return rows
     return _coalesced(rows)
 
 
+def _has_drops(rows: pa.RecordBatch) -> bool:
+    return bool(rows.num_rows and pc.max(rows.column("op")).as_py() == OP_DROP_CF)
+
+
 def _coalesced(rows: pa.RecordBatch) -> pa.RecordBatch:
-    if rows.num_rows and pc.max(rows.column("op")).as_py() == OP_DROP_CF:
+    if _has_drops(rows):
         rows = _without_dropped(rows)
-    if rows.num_rows < 2 or _ascends(rows):  # noqa: PLR2004 - nothing to sort
-        return rows
-    if pc.min(rows.column("cf")).as_py() == pc.max(rows.column("cf")).as_py():
-        order = pc.array_sort_indices(rows.column("key"))
-    else:
-        order = pc.sort_indices(rows, sort_keys=[("cf", "ascending"), ("key", "ascending")])
-    rows = rows.take(order)
-    del order
-    return _fold(rows)
+    return _fold(sorted_rows(rows))
 
 
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -129,19 +131,11 @@ def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
     return _one_batch([kept, drops])
 
 
-def _ascends(rows: pa.RecordBatch) -> bool:
-    count = rows.num_rows
-    cf, key = rows.column("cf"), rows.column("key")
-    rises = pc.less(key.slice(0, count - 1), key.slice(1))
-    if pc.min(cf).as_py() != pc.max(cf).as_py():
-        before, after = cf.slice(0, count - 1), cf.slice(1)
-        rises = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), rises))
-    return bool(pc.all(rises).as_py())
-
-
 def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Reduce each run of one key to its last op; REQUIRES: sorted stably."""
     count = rows.num_rows
+    if not count:
+        return rows
     cf, key = rows.column("cf"), rows.column("key")
     same = pc.and_(
         pc.equal(key.slice(0, count - 1), key.slice(1)),

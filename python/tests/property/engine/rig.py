@@ -71,6 +71,7 @@ class Rig:
         self.instance = ProviderInstance(1, durable, local / "i1", self.services)
         self.number = 0
         self.frames = self.rows = 0
+        self.keys: list[tuple[int, bytes]] = []
         self.owner.start()
 
     def _idle_work(self) -> bool:
@@ -82,6 +83,7 @@ class Rig:
     def load(self, version: int, checkpoint_id: str | None, **more: Any) -> dict[str, Any]:
         self.number += 1
         self.frames = self.rows = 0
+        self.keys: list[tuple[int, bytes]] = []
         return self.instance.load(LoadRequest(self.number, version, checkpoint_id, **more))
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
@@ -92,6 +94,7 @@ class Rig:
         )
         self.frames += 1
         self.rows += len(rows)
+        self.keys += [(cf, key) for _, cf, key, *_ in rows]
         number, sequence = self.number, self.frames
         self.owner.run(lambda: self.instance.take_writes(number, sequence, batch))
 
@@ -103,6 +106,7 @@ class Rig:
                 session=self.number,
                 frames=self.frames,
                 rows=self.rows,
+                are_distinct=len(self.keys) == len(set(self.keys)),
                 version=version,
                 base_checkpoint_id=base,
                 families=tuple(families),

@@ -20,8 +20,11 @@ from hypothesis.stateful import (
 )
 from rig import Rig, family
 
+from cairn.store import local_state
+
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 PLAIN, LISTS, SPARE = 0, 1, 2
+PRESENT, ABSENT = 1, 2
 
 KEYS = st.one_of(
     st.sampled_from([b"", b"a", b"a\x00", b"a\x00\x01", b"b", b"\xff"]),
@@ -73,11 +76,12 @@ class InstanceMachine(RuleBasedStateMachine):
         self.now = {cf: dict(rows) for cf, rows in state.items()}
         self.dropped = SPARE not in state
 
-    @rule(rows=st.lists(ROWS, min_size=1, max_size=12))
-    def write(self, rows: list[tuple[int, int, bytes, bytes | None]]) -> None:
+    @rule(rows=st.lists(ROWS, min_size=1, max_size=12), knows=st.booleans())
+    def write(self, rows: list[tuple[int, int, bytes, bytes | None]], knows: bool) -> None:  # noqa: FBT001 - Hypothesis gives it
         """A frame of writes; reads of it make a spill."""
+        committed = self.history[self.version][0]
         kept = [row for row in rows if row[1] in self.now]
-        coalesced: list[tuple[Any, ...]] = []
+        frame: list[tuple[Any, ...]] = []
         for op, cf, key, value in kept:
             family_rows = self.now[cf]
             if op == PUT:
@@ -86,9 +90,10 @@ class InstanceMachine(RuleBasedStateMachine):
                 family_rows[key] = family_rows.get(key, b"") + (value or b"")
             else:
                 family_rows.pop(key, None)
-            coalesced.append((op, cf, key, value, 0))
-        if coalesced:
-            self.rig.write(coalesced)
+            presence = PRESENT if key in committed.get(cf, {}) else ABSENT
+            frame.append((op, cf, key, value, presence if knows else 0))
+        if frame:
+            self.rig.write(frame)
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=5), cf=st.sampled_from([PLAIN, LISTS]))
     def read(self, keys: list[bytes], cf: int) -> None:
@@ -161,8 +166,11 @@ class FormatOneMachine(InstanceMachine):
 
 
 @pytest.mark.parametrize("machine", [InstanceMachine, FormatOneMachine])
-def test_every_version_is_exactly_its_rows(machine: type[InstanceMachine]) -> None:
+def test_every_version_is_exactly_its_rows(
+    machine: type[InstanceMachine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Put, delete, append, drop, spill, commit, abort, crash, reload, snapshot, in any order."""
+    monkeypatch.setattr(local_state, "_SORTED_AT_ONCE_ROWS", 4)
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -232,3 +232,22 @@ def test_a_delta_is_taken_in_slices_that_add_up() -> None:
     assert taken == [30, 30, 30, 10, 7]
     assert delta.rows_left == 0
     assert delta.bytes_left == 0
+
+
+def test_a_sorted_delta_has_the_rows_and_bytes_that_it_had() -> None:
+    """What waits is counted in bytes: a difference would add up until commits stand still."""
+    keys = [b"%d" % (i * 7919 % 1000) for i in range(1000)]
+    rows = [(OP_PUT, i % 3, key, key) for i, key in enumerate(keys)]
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip(CHANGELOG_SCHEMA.names, row, strict=True)) for row in rows], CHANGELOG_SCHEMA
+    )
+    delta = Delta(1, [batch.slice(0, 600), batch.slice(600)], frozenset())
+
+    delta.sort()
+
+    taken: list[tuple[Any, ...]] = []
+    while (piece := delta.take(90)) is not None:
+        taken += [tuple(row.values()) for row in piece.to_pylist()]
+    by_key = [row[1:] for row in rows]
+    assert [row[1:] for row in taken] == sorted(by_key[:600]) + sorted(by_key[600:])
+    assert delta.bytes_left == 0

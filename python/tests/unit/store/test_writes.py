@@ -61,6 +61,28 @@ def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[An
     )
 
 
+def test_distinct_writes_are_gathered_as_they_came() -> None:
+    """A sort of a large batch would stand between its last write and its PUT."""
+    first = [(PUT, 0, b"z", b"1", 1), (DELETE, 0, b"b", None, 1)]
+    second = [(APPEND, 1, b"a", b"2", 2)]
+
+    found = writes.gather([batch(first), batch(second)], are_distinct=True)
+
+    assert found.equals(batch([*first, *second]))
+
+
+@pytest.mark.parametrize(
+    "last", [(PUT, 0, b"a", b"2", 0), (DROP, 1, b"", None, 0)], ids=["unknown presence", "drop"]
+)
+def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, ...]) -> None:
+    """Presence is looked up in order, and a drop takes what its family held."""
+    frames = [batch([(PUT, 0, b"z", b"1", 1)]), batch([last])]
+
+    found = writes.gather(list(frames), are_distinct=True)
+
+    assert found.equals(writes.coalesce(frames))
+
+
 def test_a_dropped_family_leaves_only_its_drop() -> None:
     """Its id is never used again, so nothing of it may be written after it either."""
     rows = [(PUT, 1, b"", b"x", 0), (DROP, 1, b"", None, 0), (PUT, 0, b"k", b"v", 0)]

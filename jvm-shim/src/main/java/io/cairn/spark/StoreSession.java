@@ -269,6 +269,7 @@ final class StoreSession {
     attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());
     arguments.put("snapshot", isForcingSnapshot);
     arguments.put("track_counts", store.conf.isCountingRows);
+    arguments.put("are_distinct", !tier.hasSpilled());
     return arguments;
   }
 
