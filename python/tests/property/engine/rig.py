@@ -83,7 +83,7 @@ class Rig:
     def load(self, version: int, checkpoint_id: str | None, **more: Any) -> dict[str, Any]:
         self.number += 1
         self.frames = self.rows = 0
-        self.keys: list[tuple[int, bytes]] = []
+        self.keys = []
         return self.instance.load(LoadRequest(self.number, version, checkpoint_id, **more))
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:

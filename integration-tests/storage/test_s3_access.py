@@ -1,0 +1,45 @@
+"""Wrong keys and an absent bucket, on a real server: what is told, and that nothing is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairn.errors import AccessError, NoSuchBucketError
+from cairn.storage.s3 import S3Store
+from cairn.storage.s3_settings import S3Settings
+from harness.s3 import S3Bucket
+
+
+@pytest.mark.parametrize("wrong", ["access_key", "secret_key"])
+@pytest.mark.parametrize("operation", ["put", "put_if_absent", "get", "list"])
+def test_a_wrong_key_is_told_and_shown_to_nobody(
+    s3_bucket: S3Bucket, wrong: str, operation: str
+) -> None:
+    """A refusal must not look like an absent object, nor like a server that is down."""
+    settings = {**s3_bucket.settings, wrong: "not-the-one-of-this-server"}
+    with S3Store(f"{s3_bucket.url}/state", S3Settings.from_mapping(settings)) as store:
+        acts = {
+            "put": lambda: store.put("changelog/1.arrow", b"x"),
+            "put_if_absent": lambda: store.put_if_absent("changelog/1.arrow", b"x"),
+            "get": lambda: store.get("changelog/1.arrow"),
+            "list": lambda: list(store.list("")),
+        }
+        with pytest.raises(AccessError) as refusal:
+            acts[operation]()
+
+    told = str(refusal.value)
+    assert s3_bucket.name in told
+    assert "Next: " in told
+    assert not any(settings[name] in told for name in ("access_key", "secret_key"))
+    assert not s3_bucket.endpoint.client().list_objects_v2(Bucket=s3_bucket.name)["KeyCount"]
+
+
+@pytest.mark.parametrize("operation", ["put", "get"])
+def test_an_absent_bucket_is_told_by_name(s3_bucket: S3Bucket, operation: str) -> None:
+    """A typing error in the location is no empty state."""
+    absent = f"{s3_bucket.url}-absent"
+    settings = S3Settings.from_mapping(s3_bucket.settings)
+    with S3Store(f"{absent}/state", settings) as store, pytest.raises(NoSuchBucketError) as refusal:
+        store.put("changelog/1.arrow", b"x") if operation == "put" else store.get("sst/1")
+
+    assert absent.removeprefix("s3a://") in str(refusal.value)
