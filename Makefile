@@ -68,6 +68,10 @@ lint: check ## The same as check
 bench: $(STAMPS)/venv shim ## Cairn beside Spark's own providers: rows/s, commits, requests
 	$(PY) integration-tests/bench/run.py $(ARGS)
 
+.PHONY: bench-requests
+bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Requests to S3 a batch, counted at MinIO, Cairn's and Spark's
+	$(PY) integration-tests/bench/s3_requests.py $(ARGS)
+
 .PHONY: spark-suites
 spark-suites: $(STAMPS)/venv gradle shim ## Spark's own test suites under Cairn, and under Spark's provider as the control
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
@@ -116,6 +120,10 @@ s3a-jars: $(STAMPS)/s3a-jars ## What Spark needs for s3a://, from Maven, in .bui
 $(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Fetching the s3a:// jars"
 	@$(GRADLE) s3aJars
+	@touch $@
+
+$(STAMPS)/bench-jars: build.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+	@$(GRADLE) benchJars
 	@touch $@
 
 .PHONY: minio

@@ -1,7 +1,10 @@
 """Counts the S3 requests that a provider makes under ``state/``: a streaming aggregation on MinIO.
 
-    python integration-tests/bench/s3_requests.py                Cairn and Spark's RocksDB provider
-    python integration-tests/bench/s3_requests.py --providers rocksdb
+    make bench-requests                               Cairn and Spark's RocksDB provider, twice
+    make bench-requests ARGS='--providers rocksdb'
+
+``rocksdb`` is the provider as shipped; ``rocksdb_abortable`` has the checkpoint file manager of
+spark-hadoop-cloud, which renames nothing.
 
 The query runs 10 batches, then 100 more (Spark's own providers 20), with 4 shuffle partitions; only
 the requests of those count. After batch 0 no engine worker may start. MinIO's audit webhook reports
@@ -25,12 +28,12 @@ from typing import Any
 from driver import BUILD, CONF_PREFIX, HERE, REPOSITORY, SHIM_JAR
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from request_log import Request, RequestLog
 
 sys.path.insert(0, str(HERE.parent))
 
 from harness.minio import MinioProcess, find_minio_binary
 from harness.s3 import endpoint_of
+from harness.s3_audit import AuditedS3, AuditEntry, AuditServer
 
 WARM_UP_BATCHES = 10
 COUNTED_BATCHES = 100
@@ -83,8 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--providers",
         nargs="+",
-        choices=("cairn", "rocksdb", "hdfs"),
-        default=["cairn", "rocksdb"],
+        choices=("cairn", "rocksdb", "rocksdb_abortable", "hdfs"),
+        default=["cairn", "rocksdb", "rocksdb_abortable"],
     )
     parser.add_argument(
         "--batches",
@@ -127,11 +130,14 @@ def _one(options: argparse.Namespace) -> None:
     if binary is None:
         message = "no minio binary: build it with `make minio`"
         raise SystemExit(message)
-    with RequestLog() as log, MinioProcess(binary, log.minio_environment) as server:
-        endpoint_of(server).client().create_bucket(Bucket=BUCKET)
+    with AuditServer() as audit, MinioProcess(binary, audit.minio_environment) as server:
+        endpoint = endpoint_of(server)
+        client = endpoint.client()
+        client.create_bucket(Bucket=BUCKET)
+        log = AuditedS3(audit, client, BUCKET, endpoint.settings)
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
-            starts_ms = _run_query(options, server, log, Path(folder))
-    requests = log.requests()
+            starts_ms, requests = _run_query(options, server, log, Path(folder))
+        client.close()
     trace = options.result.with_name(f"{options.result.stem}-{options.only}.txt")
     trace.parent.mkdir(parents=True, exist_ok=True)
     trace.write_text("".join(f"{one.api} {one.status} {one.key}\n" for one in requests))
@@ -140,9 +146,9 @@ def _one(options: argparse.Namespace) -> None:
 
 
 def _run_query(
-    options: argparse.Namespace, server: MinioProcess, log: RequestLog, folder: Path
-) -> dict[int, int]:
-    """Run the batches; the engine workers' start times by the batch that started one."""
+    options: argparse.Namespace, server: MinioProcess, log: AuditedS3, folder: Path
+) -> tuple[dict[int, int], list[AuditEntry]]:
+    """Run the batches; the workers' start times by the batch that started one, and the requests."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH")])
@@ -169,10 +175,10 @@ def _run_query(
         .start()
     )
     query.processAllAvailable()
-    log.restart()
+    log.restart_count()
     _write_input(source, WARM_UP_BATCHES, options.batches)
     query.processAllAvailable()
-    log.settle()
+    requests = log.settled()
     last, progress = query.lastProgress, query.recentProgress
     query.stop()
     spark.stop()
@@ -180,7 +186,7 @@ def _run_query(
     if last is None or last["batchId"] < expected - 1:
         message = f"the query ran {last and last['batchId']} batches, not {expected}"
         raise SystemExit(message)
-    return _worker_starts(progress, expected, options.only)
+    return _worker_starts(progress, expected, options.only), requests
 
 
 def _worker_starts(progress: list[Any], expected: int, provider: str) -> dict[int, int]:
@@ -204,6 +210,7 @@ def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> di
     jars = [
         str(options.shim_jar.resolve()),
         *map(str, sorted((REPOSITORY / ".build" / "s3a-jars").glob("*.jar"))),
+        *map(str, sorted((REPOSITORY / ".build" / "bench-jars").glob("*.jar"))),
     ]
     ours = (
         dict(pair.split("=", 1) for pair in options.cairn_conf) if options.only == "cairn" else {}
@@ -245,7 +252,7 @@ def _write_input(folder: Path, first: int, count: int) -> None:
         hidden.rename(folder / f"{number:05}.json")
 
 
-def _counts(requests: list[Request]) -> dict[str, dict[str, int]]:
+def _counts(requests: list[AuditEntry]) -> dict[str, dict[str, int]]:
     """Requests by kind: of commits and of upkeep, both under ``state/``, and all others."""
     groups: dict[str, Counter[str]] = {
         "commit": Counter(),
@@ -262,7 +269,7 @@ def _counts(requests: list[Request]) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(counter.items())) for name, counter in groups.items()}
 
 
-def _is_upkeep(request: Request) -> bool:
+def _is_upkeep(request: AuditEntry) -> bool:
     """Whether a request belongs to a snapshot or to retention, Cairn's or Spark's, by its key."""
     if request.api.startswith("Delete") and ".changelog" not in request.key:
         return True

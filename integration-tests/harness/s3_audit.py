@@ -29,7 +29,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One request, answered."""
+    """One request, answered; ``key`` of a listing is the prefix that it asked for."""
 
     api: str
     bucket: str
@@ -105,10 +105,11 @@ class AuditServer:
             api = report.get("api") or {}
             if not api.get("name"):
                 continue
+            query = report.get("requestQuery") or {}
             entry = AuditEntry(
                 api["name"],
                 api.get("bucket", ""),
-                api.get("object", ""),
+                api.get("object") or query.get("prefix") or "",
                 int(api.get("statusCode", 0)),
                 report.get("userAgent", ""),
             )
@@ -175,7 +176,7 @@ class AuditedS3:
     ) -> dict[str, int]:
         """Return how many requests of each kind touched keys under ``prefix``.
 
-        A listing counts where its bucket is ours: MinIO reports no prefix of it.
+        A listing of more than that counts too.
 
         Args:
             prefix: of the key.
@@ -187,7 +188,7 @@ class AuditedS3:
             for entry in self.settled()
             if entry.bucket == self.bucket
             and user_agent in entry.user_agent
-            and (entry.key.startswith(prefix) or not entry.key)
+            and (entry.key.startswith(prefix) or prefix.startswith(entry.key))
             and not any(part in entry.key for part in leave_out)
         )
         return dict(counts)

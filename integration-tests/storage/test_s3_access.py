@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cairn.errors import AccessError, NoSuchBucketError
@@ -18,7 +20,7 @@ def test_a_wrong_key_is_told_and_shown_to_nobody(
     """A refusal must not look like an absent object, nor like a server that is down."""
     settings = {**s3_bucket.settings, wrong: "not-the-one-of-this-server"}
     with S3Store(f"{s3_bucket.url}/state", S3Settings.from_mapping(settings)) as store:
-        acts = {
+        acts: dict[str, Callable[[], object]] = {
             "put": lambda: store.put("changelog/1.arrow", b"x"),
             "put_if_absent": lambda: store.put_if_absent("changelog/1.arrow", b"x"),
             "get": lambda: store.get("changelog/1.arrow"),
