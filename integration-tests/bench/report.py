@@ -4,8 +4,9 @@
     python integration-tests/bench/report.py --check             end with 1 if that would change it
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; text around it is left alone.
-Results are the JSON files of integration-tests/bench/results/: results.json (run.py),
-s3-requests.json, memory.json, worker-start.json. A table whose file is absent says so.
+Results are the JSON files of integration-tests/bench/results/: results*.json (run.py; workloads of
+one file were run together), s3-requests.json, memory.json, worker-start.json. A table whose file is
+absent says so.
 """
 
 from __future__ import annotations
@@ -57,14 +58,32 @@ def render(text: str, results: Path) -> str:
 
     def fill(match: re.Match[str]) -> str:
         file, table = TABLES[match["name"]]
-        source = results / file
-        if source.exists():
-            content = table(json.loads(source.read_text()))
+        sources = [json.loads(source.read_text()) for source in sorted(results.glob(file))]
+        if sources:
+            content = table(_merged(sources))
         else:
-            content = f"*Not measured yet: `integration-tests/bench/results/{file}` is absent.*"
+            content = f"*Not measured yet: no `integration-tests/bench/results/{file}`.*"
         return f"{match[1]}\n{content}\n\n{match[3]}"
 
     return BLOCK.sub(fill, text)
+
+
+def _merged(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first outcome with the providers, workloads and runs of the others.
+
+    Raises:
+        ValueError: a workload stands in two of them.
+    """
+    merged = outcomes[0]
+    for outcome in outcomes[1:]:
+        twice = merged["workloads"].keys() & outcome["workloads"].keys()
+        if twice:
+            message = f"{', '.join(sorted(twice))}: in two result files"
+            raise ValueError(message)
+        merged["workloads"] |= outcome["workloads"]
+        merged["providers"] |= outcome["providers"]
+        merged["runs"] += outcome["runs"]
+    return merged
 
 
 def machine_table(outcome: dict[str, Any]) -> str:
@@ -84,9 +103,13 @@ def latency_table(outcome: dict[str, Any]) -> str:
 
 
 def _comparison(outcome: dict[str, Any], measure: str, only: dict[str, str] | None) -> str:
-    providers = list(outcome["providers"])
+    shown = [name for name, entry in outcome["workloads"].items() if entry["measure"] == measure]
+    ran = {run["provider"] for run in outcome["runs"] if run["workload"] in shown}
+    titles = {
+        name: provider["title"] for name, provider in outcome["providers"].items() if name in ran
+    }
+    providers = list(titles)
     others = [name for name in providers if name != "cairn"] if "cairn" in providers else []
-    titles = {name: provider["title"] for name, provider in outcome["providers"].items()}
     head = [
         "workload",
         *([] if only else ["number"]),
@@ -94,16 +117,24 @@ def _comparison(outcome: dict[str, Any], measure: str, only: dict[str, str] | No
     ]
     head += [f"Cairn : {titles[name]}" for name in others]
     rows, table = [], medians(outcome)
-    for workload, entry in outcome["workloads"].items():
-        if entry["measure"] != measure:
-            continue
+    for workload in shown:
+        entry = outcome["workloads"][workload]
         by_provider = table.get(workload, {})
         names = only or _percentiles(by_provider)
         for name, title in names.items():
-            cells = [_number(by_provider.get(provider, {}).get(name)) for provider in providers]
+            cells = [
+                _number(by_provider.get(provider, {}).get(name))
+                if any(_is_of(run, workload, provider) for run in outcome["runs"])
+                else ""
+                for provider in providers
+            ]
             ratios = [ratio(by_provider, name, other) for other in others]
             rows.append([entry["title"], *([] if only else [title]), *cells, *ratios])
     return _table(head, rows, "l" + ("" if only else "l") + "r" * (len(head) - (1 if only else 2)))
+
+
+def _is_of(run: dict[str, Any], workload: str, provider: str) -> bool:
+    return bool(run["workload"] == workload and run["provider"] == provider)
 
 
 def _percentiles(by_provider: dict[str, dict[str, float]]) -> dict[str, str]:
@@ -168,9 +199,9 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "machine": ("results.json", machine_table),
-    "throughput": ("results.json", throughput_table),
-    "latency": ("results.json", latency_table),
+    "machine": ("results*.json", machine_table),
+    "throughput": ("results*.json", throughput_table),
+    "latency": ("results*.json", latency_table),
     "requests": ("s3-requests.json", requests_table),
     "memory": ("memory.json", memory_table),
     "worker-start": ("worker-start.json", worker_start_table),
