@@ -38,7 +38,9 @@ types_of_integration_tests() {
 
 documents() {
     # The page is generated from the settings' table; a difference means that it was not renewed.
-    "$bin/python" scripts/configuration_page.py --check
+    "$bin/python" scripts/configuration_page.py --check || return
+    # No figure on that page is typed by hand.
+    "$bin/python" integration-tests/bench/report.py --check
 }
 
 check "lint: ruff check" "$bin/ruff" check python integration-tests scripts spec
@@ -52,9 +54,7 @@ check "types: mypy --strict, scripts and vectors" types integration-tests ../scr
 check "layers: import-linter" layers
 check "format: google-java-format" scripts/java_format.sh --check
 check "sizes: modules and functions" "$bin/python" scripts/check_sizes.py
-if [ -f scripts/configuration_page.py ]; then
-    check "documents: docs/configuration.md" documents
-fi
+check "documents: docs/configuration.md, docs/benchmarks.md" documents
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
