@@ -15,6 +15,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cairn.clock import SYSTEM_CLOCK, Clock
 from cairn.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
+_FIRST_PAUSE_NS = 5_000_000
+_LONGEST_PAUSE_NS = 1_000_000_000
 
 
 class Readable(Protocol):
@@ -35,11 +38,16 @@ class Owner:
     """Runs one thread; hand it work from others by ``run`` and ``run_stepwise``.
 
     Args:
-        idle_work: does one slice of work that waits; returns whether any may be left.
+        idle_work: does one slice of work that waits; returns whether any may be left. After an
+            error it is called again, 10 ms later at first, then up to 1 s.
+        clock: for those pauses.
     """
 
-    def __init__(self, idle_work: Callable[[], bool]) -> None:
+    def __init__(self, idle_work: Callable[[], bool], clock: Clock = SYSTEM_CLOCK) -> None:
         self._idle_work = idle_work
+        self._clock = clock
+        self._idle_pause_ns = _FIRST_PAUSE_NS
+        self._idle_from_ns = 0  # before then no idle work: it has just failed
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)  # noqa: FBT003 - by place in the standard library
@@ -139,20 +147,15 @@ class Owner:
                     raise ClosedError("the worker is ending") from None
 
     def _loop(self) -> None:
-        busy = False
+        wait_s: float | None = None
         while not self._stopping:
-            for key, events in self._selector.select(0 if busy else None):
+            for key, events in self._selector.select(wait_s):
                 who = key.data
                 if who is None:
                     self._drain_wakes()
                 else:
                     self._call(who, events)
-            try:
-                busy = self._slice()
-            except Exception:  # noqa: BLE001 - see below
-                # A bug, or a database whose error nobody waits for: the loop serves the others.
-                _LOG.exception("a slice of work failed")
-                busy = False
+            wait_s = self._slice()
 
     def _call(self, who: Readable, events: int) -> None:
         try:
@@ -168,15 +171,35 @@ class Owner:
         except BlockingIOError:
             return
 
-    def _slice(self) -> bool:
+    def _slice(self) -> float | None:
+        """Do one slice; return how long to wait for a socket then, ``None``: until one wakes us."""
         if self._tasks:
-            self._tasks.popleft()()
-            return True
+            try:
+                self._tasks.popleft()()
+            except Exception:  # noqa: BLE001 - a bug in one task must not end the service of all
+                _LOG.exception("a task failed")
+            return 0
         if self._stepwise:
             step = self._stepwise.popleft()
             if step():
                 self._stepwise.append(step)
             # Deltas go on between the steps, which may be waiting for them.
-            self._idle_work()
-            return True
-        return self._idle_work()
+            self._idle()
+            return 0
+        return self._idle()
+
+    def _idle(self) -> float | None:
+        pause_ns = self._idle_from_ns - self._clock.monotonic_ns()
+        if pause_ns > 0:
+            return pause_ns / 1e9
+        try:
+            is_left = self._idle_work()
+        except Exception:  # noqa: BLE001 - see below
+            # A bug, or a database whose error nobody waits for. Others may wait for this very
+            # work: it is tried again, ever less often, and all else goes on meanwhile.
+            _LOG.exception("a slice of work failed")
+            self._idle_pause_ns = min(2 * self._idle_pause_ns, _LONGEST_PAUSE_NS)
+            self._idle_from_ns = self._clock.monotonic_ns() + self._idle_pause_ns
+            return self._idle_pause_ns / 1e9
+        self._idle_pause_ns = _FIRST_PAUSE_NS
+        return 0 if is_left else None

@@ -71,3 +71,33 @@ def test_work_after_the_end_is_refused() -> None:
 
     with pytest.raises(ClosedError):
         ended.run(lambda: 1)
+
+
+def test_who_waits_is_served_while_idle_work_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """Idle work that failed once put the loop to sleep, with steps left that a load waits for."""
+    failing = threading.Event()
+    failing.set()
+    calls: list[int] = []
+
+    def idle_work() -> bool:
+        calls.append(1)
+        if failing.is_set():
+            raise RuntimeError("a store that always fails")
+        return False
+
+    owner = Owner(idle_work)
+    owner.start()
+
+    def work() -> Generator[None, None, str]:
+        for _ in range(1000):
+            yield
+        return "done"
+
+    assert owner.run_stepwise(work()) == "done"
+    assert len(calls) < 100  # what fails for ever is no hot loop
+    failing.clear()
+    before = len(calls)
+    while len(calls) == before:  # nobody wakes the loop: it tries again by itself
+        threading.Event().wait(0.01)
+    owner.stop()
+    assert "a slice of work failed" in caplog.text
