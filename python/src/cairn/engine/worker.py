@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.clock import SYSTEM_ENTROPY
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from cairn.engine.directories import WorkerDirectories
     from cairn.engine.frames import Header
+    from cairn.store.local_state import LocalState
 
 _LOG = logging.getLogger(__name__)
 Arguments = dict[str, Any]
@@ -44,6 +46,7 @@ _OPEN_FILES = 4096
 _FIRST_USE_BYTES = 32 * _MIB
 _MIN_RUN_BYTES = 4 * _MIB
 _MAX_RUN_BYTES = 32 * _MIB
+_STOPPED_PAUSE_S = 0.0005
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class Worker:
             run_bytes=limits.run_bytes,
         )
         self._memtables = MemtableBound(self._services)
+        self._stumbled: WeakSet[LocalState] = WeakSet()
         self._reads = ReadService(self._services)
         self._listener = Listener(directories.socket_path, token, self._owner, self)
         self._methods: dict[str, Callable[[Arguments], Arguments]] = {
@@ -289,14 +293,25 @@ class Worker:
             instance.refuse_writes(number, _reported(failure))
 
     def _idle_work(self) -> bool:
-        """Do a slice: the instance that waits longest gets it."""
+        """Do a slice: of the stores that can take one, that whose delta waits longest gets it.
+
+        A store whose writes RocksDB has stopped lets others pass; so does one whose slice failed.
+        """
         services = self._services
-        candidates = [local for local in list(services.with_deltas) if local.has_work]
-        if candidates:
-            local = min(candidates, key=lambda one: one.waiting_since_ns)
+        waiting = [local for local in list(services.with_deltas) if local.has_work]
+        waiting.sort(key=lambda one: (one in self._stumbled, one.waiting_since_ns))
+        for local in waiting:
+            if local.db.is_write_stopped():
+                continue
+            self._stumbled.add(local)  # until its slice has ended well
             self._memtables.after_apply(local.apply_slice(), self._instances)
+            self._stumbled.discard(local)
             return True
-        return any(local.join_one_long_list() for local in list(services.with_long_lists))
+        if any(local.join_one_long_list() for local in list(services.with_long_lists)):
+            return True
+        if waiting:
+            services.clock.sleep(_STOPPED_PAUSE_S)  # a flush needs the processor more than we do
+        return bool(waiting)
 
 
 def _reported(failure: Exception) -> CairnError:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,14 +65,23 @@ class Served:
         self.peer.connect(str(self.directories.socket_path))
         self.send(frames.HELLO, b"token")
         self.receive()
-        self.call(
-            "open_instance",
-            store={"operator": 0, "partition": 0, "name": "default"},
-            url=str(local / "objects"),
-            storage={},
-            run_id="run",
-            checkpoint_format=2,
-        )
+        self.opened: dict[str, Any] = {
+            "store": {"operator": 0, "partition": 0, "name": "default"},
+            "url": str(local / "objects"),
+            "storage": {},
+            "run_id": "run",
+            "checkpoint_format": 2,
+        }
+        self.writes: dict[str, Any] = {
+            "session": SESSION,
+            "frames": 1,
+            "rows": 1,
+            "version": 1,
+            "column_families": [FAMILY],
+            "max_cf_id": 0,
+            "attempt": ATTEMPT,
+        }
+        self.call("open_instance", **self.opened)
         self.call("load", session=SESSION, version=0)
         self.instance = self.worker.instance(1)
 
@@ -79,16 +89,7 @@ class Served:
         return self.worker.find_method(method)({"instance": 1} | arguments)
 
     def commit(self) -> dict[str, Any]:
-        return self.call(
-            "commit",
-            session=SESSION,
-            frames=1,
-            rows=1,
-            version=1,
-            column_families=[FAMILY],
-            max_cf_id=0,
-            attempt=ATTEMPT,
-        )
+        return self.call("commit", **self.writes)
 
     def send(
         self,
@@ -113,7 +114,8 @@ class Served:
 
     def close(self) -> None:
         self.peer.close()
-        self.call("close_instance")
+        for number in list(self.worker._instances):
+            self.call("close_instance", instance=number)
         owner = self.worker._owner
         owner.stop()
         self.worker._listener._socket.close()
@@ -193,3 +195,27 @@ def test_a_page_of_changes_that_fails_is_told(
 
     assert header.kind == frames.ERROR
     assert json.loads(payload)["code"] == "CAIRN_BUSY"
+
+
+def test_a_store_whose_writes_are_stopped_lets_the_others_pass(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB stops the writes of one database until its flush: no reason for all to wait."""
+    database = served.instance.local.db
+    stopped = threading.Event()
+    stopped.set()
+    monkeypatch.setattr(database, "is_write_stopped", stopped.is_set)
+    second = {"instance": 2, "session": 2 << 32 | 1}
+    served.call("open_instance", **(served.opened | second))
+    served.call("load", version=0, **second)
+    for session in (SESSION, second["session"]):
+        served.send(frames.WRITES, ONE_PUT.serialize(), session=session, sequence=1)
+    served.commit()
+    served.call("commit", **(served.writes | second))
+
+    served.send(frames.GET, ONE_GET.serialize(), session=second["session"] + 1, applied=1)
+    header, _ = served.receive()
+
+    assert header.kind == frames.GET | frames.REPLY
+    assert served.instance.local.applied_through == 0
+    stopped.clear()
