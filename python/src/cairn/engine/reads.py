@@ -1,16 +1,17 @@
-"""Replies to GET, SCAN and CHANGES.
+"""Replies to GET, SCAN and CHANGES: rows, or an error that names the store and its version.
 
 Layer: engine.  Spec: docs/architecture.md#data-channel. On the owner thread.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from cairn.engine import frames
-from cairn.errors import unexpected
+from cairn.errors import CairnError, unexpected
 from cairn.store.cursors import ScanRequest
 
 if TYPE_CHECKING:
@@ -23,8 +24,27 @@ if TYPE_CHECKING:
 
     Serve = Callable[[ProviderInstance, Header, memoryview, Connection], None]
 
+_LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
+
+
+def reported(
+    failure: Exception, instance: ProviderInstance, version: int | None = None
+) -> CairnError:
+    """Return an error for the shim; one that nobody foresaw is logged, as its text stays here.
+
+    Args:
+        failure: what a frame met.
+        instance: whose frame.
+        version: that it concerns; by default the one at which the instance stands.
+    """
+    if not isinstance(failure, CairnError):
+        _LOG.error("a frame of %s failed", instance.durable.store, exc_info=failure)
+    standing = instance.standing
+    if version is None and standing is not None:
+        version = standing.version
+    return unexpected(failure).with_context(store=str(instance.durable.store), version=version)
 
 
 class ReadService:
@@ -42,9 +62,18 @@ class ReadService:
             frames.CHANGES: self._changes,
         }
 
-    def find(self, kind: int) -> Serve | None:
-        """Return who serves a kind."""
-        return self._kinds.get(kind)
+    def knows(self, kind: int) -> bool:
+        """Whether frames of a kind are answered here."""
+        return kind in self._kinds
+
+    def serve(
+        self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
+    ) -> None:
+        """Answer a frame of a known kind, now or later; never raises."""
+        try:
+            self._kinds[header.kind](instance, header, payload, to)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
+            to.reply_error(header, reported(failure, instance))
 
     def _get(
         self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
@@ -112,7 +141,7 @@ class ReadService:
                 rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
                 payload = frames.encode_rows(rows)
             except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
-                problem = unexpected(failure)
+                problem = reported(failure, instance, version)
                 self._services.owner.post(lambda: to.reply_error(header, problem))
                 return
             self._services.owner.post(

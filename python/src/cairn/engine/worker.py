@@ -18,8 +18,8 @@ from cairn.config import EngineConf
 from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
 from cairn.engine.owner import Owner
-from cairn.engine.reads import ReadService
-from cairn.errors import CairnError, ProtocolError, RetryableError, unexpected
+from cairn.engine.reads import ReadService, reported
+from cairn.errors import ProtocolError, RetryableError
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
 from cairn.rocks import RocksMemory
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from cairn.engine.directories import WorkerDirectories
     from cairn.engine.frames import Header
+    from cairn.errors import CairnError
     from cairn.store.local_state import LocalState
 
 _LOG = logging.getLogger(__name__)
@@ -260,24 +261,20 @@ class Worker:
         if header.kind == frames.WRITES:
             self._take_writes(header, payload)
             return
-        instance = self.instance(header.session >> 32)
-        serve = self._reads.find(header.kind)
-        if serve is None:
+        if not self._reads.knows(header.kind):
             raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
+        instance = self.instance(header.session >> 32)
         local = instance.local
         if header.applied <= local.applied_through:
-            serve(instance, header, payload, connection)
+            self._reads.serve(instance, header, payload, connection)
             return
         instance.check_required(header.applied)
 
         def resume(failure: CairnError | None) -> None:
             if failure is not None:
-                connection.reply_error(header, failure)
-                return
-            try:
-                serve(instance, header, payload, connection)
-            except Exception as problem:  # noqa: BLE001 - whatever it is, a task waits for it
-                connection.reply_error(header, _reported(problem))
+                connection.reply_error(header, reported(failure, instance))
+            else:
+                self._reads.serve(instance, header, payload, connection)
 
         local.when_applied(header.applied, resume)
 
@@ -290,7 +287,7 @@ class Worker:
             rows = frames.decode_rows(payload, WRITES_SCHEMA)
             instance.take_writes(number, header.sequence, rows)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must hear of it
-            instance.refuse_writes(number, _reported(failure))
+            instance.refuse_writes(number, reported(failure, instance))
 
     def _idle_work(self) -> bool:
         """Do a slice: of the stores that can take one, that whose delta waits longest gets it.
@@ -312,12 +309,6 @@ class Worker:
         if waiting:
             services.clock.sleep(_STOPPED_PAUSE_S)  # a flush needs the processor more than we do
         return bool(waiting)
-
-
-def _reported(failure: Exception) -> CairnError:
-    if not isinstance(failure, CairnError):
-        _LOG.error("a frame failed", exc_info=failure)
-    return unexpected(failure)
 
 
 def _session_number(asked: Arguments) -> int:

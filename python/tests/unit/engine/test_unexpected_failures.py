@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import socket
@@ -177,24 +178,51 @@ def test_a_read_that_waited_is_told_what_failed(
     assert served.instance.local.applied_through == 1
 
 
-def test_a_page_of_changes_that_fails_is_told(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is read in a thread of its own, whose errors nobody would see."""
-    monkeypatch.setattr(served.instance.changes, "page", out_of_memory)
-    asked: dict[str, list[Any]] = {
-        "version": [1],
-        "checkpoint_id": [b"u"],
-        "from_row": [0],
+CHANGES = pa.RecordBatch.from_pydict(
+    {"version": [1], "checkpoint_id": [b"u"], "from_row": [0], "limit_rows": [1]},
+    frames.CHANGES_SCHEMA,
+)
+SCAN = pa.RecordBatch.from_pydict(
+    {
+        "cf": [0],
+        "from": [None],
+        "from_inclusive": [1],
+        "to": [None],
         "limit_rows": [1],
-    }
-    served.send(
-        frames.CHANGES, pa.RecordBatch.from_pydict(asked, frames.CHANGES_SCHEMA).serialize()
-    )
+        "limit_bytes": [1],
+    },
+    frames.SCAN_SCHEMA,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "broken", "version"),
+    [
+        (frames.GET, ONE_GET, "get", 0),
+        (frames.SCAN, SCAN, "scan", 0),
+        (frames.CHANGES, CHANGES, "changes.page", 1),
+    ],
+    ids=["get", "scan", "changes"],
+)
+def test_a_read_that_fails_says_whose_it_was_and_is_logged(
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: int,
+    asked: pa.RecordBatch,
+    broken: str,
+    version: int,
+) -> None:
+    """A task of a thousand stores shows the error; a page of changes is read in its own thread."""
+    holder, _, name = f"instance.{broken}".rpartition(".")
+    monkeypatch.setattr(operator.attrgetter(holder)(served), name, out_of_memory)
+    served.send(kind, asked.serialize())
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR
-    assert json.loads(payload)["code"] == "CAIRN_BUSY"
+    told = json.loads(payload)
+    assert (told["code"], told["store"], told["version"]) == ("CAIRN_BUSY", "0/0/default", version)
+    assert "malloc of size 3 failed" in caplog.text
 
 
 def test_a_store_whose_writes_are_stopped_lets_the_others_pass(
