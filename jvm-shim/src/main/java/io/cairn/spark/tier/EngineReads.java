@@ -1,5 +1,6 @@
 package io.cairn.spark.tier;
 
+import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 
 /** What a session asks the engine, and what of the answers the base keeps. */
@@ -29,6 +30,7 @@ final class EngineReads {
   boolean get(
       BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     byte[][] keys = {Regions.copy(keyBase, keyOffset, keyLength)};
+    tier.misses++;
     Rows rows = ask(family, keys, 1);
     int length = rows.valueLength[0];
     byte origin = rows.origin[0];
@@ -50,13 +52,18 @@ final class EngineReads {
     return true;
   }
 
+  /** Asks for keys; of large values fewer come than were asked for, but at least one. */
   private Rows ask(BaseFamily family, byte[][] keys, int count) {
-    tier.misses += count;
     Rows rows = source.get(family.id, keys, count, requireFor(family));
     base.eviction().applied = source.appliedThrough();
-    if (rows.count != count) {
+    if (rows.count > count || rows.count < 1 || rows.more != (rows.count < count)) {
       throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the engine answered " + rows.count + " of " + count + " keys");
+          "[CAIRN_INTERNAL] the engine answered "
+              + rows.count
+              + " of "
+              + count
+              + " keys"
+              + (rows.more ? " and says that more follow" : ""));
     }
     return rows;
   }
@@ -99,9 +106,14 @@ final class EngineReads {
   }
 
   private void fetch(BaseFamily family, byte[][] keys, int[] hashes, int count) {
-    Rows rows = ask(family, keys, count);
-    for (int i = 0; i < count; i++) {
-      keep(family, hashes[i], keys[i], rows, i);
+    tier.misses += count;
+    for (int done = 0; done < count; ) {
+      byte[][] rest = done == 0 ? keys : Arrays.copyOfRange(keys, done, count);
+      Rows rows = ask(family, rest, count - done);
+      for (int i = 0; i < rows.count; i++) {
+        keep(family, hashes[done + i], rest[i], rows, i);
+      }
+      done += rows.count;
     }
   }
 

@@ -11,7 +11,8 @@ public interface EngineSource {
 
   /**
    * Reads keys in bulk. The reply has one row a key, in the order asked; its key bytes are not
-   * filled.
+   * filled. Of large values it has fewer rows, at least one, and says that more follow: ask again
+   * for the rest.
    *
    * @param requireApplied deltas up to this version are applied before the answer; 0 asks for no
    *     wait

@@ -36,6 +36,9 @@ final class MapEngine implements EngineSource {
   long scanRequests;
   long blocks;
 
+  /** Keys that one reply answers, as if values were large. */
+  int mostKeys = Integer.MAX_VALUE;
+
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
 
@@ -109,7 +112,8 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public Rows get(int family, byte[][] keys, int count, long requireApplied) {
+  public Rows get(int family, byte[][] keys, int asked, long requireApplied) {
+    int count = Math.min(asked, mostKeys);
     getRequests++;
     keysAsked += count;
     NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
@@ -128,7 +132,9 @@ final class MapEngine implements EngineSource {
       values.add(value);
       none.add(new byte[0]);
     }
-    return answer(none, values, origins);
+    Rows rows = answer(none, values, origins);
+    rows.more = count < asked;
+    return rows;
   }
 
   private Rows answer(List<byte[]> keys, List<byte[]> values, byte[] origins) {

@@ -134,6 +134,7 @@ class StoreTierModelTest {
       this.run = run;
       this.random = run.random;
       this.engine = new MapEngine(random);
+      engine.mostKeys = 1 + random.nextInt(8);
       this.tier = new StoreTier(run.budget);
       tier.reset(0, "v0", true);
       define();

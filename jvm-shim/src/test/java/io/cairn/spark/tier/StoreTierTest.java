@@ -363,4 +363,25 @@ class StoreTierTest {
       }
     }
   }
+
+  @Test
+  void largeValuesAskedForTogetherComeInSeveralReplies() {
+    TierFixture f = new TierFixture(1 << 20);
+    f.begin();
+    byte[][] keys = new byte[10][];
+    for (int i = 0; i < keys.length; i++) {
+      keys[i] = bytes("k" + i);
+      f.put(PLAIN, "k" + i, "v" + i);
+    }
+    f.commit();
+    f.forget();
+    f.begin();
+    f.engine.mostKeys = 3;
+    f.session.getMany(PLAIN, keys, keys.length);
+    assertEquals(4, f.engine.getRequests);
+    for (int i = 0; i < keys.length; i++) {
+      assertEquals("v" + i, f.get(PLAIN, "k" + i));
+    }
+    assertEquals(4, f.engine.getRequests);
+  }
 }
