@@ -90,7 +90,9 @@ class Connection:
         self._filled = 0
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        owner.watch(peer, self, selectors.EVENT_READ)
+        self._is_paused = False
+        self._watched = selectors.EVENT_READ
+        owner.watch(peer, self, self._watched)
 
     def on_ready(self, events: int) -> None:
         """Read frames and serve them, or send what is left."""
@@ -149,9 +151,36 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self._owner.unwatch(self._socket)
+        if self._watched:
+            self._owner.unwatch(self._socket)
         self._socket.close()
         self._unsent.clear()
+
+    def pause(self) -> None:
+        """Take no more frames until ``resume``; replies go out. The owner only."""
+        self._is_paused = True
+        self._watch()
+
+    def resume(self) -> None:
+        """Take frames again. The owner only; idempotent."""
+        self._is_paused = False
+        self._watch()
+
+    def _watch(self) -> None:
+        if self.closed:
+            return
+        wanted = 0 if self._is_paused else selectors.EVENT_READ
+        if self._unsent:
+            wanted |= selectors.EVENT_WRITE
+        if wanted == self._watched:
+            return
+        if not wanted:
+            self._owner.unwatch(self._socket)
+        elif not self._watched:
+            self._owner.watch(self._socket, self, wanted)
+        else:
+            self._owner.rewatch(self._socket, self, wanted)
+        self._watched = wanted
 
     def _receive(self) -> None:
         header = self._header
@@ -204,9 +233,10 @@ class Connection:
                 self._payload[: self._filled] = view[offset:]
                 return
             payload = view[offset : offset + header.payload_bytes]
+            is_alone = end == frames.HEADER_BYTES + header.payload_bytes
             offset += header.payload_bytes
-            # Arrow wants its buffers aligned; only a frame that begins the read is.
-            self._serve(header, memoryview(bytes(payload)) if offset != end else payload)
+            # Arrow's columns go on pointing into it, and would keep all of the read alive.
+            self._serve(header, payload if is_alone else memoryview(bytes(payload)))
         self._head += view[offset:]
 
     def _serve(self, header: Header, payload: memoryview) -> None:
@@ -258,7 +288,7 @@ class Connection:
             _LOG.warning("a peer does not read its replies; its connection is closed")
             self.close()
             return
-        self._owner.rewatch(self._socket, self, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        self._watch()
 
     def _send_rest(self) -> None:
         while self._unsent:
@@ -272,4 +302,4 @@ class Connection:
                 self._unsent[0] = part[count:]
                 return
             self._unsent.popleft()
-        self._owner.rewatch(self._socket, self, selectors.EVENT_READ)
+        self._watch()

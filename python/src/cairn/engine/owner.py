@@ -133,8 +133,15 @@ class Owner:
                 return False
             return True
 
-        self.post(lambda: self._stepwise.append(step))
+        self.post_steps(step)
         return self._wait(answer)
+
+    def post_steps(self, step: Callable[[], bool]) -> None:
+        """Call ``step``, which must not raise, one call a slice, until it returns false.
+
+        Any thread.
+        """
+        self.post(lambda: self._stepwise.append(step))
 
     def _wait(self, answer: Future[Result]) -> Result:
         while True:

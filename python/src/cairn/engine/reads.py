@@ -6,16 +6,17 @@ Layer: engine.  Spec: docs/architecture.md#data-channel. On the owner thread.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from cairn.engine import frames
-from cairn.errors import CairnError, unexpected
+from cairn.errors import CairnError, InvalidError, unexpected
 from cairn.store.cursors import ScanRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterable
 
     from cairn.engine.channel import Connection
     from cairn.engine.frames import Header
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
     from cairn.store.services import Services
 
     Serve = Callable[[ProviderInstance, Header, memoryview, Connection], None]
+    Steps = Generator[None, None, tuple[pa.RecordBatch, bool]]
+    Reader = Callable[[ProviderInstance, Header, memoryview], Steps]
 
 _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
+# Of a reply, which holds little else where one value is as large.
+MAX_VALUES_BYTES = frames.MAX_REPLY_BYTES - (1 << 20)
 
 
 def reported(
@@ -47,6 +52,29 @@ def reported(
     return unexpected(failure).with_context(store=str(instance.durable.store), version=version)
 
 
+def _check_size(values: Iterable[bytes]) -> None:
+    size = sum(map(len, values))
+    if size > MAX_VALUES_BYTES:
+        raise InvalidError(
+            f"a value, or the list of one key, of {size} bytes is over the limit of "
+            f"{MAX_VALUES_BYTES}",
+            code="CAIRN_ROW_TOO_LARGE",
+            next_step="make the query's lists shorter: by time to live, timers, or clearing them",
+        )
+
+
+def _reply_rows(
+    to: Connection, header: Header, rows: pa.RecordBatch, *, applied: int, more: bool
+) -> None:
+    to.reply(
+        header,
+        frames.encode_rows(rows),
+        rows=rows.num_rows,
+        applied=applied,
+        flags=frames.FLAG_MORE if more else 0,
+    )
+
+
 class ReadService:
     """Answers the kinds of frame that read.
 
@@ -57,8 +85,8 @@ class ReadService:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._kinds: dict[int, Serve] = {
-            frames.GET: self._get,
-            frames.SCAN: self._scan,
+            frames.GET: partial(self._serve_rows, self._get),
+            frames.SCAN: partial(self._serve_rows, self._scan),
             frames.CHANGES: self._changes,
         }
 
@@ -75,31 +103,54 @@ class ReadService:
         except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
             to.reply_error(header, reported(failure, instance))
 
-    def _get(
-        self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
+    def _serve_rows(
+        self,
+        reader: Reader,
+        instance: ProviderInstance,
+        header: Header,
+        payload: memoryview,
+        to: Connection,
     ) -> None:
+        def begin() -> None:
+            # No later: of what is applied meanwhile the first rows know nothing.
+            applied = instance.local.applied_through
+            steps = reader(instance, header, payload)
+
+            def step() -> bool:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    rows, more = end.value
+                    _reply_rows(to, header, rows, applied=applied, more=more)
+                except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
+                    to.reply_error(header, reported(failure, instance))
+                else:
+                    return not to.closed
+                return False
+
+            # Most reads are done by one step; what takes longer lets others in.
+            if step():
+                self._services.owner.post_steps(step)
+
+        instance.when_written(header.session & 0xFFFFFFFF, begin)
+
+    def _get(self, instance: ProviderInstance, header: Header, payload: memoryview) -> Steps:
         cf, key = frames.decode_rows(payload, frames.GET_SCHEMA).columns
-        origins, values = instance.get(
+        origins, values = yield from instance.get(
             header.session & 0xFFFFFFFF,
             cast("list[int]", cf.to_pylist()),
             cast("list[bytes]", key.to_pylist()),
         )
+        _check_size(value for value in values if value is not None)
         reply = pa.RecordBatch.from_arrays(
             [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
         )
-        to.reply(
-            header,
-            frames.encode_rows(reply),
-            rows=len(origins),
-            applied=instance.local.applied_through,
-        )
+        return reply, len(origins) < len(cf)
 
-    def _scan(
-        self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
-    ) -> None:
+    def _scan(self, instance: ProviderInstance, header: Header, payload: memoryview) -> Steps:
         columns = frames.decode_rows(payload, frames.SCAN_SCHEMA).columns
         cf, start, inclusive, end, limit_rows, limit_bytes = (one[0].as_py() for one in columns)
-        page = instance.scan(
+        page = yield from instance.scan(
             header.session & 0xFFFFFFFF,
             ScanRequest(
                 cf=cf,
@@ -110,6 +161,7 @@ class ReadService:
                 limit_bytes=limit_bytes,
             ),
         )
+        _check_size(page.values)
         reply = pa.RecordBatch.from_arrays(
             [
                 pa.array(page.origins, _ORIGIN),
@@ -118,13 +170,7 @@ class ReadService:
             ],
             schema=frames.SCAN_REPLY_SCHEMA,
         )
-        to.reply(
-            header,
-            frames.encode_rows(reply),
-            rows=len(page.keys),
-            applied=instance.local.applied_through,
-            flags=frames.FLAG_MORE if page.more else 0,
-        )
+        return reply, page.more
 
     def _changes(
         self, instance: ProviderInstance, header: Header, payload: memoryview, to: Connection
@@ -138,20 +184,14 @@ class ReadService:
                 page, more = instance.changes.page(
                     version, checkpoint_id.decode(), from_row, limit_rows
                 )
+                applied = instance.local.applied_through
                 rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
-                payload = frames.encode_rows(rows)
             except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
                 problem = reported(failure, instance, version)
                 self._services.owner.post(lambda: to.reply_error(header, problem))
                 return
             self._services.owner.post(
-                lambda: to.reply(
-                    header,
-                    payload,
-                    rows=rows.num_rows,
-                    applied=instance.local.applied_through,
-                    flags=frames.FLAG_MORE if more else 0,
-                )
+                lambda: _reply_rows(to, header, rows, applied=applied, more=more)
             )
 
         self._services.downloads.submit(read)

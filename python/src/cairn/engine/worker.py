@@ -116,6 +116,7 @@ class Worker:
             owner=self._owner,
             memory=RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES),
             background=ThreadPoolExecutor(2, "cairn-background"),
+            sorting=ThreadPoolExecutor(1, "cairn-sorting"),
             maintenance=ThreadPoolExecutor(1, "cairn-maintenance"),
             downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
             uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
@@ -259,7 +260,7 @@ class Worker:
     def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
         """Serve one frame; see ``channel.Dispatcher``."""
         if header.kind == frames.WRITES:
-            self._take_writes(header, payload)
+            self._take_writes(header, payload, connection)
             return
         if not self._reads.knows(header.kind):
             raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
@@ -278,7 +279,7 @@ class Worker:
 
         local.when_applied(header.applied, resume)
 
-    def _take_writes(self, header: Header, payload: memoryview) -> None:
+    def _take_writes(self, header: Header, payload: memoryview, connection: Connection) -> None:
         instance = self._instances.get(header.session >> 32)
         if instance is None:
             return  # the commit will say that the instance is unknown
@@ -286,6 +287,8 @@ class Worker:
         try:
             rows = frames.decode_rows(payload, WRITES_SCHEMA)
             instance.take_writes(number, header.sequence, rows)
+            if instance.when_room(number, connection.resume):
+                connection.pause()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must hear of it
             instance.refuse_writes(number, reported(failure, instance))
 

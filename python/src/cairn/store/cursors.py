@@ -1,17 +1,22 @@
 """Reads of a session: what it has spilled, over what is committed.
 
-Layer: store. Runs on the owner thread. Origins: docs/architecture.md#data-channel.
+Layer: store. Runs on the owner thread, in steps: between two of them others have their turn.
+Origins: docs/architecture.md#data-channel.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.rocks import OP_APPEND, OP_DELETE, RocksDb
 from cairn.rocks.keys import scan_bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from cairn.clock import Clock
+    from cairn.rocks.database import ScanPage
     from cairn.store.spill import Spill
 
 ORIGIN_ABSENT = 0
@@ -19,8 +24,16 @@ ORIGIN_COMMITTED = 1
 ORIGIN_SPILL = 2
 ORIGIN_DELETED = 3
 
+# Of the values in one reply to GET; more only where one value alone is larger.
+MAX_GET_BYTES = 16 << 20
+
 _MAX_PAGE_ROWS = 16_384
 _MAX_PAGE_BYTES = 4 << 20
+_TURN_NS = 2_000_000
+_STRIDE_KEYS = 512
+# Over a spill a key costs a bisection a run: some 2 ms.
+_SPILL_STRIDE_KEYS = 64
+_MERGE_STRIDE_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -45,32 +58,77 @@ class ScanReply:
     more: bool
 
 
+class Turn:
+    """How long a read may keep the owner before it lets others in.
+
+    Args:
+        clock: of the worker.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._end_ns = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another turn."""
+        self._end_ns = self._clock.monotonic_ns() + _TURN_NS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to yield."""
+        return self._clock.monotonic_ns() >= self._end_ns
+
+
 def read_keys(
-    db: RocksDb, spill: Spill | None, cfs: list[int], keys: list[bytes]
-) -> tuple[list[int], list[bytes | None]]:
-    """Return origin and value of each key, in the order asked.
+    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], turn: Turn
+) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
+    """Steps that return origin and value of each key, in the order asked.
+
+    Fewer than asked, but at least one, when their values come to more than ``MAX_GET_BYTES``.
 
     Args:
         db: the committed state.
-        spill: the session's own writes, or ``None``.
+        spill: the session's own writes.
         cfs: a family a key.
         keys: as many.
+        turn: when to yield.
     """
+    origins: list[int] = []
+    values: list[bytes | None] = []
+    size = 0
+    stride = 1  # grows while values are small
+    while len(values) < len(keys) and size < MAX_GET_BYTES:
+        if turn.is_over:
+            yield
+            turn.begin()
+        some = slice(len(values), len(values) + stride)
+        found = _committed(db, cfs[some], keys[some])
+        for cf, key, committed in zip(cfs[some], keys[some], found, strict=True):
+            origin, value = (ORIGIN_ABSENT if committed is None else ORIGIN_COMMITTED), committed
+            if spill:
+                origin, value = _over(spill, cf, key, origin, value)
+            origins.append(origin)
+            values.append(value)
+            size += len(value or b"")
+            if size >= MAX_GET_BYTES:
+                break
+        most = _SPILL_STRIDE_KEYS if spill else _STRIDE_KEYS
+        stride = 1 if size > MAX_GET_BYTES // 8 else min(2 * stride, most)
+    return origins, values
+
+
+def _committed(db: RocksDb, cfs: list[int], keys: list[bytes]) -> list[bytes | None]:
     families = set(cfs)
     if len(families) == 1:
-        values = db.get_many(cfs[0], keys)
-    else:
-        values = [None] * len(keys)
-        for cf in families:
-            rows = [row for row, of in enumerate(cfs) if of == cf]
-            found = db.get_many(cf, [keys[row] for row in rows])
-            for row, value in zip(rows, found, strict=True):
-                values[row] = value
-    origins = [ORIGIN_ABSENT if value is None else ORIGIN_COMMITTED for value in values]
-    if spill is not None:
-        for row, (cf, key) in enumerate(zip(cfs, keys, strict=True)):
-            origins[row], values[row] = _over(spill, cf, key, origins[row], values[row])
-    return origins, values
+        return db.get_many(cfs[0], keys)
+    values: list[bytes | None] = [None] * len(keys)
+    for cf in families:
+        rows = [row for row, of in enumerate(cfs) if of == cf]
+        found = db.get_many(cf, [keys[row] for row in rows])
+        for row, value in zip(rows, found, strict=True):
+            values[row] = value
+    return values
 
 
 def _over(
@@ -87,68 +145,103 @@ def _over(
     return ORIGIN_SPILL, written
 
 
-def read_page(db: RocksDb, spill: Spill | None, request: ScanRequest) -> ScanReply:
-    """Return one page of a scan. It is empty only when nothing follows."""
-    start, inclusive = request.start, request.inclusive
+def read_page(
+    db: RocksDb, spill: Spill, request: ScanRequest, turn: Turn
+) -> Generator[None, None, ScanReply]:
+    """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
     limit_bytes = max(1, min(request.limit_bytes or _MAX_PAGE_BYTES, _MAX_PAGE_BYTES))
-    multi = request.cf in db.multi_families
+    if not spill:
+        page = _scan(db, request, limit_rows, limit_bytes)
+        return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
+    merged = _MergedPage(spill, request.cf, limit_rows, limit_bytes)
+    # Much may be passed over that the session has deleted: piece by piece.
     while True:
-        low, high = scan_bounds(
-            request.cf, multi=multi, start=start, inclusive=inclusive, end=request.end
-        )
-        page = db.scan(request.cf, low, high, limit_rows=limit_rows, limit_bytes=limit_bytes)
-        if spill is None:
-            return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
-        committed = dict(zip(page.keys, page.values, strict=True))
+        stride = min(limit_rows, _MERGE_STRIDE_ROWS)
+        page = _scan(db, request, stride, limit_bytes)
         horizon = page.keys[-1] if page.more else None
         touched: set[bytes] = set()
-        first = start if start is None or inclusive else start + b"\x00"
-        for keys, more in spill.ranges(request.cf, first, request.end, limit_rows):
+        start = request.start
+        first = start if start is None or request.inclusive else start + b"\x00"
+        for keys, more in spill.ranges(request.cf, first, request.end, stride):
             touched.update(keys)
             if more and (horizon is None or keys[-1] < horizon):
                 horizon = keys[-1]
-        reply = _merge(spill, request.cf, committed, touched, horizon, limit_bytes)
-        if reply.keys or not reply.more:
-            return reply
-        start, inclusive = horizon, False  # all of this page was deleted: the next may have rows
+        is_full = merged.add(dict(zip(page.keys, page.values, strict=True)), touched, horizon)
+        if is_full or horizon is None:
+            return merged.reply
+        request = replace(request, start=horizon, inclusive=False)
+        if turn.is_over:
+            yield
+            turn.begin()
 
 
-def _merge(
-    spill: Spill,
-    cf: int,
-    committed: dict[bytes, bytes],
-    touched: set[bytes],
-    horizon: bytes | None,
-    limit_bytes: int,
-) -> ScanReply:
-    reply = ScanReply([], [], [], more=horizon is not None)
-    size = 0
-    for key in sorted(committed.keys() | touched):
-        if horizon is not None and key > horizon:
-            break
-        if size > limit_bytes:
-            reply.more = True
-            break
-        value: bytes | None = committed.get(key)
-        origin = ORIGIN_COMMITTED
-        if key in touched:
-            origin, value = _over(spill, cf, key, ORIGIN_ABSENT, value)
-        if value is not None and origin != ORIGIN_DELETED:
+def _scan(db: RocksDb, request: ScanRequest, limit_rows: int, limit_bytes: int) -> ScanPage:
+    low, high = scan_bounds(
+        request.cf,
+        multi=request.cf in db.multi_families,
+        start=request.start,
+        inclusive=request.inclusive,
+        end=request.end,
+    )
+    return db.scan(request.cf, low, high, limit_rows=limit_rows, limit_bytes=limit_bytes)
+
+
+class _MergedPage:
+    """A page that grows by what is committed and what the session wrote over it."""
+
+    def __init__(self, spill: Spill, cf: int, limit_rows: int, limit_bytes: int) -> None:
+        self._spill = spill
+        self._cf = cf
+        self._rows_left = limit_rows
+        self._bytes_left = limit_bytes
+        self.reply = ScanReply([], [], [], more=False)
+
+    def add(
+        self, committed: dict[bytes, bytes], touched: set[bytes], horizon: bytes | None
+    ) -> bool:
+        """Add the rows up to ``horizon``; return whether the page is full.
+
+        Args:
+            committed: the next rows.
+            touched: the next keys that the session wrote.
+            horizon: the last key up to which both are whole; ``None``: to the end.
+        """
+        reply = self.reply
+        reply.more = horizon is not None
+        for key in sorted(committed.keys() | touched):
+            if horizon is not None and key > horizon:
+                break
+            value: bytes | None = committed.get(key)
+            origin = ORIGIN_COMMITTED
+            if key in touched:
+                origin, value = _over(self._spill, self._cf, key, ORIGIN_ABSENT, value)
+            if value is None or origin == ORIGIN_DELETED:
+                continue
+            if self._is_full:
+                reply.more = True
+                break
             reply.origins.append(origin)
             reply.keys.append(key)
             reply.values.append(value)
-            size += len(key) + len(value)
-    return reply
+            self._rows_left -= 1
+            self._bytes_left -= len(key) + len(value)
+        return self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        return self._rows_left <= 0 or self._bytes_left <= 0
 
 
 __all__ = [
+    "MAX_GET_BYTES",
     "ORIGIN_ABSENT",
     "ORIGIN_COMMITTED",
     "ORIGIN_DELETED",
     "ORIGIN_SPILL",
     "ScanReply",
     "ScanRequest",
+    "Turn",
     "read_keys",
     "read_page",
 ]

@@ -18,14 +18,16 @@ from cairn.errors import CairnError, ClosedError, ProtocolError, RetryableError
 from cairn.metrics import Metrics
 from cairn.store import committing, loading, snapshots
 from cairn.store.changes import ChangeFeed
-from cairn.store.cursors import ScanReply, ScanRequest, read_keys, read_page
+from cairn.store.cursors import ScanReply, ScanRequest, Turn, read_keys, read_page
 from cairn.store.local_state import LocalState
-from cairn.store.session import StoreSession
+from cairn.store.session import SessionThreads, StoreSession
+from cairn.store.spill import Spill
 
 _LOG = logging.getLogger(__name__)
 _LARGE_CHANGELOG_BYTES = 1 << 20
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     import pyarrow as pa
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from cairn.rocks import RocksDb
     from cairn.store.durable import Durable
     from cairn.store.services import Services
-    from cairn.store.spill import Spill
     from cairn.store.standing import Standing
 
 
@@ -234,7 +235,11 @@ class ProviderInstance:
             self._session = StoreSession(
                 number,
                 self._directory / f"s{number}",
-                self.services.in_background,
+                SessionThreads(
+                    self.services.in_background,
+                    self.services.owner.post,
+                    lambda size: self.metrics.add("spilled_bytes", size),
+                ),
                 self.services.run_bytes,
             )
             made = self._session
@@ -268,7 +273,22 @@ class ProviderInstance:
         if found is not None:
             found.fail(failure)
 
-    def _spill_of(self, number: int) -> Spill | None:
+    def when_room(self, session: int, act: Callable[[], None]) -> bool:
+        """Call ``act`` on the owner once a session takes more writes; ``False`` if it does now."""
+        with self._sessions:
+            found = self._session
+        return found is not None and found.number == session and found.when_room(act)
+
+    def when_written(self, session: int, act: Callable[[], None]) -> None:
+        """Call ``act``, now or later, when reads of a session see all that came of it."""
+        with self._sessions:
+            found = self._session
+        if found is None or found.number != session:
+            act()
+        else:
+            found.when_written(act)
+
+    def _spill_of(self, number: int) -> Spill:
         with self._sessions:
             session = self._session
             if session is None or session.number != number:
@@ -276,24 +296,29 @@ class ProviderInstance:
                     raise ClosedError(
                         "a read came for a session that has ended", store=str(self.durable.store)
                     )
-                return None
-        return session.written()
+                return Spill()
+        return session.spill
 
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]
-    ) -> tuple[list[int], list[bytes | None]]:
-        """Return origin and value of each key, in the order asked."""
+    ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
+        """Steps that return origin and value of the first keys asked: see ``cursors.read_keys``.
+
+        REQUIRES: ``when_written``.
+        """
         database = self._database()
-        self.metrics.add("gets_count", len(keys))
-        found = read_keys(database, self._spill_of(session), cfs, keys)
+        turn = Turn(self.services.clock)
+        found = yield from read_keys(database, self._spill_of(session), cfs, keys, turn)
+        self.metrics.add("gets_count", len(found[0]))
         if database.has_long_lists:
             self.services.with_long_lists[self.local] = None
         return found
 
-    def scan(self, session: int, request: ScanRequest) -> ScanReply:
-        """Return one page."""
+    def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
+        """Steps that return one page. REQUIRES: ``when_written``."""
         database = self._database()
-        reply = read_page(database, self._spill_of(session), request)
+        turn = Turn(self.services.clock)
+        reply = yield from read_page(database, self._spill_of(session), request, turn)
         self.metrics.add("scanned_rows_count", len(reply.keys))
         if database.has_long_lists:
             self.services.with_long_lists[self.local] = None

@@ -129,7 +129,7 @@ class LocalState:
         self._services.pending.add(delta.bytes_left)
         if delta.rows_left > _SORTED_AT_ONCE_ROWS:
             delta.ready.clear()
-            self._services.in_background(lambda: self._sort(delta))
+            self._services.sorting.submit(self._sort, delta)
         else:
             delta.sort()
         self._pending.append((self._services.clock.monotonic_ns(), delta))

@@ -42,6 +42,9 @@ class OwnerThread(Protocol):
     def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
         """Advance ``steps`` there, serving others in between, and return its result."""
 
+    def post_steps(self, step: Callable[[], bool]) -> None:
+        """Call ``step`` there, serving others in between, until it returns false."""
+
     def post(self, task: Callable[[], None]) -> None:
         """Run ``task`` there some time soon; nobody waits."""
 
@@ -82,6 +85,7 @@ class Services:
         owner: the thread that has RocksDB.
         memory: block cache and memtables.
         background: threads for runs, flushes and the like.
+        sorting: a thread for deltas, which a commit of the next version may wait for.
         maintenance: threads for snapshots that nobody waits for.
         downloads: threads for objects coming in.
         uploads: threads for SSTs going out.
@@ -93,6 +97,7 @@ class Services:
     owner: OwnerThread
     memory: RocksMemory
     background: Executor
+    sorting: Executor
     maintenance: Executor
     downloads: Executor
     uploads: Executor

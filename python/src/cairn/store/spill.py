@@ -1,9 +1,10 @@
 """A session's writes while it is open: frames as they came, and sorted runs that reads look into.
 
-Layer: store. Nothing of this is in RocksDB. Memory: frames up to ``Services.run_bytes`` a session;
-then a thread of the worker makes a run of them, an Arrow file in the session's directory that is
-mapped, not held. A run's index is a bisection over its mapped keys and costs no memory. The commit
-of a session with runs sorts all of them at once, in memory.
+Layer: store. Nothing of this is in RocksDB. A run is an Arrow file in the session's directory that
+is mapped, not held. Runs of like size are merged while they are small, so that reads have few to
+look into and each row is written a few times, not once a read. A run's index is a bisection, first
+over every 64th key, in memory, then over the mapped keys. The commit of a session with runs sorts
+all of them at once, in memory.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.store.writes import WRITES_SCHEMA, coalesce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 # The stubs know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
-MAX_RUNS = 8
+
+_FENCE_ROWS = 64
 
 
 class _Keys:
@@ -45,7 +47,7 @@ class _Keys:
 
 
 class Run:
-    """Coalesced, sorted writes of one session.
+    """Coalesced, sorted writes of one session. Immutable; any thread.
 
     Args:
         rows: as ``writes.coalesce`` returns them.
@@ -55,19 +57,31 @@ class Run:
         self.rows = rows
         self._keys = _Keys(rows.column("key"))
         self._families: dict[int, tuple[int, int]] = {}
+        self._fences: dict[int, list[bytes]] = {}
         start = 0
         for entry in pc.value_counts(rows.column("cf")).to_pylist():
-            self._families[entry["values"]] = (start, start + entry["counts"])
-            start += entry["counts"]
+            cf, end = entry["values"], start + entry["counts"]
+            self._families[cf] = (start, end)
+            self._fences[cf] = [self._keys[row] for row in range(start, end, _FENCE_ROWS)]
+            start = end
         dropped = rows.column("cf").filter(pc.equal(rows.column("op"), OP_DROP_CF))
         self.dropped = frozenset(dropped.to_pylist())
+
+    def _row_of(self, cf: int, key: bytes) -> int:
+        """Return the first row of a family whose key is not below ``key``, or the family's end."""
+        start, end = self._families.get(cf, (0, 0))
+        if start == end:
+            return end
+        fence = bisect_left(self._fences[cf], key)
+        low = start + max(fence - 1, 0) * _FENCE_ROWS
+        return bisect_left(self._keys, key, low, min(start + fence * _FENCE_ROWS, end))
 
     def find(self, cf: int, key: bytes) -> tuple[int, bytes | None] | None:
         """Return op and value of a key's write, or ``None``."""
         if cf in self.dropped:
             return OP_DELETE, None
-        start, end = self._families.get(cf, (0, 0))
-        row = bisect_left(self._keys, key, start, end)
+        _, end = self._families.get(cf, (0, 0))
+        row = self._row_of(cf, key)
         if row == end or self._keys[row] != key:
             return None
         op, value = self.rows.column("op")[row].as_py(), self.rows.column("value")[row].as_py()
@@ -81,59 +95,31 @@ class Run:
         if cf in self.dropped:
             return [], False
         if start is not None:
-            first = bisect_left(self._keys, start, first, last)
+            first = self._row_of(cf, start)
         if end is not None:
-            last = bisect_left(self._keys, end, first, last)
+            last = max(first, self._row_of(cf, end))
         stop = min(last, first + limit)
         keys = self.rows.column("key").slice(first, max(stop - first, 0)).to_pylist()
         return cast("list[bytes]", keys), stop < last
 
 
 class Spill:
-    """All that a session has written so far: an ordered list of runs, found from the newest.
-
-    Not thread-safe; ``StoreSession`` locks it.
+    """All that a session has in runs: found from the newest. Immutable; any thread.
 
     Args:
-        directory: where runs go; made at the first.
+        runs: from the oldest to the newest.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._runs: list[Run] = []
-        self._files = 0
+    def __init__(self, runs: tuple[Run, ...] = ()) -> None:
+        self.runs = runs
 
-    def add(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Make a run of writes that came after all others.
-
-        Raises:
-            OSError: the local disk refuses; nothing of it is seen.
-        """
-        self._runs.append(Run(self._stored(coalesce(batches))))
-        if len(self._runs) > MAX_RUNS:
-            merged = coalesce([run.rows for run in self._runs])
-            self._runs = [Run(self._stored(merged))]
-
-    def _stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._files += 1
-        path = self._directory / f"{self._files}.arrow"
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, WRITES_SCHEMA) as writer:
-            writer.write_batch(rows)
-        with pa.memory_map(str(path)) as mapped:
-            stored = pa.ipc.open_file(mapped).get_batch(0)
-        # Mapped pages outlive the name: the file goes when the last reader does.
-        path.unlink()
-        return stored
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was written."""
-        return not self._runs
+    def __bool__(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.runs)
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return everything, in the order of the writes."""
-        return [run.rows for run in self._runs]
+        return [run.rows for run in self.runs]
 
     def find(self, cf: int, key: bytes) -> tuple[int, bytes | None] | None:
         """Return what the session did to a key: ``PUT`` value, ``DELETE``, ``APPEND`` elements.
@@ -141,7 +127,7 @@ class Spill:
         ``None`` where it did nothing.
         """
         parts: list[bytes] = []
-        for run in reversed(self._runs):
+        for run in reversed(self.runs):
             hit = run.find(cf, key)
             if hit is None:
                 continue
@@ -157,5 +143,65 @@ class Spill:
         self, cf: int, start: bytes | None, end: bytes | None, limit: int
     ) -> Iterator[tuple[list[bytes], bool]]:
         """Yield, run by run, keys between two bounds and whether the run has more of them."""
-        for run in self._runs:
+        for run in self.runs:
             yield run.between(cf, start, end, limit)
+
+
+class RunFiles:
+    """Makes runs on the local disk. One caller at a time.
+
+    Args:
+        directory: where they go; made at the first.
+        merge_bytes: no runs are merged into one larger than this.
+        note_bytes: told the size of each file.
+    """
+
+    def __init__(
+        self, directory: Path, merge_bytes: int, note_bytes: Callable[[int], None]
+    ) -> None:
+        self._directory = directory
+        self._merge_bytes = merge_bytes
+        self._note_bytes = note_bytes
+        self._count = 0
+
+    def make(self, batches: Sequence[pa.RecordBatch]) -> Run:
+        """Make a run of writes in their order.
+
+        Raises:
+            OSError: the local disk refuses; nothing is left of the run.
+        """
+        rows = coalesce(batches)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._count += 1
+        path = self._directory / f"{self._count}.arrow"
+        try:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, WRITES_SCHEMA) as writer:
+                writer.write_batch(rows)
+            with pa.memory_map(str(path)) as mapped:
+                stored = pa.ipc.open_file(mapped).get_batch(0)
+        finally:
+            # Mapped pages outlive the name: the file goes when the last reader does.
+            path.unlink(missing_ok=True)
+        self._note_bytes(rows.nbytes)
+        return Run(stored)
+
+    def merged(self, spill: Spill) -> Spill | None:
+        """Return the same writes in fewer runs; ``None`` if there are few enough.
+
+        The newest run takes in each older one that is not larger than what it then is: as in a
+        binary counter, a row is merged only as often as its run can double.
+
+        Raises:
+            OSError: the local disk refuses; ``spill`` is as good as before.
+        """
+        runs = spill.runs
+        first = len(runs) - 1
+        size = runs[first].rows.nbytes
+        while first and runs[first - 1].rows.nbytes <= size:
+            size += runs[first - 1].rows.nbytes
+            if size > self._merge_bytes:
+                break
+            first -= 1
+        if first == len(runs) - 1:
+            return None
+        return Spill((*runs[:first], self.make([run.rows for run in runs[first:]])))

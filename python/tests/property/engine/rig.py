@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -25,8 +26,10 @@ from cairn.store.services import PendingBytes, Services
 from cairn.store.writes import WRITES_SCHEMA
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
+Result = TypeVar("Result")
 STORE = StoreId(0, 3)
 
 
@@ -53,6 +56,7 @@ class Rig:
             owner=self.owner,
             memory=RocksMemory(4 << 20, 4 << 20),
             background=pool,
+            sorting=pool,
             maintenance=pool,
             downloads=self.pools[1],
             uploads=self.pools[2],
@@ -122,14 +126,21 @@ class Rig:
         start, inclusive = None, True
         while True:
             request = ScanRequest(cf, start, inclusive, None, page_rows, 1 << 20)
-            page = self.owner.run(partial(self.instance.scan, self.number, request))
+            page = self.read(partial(self.instance.scan, self.number, request))
             found |= dict(zip(page.keys, page.values, strict=True))
             if not page.more:
                 return found
             start, inclusive = page.keys[-1], False
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        return self.owner.run(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
+        return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
+
+    def read(self, read: Callable[[], Generator[None, None, Result]]) -> Result:
+        """Run a read when all that was written is in a run, as the data channel does."""
+        written = threading.Event()
+        self.owner.run(partial(self.instance.when_written, self.number, written.set))
+        assert written.wait(20)
+        return self.owner.run_stepwise(read())
 
     def crash(self) -> None:
         """Leave everything as it is on disk, as a dead process does."""

@@ -4,139 +4,20 @@ from __future__ import annotations
 
 import json
 import operator
-import os
-import shutil
-import socket
-import tempfile
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from served import SESSION, Served
 
 from cairn.engine import frames
-from cairn.engine.channel import Connection
-from cairn.engine.directories import WorkerDirectories
-from cairn.engine.frames import Header
-from cairn.engine.worker import Worker, WorkerLimits
 from cairn.errors import CairnError
 from cairn.store.writes import WRITES_SCHEMA
 
-SESSION = 1 << 32 | 1
-FAMILY = {
-    "id": 0,
-    "name": "default",
-    "multi": False,
-    "internal": False,
-    "ordered": False,
-    "key_type": "k",
-    "value_type": "v",
-    "key_encoder": "{}",
-}
-ATTEMPT = {"run_id": "run", "app_start_ms": 1, "stage_id": 1, "stage_attempt": 0, "task_attempt": 0}
 ONE_PUT = pa.RecordBatch.from_pylist(
     [{"op": 1, "cf": 0, "key": b"a", "value": b"1", "presence": 2}], WRITES_SCHEMA
 )
 ONE_GET = pa.RecordBatch.from_pylist([{"cf": 0, "key": b"a"}], frames.GET_SCHEMA)
-
-
-class Served:
-    """A worker in this process, one connection to it, and one store at version 0."""
-
-    def __init__(self, local: Path, sockets: Path) -> None:
-        self.directories = WorkerDirectories(local, sockets)
-        self.worker = Worker(
-            self.directories, WorkerLimits(64 << 20, 1 << 20, 1, 1), token=b"token"
-        )
-        # A worker's sockets end with its process; here somebody must know them.
-        self.connections: list[Connection] = []
-        on_frame = self.worker.on_frame
-
-        def note(header: Header, payload: memoryview, connection: Connection) -> None:
-            if connection not in self.connections:
-                self.connections.append(connection)
-            on_frame(header, payload, connection)
-
-        self.worker.on_frame = note  # type: ignore[method-assign]
-        self.worker.start()
-        self.peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.peer.settimeout(20)
-        self.peer.connect(str(self.directories.socket_path))
-        self.send(frames.HELLO, b"token")
-        self.receive()
-        self.opened: dict[str, Any] = {
-            "store": {"operator": 0, "partition": 0, "name": "default"},
-            "url": str(local / "objects"),
-            "storage": {},
-            "run_id": "run",
-            "checkpoint_format": 2,
-        }
-        self.writes: dict[str, Any] = {
-            "session": SESSION,
-            "frames": 1,
-            "rows": 1,
-            "version": 1,
-            "column_families": [FAMILY],
-            "max_cf_id": 0,
-            "attempt": ATTEMPT,
-        }
-        self.call("open_instance", **self.opened)
-        self.call("load", session=SESSION, version=0)
-        self.instance = self.worker.instance(1)
-
-    def call(self, method: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it
-        return self.worker.find_method(method)({"instance": 1} | arguments)
-
-    def commit(self) -> dict[str, Any]:
-        return self.call("commit", **self.writes)
-
-    def send(
-        self,
-        kind: int,
-        payload: bytes | pa.Buffer,
-        *,
-        session: int = SESSION,
-        sequence: int = 0,
-        applied: int = 0,
-    ) -> None:
-        body = bytes(memoryview(payload))
-        self.peer.sendall(
-            frames.encode_header(Header(kind, 0, session, sequence, applied, 1, len(body))) + body
-        )
-
-    def receive(self) -> tuple[Header, bytes]:
-        stream = self.peer.makefile("rb", buffering=0)
-        head = stream.read(frames.HEADER_BYTES)
-        assert head is not None
-        header = frames.decode_header(head)
-        return header, b"" if not header.payload_bytes else stream.read(header.payload_bytes) or b""
-
-    def close(self) -> None:
-        self.peer.close()
-        for number in list(self.worker._instances):
-            self.call("close_instance", instance=number)
-        owner = self.worker._owner
-        owner.stop()
-        self.worker._listener._socket.close()
-        for connection in self.connections:
-            connection._socket.close()
-        services = self.worker._services
-        pools = (services.background, services.maintenance, services.downloads, services.uploads)
-        for pool in pools:
-            pool.shutdown()
-        os.close(self.directories._lock)
-        self.directories.remove()
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    sockets = Path(tempfile.mkdtemp(prefix="cairn-t-"))
-    made = Served(tmp_path, sockets)
-    yield made
-    made.close()
-    shutil.rmtree(sockets, ignore_errors=True)
 
 
 def out_of_memory(*_: object, **__: object) -> None:

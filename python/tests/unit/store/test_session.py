@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import errno
+import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
+from cairn.clock import SystemClock
 from cairn.errors import CairnError, ClosedError
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import spill as spills
-from cairn.store.cursors import ScanRequest, read_page
-from cairn.store.session import StoreSession
-from cairn.store.spill import Spill
+from cairn.store.cursors import ScanRequest, Turn, read_keys, read_page
+from cairn.store.session import SessionThreads, StoreSession
+from cairn.store.spill import Run, RunFiles, Spill
 from cairn.store.writes import WRITES_SCHEMA
 
+Result = TypeVar("Result")
 KIB = 1 << 10
 MIB = 1 << 20
 
@@ -38,10 +42,30 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield running
 
 
+class Disk:
+    """The background and the owner of a session, and what it spilled."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.spilled: list[int] = []
+        self.threads = SessionThreads(
+            lambda job: void(pool.submit(job)), self.calls.put, self.spilled.append
+        )
+
+    def serve_owner(self) -> None:
+        """Make the next call that waits for the owner."""
+        self.calls.get(timeout=20)()
+
+
 @pytest.fixture
-def session(tmp_path: Path, pool: ThreadPoolExecutor) -> StoreSession:
+def disk(pool: ThreadPoolExecutor) -> Disk:
+    return Disk(pool)
+
+
+@pytest.fixture
+def session(tmp_path: Path, disk: Disk) -> StoreSession:
     """Return one that makes a run of every frame."""
-    return StoreSession(1, tmp_path / "s1", lambda job: void(pool.submit(job)), run_bytes=1)
+    return StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=1)
 
 
 def void(_: object) -> None:
@@ -82,22 +106,22 @@ def test_a_spill_that_fails_fails_its_commit(
         session.complete(2, 2, 1)
     assert told.value.code == code
     with pytest.raises(CairnError):
-        session.written()
+        _ = session.spill
 
 
 class HeldRun:
-    """Makes the next run wait until it is let go."""
+    """Makes the next runs wait until they are let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()
-        stored = Spill._stored
+        make = RunFiles.make
 
-        def wait(spill: Spill, rows: pa.RecordBatch) -> pa.RecordBatch:
+        def wait(files: RunFiles, batches: Sequence[pa.RecordBatch]) -> Run:
             self.begun.set()
             assert self.let_go.wait(20)
-            return stored(spill, rows)
+            return make(files, batches)
 
-        monkeypatch.setattr(Spill, "_stored", wait)
+        monkeypatch.setattr(RunFiles, "make", wait)
 
 
 def test_frames_come_in_while_a_run_is_made(
@@ -148,19 +172,177 @@ def test_writes_are_committed_once(session: StoreSession, pool: ThreadPoolExecut
         session.complete(1, 1, 1)
 
 
-def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path) -> None:
+def test_a_read_waits_for_the_run_and_the_owner_does_not(
+    session: StoreSession, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner once made the run itself, and every store of the worker stood still meanwhile."""
+    held = HeldRun(monkeypatch)
+    seen: list[bytes] = []
+    session.add_frame(1, puts([b"a"]))
+    session.add_frame(2, puts([b"b"]))
+    session.when_written(lambda: seen.extend(keys_of(session.spill.batches())))
+    assert held.begun.wait(20)
+    assert not seen
+    held.let_go.set()
+
+    disk.serve_owner()
+
+    assert sorted(seen) == [b"a", b"b"]
+
+
+def test_who_waits_for_a_run_hears_of_the_end(
+    session: StoreSession, disk: Disk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read without an answer keeps its task until the timeout; a paused connection, for ever."""
+    held = HeldRun(monkeypatch)
+    told: list[str] = []
+    session.add_frame(1, puts([b"a"], b"v" * KIB))
+    session.when_written(lambda: told.append("reader"))
+    assert session.when_room(lambda: told.append("sender"))
+
+    session.close()
+    disk.serve_owner()
+    disk.serve_owner()
+
+    assert sorted(told) == ["reader", "sender"]
+    held.let_go.set()
+    pool.submit(int).result()
+
+
+def test_frames_that_come_while_a_run_is_made_go_into_the_next(
+    tmp_path: Path, disk: Disk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were held until the next frame came: 200 MB of them, in a worker of 256."""
+    session = StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=8 * KIB)
+    held = HeldRun(monkeypatch)
+    for sequence in range(1, 41):
+        session.add_frame(sequence, puts([b"%d" % sequence], b"v" * KIB))
+    assert session.when_room(lambda: None)
+    held.let_go.set()
+
+    disk.serve_owner()
+
+    pool.submit(int).result()
+    assert session._frame_bytes < 8 * KIB
+    assert len(keys_of(session.complete(40, 40, 20))) == 40
+
+
+def test_a_read_after_every_frame_writes_each_row_a_few_times(
+    tmp_path: Path, disk: Disk, pool: ThreadPoolExecutor
+) -> None:
+    """A state that outgrew the executor reads and writes in turn: no frame may cost all before."""
+    session = StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=64 * KIB)
+    frame_count = 64
+    for sequence in range(1, frame_count + 1):
+        session.add_frame(sequence, puts([b"%03d" % sequence], b"v" * KIB))
+        session.when_written(lambda: None)
+        disk.serve_owner()
+        pool.submit(int).result()
+
+    assert sum(disk.spilled) < 8 * frame_count * 1.1 * KIB
+    assert len(session.spill.runs) <= 8
+    assert len(set(keys_of(session.spill.batches()))) == frame_count
+
+
+def test_a_gap_keeps_no_sender_waiting(session: StoreSession, tmp_path: Path) -> None:
+    """The frame that fills it may be the next on the same connection."""
+    session.add_frame(2, puts([b"b"], b"v" * KIB))
+    assert not session.when_room(lambda: None)
+
+    session.add_frame(1, puts([b"a"]))
+
+    assert keys_of(session.complete(2, 2, 20)) in ([b"a", b"b"], [b"b", b"a"])
+    session.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDb]:
+    opened = RocksDb(tmp_path / "db", RocksMemory(8 * MIB, 8 * MIB, 100), create=True)
+    yield opened
+    opened.close()
+
+
+def run_of(tmp_path: Path, rows: pa.RecordBatch) -> Run:
+    return RunFiles(tmp_path / "s", MIB, void).make([rows])
+
+
+class HurriedClock(SystemClock):
+    """Every turn on the owner is over at once."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self._now_ns += 1_000_000_000
+        return self._now_ns
+
+
+def all_steps(steps: Generator[None, None, Result]) -> tuple[int, Result]:
+    """Return how often a read let others in, and what it returned."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: RocksDb) -> None:
     """16,384 rows of 5 KiB are more than a message takes."""
-    database = RocksDb(tmp_path / "db", RocksMemory(8 * MIB, 8 * MIB, 100), create=True)
     keys = [b"%05d" % number for number in range(3000)]
-    spill = Spill(tmp_path / "s")
-    spill.add([puts(keys, b"x" * 5 * KIB)])
+    spill = Spill((run_of(tmp_path, puts(keys, b"x" * 5 * KIB)),))
     found: list[bytes] = []
     start, more = None, True
     while more:
-        page = read_page(database, spill, ScanRequest(0, start, not found, None, 16_384, MIB))
+        request = ScanRequest(0, start, not found, None, 16_384, MIB)
+        _, page = all_steps(read_page(database, spill, request, Turn(SystemClock())))
         assert sum(map(len, page.values)) <= MIB + 6 * KIB
         found += page.keys
         start, more = found[-1], page.more
 
     assert found == keys
-    database.close()
+
+
+def test_a_page_over_many_deleted_keys_lets_others_in(tmp_path: Path, database: RocksDb) -> None:
+    """120,000 of them took 3.6 s on the owner, and every store of the worker stood still."""
+    keys = [b"%06d" % number for number in range(10_000)]
+    database.apply(puts(keys).select(["op", "cf", "key", "value"]), 1)
+    rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:-1]]
+    spill = Spill((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
+    request = ScanRequest(0, None, True, None, 1000, MIB)  # noqa: FBT003 - as the frame has it
+
+    turns, page = all_steps(read_page(database, spill, request, Turn(HurriedClock())))
+
+    assert (page.keys, page.more) == (keys[-1:], False)
+    assert turns >= len(keys) // 1000
+
+
+def test_many_keys_are_looked_up_in_turns(tmp_path: Path, database: RocksDb) -> None:
+    """4,096 keys over eight runs kept the owner for 0.4 s."""
+    keys = [b"%06d" % number for number in range(4096)]
+    runs = tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8))
+
+    turns, (origins, values) = all_steps(
+        read_keys(database, Spill(runs), [0] * len(keys), keys, Turn(HurriedClock()))
+    )
+
+    assert turns >= len(keys) // 64
+    expected = [b"%d" % (row % 9) if row % 9 < 8 else None for row in range(len(keys))]
+    assert values == expected
+    assert origins == [0 if value is None else 2 for value in expected]
+
+
+@pytest.mark.parametrize("row_count", [1, 63, 64, 65, 128, 200])
+def test_every_key_of_a_run_is_found_and_no_other(tmp_path: Path, row_count: int) -> None:
+    """Fences stand at every 64th row."""
+    keys = [b"%04d" % (2 * number) for number in range(row_count)]
+    run = run_of(tmp_path, puts(keys))
+
+    assert all(run.find(0, key) == (1, b"v") for key in keys)
+    assert all(run.find(0, key + b"x") is None for key in (b"", *keys))
+    assert run.find(1, keys[0]) is None
+    for row, key in enumerate(keys):
+        assert run.between(0, key, None, 1000)[0] == keys[row:]
+        assert run.between(0, None, key, 1000)[0] == keys[:row]

@@ -1,0 +1,24 @@
+"""Fixture: a worker in this process. Its module stands beside the rig, which is like it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "property" / "engine"))
+
+from served import Served
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    sockets = Path(tempfile.mkdtemp(prefix="cairn-t-"))
+    made = Served(tmp_path, sockets)
+    yield made
+    made.close()
+    shutil.rmtree(sockets, ignore_errors=True)

@@ -1,0 +1,106 @@
+"""The data channel's bounds: what a peer sends fast, and replies that would be too large."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from served import Served
+
+from cairn.engine import frames, reads
+from cairn.store.spill import Run, RunFiles
+from cairn.store.writes import WRITES_SCHEMA
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+def put(key: bytes, value: bytes) -> pa.Buffer:
+    row = {"op": 1, "cf": 0, "key": key, "value": value, "presence": 2}
+    return pa.RecordBatch.from_pylist([row], WRITES_SCHEMA).serialize()
+
+
+def get(*keys: bytes) -> pa.Buffer:
+    rows = [{"cf": 0, "key": key} for key in keys]
+    return pa.RecordBatch.from_pylist(rows, frames.GET_SCHEMA).serialize()
+
+
+def test_a_sender_that_is_faster_than_the_disk_waits(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames were taken without a bound: 200 MB of them, in a worker of 256."""
+    served.worker._services.run_bytes = 64 * KIB
+    let_go = threading.Event()
+    make = RunFiles.make
+
+    def wait(files: RunFiles, batches: Sequence[pa.RecordBatch]) -> Run:
+        assert let_go.wait(20)
+        return make(files, batches)
+
+    monkeypatch.setattr(RunFiles, "make", wait)
+    count = 100
+    sent = threading.Event()
+
+    def send() -> None:
+        for sequence in range(1, count + 1):
+            payload = put(b"%03d" % sequence, b"v" * 16 * KIB)
+            served.send(frames.WRITES, payload, sequence=sequence)
+        sent.set()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    session = None
+    while not sent.is_set() and (session is None or not session._senders):
+        session = served.instance._session
+    assert session is not None
+    held_bytes = session._frame_bytes
+
+    let_go.set()
+
+    sender.join(20)
+    assert sent.is_set()
+    # Four runs, and what one look at the socket brought beyond.
+    assert held_bytes <= 4 * 64 * KIB + 64 * KIB + 16 * KIB
+    answer = served.commit(frames=count, rows=count)
+    assert answer["counts"] == {"0": count}
+
+
+def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
+    """All of them at once were an error beyond 1 GiB, and below it memory that nothing bounds."""
+    for number in range(6):
+        value = b"%d" % number * 4 * MIB
+        served.send(frames.WRITES, put(b"%d" % number, value), sequence=number + 1)
+    keys = [b"%d" % number for number in range(6)]
+
+    served.send(frames.GET, get(*keys))
+    header, payload = served.receive()
+
+    rows = frames.decode_rows(payload, frames.GET_REPLY_SCHEMA)
+    assert (header.rows, header.flags) == (4, frames.FLAG_MORE)
+    assert [(value or b"")[:1] for value in rows.column("value").to_pylist()] == keys[:4]
+    served.send(frames.GET, get(*keys[4:]))
+    header, _ = served.receive()
+    assert (header.rows, header.flags) == (2, 0)
+
+
+@pytest.mark.parametrize("kind", [frames.GET, frames.SCAN], ids=["get", "scan"])
+def test_a_list_beyond_any_reply_is_named_as_that(
+    served: Served, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    """It was called a bug of Cairn's, of no store."""
+    monkeypatch.setattr(reads, "MAX_VALUES_BYTES", 10)
+    served.send(frames.WRITES, put(b"a", b"12345678901"), sequence=1)
+    asked = {"cf": 0, "from_inclusive": 1, "limit_rows": 1, "limit_bytes": 1}
+    scan = pa.RecordBatch.from_pylist([asked], frames.SCAN_SCHEMA).serialize()
+
+    served.send(kind, get(b"a") if kind == frames.GET else scan)
+    header, payload = served.receive()
+
+    assert header.kind == frames.ERROR
+    told = json.loads(payload)
+    assert (told["code"], told["kind"]) == ("CAIRN_ROW_TOO_LARGE", "invalid")
+    assert (told["store"], told["version"]) == ("0/0/default", 0)
+    assert told["next"]
