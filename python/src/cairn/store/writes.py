@@ -76,12 +76,25 @@ def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBat
         batches: as for ``coalesce``, referred to by nobody else; empty afterwards, so that there is
             one copy less at the peak of a sort.
         are_distinct: whether no key occurs twice in all of them.
+
+    Raises:
+        ProtocolError: that is not so for a family with appends, of which one would be lost: both
+            would be the list's chunk of this version.
     """
     rows = _one_batch(batches)
     batches.clear()
     if are_distinct and not _has_drops(rows) and not pc.any(_is_unknown(rows)).as_py():
+        _check_distinct(rows)
         return rows
     return _coalesced(rows)
+
+
+def _check_distinct(rows: pa.RecordBatch) -> None:
+    cfs, keys = rows.column("cf"), rows.column("key")
+    for cf in pc.unique(cfs.filter(pc.equal(rows.column("op"), OP_APPEND))).to_pylist():
+        of_family = keys.filter(pc.equal(cfs, cf))
+        if pc.count_distinct(of_family).as_py() != len(of_family):
+            raise ProtocolError(f"a commit without a spill writes a key of family {cf} twice")
 
 
 def _has_drops(rows: pa.RecordBatch) -> bool:

@@ -83,6 +83,16 @@ def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, .
     assert found.equals(writes.coalesce(frames))
 
 
+def test_appends_that_are_not_distinct_after_all_are_refused() -> None:
+    """Each chunk of a list is named after its version: the second would replace the first."""
+    rows = [(APPEND, 1, b"L", b"x", 1), (PUT, 0, b"L", b"v", 1), (PUT, 1, b"M", b"v", 1)]
+    assert writes.gather([batch(rows)], are_distinct=True).num_rows == 3
+
+    for again in ((APPEND, 1, b"L", b"y", 1), (APPEND, 1, b"M", b"y", 1)):
+        with pytest.raises(ProtocolError, match="family 1 twice"):
+            writes.gather([batch(rows), batch([again])], are_distinct=True)
+
+
 def test_a_dropped_family_leaves_only_its_drop() -> None:
     """Its id is never used again, so nothing of it may be written after it either."""
     rows = [(PUT, 1, b"", b"x", 0), (DROP, 1, b"", None, 0), (PUT, 0, b"k", b"v", 0)]
