@@ -25,6 +25,7 @@ from cairn.store.spill import Spill
 
 _LOG = logging.getLogger(__name__)
 _LARGE_CHANGELOG_BYTES = 1 << 20
+_NOTHING_SPILLED = Spill()
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -296,7 +297,7 @@ class ProviderInstance:
                     raise ClosedError(
                         "a read came for a session that has ended", store=str(self.durable.store)
                     )
-                return Spill()
+                return _NOTHING_SPILLED
         return session.spill
 
     def get(
