@@ -213,8 +213,9 @@ def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
 
 def test_a_read_that_requires_a_version_never_committed_is_refused(store: Store) -> None:
     """It would wait for ever."""
-    with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as told:
         store.get([b"a"], applied=7)
+    assert (told.value.fields["store"], told.value.fields["version"]) == ("0/3/default", 0)
 
 
 def test_an_unknown_instance_says_so(worker: WorkerProcess, store: Store) -> None:

@@ -19,7 +19,7 @@ from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
 from cairn.engine.owner import Owner
 from cairn.engine.reads import ReadService, reported
-from cairn.errors import ProtocolError, RetryableError
+from cairn.errors import CairnError, ProtocolError, RetryableError
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
 from cairn.rocks import RocksMemory
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from cairn.engine.directories import WorkerDirectories
     from cairn.engine.frames import Header
-    from cairn.errors import CairnError
     from cairn.store.local_state import LocalState
 
 _LOG = logging.getLogger(__name__)
@@ -75,7 +74,10 @@ class WorkerLimits:
 
     @property
     def run_bytes(self) -> int:
-        """Of one session's writes in memory; what is above goes to disk."""
+        """Of one session's writes in memory; what is above goes to disk.
+
+        Four times that while the disk is slower than who sends; then the sender waits.
+        """
         return min(max(self._shared_bytes // 16, _MIN_RUN_BYTES), _MAX_RUN_BYTES)
 
     @property
@@ -269,7 +271,10 @@ class Worker:
         if header.applied <= local.applied_through:
             self._reads.serve(instance, header, payload, connection)
             return
-        instance.check_required(header.applied)
+        try:
+            instance.check_required(header.applied)
+        except CairnError as failure:
+            raise reported(failure, instance) from failure.__cause__
 
         def resume(failure: CairnError | None) -> None:
             if failure is not None:

@@ -91,7 +91,8 @@ class Services:
         uploads: threads for SSTs going out.
         cache: of SST files on the local disk.
         pending: the bound of deltas not applied yet.
-        run_bytes: writes of an open session that are held in memory; what is above goes to disk.
+        run_bytes: writes of an open session that are held in memory; what is above goes to disk,
+            and at four times that the sender waits.
     """
 
     owner: OwnerThread
