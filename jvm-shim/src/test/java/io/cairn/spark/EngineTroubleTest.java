@@ -9,10 +9,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.management.UnixOperatingSystemMXBean;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -225,5 +228,26 @@ reads.ReadService._get = failing
     StateStore read = fixture.provider().getReadStore(2, two);
     assertEquals(Map.of(3L, "new"), all(read.iterator("default")));
     read.release();
+  }
+
+  /** Each of Spark's task threads that ever committed once left a connection behind, for ever. */
+  @Test
+  void threadsThatEndLeaveNoConnection() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    List<Option<String>> ids = new ArrayList<>(List.of(commit(provider, 0, NO_ID, 0)));
+    UnixOperatingSystemMXBean system =
+        (UnixOperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    long before = system.getOpenFileDescriptorCount();
+
+    for (int version = 1; version <= 40; version++) {
+      int base = version;
+      Thread task = new Thread(() -> ids.add(commit(provider, base, ids.get(base - 1), base)));
+      task.start();
+      task.join();
+    }
+
+    assertEquals(41, ids.size());
+    long more = system.getOpenFileDescriptorCount() - before;
+    assertTrue(more < 20, more + " more descriptors are open");
   }
 }

@@ -6,19 +6,29 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.net.InetAddress;
 import java.net.SocketTimeoutException;
-import py4j.ClientServer;
+import java.util.concurrent.TimeUnit;
+import javax.net.SocketFactory;
+import py4j.CallbackClient;
+import py4j.Gateway;
+import py4j.GatewayServer;
 import py4j.Py4JException;
 
 /**
  * Control calls to one worker over Py4J: a handful a batch and partition, never one a row.
- * Thread-safe; each thread has its own connection.
+ * Thread-safe.
  *
- * <p>The JVM opens no port: Py4J's Java server is not started.
+ * <p>A connection belongs to no thread but to the call that uses it, and is kept for the next one:
+ * there are as many as calls ever ran at once, however many threads come and go. (Py4J's {@code
+ * ClientServer} would hold one for every thread that ever called.) The JVM opens no port: no Java
+ * server of Py4J's is started.
  */
 final class Control implements AutoCloseable {
   static final ObjectMapper JSON = new ObjectMapper();
 
-  private final ClientServer client;
+  /** As the time after which Py4J closes an idle connection, in a thread that outlives the JVM's. */
+  private static final long KEPT_FOR_EVER = 0;
+
+  private final CallbackClient client;
   private final EngineEntry entry;
   private final String worker;
   private final int timeoutMs;
@@ -32,18 +42,22 @@ final class Control implements AutoCloseable {
     this.worker = worker;
     this.timeoutMs = timeoutMs;
     this.whenSilent = whenSilent;
+    // Py4J would log every command at INFO, and commands hold secrets.
+    GatewayServer.turnLoggingOff();
     client =
-        new ClientServer.ClientServerBuilder()
-            .javaPort(0)
-            .javaAddress(InetAddress.getLoopbackAddress())
-            .pythonPort(port)
-            .pythonAddress(InetAddress.getLoopbackAddress())
-            .authToken(token)
-            .readTimeout(timeoutMs)
-            .autoStartJavaServer(false)
-            .enableMemoryManagement(false)
-            .build();
-    entry = (EngineEntry) client.getPythonServerEntryPoint(new Class<?>[] {EngineEntry.class});
+        new CallbackClient(
+            port,
+            InetAddress.getLoopbackAddress(),
+            token,
+            KEPT_FOR_EVER,
+            TimeUnit.MILLISECONDS,
+            SocketFactory.getDefault(),
+            false,
+            timeoutMs);
+    entry =
+        (EngineEntry)
+            client.getPythonServerEntryPoint(
+                new Gateway(null, client), new Class<?>[] {EngineEntry.class});
   }
 
   /** Calls a method; its error is thrown, with what the engine says of it. */
