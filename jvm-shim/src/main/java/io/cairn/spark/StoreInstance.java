@@ -155,16 +155,21 @@ final class StoreInstance {
           null);
     }
     if (isClosed) {
+      // Read once: closed between two reads of it, the store would never be given back.
       endTurn();
+      throw closed();
     }
-    requireOpen();
     holder = who;
   }
 
   private void requireOpen() {
     if (isClosed) {
-      throw CairnException.closed("the provider of store " + name + " is closed");
+      throw closed();
     }
+  }
+
+  private CairnException closed() {
+    return CairnException.closed("the provider of store " + name + " is closed");
   }
 
   /** Gives the turn back; a provider closed meanwhile is closed now. */
