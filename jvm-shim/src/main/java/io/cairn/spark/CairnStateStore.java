@@ -1,12 +1,11 @@
 package io.cairn.spark;
 
-import io.cairn.spark.codec.ByteOrder;
 import io.cairn.spark.codec.RowCodec;
-import io.cairn.spark.tier.TierCursor;
 import io.cairn.spark.tier.TierSession;
 import io.cairn.spark.tier.ValueRef;
-import java.lang.invoke.VarHandle;
 import java.util.HashSet;
+import java.util.List;
+import java.util.function.Function;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -19,7 +18,6 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
 import scala.Option;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -28,7 +26,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * until Spark upgrades it.
  *
  * <p>One caller at a time, though not always the same thread (PySpark's transformWithState has
- * two). Returned rows are reused by later calls.
+ * two): whoever comes while a row call runs waits for it, so does the session's end. Returned rows
+ * are reused by later calls.
  */
 final class CairnStateStore implements StateStore {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
@@ -37,6 +36,7 @@ final class CairnStateStore implements StateStore {
   private final StoreSession session;
   private final TierSession tier;
   private final Option<String> checkpointId;
+  private final Scans scans;
   private final ValueRef found = new ValueRef();
   private volatile boolean isReadOnly;
   private String lastName;
@@ -50,6 +50,7 @@ final class CairnStateStore implements StateStore {
     this.provider = provider;
     this.session = session;
     this.tier = session.tier;
+    this.scans = new Scans(session, provider::validateOnce);
     this.checkpointId = checkpointId;
     this.isReadOnly = isReadOnly;
   }
@@ -67,163 +68,138 @@ final class CairnStateStore implements StateStore {
   @Override
   public UnsafeRow get(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enter("get", family);
-    RowCodec codec = open.family().codec();
-    Requirements.key(key);
-    codec.encodeKey(key);
-    if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
-      return null;
+    try {
+      RowCodec codec = encodeKey(open, key);
+      if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
+        return null;
+      }
+      UnsafeRow value = codec.decodeValue(found.base, found.offset, found.length);
+      provider.validateOnce(key, value);
+      return value;
+    } finally {
+      session.leave();
     }
-    UnsafeRow value = codec.decodeValue(found.base, found.offset, found.length);
-    provider.validateOnce(key, value);
-    VarHandle.releaseFence();
-    return value;
   }
 
   @Override
   public boolean keyExists(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enter("keyExists", family);
-    Requirements.key(key);
-    RowCodec codec = open.family().codec();
-    codec.encodeKey(key);
-    boolean exists = tier.exists(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
-    VarHandle.releaseFence();
-    return exists;
+    try {
+      RowCodec codec = encodeKey(open, key);
+      return tier.exists(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
+    } finally {
+      session.leave();
+    }
   }
 
   @Override
   public Iterator<UnsafeRow> multiGet(UnsafeRow[] keys, String family) {
-    StoreSession.OpenFamily open = enter("multiGet", family);
-    byte[][] encoded = new byte[keys.length][];
-    for (int index = 0; index < keys.length; index++) {
-      Requirements.key(keys[index]);
-      encoded[index] = open.family().codec().keyBytes(keys[index]);
-    }
-    tier.getMany(open.id(), encoded, encoded.length);
-    return new AbstractIterator<>() {
-      private int next;
+    return within(
+        "multiGet",
+        family,
+        open -> {
+          byte[][] encoded = new byte[keys.length][];
+          for (int index = 0; index < keys.length; index++) {
+            Requirements.key(keys[index]);
+            encoded[index] = open.family().codec().keyBytes(keys[index]);
+          }
+          tier.getMany(open.id(), encoded, encoded.length);
+          return new GatedRows(
+              session, CollectionConverters.asScala(List.of(encoded)).iterator().map(key -> at(open, key)));
+        });
+  }
 
-      @Override
-      public boolean hasNext() {
-        return next < encoded.length;
-      }
-
-      @Override
-      public UnsafeRow next() {
-        byte[] key = encoded[next++];
-        RowCodec codec = open.family().codec();
-        return tier.get(open.id(), key, BYTES, key.length, found)
-            ? codec.decodeValue(found.base, found.offset, found.length)
-            : null;
-      }
-    };
+  /** The value of an encoded key, or null. */
+  private UnsafeRow at(StoreSession.OpenFamily open, byte[] key) {
+    return tier.get(open.id(), key, BYTES, key.length, found)
+        ? open.family().codec().decodeValue(found.base, found.offset, found.length)
+        : null;
   }
 
   @Override
   public Iterator<UnsafeRow> valuesIterator(UnsafeRow key, String family) {
-    StoreSession.OpenFamily open = enter("valuesIterator", family);
-    Requirements.key(key);
-    RowCodec codec = Requirements.multi(open, "valuesIterator");
-    codec.encodeKey(key);
-    if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
-      return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
-    }
-    return codec.decodeValues(found.base, found.offset, found.length);
+    return within(
+        "valuesIterator",
+        family,
+        open -> {
+          Requirements.key(key);
+          RowCodec codec = Requirements.multi(open, "valuesIterator");
+          codec.encodeKey(key);
+          if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
+            return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
+          }
+          return new GatedRows(session, codec.decodeValues(found.base, found.offset, found.length));
+        });
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String family) {
-    return pairs(enter("iterator", family), null, null, false);
+    return within("iterator", family, open -> scans.all(open, false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String family) {
-    return pairs(enter("iteratorWithMultiValues", family), null, null, true);
+    return within("iteratorWithMultiValues", family, open -> scans.all(open, true));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScan(UnsafeRow prefix, String family) {
-    return prefixPairs(prefix, "prefixScan", family, false);
+    return within("prefixScan", family, open -> scans.prefix(open, prefix, false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
       UnsafeRow prefix, String family) {
-    return prefixPairs(prefix, "prefixScanWithMultiValues", family, true);
-  }
-
-  private StateStoreIterator<UnsafeRowPair> prefixPairs(
-      UnsafeRow prefix, String operation, String family, boolean isEachValue) {
-    StoreSession.OpenFamily open = enter(operation, family);
-    RowCodec codec = open.family().codec();
-    Requirements.prefixScan(codec);
-    byte[] from = codec.prefixBytes(prefix);
-    return pairs(open, from, ByteOrder.successor(from), isEachValue);
+    return within("prefixScanWithMultiValues", family, open -> scans.prefix(open, prefix, true));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> rangeScan(
       Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
-    return rangePairs(start, end, "rangeScan", family, false);
+    return within("rangeScan", family, open -> scans.range(open, start, end, false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
       Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
-    return rangePairs(start, end, "rangeScanWithMultiValues", family, true);
-  }
-
-  private StateStoreIterator<UnsafeRowPair> rangePairs(
-      Option<UnsafeRow> start,
-      Option<UnsafeRow> end,
-      String operation,
-      String family,
-      boolean isEachValue) {
-    StoreSession.OpenFamily open = enter(operation, family);
-    RowCodec codec = open.family().codec();
-    Requirements.rangeScan(codec, family);
-    byte[] from = start.isEmpty() ? new byte[0] : codec.keyBytes(start.get());
-    byte[] to = end.isEmpty() ? null : codec.keyBytes(end.get());
-    return pairs(open, from, to, isEachValue);
-  }
-
-  private StateStoreIterator<UnsafeRowPair> pairs(
-      StoreSession.OpenFamily open, byte[] from, byte[] to, boolean isEachValue) {
-    TierCursor cursor = from == null ? tier.scan(open.id()) : tier.range(open.id(), from, to);
-    return PairIterator.of(cursor, open.family().codec(), isEachValue, provider::validateOnce);
+    return within("rangeScanWithMultiValues", family, open -> scans.range(open, start, end, true));
   }
 
   @Override
   public void put(UnsafeRow key, UnsafeRow value, String family) {
     StoreSession.OpenFamily open = enterToWrite("put", family);
-    Requirements.key(key);
-    Requirements.value("put", value);
-    RowCodec codec = open.family().codec();
-    codec.encodeKey(key);
-    if (codec.isPlainValue()) {
-      tier.put(
-          open.id(),
-          codec.keyBase,
-          codec.keyOffset,
-          codec.keyLength,
-          value.getBaseObject(),
-          value.getBaseOffset(),
-          value.getSizeInBytes(),
-          true);
-    } else {
-      putEncoded(open, codec.valueBytes(value));
+    try {
+      RowCodec codec = encodeKey(open, key);
+      Requirements.value("put", value);
+      if (codec.isPlainValue()) {
+        tier.put(
+            open.id(),
+            codec.keyBase,
+            codec.keyOffset,
+            codec.keyLength,
+            value.getBaseObject(),
+            value.getBaseOffset(),
+            value.getSizeInBytes(),
+            true);
+      } else {
+        putEncoded(open, codec.valueBytes(value));
+      }
+    } finally {
+      session.leave();
     }
-    VarHandle.releaseFence();
   }
 
   @Override
   public void putList(UnsafeRow key, UnsafeRow[] values, String family) {
     StoreSession.OpenFamily open = enterToWrite("putList", family);
-    Requirements.key(key);
-    RowCodec codec = Requirements.multi(open, "putList");
-    byte[] encoded = codec.valueBytes(Requirements.values(values));
-    codec.encodeKey(key);
-    putEncoded(open, encoded);
-    VarHandle.releaseFence();
+    try {
+      RowCodec codec = Requirements.multi(open, "putList");
+      byte[] encoded = codec.valueBytes(Requirements.values(values));
+      encodeKey(open, key);
+      putEncoded(open, encoded);
+    } finally {
+      session.leave();
+    }
   }
 
   /** REQUIRES: the family's codec holds the key. */
@@ -249,36 +225,32 @@ final class CairnStateStore implements StateStore {
   @Override
   public void mergeList(UnsafeRow key, UnsafeRow[] values, String family) {
     StoreSession.OpenFamily open = enterToWrite("merge", family);
-    Requirements.key(key);
-    RowCodec codec = Requirements.multi(open, "merge");
-    byte[] encoded = codec.valueBytes(Requirements.values(values));
-    codec.encodeKey(key);
-    tier.append(
-        open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length);
-    VarHandle.releaseFence();
+    try {
+      RowCodec codec = Requirements.multi(open, "merge");
+      byte[] encoded = codec.valueBytes(Requirements.values(values));
+      encodeKey(open, key);
+      tier.append(
+          open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length);
+    } finally {
+      session.leave();
+    }
   }
 
   @Override
   public void remove(UnsafeRow key, String family) {
     StoreSession.OpenFamily open = enterToWrite("remove", family);
-    Requirements.key(key);
-    RowCodec codec = open.family().codec();
-    codec.encodeKey(key);
-    tier.remove(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
-    VarHandle.releaseFence();
+    try {
+      RowCodec codec = encodeKey(open, key);
+      tier.remove(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
+    } finally {
+      session.leave();
+    }
   }
 
   @Override
   public void deleteRange(UnsafeRow begin, UnsafeRow end, String family) {
-    StoreSession.OpenFamily open = enterToWrite("deleteRange", family);
-    RowCodec codec = open.family().codec();
-    Requirements.deleteRange(codec, family);
-    try (TierCursor cursor = tier.range(open.id(), codec.keyBytes(begin), codec.keyBytes(end))) {
-      while (cursor.next()) {
-        tier.remove(open.id(), cursor.keyBase, cursor.keyOffset, cursor.keyLength);
-      }
-    }
-    VarHandle.releaseFence();
+    Requirements.writable(isReadOnly, "deleteRange");
+    within("deleteRange", family, open -> scans.remove(open, begin, end));
   }
 
   @Override
@@ -289,11 +261,15 @@ final class CairnStateStore implements StateStore {
       KeyStateEncoderSpec spec,
       boolean isMulti,
       boolean isInternal) {
-    session.state().requireOpen("create a column family");
-    session.families.checkName("create_col_family", name, isInternal);
-    lastName = null;
-    session.open(session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal));
-    VarHandle.releaseFence();
+    session.enter("create a column family");
+    try {
+      session.families.checkName("create_col_family", name, isInternal);
+      lastName = null;
+      session.open(
+          session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal));
+    } finally {
+      session.leave();
+    }
   }
 
   @Override
@@ -310,11 +286,15 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public boolean removeColFamilyIfExists(String name) {
-    session.state().requireOpen("remove a column family");
-    Requirements.writable(isReadOnly, "remove_col_family");
-    session.families.checkName("remove_col_family", name, false);
-    lastName = null;
-    return session.dropFamily(name);
+    session.enter("remove a column family");
+    try {
+      Requirements.writable(isReadOnly, "remove_col_family");
+      session.families.checkName("remove_col_family", name, false);
+      lastName = null;
+      return session.dropFamily(name);
+    } finally {
+      session.leave();
+    }
   }
 
   @Override
@@ -324,7 +304,6 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public long commit() {
-    VarHandle.acquireFence();
     Requirements.writable(isReadOnly, "commit");
     return session.commit();
   }
@@ -373,16 +352,38 @@ final class CairnStateStore implements StateStore {
     return this;
   }
 
+  /** Lets the family's codec hold the key. */
+  private static RowCodec encodeKey(StoreSession.OpenFamily open, UnsafeRow key) {
+    Requirements.key(key);
+    RowCodec codec = open.family().codec();
+    codec.encodeKey(key);
+    return codec;
+  }
+
+  private <T> T within(
+      String operation, String family, Function<StoreSession.OpenFamily, T> call) {
+    StoreSession.OpenFamily open = enter(operation, family);
+    try {
+      return call.apply(open);
+    } finally {
+      session.leave();
+    }
+  }
+
+  /** Enters the session for one row call, which ends with its {@code leave}. */
   private StoreSession.OpenFamily enter(String operation, String family) {
-    VarHandle.acquireFence();
-    session.state().requireOpen(operation);
+    session.enter(operation);
     if (family.equals(lastName)) {
       return lastFamily;
     }
-    StoreSession.OpenFamily open = session.family(operation, family);
-    lastFamily = open;
-    lastName = family;
-    return open;
+    try {
+      lastFamily = session.family(operation, family);
+      lastName = family;
+      return lastFamily;
+    } catch (RuntimeException | Error e) {
+      session.leave();
+      throw e;
+    }
   }
 
   private StoreSession.OpenFamily enterToWrite(String operation, String family) {

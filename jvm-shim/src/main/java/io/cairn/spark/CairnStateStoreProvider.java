@@ -1,6 +1,7 @@
 package io.cairn.spark;
 
 import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.transport.ErrorKind;
 import java.io.File;
 import java.util.UUID;
 import java.util.function.Supplier;
@@ -231,7 +232,11 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   private StoreInstance store() {
     StoreInstance made = store;
     if (made == null) {
-      throw CairnException.closed("the provider was used before init");
+      throw CairnException.of(
+          ErrorKind.BUG,
+          "CAIRN_INTERNAL",
+          "the provider was used before init",
+          "report it with the executor's log");
     }
     return made;
   }

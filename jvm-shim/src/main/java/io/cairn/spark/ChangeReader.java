@@ -127,7 +127,12 @@ final class ChangeReader extends StateStoreChangeDataReader {
       return false;
     }
     Version version = versions.get(versionIndex);
-    page = source.changes(version.number, version.checkpointId, pageStart, PAGE_ROWS);
+    session.enter("read on");
+    try {
+      page = source.changes(version.number, version.checkpointId, pageStart, PAGE_ROWS);
+    } finally {
+      session.leave();
+    }
     row = 0;
     return true;
   }

@@ -20,6 +20,7 @@ import scala.runtime.BoxedUnit;
  * hold the pair before. Hence two of each, used in turn.
  */
 final class PairIterator extends AbstractIterator<UnsafeRowPair> {
+  private final StoreSession session;
   private final TierCursor cursor;
   private final RowCodec codec;
   private final PairBuffer[] buffers;
@@ -36,10 +37,12 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private boolean isEnded;
 
   private PairIterator(
+      StoreSession session,
       TierCursor cursor,
       RowCodec codec,
       boolean isEachValue,
       BiConsumer<UnsafeRow, UnsafeRow> validate) {
+    this.session = session;
     this.cursor = cursor;
     this.codec = codec;
     this.buffers = new PairBuffer[] {codec.pairBuffer(), codec.pairBuffer()};
@@ -48,20 +51,21 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   }
 
   /**
-   * Wraps a cursor.
+   * Wraps a cursor of a session.
    *
    * @param isEachValue whether a list gives one pair a value, its key repeated
    * @param validate sees each pair before Spark does
    */
   static StateStoreIterator<UnsafeRowPair> of(
+      StoreSession session,
       TierCursor cursor,
       RowCodec codec,
       boolean isEachValue,
       BiConsumer<UnsafeRow, UnsafeRow> validate) {
     return new StateStoreIterator<>(
-        new PairIterator(cursor, codec, isEachValue, validate),
+        new PairIterator(session, cursor, codec, isEachValue, validate),
         () -> {
-          cursor.close();
+          session.whileNoRowCall(cursor::close);
           return BoxedUnit.UNIT;
         });
   }
@@ -69,8 +73,13 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   @Override
   public boolean hasNext() {
     if (!isReady && !isEnded) {
-      isReady = advance();
-      isEnded = !isReady;
+      session.enter("read on");
+      try {
+        isReady = advance();
+        isEnded = !isReady;
+      } finally {
+        session.leave();
+      }
     }
     return isReady;
   }

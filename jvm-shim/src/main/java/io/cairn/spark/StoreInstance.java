@@ -90,7 +90,7 @@ final class StoreInstance {
     budget = BUDGETS.computeIfAbsent(conf.tierMemoryBytes, TierMemory::register);
     tier = new StoreTier(budget);
     String group = id.checkpointRootLocation() + "#" + id.operatorId() + "/" + id.partitionId();
-    engine = new EngineInstance(EnginePool.of(conf.worker), group, this::openArguments);
+    engine = new EngineInstance(EnginePool.of(conf.worker), group, name, this::openArguments);
   }
 
   /**
@@ -157,19 +157,15 @@ final class StoreInstance {
     if (isClosed) {
       // Read once: closed between two reads of it, the store would never be given back.
       endTurn();
-      throw closed();
+      throw CairnException.closed(name);
     }
     holder = who;
   }
 
   private void requireOpen() {
     if (isClosed) {
-      throw closed();
+      throw CairnException.closed(name);
     }
-  }
-
-  private CairnException closed() {
-    return CairnException.closed("the provider of store " + name + " is closed");
   }
 
   /** Gives the turn back; a provider closed meanwhile is closed now. */

@@ -29,7 +29,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Ends by itself with the task in which it was opened: Spark forgets the read stores of
  * aggregations. The fate is decided under the session's lock, as the listener of a cancelled task
- * may run beside it; rows are not locked.
+ * may run beside it, and only while no row call runs: what comes after it uses channel, base and
+ * codecs.
  */
 final class StoreSession {
   private static final Logger LOG = LoggerFactory.getLogger(StoreSession.class);
@@ -44,6 +45,7 @@ final class StoreSession {
   final long workerStartMs;
   final TierStats statsBefore;
   private final TaskContext task;
+  private final RowGate rows = new RowGate();
   private final Map<String, FamilyInfo> present;
   private final Map<String, OpenFamily> open = new HashMap<>();
   private int maxFamilyId;
@@ -77,6 +79,7 @@ final class StoreSession {
     engine =
         new EngineSession(
             store.engine,
+            base.version(),
             opening.number(),
             applied,
             () -> store.loadAgain(base, opening.isLoadedEmpty()));
@@ -211,9 +214,40 @@ final class StoreSession {
     return true;
   }
 
+  /** Begins a row call of an open session; it ends with {@link #leave}. */
+  void enter(String operation) {
+    rows.enter();
+    if (state != SessionState.OPEN) {
+      rows.leave();
+      state.requireOpen(operation);
+    }
+  }
+
+  void leave() {
+    rows.leave();
+  }
+
+  /** Does what may also be done to a session that has ended. */
+  void whileNoRowCall(Runnable work) {
+    rows.enter();
+    try {
+      work.run();
+    } finally {
+      rows.leave();
+    }
+  }
+
   /** Makes the session's writes a version. */
   synchronized long commit() {
-    state.requireOpen("commit");
+    enter("commit");
+    try {
+      return commitAlone();
+    } finally {
+      rows.leave();
+    }
+  }
+
+  private long commitAlone() {
     long startedNs = System.nanoTime();
     try {
       commitAnswer = sendAndCommit();
@@ -275,18 +309,25 @@ final class StoreSession {
 
   /** Drops the session's writes. Idempotent; nothing after commit or release. */
   synchronized void abort() {
-    if (state == SessionState.OPEN) {
-      end(SessionState.ABORTED);
-    }
+    whileNoRowCall(
+        () -> {
+          if (state == SessionState.OPEN) {
+            end(SessionState.ABORTED);
+          }
+        });
   }
 
   /** Gives the store back unchanged. Idempotent. */
   synchronized void release() {
-    if (state == SessionState.OPEN) {
-      end(SessionState.RELEASED);
-    }
+    whileNoRowCall(
+        () -> {
+          if (state == SessionState.OPEN) {
+            end(SessionState.RELEASED);
+          }
+        });
   }
 
+  /** REQUIRES: no row call runs. */
   private void end(SessionState fate) {
     state = fate;
     try {

@@ -21,6 +21,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
+import java.util.stream.Stream;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -148,36 +149,31 @@ reads.ReadService._get = failing
     commit(provider, 1, id, 1);
   }
 
-  /** A worker that was stopped answers neither yes nor no: it must not hold its tasks for ever. */
+  /**
+   * A worker that was stopped answers neither yes nor no: it must not hold its tasks for ever. What
+   * it was asked is not asked again by the same task, for a call that takes too long takes too long
+   * twice.
+   */
   @Test
   void aStoppedWorkerIsReplaced() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
-    List<Long> others = workers();
+    List<Long> others = StoreFixture.workers();
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1);
-    List<Long> ours = workers().stream().filter(pid -> !others.contains(pid)).toList();
+    List<Long> ours = StoreFixture.workers().stream().filter(pid -> !others.contains(pid)).toList();
     assertEquals(1, ours.size());
     new ProcessBuilder("kill", "-STOP", ours.get(0).toString()).start().waitFor();
 
-    StateStore read = fixture.provider().getReadStore(1, id);
+    CairnStateStoreProvider other = fixture.provider();
 
+    Throwable error = assertThrows(Throwable.class, () -> other.getReadStore(1, id));
+
+    String text = ShimConfTest.chain(error);
+    assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT") && text.contains("requestTimeoutMs"), text);
+    StateStore read = other.getReadStore(1, id);
     assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
     read.release();
     assertTrue(ProcessHandle.of(ours.get(0)).map(worker -> !worker.isAlive()).orElse(true));
-  }
-
-  private static List<Long> workers() {
-    return ProcessHandle.current()
-        .children()
-        .filter(
-            child ->
-                child
-                    .info()
-                    .arguments()
-                    .map(arguments -> List.of(arguments).contains("cairn.engine"))
-                    .orElse(false))
-        .map(ProcessHandle::pid)
-        .toList();
   }
 
   /** Whoever queued before the provider was closed once waited for the whole lock timeout. */
@@ -205,18 +201,82 @@ reads.ReadService._get = failing
     held.abort();
 
     String error = ShimConfTest.chain(waiting.get(30, TimeUnit.SECONDS));
-    assertTrue(error.contains("CAIRN_CLOSED"), error);
+    assertTrue(error.contains("CAIRN_CLOSED") && error.contains("store=0/0/default"), error);
+    assertTrue(error.contains("Next: none if Spark retries the task"), error);
+  }
+
+  /** An error of a row call says whose it is, as those of loads and commits do. */
+  @Test
+  void aReadThatIsNotAnsweredNamesStoreAndVersion() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
+    List<Long> others = StoreFixture.workers();
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    StateStore store = provider.getStore(1, id, false, false);
+    long worker =
+        StoreFixture.workers().stream().filter(pid -> !others.contains(pid)).findFirst().get();
+    new ProcessBuilder("kill", "-STOP", Long.toString(worker)).start().waitFor();
+
+    Throwable error =
+        assertThrows(
+            Throwable.class,
+            () -> {
+              for (long key = 0; key < KEYS; key++) {
+                store.get(key(key), "default");
+              }
+            });
+
+    ProcessHandle.of(worker).get().destroyForcibly();
+    String text = ShimConfTest.chain(error);
+    assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT"), text);
+    assertTrue(text.contains("store=0/0/default, version=1"), text);
+    store.abort();
+  }
+
+  /** A connection that broke in a worker that lives once left the instance there for ever. */
+  @Test
+  void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    patchEngine(
+        """
+        from cairn.engine.control import ControlEntry
+        call = ControlEntry.call
+        def breaking(self, method, arguments):
+            if method == 'commit':
+                raise ValueError('no answer that Py4J could hand over')
+            return call(self, method, arguments)
+        ControlEntry.call = breaking
+        """);
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value("x".repeat(1000)), "default");
+    }
+    Throwable error = assertThrows(Throwable.class, store::commit);
+    assertTrue(ShimConfTest.chain(error).contains("CAIRN_WORKER_LOST"));
+    assertEquals(1, instanceFolders());
+
+    provider.close();
+
+    assertEquals(0, instanceFolders());
+  }
+
+  private long instanceFolders() throws IOException {
+    try (Stream<Path> files = Files.walk(fixture.folder.resolve("local"))) {
+      return files.filter(file -> file.getFileName().toString().matches("i[0-9]+")).count();
+    }
   }
 
   /** What a session was told to leave out stays left out when its worker is lost. */
   @Test
   void aSessionLoadedEmptyGoesOnEmpty() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
-    List<Long> others = workers();
+    List<Long> others = StoreFixture.workers();
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
     StateStore store = provider.getStore(1, id, false, true);
     store.put(key(3), value("new"), "default");
-    for (Long pid : workers()) {
+    for (Long pid : StoreFixture.workers()) {
       if (!others.contains(pid)) {
         ProcessHandle.of(pid).get().destroyForcibly();
       }

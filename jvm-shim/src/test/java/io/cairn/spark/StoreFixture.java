@@ -143,6 +143,21 @@ final class StoreFixture implements AutoCloseable {
     return schema;
   }
 
+  /** Process ids of the workers of this JVM, whichever test started them. */
+  static List<Long> workers() {
+    return ProcessHandle.current()
+        .children()
+        .filter(
+            child ->
+                child
+                    .info()
+                    .arguments()
+                    .map(arguments -> List.of(arguments).contains("cairn.engine"))
+                    .orElse(false))
+        .map(ProcessHandle::pid)
+        .toList();
+  }
+
   /** Names of the objects under the store's folder. */
   List<String> objects(String part) throws IOException {
     Path root = folder.resolve("state/0/0").resolve(part);

@@ -10,6 +10,7 @@ final class BlockWriter {
   private long rows;
   private long blocks;
   private long bytes;
+  private boolean isSpilling;
 
   BlockWriter(TierBudget budget, EngineSource source) {
     this.budget = budget;
@@ -25,6 +26,11 @@ final class BlockWriter {
     rows = 0;
     blocks = 0;
     bytes = 0;
+  }
+
+  /** What is added from now on is not kept in the tier. */
+  void spills() {
+    isSpilling = true;
   }
 
   void dropFamily(int family) {
@@ -82,11 +88,7 @@ final class BlockWriter {
       int keyLength,
       long value,
       int valueLength) {
-    WriteBlock to = block;
-    if (to == null) {
-      to = budget.borrowBlock();
-      block = to;
-    }
+    WriteBlock to = blockFor(keyLength + Math.max(0, valueLength));
     int i = to.count++;
     to.op[i] = op;
     to.presence[i] = presence;
@@ -104,6 +106,17 @@ final class BlockWriter {
     }
   }
 
+  /** A block that has room for a row; one of its own for a row larger than the target. */
+  private WriteBlock blockFor(long rowBytes) {
+    if (block != null && block.keyBytes + block.valueBytes + rowBytes > WriteBlock.TARGET_BYTES) {
+      flush();
+    }
+    if (block == null) {
+      block = budget.borrowBlock();
+    }
+    return block;
+  }
+
   /** Sends the block at hand and gives it back. */
   void flush() {
     WriteBlock full = block;
@@ -113,7 +126,7 @@ final class BlockWriter {
     block = null;
     try {
       if (full.count > 0) {
-        source.write(full);
+        source.write(full, isSpilling);
         rows += full.count;
         blocks++;
         bytes += full.keyBytes + full.valueBytes;

@@ -39,8 +39,13 @@ public interface EngineSource {
   /**
    * Hands over writes of the session: a spill before commit, or the last ones at commit. The rows
    * are read before the call returns.
+   *
+   * @param isSpill the tier lets go of them; else it can write all of the session's again
    */
-  void write(WriteBlock block);
+  void write(WriteBlock block, boolean isSpill);
+
+  /** The error for a key that, with its value, is over {@link WriteBlock#MAX_ROW_BYTES}. */
+  RuntimeException rowTooLarge(long bytes);
 
   /**
    * Version up to which the engine's database held this instance's deltas when it last answered.

@@ -11,6 +11,7 @@ import java.util.Arrays;
  */
 final class Overlay implements Room {
   private final StoreTier tier;
+  private final EngineSource source;
   private final long shareBytes;
   private EntryMap[] families = new EntryMap[0];
   private long bytes;
@@ -26,8 +27,9 @@ final class Overlay implements Room {
   /** The next entry may exceed the budget: nothing else can go. */
   boolean unbounded;
 
-  Overlay(StoreTier tier, long shareBytes) {
+  Overlay(StoreTier tier, EngineSource source, long shareBytes) {
     this.tier = tier;
+    this.source = source;
     this.shareBytes = shareBytes;
   }
 
@@ -92,9 +94,10 @@ final class Overlay implements Room {
       long valueOffset,
       int length,
       boolean versioned) {
-    EntryMap map = made(family);
     int gap = versioned ? 1 : 0;
-    int valueLength = Math.addExact(length, gap);
+    requireFits(keyLength + (long) length + gap);
+    EntryMap map = made(family);
+    int valueLength = length + gap;
     int address = map.find(hash, key, keyOffset, keyLength);
     if (address == 0) {
       address =
@@ -129,6 +132,7 @@ final class Overlay implements Room {
       Object value,
       long valueOffset,
       int length) {
+    requireFits(keyLength + (long) length);
     EntryMap map = made(family);
     int address = map.find(hash, key, keyOffset, keyLength);
     byte state = WriteBlock.APPEND;
@@ -141,7 +145,8 @@ final class Overlay implements Room {
       boolean deleted = Entry.state(old, oldAt) == WriteBlock.DELETE;
       state = deleted ? WriteBlock.PUT : Entry.state(old, oldAt);
       before = deleted ? 0 : Entry.valueLength(old, oldAt);
-      int needed = Math.addExact(before, length);
+      requireFits(keyLength + (long) before + length);
+      int needed = before + length;
       int capacity = Entry.capacity(old, oldAt);
       if (capacity < needed) {
         address = map.regrow(address, Entry.capacityFor(grown(capacity, needed)));
@@ -161,6 +166,13 @@ final class Overlay implements Room {
     Entry.setValueLength(slab, at, before + length);
     Entry.setState(slab, at, state);
     return true;
+  }
+
+  /** What no frame could carry is refused at once. */
+  private void requireFits(long rowBytes) {
+    if (rowBytes > WriteBlock.MAX_ROW_BYTES) {
+      throw source.rowTooLarge(rowBytes);
+    }
   }
 
   boolean remove(BaseFamily family, int hash, Object key, long keyOffset, int keyLength) {

@@ -51,11 +51,13 @@ final class Slabs {
     return arrays[address >>> UNIT_BITS];
   }
 
-  /** Room for an entry; 0: none. The entry counts as live until {@link #kill}. */
+  /**
+   * Room for an entry; 0: none, as for one that no array can hold. The entry counts as live until
+   * {@link #kill}.
+   */
   int allocate(long size) {
     if (size > Integer.MAX_VALUE - 64) {
-      throw new IllegalArgumentException(
-          "[CAIRN_ROW_TOO_LARGE] a key and its value of " + size + " bytes; the most is 2 GiB");
+      return 0;
     }
     int bytesNeeded = (int) size;
     int slab = current;

@@ -47,7 +47,7 @@ public final class TierSession {
   }
 
   private Overlay newOverlay() {
-    return new Overlay(tier, tier.budget().limitBytes() / 4);
+    return new Overlay(tier, source, tier.budget().limitBytes() / 4);
   }
 
   /**
@@ -204,6 +204,7 @@ public final class TierSession {
     // repeated.
     spillCount++;
     spillFailed = true;
+    writer.spills();
     sendOverlay();
     spillFailed = false;
     overlay.shadow(base);

@@ -11,6 +11,9 @@ public final class WriteBlock {
   public static final int MAX_ROWS = 65_536;
   public static final int TARGET_BYTES = 1 << 20;
 
+  /** A key with its value: the channel's 64 MiB, less what a frame has beside them. */
+  public static final int MAX_ROW_BYTES = (64 << 20) - (64 << 10);
+
   /** Ops, as in the changelog. DO NOT RENUMBER. */
   public static final byte PUT = 1;
 

@@ -200,14 +200,7 @@ final class BatchWriter {
     new FrameHeader(kind, 0, session, sequence, applied, rows, length - FrameHeader.BYTES)
         .write(frame, start);
     if (length - FrameHeader.BYTES > FrameHeader.MAX_PAYLOAD_BYTES) {
-      throw CairnException.of(
-          ErrorKind.INVALID,
-          "CAIRN_ROW_TOO_LARGE",
-          "a row, or a list of one key, makes a message of "
-              + length
-              + " bytes; the channel takes "
-              + FrameHeader.MAX_PAYLOAD_BYTES,
-          "keep less in one key");
+      throw CairnException.rowTooLarge(length);
     }
   }
 
@@ -268,14 +261,7 @@ final class BatchWriter {
   private void reserve(long bytes) {
     long needed = position + bytes + 16;
     if (needed > FrameHeader.MAX_PAYLOAD_BYTES + (1L << 20)) {
-      throw CairnException.of(
-          ErrorKind.INVALID,
-          "CAIRN_ROW_TOO_LARGE",
-          "a row, or a list of one key, makes a message of "
-              + needed
-              + " bytes; the channel takes "
-              + FrameHeader.MAX_PAYLOAD_BYTES,
-          "keep less in one key");
+      throw CairnException.rowTooLarge(needed);
     }
     if (needed > frame.length) {
       frame =

@@ -64,8 +64,29 @@ public final class CairnException extends RuntimeException {
     return of(ErrorKind.BUG, "CAIRN_PROTOCOL", message, "report it with the executor's log");
   }
 
-  public static CairnException closed(String message) {
-    return of(ErrorKind.BUG, "CAIRN_CLOSED", message, "report it with the executor's log");
+  /** Spark unloaded the provider while a task used it, or waited for it. */
+  public static CairnException closed(String store) {
+    return new CairnException(
+        ErrorKind.RETRY,
+        "CAIRN_CLOSED",
+        "the provider of this store was closed meanwhile",
+        store,
+        null,
+        null,
+        "none if Spark retries the task",
+        null);
+  }
+
+  /** A key and its value, or the list of one key, that no frame can carry. */
+  static CairnException rowTooLarge(long bytes) {
+    return of(
+        ErrorKind.INVALID,
+        "CAIRN_ROW_TOO_LARGE",
+        "a row, or a list of one key, takes "
+            + bytes
+            + " bytes; a frame carries "
+            + FrameHeader.MAX_PAYLOAD_BYTES,
+        "keep less in one key");
   }
 
   /** Reads an error of the engine, from an ERROR frame or a control answer. */

@@ -78,15 +78,19 @@ final class Control implements AutoCloseable {
     } catch (Py4JException e) {
       if (isTimeout(e)) {
         whenSilent.run();
-        throw CairnException.workerLost(
+        throw CairnException.of(
+            ErrorKind.RETRY,
+            "CAIRN_ENGINE_TIMEOUT",
             "worker "
                 + worker
                 + " did not answer the call "
                 + method
                 + " within "
                 + timeoutMs
-                + " ms and was ended",
-            null);
+                + " ms and was ended, with all its stores",
+            "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, of which a call may take "
+                + WorkerSettings.REQUESTS_PER_CALL
+                + " times as much, or see what keeps the engine busy");
       }
       // Py4J's own messages echo arguments, which may hold secrets: they stay out of ours.
       throw CairnException.workerLost(

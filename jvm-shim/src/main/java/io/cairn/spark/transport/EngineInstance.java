@@ -15,20 +15,32 @@ public final class EngineInstance implements AutoCloseable {
   private final int number = EnginePool.nextInstance();
   private final EnginePool pool;
   private final String group;
+  private final String store;
   private final Supplier<ObjectNode> openArguments;
   private EnginePool.Worker worker;
   private EngineProcess process;
+
+  /** The process may not have the instance, or not as it was: it is opened anew before it is used. */
+  private boolean needsOpen = true;
+
   private boolean closed;
 
   /**
    * @param group stores of one group share a worker
+   * @param store its name, for errors
    * @param openArguments made anew for each opening, as credentials may have changed; {@code
    *     instance} is filled in here
    */
-  public EngineInstance(EnginePool pool, String group, Supplier<ObjectNode> openArguments) {
+  public EngineInstance(
+      EnginePool pool, String group, String store, Supplier<ObjectNode> openArguments) {
     this.pool = pool;
     this.group = group;
+    this.store = store;
     this.openArguments = openArguments;
+  }
+
+  String store() {
+    return store;
   }
 
   public static ObjectNode object() {
@@ -42,13 +54,14 @@ public final class EngineInstance implements AutoCloseable {
 
   /**
    * Calls a method that sets up its own state in the engine, such as a load: repeated once, in
-   * another worker if the first one is gone, with renewed keys if the old ones have expired.
+   * another worker if the first one is gone, with renewed keys if the old ones have expired. Not
+   * repeated is a call that was not answered in time: it would take as long again.
    */
   public JsonNode callRepeating(String method, ObjectNode arguments) {
     try {
       return call(method, arguments);
     } catch (CairnException e) {
-      if (!recovers(e)) {
+      if (!prepareRepeat(e)) {
         throw e;
       }
       return call(method, arguments);
@@ -56,18 +69,18 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   /**
-   * Whether the same again may succeed after this error; what that needs is done here, or at the
-   * next call.
+   * Does what the same again needs to succeed after this error, or leaves it to the next call.
+   * False: the same again would fail again.
    */
-  boolean recovers(CairnException error) {
-    return forgets(error) || renews(error);
+  boolean prepareRepeat(CairnException error) {
+    return prepareOpening(error) || renewKeys(error);
   }
 
   /**
    * Temporary keys that have expired: the job's own may have been renewed since. Whatever the
    * instance has loaded stays.
    */
-  private boolean renews(CairnException error) {
+  private boolean renewKeys(CairnException error) {
     if (!error.areKeysExpired()) {
       return false;
     }
@@ -76,17 +89,17 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   /**
-   * Whether the error says that the engine no longer has this instance; then it is opened anew at
-   * the next call.
+   * If the error says that the engine no longer has this instance, has it opened anew at the next
+   * call.
    */
-  private boolean forgets(CairnException error) {
+  private boolean prepareOpening(CairnException error) {
     if (!error.isWorkerLost() && !error.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
       return false;
     }
     EngineProcess lost;
     synchronized (this) {
       lost = process;
-      process = null;
+      needsOpen = true;
     }
     if (lost != null && error.isWorkerLost()) {
       // Its sockets break a moment before the process is seen to end.
@@ -99,16 +112,16 @@ public final class EngineInstance implements AutoCloseable {
   public JsonNode callIfOpen(String method, ObjectNode arguments) {
     EngineProcess current;
     synchronized (this) {
-      current = closed || process == null || !process.isAlive() ? null : process;
+      current = closed || !isWhereItWas() ? null : process;
     }
     return current == null ? null : current.call(method, arguments.put("instance", number));
   }
 
   synchronized EngineProcess open() {
     if (closed) {
-      throw CairnException.closed("the store's provider is closed");
+      throw CairnException.closed(store);
     }
-    if (process != null && process.isAlive()) {
+    if (isWhereItWas()) {
       return process;
     }
     if (worker == null) {
@@ -117,22 +130,18 @@ public final class EngineInstance implements AutoCloseable {
     EngineProcess current = worker.process();
     current.call("open_instance", openArguments.get().put("instance", number));
     process = current;
+    needsOpen = false;
     return current;
   }
 
   /** Whether the instance is open in a living worker, with whatever was loaded there. */
   public synchronized boolean isWhereItWas() {
-    return process != null && process.isAlive();
+    return !needsOpen && process.isAlive();
   }
 
   /** How long the start of the present worker took, told once a worker: 0 to whoever asks later. */
   public synchronized long takeStartMs() {
     return process == null ? 0 : process.takeStartMs();
-  }
-
-  /** Process id of the present worker, or 0. */
-  public synchronized long workerPid() {
-    return process == null ? 0 : process.pid();
   }
 
   public int number() {

@@ -7,11 +7,7 @@ import io.cairn.spark.tier.Rows;
 import io.cairn.spark.tier.Sent;
 import io.cairn.spark.tier.WriteBlock;
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Arrays;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -19,20 +15,14 @@ import org.slf4j.LoggerFactory;
  * One session's way to its worker: requests and writes on a channel of its own, numbered and
  * counted.
  *
- * <p>A session survives its worker as long as its writes so far are few: the version is loaded
- * again in another one, the writes are sent again and the request is repeated once. Beyond {@link
- * #REPLAY_BYTES} of writes the loss of the worker ends the session, and Spark retries the task. One
- * caller at a time.
+ * <p>A session survives its worker as long as it has spilled little: the version is loaded again in
+ * another one, the spill is sent again and the request is repeated once. Beyond 8 MiB of spill the
+ * loss of the worker ends the session, and Spark retries the task. What was not spilled the tier
+ * has still, and writes again: {@link #startOver}. One caller at a time.
  */
 public final class EngineSession implements EngineSource, AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(EngineSession.class);
   private static final int CHANGES_COLUMNS = 4;
-
-  /** Frames kept until the commit: those of most batches, and little beside the tier. */
-  private static final int REPLAY_BYTES = 8 << 20;
-
-  /** Where a frame's header has the session. */
-  private static final int SESSION_AT = 8;
 
   /** Above the numbers of write frames, so that an error tells which of the two it answers. */
   private static final long FIRST_REQUEST = 1L << 32;
@@ -51,8 +41,8 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   public record Reloaded(int number, long appliedThrough) {}
 
   private final EngineInstance instance;
-  private final ArrayList<byte[]> kept = new ArrayList<>();
-  private long keptBytes;
+  private final long version;
+  private final KeptFrames kept = new KeptFrames();
   private long session;
   private final Reload reload;
   private final BatchWriter writer = new BatchWriter();
@@ -67,8 +57,13 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   private long appliedThrough;
   private volatile boolean hasFailed;
 
-  public EngineSession(EngineInstance instance, int number, long appliedThrough, Reload reload) {
+  /**
+   * @param version loaded, which the session's writes follow
+   */
+  public EngineSession(
+      EngineInstance instance, long version, int number, long appliedThrough, Reload reload) {
     this.instance = instance;
+    this.version = version;
     this.session = (long) instance.number() << 32 | number;
     this.appliedThrough = appliedThrough;
     this.reload = reload;
@@ -116,10 +111,20 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   @Override
-  public void write(WriteBlock block) {
-    if (block.count == 0) {
-      return;
+  public CairnException rowTooLarge(long bytes) {
+    return CairnException.rowTooLarge(bytes).at(instance.store(), version + 1);
+  }
+
+  @Override
+  public void write(WriteBlock block, boolean isSpill) {
+    try {
+      writeFrame(block, isSpill);
+    } catch (CairnException e) {
+      throw e.at(instance.store(), version + 1);
     }
+  }
+
+  private void writeFrame(WriteBlock block, boolean isSpill) {
     if (framesSent == 0) {
       ensureLoaded();
     }
@@ -130,7 +135,9 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     writer.binary(block.valueBase, block.valueOffset, block.valueLength, block.valueBytes);
     writer.bytes(block.presence);
     writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
-    keep(writer.array(), writer.start(), writer.length());
+    if (isSpill) {
+      kept.add(writer.array(), writer.start(), writer.length());
+    }
     framesSent++;
     rowsSent += block.count;
     try {
@@ -140,29 +147,19 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     }
   }
 
-  private void keep(byte[] frame, int start, int length) {
-    keptBytes += length;
-    if (keptBytes <= REPLAY_BYTES) {
-      kept.add(Arrays.copyOfRange(frame, start, start + length));
-    } else {
-      kept.clear();
-    }
-  }
-
   /**
    * Sends again, to another worker or with renewed keys, what the engine lost of this session;
    * throws the error again where that cannot be.
    */
   private void goOn(CairnException error) {
     hasFailed = true;
-    if (!instance.recovers(error) || kept.size() != framesSent) {
+    if (!instance.prepareRepeat(error) || kept.count() != framesSent) {
       throw error;
     }
-    LOG.warn("{}; the session goes on with {} frames sent again", error.getMessage(), kept.size());
+    LOG.warn("{}; the session goes on with {} frames sent again", error.getMessage(), kept.count());
     reopen();
-    for (byte[] frame : kept) {
-      ByteBuffer.wrap(frame).order(ByteOrder.LITTLE_ENDIAN).putLong(SESSION_AT, session);
-      channel().send(frame, 0, frame.length);
+    if (framesSent > 0) {
+      kept.send(channel(), session);
     }
   }
 
@@ -220,7 +217,6 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   public void startOver() {
     framesSent = 0;
     rowsSent = 0;
-    keptBytes = 0;
     kept.clear();
     reopen();
   }
@@ -284,12 +280,10 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     return rowsRead;
   }
 
-  public long framesSent() {
-    return framesSent;
-  }
-
   @Override
   public void close() {
+    // Whoever holds the session until its task ends must not hold its spill.
+    kept.clear();
     drop();
   }
 
@@ -312,10 +306,14 @@ public final class EngineSession implements EngineSource, AutoCloseable {
 
   private Reply exchange(int kind, int replyKind, long requireApplied, Runnable build) {
     try {
-      return exchangeOnce(kind, replyKind, requireApplied, build);
+      try {
+        return exchangeOnce(kind, replyKind, requireApplied, build);
+      } catch (CairnException e) {
+        goOn(e);
+        return exchangeOnce(kind, replyKind, requireApplied, build);
+      }
     } catch (CairnException e) {
-      goOn(e);
-      return exchangeOnce(kind, replyKind, requireApplied, build);
+      throw e.at(instance.store(), version);
     }
   }
 

@@ -25,7 +25,7 @@ public record WorkerSettings(
    * A call that loads may last as long as many reads; a worker silent for longer is taken for
    * stopped.
    */
-  private static final int REQUESTS_PER_CALL = 10;
+  static final int REQUESTS_PER_CALL = 10;
 
   int callTimeoutMs() {
     return (int) Math.min(Integer.MAX_VALUE, (long) requestTimeoutMs * REQUESTS_PER_CALL);

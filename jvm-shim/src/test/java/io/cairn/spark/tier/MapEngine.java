@@ -35,6 +35,7 @@ final class MapEngine implements EngineSource {
   long keysAsked;
   long scanRequests;
   long blocks;
+  long spillBlocks;
 
   /** Keys that one reply answers, as if values were large. */
   int mostKeys = Integer.MAX_VALUE;
@@ -204,11 +205,20 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public void write(WriteBlock block) {
+  public RuntimeException rowTooLarge(long bytes) {
+    return new IllegalArgumentException("a row of " + bytes + " bytes");
+  }
+
+  @Override
+  public void write(WriteBlock block, boolean isSpill) {
     if (failsWrites) {
       throw new IllegalStateException("worker lost");
     }
     blocks++;
+    spillBlocks += isSpill ? 1 : 0;
+    assertTrue(
+        block.count == 1 || block.keyBytes + block.valueBytes <= WriteBlock.TARGET_BYTES,
+        "a block of " + block.count + " rows is over the bound");
     for (int i = 0; i < block.count; i++) {
       int family = block.family[i] & 0xffff;
       byte[] key =

@@ -218,7 +218,12 @@ public final class TierBenchmark {
     }
 
     @Override
-    public void write(WriteBlock block) {}
+    public RuntimeException rowTooLarge(long bytes) {
+      return new IllegalArgumentException("a row of " + bytes + " bytes");
+    }
+
+    @Override
+    public void write(WriteBlock block, boolean isSpill) {}
 
     @Override
     public long appliedThrough() {

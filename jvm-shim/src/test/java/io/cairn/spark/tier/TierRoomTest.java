@@ -76,6 +76,51 @@ class TierRoomTest {
     assertEquals("v", f.get(PLAIN, "small"));
   }
 
+  /** A large row once passed alone, and failed beside others in a block over the channel's bound. */
+  @Test
+  void aLargeRowLeavesInABlockOfItsOwn() {
+    TierFixture f = new TierFixture(64 << 20);
+    f.begin();
+    f.put(PLAIN, "a", "x".repeat(600_000));
+    f.put(PLAIN, "b", "y".repeat(600_000));
+    f.put(PLAIN, "c", "z".repeat(3 << 20));
+    f.put(PLAIN, "d", "small");
+    f.put(PLAIN, "e", "small");
+    f.commit();
+    assertEquals(4, f.engine.blocks);
+  }
+
+  /** The engine says how; before heap is spent on what no frame could carry. */
+  @Test
+  void whatNoFrameCarriesIsRefusedAtOnce() {
+    TierFixture f = new TierFixture(256 << 20);
+    f.begin();
+    String half = "x".repeat(WriteBlock.MAX_ROW_BYTES / 2);
+    assertThrows(IllegalArgumentException.class, () -> f.put(PLAIN, "k", half + half));
+    f.append("list", half);
+    assertThrows(IllegalArgumentException.class, () -> f.append("list", half));
+    f.put(PLAIN, "k", "small");
+    f.commit();
+    f.begin();
+    assertEquals("small", f.get(PLAIN, "k"));
+    assertEquals(half.length(), f.get(TierFixture.LISTS, "list").length());
+  }
+
+  /** Only what the tier lets go of needs to be kept for another worker. */
+  @Test
+  void writesOfTheCommitAreNoSpillUnlessSomeWereSpilledBefore() {
+    TierFixture f = new TierFixture(256 << 10);
+    f.begin();
+    f.put(PLAIN, "k", "v");
+    f.commit();
+    assertEquals(1, f.engine.blocks);
+    assertEquals(0, f.engine.spillBlocks);
+    f.begin();
+    f.fillUntilSpilled();
+    f.commit();
+    assertEquals(f.engine.blocks - 1, f.engine.spillBlocks);
+  }
+
   @Test
   void closingWithAnOpenSessionFreesWhenItEnds() {
     TierBudget budget = new TierBudget(1 << 20);

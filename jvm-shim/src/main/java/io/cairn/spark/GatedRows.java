@@ -1,0 +1,31 @@
+package io.cairn.spark;
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import scala.collection.AbstractIterator;
+import scala.collection.Iterator;
+
+/** Rows that are decoded, or read, one by one after the call that gave them. */
+final class GatedRows extends AbstractIterator<UnsafeRow> {
+  private final StoreSession session;
+  private final Iterator<UnsafeRow> rows;
+
+  GatedRows(StoreSession session, Iterator<UnsafeRow> rows) {
+    this.session = session;
+    this.rows = rows;
+  }
+
+  @Override
+  public boolean hasNext() {
+    return rows.hasNext();
+  }
+
+  @Override
+  public UnsafeRow next() {
+    session.enter("read on");
+    try {
+      return rows.next();
+    } finally {
+      session.leave();
+    }
+  }
+}

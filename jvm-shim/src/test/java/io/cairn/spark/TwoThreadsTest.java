@@ -1,0 +1,122 @@
+package io.cairn.spark;
+
+import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.commit;
+import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.text;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.LongStream;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** Rows on one thread, the session's end on another, as PySpark's transformWithState has them. */
+class TwoThreadsTest {
+  private static final long KEYS = 40_000;
+
+  private StoreFixture fixture;
+  private CairnStateStoreProvider provider;
+  private Option<String> id;
+  private long worker;
+
+  @BeforeEach
+  void open() throws IOException {
+    fixture = new StoreFixture();
+    // A tier of the least size, so that reads reach the engine.
+    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    fixture.settings.put(
+        StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
+    List<Long> others = StoreFixture.workers();
+    provider = fixture.provider();
+    id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    worker =
+        StoreFixture.workers().stream().filter(pid -> !others.contains(pid)).findFirst().orElseThrow();
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    fixture.close();
+  }
+
+  private void signal(String name) throws Exception {
+    new ProcessBuilder("kill", "-" + name, Long.toString(worker)).start().waitFor();
+  }
+
+  private static void awaitParked(Thread thread) throws InterruptedException {
+    while (thread.getState() != Thread.State.TIMED_WAITING && thread.isAlive()) {
+      Thread.sleep(1);
+    }
+  }
+
+  /**
+   * The end of a task does not wait for the thread that serves its Python worker: the next session
+   * once got that thread's channel, and its answer.
+   */
+  @Test
+  void theEndOfASessionWaitsForARowCallOnAnotherThread() throws Exception {
+    StateStore first = provider.getStore(1, id, false, false);
+    first.get(key(KEYS + 1), "default");
+    signal("STOP");
+    CompletableFuture<String> read = new CompletableFuture<>();
+    Thread reader =
+        new Thread(
+            () -> {
+              try {
+                read.complete(text(first.get(key(0), "default")));
+              } catch (Throwable e) {
+                read.completeExceptionally(e);
+              }
+            });
+    reader.start();
+    Thread.sleep(200);
+    CompletableFuture<StateStore> next = new CompletableFuture<>();
+    Thread ending =
+        new Thread(
+            () -> {
+              first.abort();
+              next.complete(provider.getStore(1, id, false, false));
+            });
+    ending.start();
+    awaitParked(ending);
+
+    assertFalse(next.isDone(), "the next session began while a row call ran");
+    signal("CONT");
+
+    assertEquals("v0@1", read.get(30, TimeUnit.SECONDS));
+    StateStore second = next.get(30, TimeUnit.SECONDS);
+    for (long key = 0; key < KEYS; key += 97) {
+      assertEquals("v" + key + "@1", text(second.get(key(key), "default")));
+    }
+    second.abort();
+  }
+
+  /** A scan that another thread still holds gives no row of a session that has ended. */
+  @Test
+  void aScanOfAnEndedSessionIsRefused() {
+    StateStore first = provider.getStore(1, id, false, false);
+    StateStoreIterator<UnsafeRowPair> rows = first.iterator("default");
+    assertTrue(rows.hasNext());
+    rows.next();
+
+    first.abort();
+    StateStore second = provider.getStore(1, id, false, false);
+
+    Throwable error = assertThrows(Throwable.class, rows::hasNext);
+    assertTrue(ShimConfTest.chain(error).contains("after the store was aborted"));
+    rows.close();
+    assertEquals("v7@1", text(second.get(key(7), "default")));
+    second.abort();
+  }
+}
