@@ -37,7 +37,7 @@ final class Overlay implements Room {
   public boolean take(long wanted) {
     boolean taken =
         bytes > 0 && bytes + wanted > shareBytes ? tier.takeFree(wanted) : tier.take(wanted);
-    if (!taken && unbounded) {
+    if (!taken && (unbounded || bytes + wanted <= tier.budget().guaranteedBytes())) {
       tier.takeAnyway(wanted);
       taken = true;
     }

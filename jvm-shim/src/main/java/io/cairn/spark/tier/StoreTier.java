@@ -122,7 +122,7 @@ public final class StoreTier implements AutoCloseable {
    * asked of it; {@code multi}: appends.
    */
   public void defineFamily(int id, boolean ordered, boolean multi) {
-    exclusively(() -> base.define(id, ordered, multi));
+    asOwner(() -> base.define(id, ordered, multi));
   }
 
   /**
@@ -130,7 +130,7 @@ public final class StoreTier implements AutoCloseable {
    * TierSession#dropFamily}.
    */
   public void dropFamily(int id) {
-    exclusively(() -> base.remove(id));
+    asOwner(() -> base.remove(id));
   }
 
   /** Version that the base stands at, or -1 before the first {@link #reset}. */
@@ -152,14 +152,15 @@ public final class StoreTier implements AutoCloseable {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the state tier is reset while a session is open");
     }
-    exclusively(
+    asOwner(
         () -> {
           base.reset(version, id, empty);
           publish();
         });
   }
 
-  private void exclusively(Runnable work) {
+  /** Does what only the base's owner may: an open session's caller owns it already. */
+  private void asOwner(Runnable work) {
     if (session != null) {
       work.run();
       return;

@@ -10,13 +10,16 @@ import java.util.concurrent.atomic.AtomicLong;
 /**
  * The bound on the bytes of all store tiers of a process: slabs, tables and orders. Thread-safe.
  *
- * <p>Accounted bytes stay within the limit, except that every open session may hold one entry and
- * the smallest tables around it (about 4 KiB, or the entry's size) when nothing else can go. Not
- * accounted: a few shared write blocks, and the page of each open scan (about 1 MiB at most).
+ * <p>Accounted bytes stay within the limit, except that every open session may hold, when nothing
+ * else can go, {@link #guaranteedBytes} of writes (else it would send each few rows by themselves),
+ * or one entry that is larger. Not accounted: a few shared write blocks, and the page of each open
+ * scan (about 1 MiB at most).
  */
 public final class TierBudget {
   private static final int MAX_POOLED_BLOCKS = 4;
   private static final long LEAST_EVICTION_BYTES = 1 << 20;
+  private static final long MAX_GUARANTEED_BYTES = 1 << 18;
+  private static final long GUARANTEED_PART = 64;
 
   private final long limitBytes;
   private final AtomicLong accounted = new AtomicLong();
@@ -58,7 +61,7 @@ public final class TierBudget {
     }
   }
 
-  /** Takes bytes beyond the limit: for the one entry that a session must be able to hold. */
+  /** Takes bytes beyond the limit: for what a session must be able to hold. */
   void reserveAnyway(long bytes) {
     raisePeak(accounted.addAndGet(bytes));
   }
@@ -83,6 +86,11 @@ public final class TierBudget {
     synchronized (stores) {
       stores.remove(store);
     }
+  }
+
+  /** What the writes of an open session may take in any case. */
+  long guaranteedBytes() {
+    return Math.min(MAX_GUARANTEED_BYTES, limitBytes / GUARANTEED_PART);
   }
 
   /** What each store would hold if all held the same. */

@@ -23,9 +23,7 @@ public final class TierSession {
   private final List<Overlay> retired = new ArrayList<>();
   private final List<Integer> dropped = new ArrayList<>();
   private final List<Integer> created = new ArrayList<>();
-
   private final ValueRef unread = new ValueRef();
-
   private Overlay overlay;
   private volatile boolean open = true;
   private boolean written;
@@ -243,11 +241,12 @@ public final class TierSession {
   /** Makes a family that the loaded version does not have: it has no committed key. Idempotent. */
   public void createFamily(int id, boolean ordered, boolean multi) {
     checkOpen();
-    if (!base.isDefined(id)) {
-      base.define(id, ordered, multi).markComplete();
+    boolean isNew = !base.isDefined(id);
+    BaseFamily family = base.define(id, ordered, multi);
+    if (isNew) {
+      family.markComplete();
       created.add(id);
     }
-    base.define(id, ordered, multi);
   }
 
   /** Drops a family with all its keys, when this session commits. */

@@ -76,6 +76,37 @@ class TierRoomTest {
     assertEquals("v", f.get(PLAIN, "small"));
   }
 
+  /** With all room held by others, each dozen of rows was once sent by itself. */
+  @Test
+  void aSessionBesideFullOnesSendsNoTinyBlocks() {
+    TierBudget budget = new TierBudget(16 << 20);
+    List<TierFixture> others = new ArrayList<>();
+    while (budget.limitBytes() - budget.accountedBytes() > 1_500 && others.size() < 100) {
+      TierFixture other = new TierFixture(budget);
+      others.add(other);
+      other.begin();
+      long goal =
+          Math.min(
+              budget.limitBytes() / 5, (budget.limitBytes() - budget.accountedBytes()) / 3 + 1);
+      for (int i = 0; other.tier.stats().bytes() < goal && other.engine.blocks == 0; i++) {
+        other.put(PLAIN, "k" + i, "x".repeat(100));
+      }
+    }
+    TierFixture late = new TierFixture(budget);
+    late.begin();
+    for (int i = 0; i < 10_000; i++) {
+      late.put(PLAIN, "k" + i, "y".repeat(100));
+    }
+    late.commit();
+    assertTrue(late.engine.blocks < 40, late.engine.blocks + " blocks");
+    long most = budget.limitBytes() + (others.size() + 1) * (budget.guaranteedBytes() + 4096);
+    assertTrue(budget.peakBytes() <= most, "peak " + budget.peakBytes());
+    others.forEach(other -> other.session.abort());
+    others.forEach(other -> other.tier.close());
+    late.tier.close();
+    assertEquals(0, budget.accountedBytes());
+  }
+
   /** A large row once passed alone, and failed beside others in a block over the channel's bound. */
   @Test
   void aLargeRowLeavesInABlockOfItsOwn() {
