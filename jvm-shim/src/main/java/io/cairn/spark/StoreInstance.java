@@ -20,7 +20,6 @@ import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
@@ -55,8 +54,7 @@ final class StoreInstance {
   private final StorageLocation location;
   private final TierBudget budget;
   private final Semaphore turn = new Semaphore(1, true);
-  private final AtomicLong snapshotVersion = new AtomicLong(-1);
-  private final AtomicLong reportedSnapshot = new AtomicLong(-1);
+  private final SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
   private volatile String holder = "";
   private volatile boolean isClosed;
   private int sessions;
@@ -210,8 +208,7 @@ final class StoreInstance {
         .put("session", sessionId(number))
         .put("version", version)
         .put("checkpoint_id", checkpointId)
-        .put("load_empty", loadEmpty)
-        .put("trusted", false);
+        .put("load_empty", loadEmpty);
   }
 
   private Opening stand(JsonNode answer, int number, boolean loadEmpty, boolean wasOpen) {
@@ -317,25 +314,18 @@ final class StoreInstance {
 
   /** Takes note of the newest uploaded snapshot, and tells Spark's coordinator. */
   void noteSnapshot(long version) {
-    if (version <= 0) {
-      return;
-    }
-    snapshotVersion.accumulateAndGet(version, Math::max);
-    long reported = reportedSnapshot.get();
-    if (version > reported
-        && reportedSnapshot.compareAndSet(reported, version)
-        && storeConf.reportSnapshotUploadLag()) {
-      try {
-        new RocksDBEventForwarder(runId, id).reportSnapshotUploaded(version);
-      } catch (RuntimeException e) {
-        LOG.debug("store {}: Spark's coordinator took no report of snapshot {}", name, version, e);
-      }
+    snapshots.note(version);
+  }
+
+  private void reportSnapshot(long version) {
+    if (storeConf.reportSnapshotUploadLag()) {
+      new RocksDBEventForwarder(runId, id).reportSnapshotUploaded(version);
     }
   }
 
   /** Newest snapshot known, or -1. */
   long snapshotVersion() {
-    return snapshotVersion.get();
+    return snapshots.newest();
   }
 
   /** Version that the store stands at, or -1. */

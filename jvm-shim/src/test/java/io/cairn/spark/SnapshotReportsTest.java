@@ -1,0 +1,65 @@
+package io.cairn.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.junit.jupiter.api.Test;
+
+/** What is told of uploaded snapshots: each newer one once, and again where telling failed. */
+class SnapshotReportsTest {
+  @Test
+  void onlyNewerSnapshotsAreReported() {
+    List<Long> told = new ArrayList<>();
+    SnapshotReports reports = new SnapshotReports(told::add);
+
+    for (long version : new long[] {0, 3, 3, 2, 5}) {
+      reports.note(version);
+    }
+
+    assertEquals(List.of(3L, 5L), told);
+    assertEquals(5, reports.newest());
+  }
+
+  /** The coordinator that was away once never heard of the snapshot. */
+  @Test
+  void aReportThatFailedIsMadeWithTheNextNote() {
+    AtomicBoolean isAway = new AtomicBoolean(true);
+    List<Long> told = new ArrayList<>();
+    SnapshotReports reports =
+        new SnapshotReports(
+            version -> {
+              if (isAway.get()) {
+                throw new IllegalStateException("no coordinator");
+              }
+              told.add(version);
+            });
+    reports.note(3);
+    isAway.set(false);
+
+    reports.note(3);
+
+    assertEquals(List.of(3L), told);
+  }
+
+  /** Of two notes at once the newer one is reported, whoever comes first. */
+  @Test
+  void aNewerNoteDuringAReportIsReported() {
+    List<Long> told = new ArrayList<>();
+    SnapshotReports[] reports = new SnapshotReports[1];
+    reports[0] =
+        new SnapshotReports(
+            version -> {
+              told.add(version);
+              if (version == 3) {
+                reports[0].note(5);
+              }
+            });
+
+    reports[0].note(3);
+    reports[0].note(4);
+
+    assertEquals(List.of(3L, 5L), told);
+  }
+}
