@@ -149,13 +149,18 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
         endId,
         false,
         readOnly,
-        () ->
-            store()
+        () -> {
+          try {
+            return store()
                 .loadSnapshot(
                     snapshotVersion,
                     snapshotId.getOrElse(() -> null),
                     endVersion,
-                    endId.getOrElse(() -> null)));
+                    endId.getOrElse(() -> null));
+          } catch (CairnException e) {
+            throw SparkErrors.missingSnapshot(e);
+          }
+        });
   }
 
   @Override

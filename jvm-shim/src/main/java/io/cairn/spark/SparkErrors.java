@@ -19,6 +19,20 @@ final class SparkErrors {
     throw SparkErrors.<RuntimeException>sneaky(StateStoreErrors.cannotLoadStore(error));
   }
 
+  /** What Spark expects when a snapshot asked for by name is missing; any other error as it is. */
+  static RuntimeException missingSnapshot(CairnException error) {
+    if (!error.code().equals("CAIRN_MISSING")
+        || error.object() == null
+        || !error.object().contains("snapshot/")) {
+      return error;
+    }
+    RuntimeException missing =
+        StateStoreErrors.stateStoreSnapshotFileNotFound(
+            error.object(), CairnStateStoreProvider.class.getName());
+    missing.addSuppressed(error);
+    return missing;
+  }
+
   /** Throws what Spark expects when a version cannot be made durable. */
   static RuntimeException cannotCommit(String store, Throwable error) {
     throw SparkErrors.<RuntimeException>sneaky(

@@ -331,7 +331,11 @@ class FamiliesTest {
     assertEquals(
         List.of("1=a", "2=v2@2"), list(read.iterator("default")).stream().sorted().toList());
     read.release();
-    assertThrows(
-        Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
+    Throwable missing =
+        assertThrows(
+            Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
+    String text = ShimConfTest.chain(missing);
+    assertTrue(text.contains("CANNOT_READ_MISSING_SNAPSHOT_FILE"), text);
+    assertTrue(text.contains("snapshot/2_" + two.get()), text);
   }
 }
