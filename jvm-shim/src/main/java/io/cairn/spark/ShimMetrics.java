@@ -19,8 +19,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>Spark sums each over the partitions; a metric that it was not told of fails the task.
  */
 enum ShimMetrics {
-  TIER_BYTES("cairnTierBytes", "heap of the state tier", Unit.BYTES_NOW),
-  TIER_ENTRIES("cairnTierEntries", "committed keys in the state tier", Unit.BYTES_NOW),
+  TIER_BYTES("cairnTierBytes", "heap of the state tier", Unit.NOW),
+  TIER_ENTRIES("cairnTierEntries", "committed keys in the state tier", Unit.NOW),
   TIER_HITS("cairnTierHits", "reads that the state tier answered", Unit.COUNT),
   TIER_MISSES("cairnTierMisses", "keys that the engine was asked for", Unit.COUNT),
   TIER_EVICTIONS("cairnTierEvictions", "slabs dropped from the state tier for room", Unit.COUNT),
@@ -42,16 +42,21 @@ enum ShimMetrics {
   WORKER_START_MS(
       "cairnWorkerStartMs", "time to start the worker, in the batch that started it", Unit.MILLIS),
   ENGINE_BYTES(
-      "cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.BYTES_NOW),
-  SST_BYTES("cairnSstBytes", "bytes of the store's SST files on the local disk", Unit.BYTES_NOW),
+      "cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.NOW),
+  SST_BYTES("cairnSstBytes", "bytes of the store's SST files on the local disk", Unit.NOW),
   INTERNAL_KEYS(
-      "cairnInternalKeys", "keys of column families that Spark keeps for itself", Unit.BYTES_NOW);
+      "cairnInternalKeys", "keys of column families that Spark keeps for itself", Unit.NOW);
 
   private enum Unit {
     COUNT,
     MILLIS,
     BYTES,
-    BYTES_NOW
+
+    /**
+     * What stands now, rather than what this batch did: bytes or keys. Spark knows such metrics as
+     * sizes only.
+     */
+    NOW
   }
 
   private static final Seq<StateStoreCustomMetric> ALL = all();
@@ -64,7 +69,7 @@ enum ShimMetrics {
           case COUNT -> new StateStoreCustomSumMetric(name, description);
           case MILLIS -> new StateStoreCustomTimingMetric(name, description);
           case BYTES -> new StateStoreCustomSizeMetric(name, description, false);
-          case BYTES_NOW -> new StateStoreCustomSizeMetric(name, description, true);
+          case NOW -> new StateStoreCustomSizeMetric(name, description, true);
         };
   }
 

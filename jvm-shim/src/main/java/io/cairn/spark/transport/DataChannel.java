@@ -55,7 +55,7 @@ final class DataChannel implements AutoCloseable {
       selector = Selector.open();
       SelectionKey key = socket.register(selector, 0);
       DataChannel channel = new DataChannel(socket, selector, key, timeoutMs);
-      channel.open(path);
+      interrupted |= channel.open(path);
       channel.greet(token);
       return channel;
     } catch (IOException e) {
@@ -72,13 +72,16 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
-  private void open(Path path) throws IOException {
+  /** Says whether the thread was interrupted meanwhile. */
+  private boolean open(Path path) throws IOException {
+    boolean interrupted = false;
     if (!socket.connect(UnixDomainSocketAddress.of(path))) {
       long deadline = deadline();
       while (!socket.finishConnect()) {
-        await(SelectionKey.OP_CONNECT, deadline);
+        interrupted |= await(SelectionKey.OP_CONNECT, deadline);
       }
     }
+    return interrupted;
   }
 
   private void greet(String token) {
@@ -189,6 +192,7 @@ final class DataChannel implements AutoCloseable {
     boolean interrupted = Thread.interrupted();
     long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
     if (leftMs <= 0) {
+      restore(interrupted);
       throw new SocketTimeoutException("no answer within " + timeoutMs + " ms");
     }
     key.interestOps(operation);
