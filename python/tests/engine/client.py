@@ -247,7 +247,6 @@ class Store:
                 "version": version,
                 "checkpoint_id": checkpoint_id,
                 "load_empty": False,
-                "trusted": False,
             }
             | more,
         )

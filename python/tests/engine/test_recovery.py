@@ -38,7 +38,7 @@ def fill(store: Store, versions: int) -> list[tuple[str | None, dict[bytes, byte
         store.write([*writes, (APPEND, 1, b"L", b"%d," % version)])
         store.commit()
         done.append((store.checkpoint_id, dict(rows)))
-        store.load(version, store.checkpoint_id, trusted=True)
+        store.load(version, store.checkpoint_id)
     return done
 
 
@@ -181,9 +181,7 @@ def test_a_version_loaded_empty_commits_as_its_successor(store: Store, url: str)
     assert again.scan() == {b"new": b"1"}
 
 
-def test_an_untrusted_load_in_format_1_compares_the_objects_id(
-    worker: WorkerProcess, url: str
-) -> None:
+def test_a_load_in_format_1_compares_the_objects_id(worker: WorkerProcess, url: str) -> None:
     """Another executor may have committed the same version meanwhile."""
     mine = Store(worker, 1, url, checkpoint_format=1)
     other = Store(worker, 2, url, checkpoint_format=1)
@@ -235,7 +233,6 @@ def test_replay_from_a_chosen_snapshot(store: Store, url: str) -> None:
         "version": 5,
         "checkpoint_id": done[5][0],
         "load_empty": False,
-        "trusted": False,
     }
     answer = reader.worker.call(
         "load_snapshot", **chosen, snapshot_version=2, snapshot_checkpoint_id=None

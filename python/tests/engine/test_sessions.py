@@ -84,7 +84,7 @@ def test_abort_after_a_spill_was_read_back_leaves_the_version_as_it_was(store: S
     assert store.get([b"L"], cf=1) == [(DELETED, None)]
 
     store.abort()
-    store.load(1, store.checkpoint_id, trusted=True)
+    store.load(1, store.checkpoint_id)
 
     assert store.get([b"a", b"n"]) == [(COMMITTED, b"1"), (ABSENT, None)]
     assert store.scan(1) == {b"L": b"x"}
@@ -203,7 +203,7 @@ def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
     """Counts stay right however little the tier knows of its keys."""
     store.write([(PUT, 0, b"%05d" % n, b"v", 2) for n in range(2_000)])
     assert store.commit()["counts"]["0"] == 2_000
-    store.load(1, store.checkpoint_id, trusted=True)
+    store.load(1, store.checkpoint_id)
     store.write([(PUT, 0, b"%05d" % n, b"v") for n in range(1_000, 3_000)])
     store.write([(DELETE, 0, b"%05d" % n, None) for n in range(500)])
     store.write([(DELETE, 0, b"none", None)])

@@ -138,7 +138,6 @@ class Worker:
             "abort": self._abort,
             "maintain": self._maintain,
             "changes": self._changes,
-            "metrics": self._metrics,
             "close_instance": self._close_instance,
         }
 
@@ -245,9 +244,6 @@ class Worker:
         )
         return {"versions": found}
 
-    def _metrics(self, asked: Arguments) -> Arguments:
-        return {"engine": self.instance(int(asked["instance"])).figures()}
-
     def _close_instance(self, asked: Arguments) -> Arguments:
         with self._opening:
             found = self._instances.pop(int(asked["instance"]), None)
@@ -329,6 +325,5 @@ def _load_request(asked: Arguments, snapshot: SnapshotChoice | None) -> LoadRequ
         version=int(asked["version"]),
         checkpoint_id=asked.get("checkpoint_id"),
         load_empty=bool(asked.get("load_empty", False)),
-        trusted=bool(asked.get("trusted", False)),
         snapshot=snapshot,
     )

@@ -182,13 +182,11 @@ class ProviderInstance:
             shutil.rmtree(self._directory, ignore_errors=True)
         self.durable.close()
 
-    def figures(self) -> dict[str, int]:
-        """Return the instance's metrics and what it holds now."""
-        with self._lock:
-            return self.figures_now()
-
     def figures_now(self) -> dict[str, int]:
-        """Return the same; REQUIRES: the lock, so that no database is closed meanwhile."""
+        """Return the instance's metrics and what it holds now.
+
+        REQUIRES: the lock, so that no database is closed meanwhile.
+        """
         values = self.metrics.values()
         if self.local.is_open:
             database = self.local.db

@@ -46,7 +46,6 @@ class LoadRequest:
     version: int
     checkpoint_id: str | None
     load_empty: bool = False
-    trusted: bool = False
     snapshot: SnapshotChoice | None = None
 
 
@@ -116,9 +115,8 @@ def _stands_there(instance: ProviderInstance, request: LoadRequest) -> bool:
         return False
     if standing.version != request.version or standing.ref is None:
         return False
-    if request.checkpoint_id is not None:
-        return request.checkpoint_id == standing.checkpoint_id
-    return request.trusted
+    # Without an id, in format 1, another attempt may have replaced the version: ask the object.
+    return request.checkpoint_id is not None and request.checkpoint_id == standing.checkpoint_id
 
 
 def _load_empty(instance: ProviderInstance, version: int, report: LoadReport) -> None:

@@ -32,10 +32,6 @@ final class OrderIndex {
     return changes;
   }
 
-  boolean isClosed() {
-    return closed;
-  }
-
   long bytes() {
     return bytes;
   }

@@ -42,7 +42,17 @@ public final class EnginePool {
    * their own.
    */
   public static EnginePool of(WorkerSettings settings) {
-    return POOLS.computeIfAbsent(settings, EnginePool::new);
+    return POOLS.computeIfAbsent(settings, EnginePool::made);
+  }
+
+  private static EnginePool made(WorkerSettings settings) {
+    if (!POOLS.isEmpty()) {
+      LOG.warn(
+          "Queries of this executor differ in their settings of the engine: each set of them has"
+              + " workers and memory of its own. Next: give all the same spark.sql.streaming"
+              + ".stateStore.cairn.* settings");
+    }
+    return new EnginePool(settings);
   }
 
   /** A number for a provider instance, unique in this JVM, from 1. */
