@@ -112,6 +112,12 @@ class SstCache:
             self._hand_out(source, path)
             self._hold(file)
 
+    def distrust(self) -> None:
+        """Check every file again before its next use: the local disk was found to lose bits."""
+        with self._lock:
+            for entry in self._entries.values():
+                entry.is_verified = False
+
     def _link(self, file: SstFile, target: Path) -> bool:
         with self._lock:
             entry = self._entries.get(file.object_name)

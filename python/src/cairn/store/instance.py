@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.rocks import RocksDb
     from cairn.store.durable import Durable
     from cairn.store.services import Services
     from cairn.store.spill import Spill
@@ -283,26 +282,29 @@ class ProviderInstance:
         self, session: int, cfs: list[int], keys: list[bytes]
     ) -> tuple[list[int], list[bytes | None]]:
         """Return origin and value of each key, in the order asked."""
-        database = self._database()
+        self._check_loaded()
         self.metrics.add("gets_count", len(keys))
-        found = read_keys(database, self._spill_of(session), cfs, keys)
+        spill = self._spill_of(session)
+        with self.local.reading() as database:
+            found = read_keys(database, spill, cfs, keys)
         if database.has_long_lists:
             self.services.with_long_lists[self.local] = None
         return found
 
     def scan(self, session: int, request: ScanRequest) -> ScanReply:
         """Return one page."""
-        database = self._database()
-        reply = read_page(database, self._spill_of(session), request)
+        self._check_loaded()
+        spill = self._spill_of(session)
+        with self.local.reading() as database:
+            reply = read_page(database, spill, request)
         self.metrics.add("scanned_rows_count", len(reply.keys))
         if database.has_long_lists:
             self.services.with_long_lists[self.local] = None
         return reply
 
-    def _database(self) -> RocksDb:
+    def _check_loaded(self) -> None:
         if self.standing is None:
             raise self._nothing_loaded()  # a load is under way, or has failed half-way
-        return self.local.db
 
     def _nothing_loaded(self) -> RetryableError:
         return RetryableError(

@@ -143,6 +143,7 @@ def take_snapshot(
             return _take_snapshot(instance, report, is_forced=is_forced)
         except _MovedOnError:
             continue  # its newest version then
+    instance.local.require_sound()
     raise BusyError(
         "commits and loads came faster than a snapshot could begin", next_step="wait for the next"
     )
