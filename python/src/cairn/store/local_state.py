@@ -237,8 +237,7 @@ class LocalState:
         database = self.db
         database.multi_families = delta.multi_families
         before = delta.bytes_left
-        row_bytes = delta.bytes_left // max(delta.rows_left, 1)
-        piece = delta.take(max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(row_bytes, 1))))
+        piece = delta.take(max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(delta.row_bytes, 1))))
         try:
             if piece is not None:
                 database.apply(piece, delta.version)
