@@ -22,8 +22,8 @@ MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
 
 
-def history(durable: Durable, head: Standing, first: int) -> tuple[tuple[VersionRef, ...], Base]:
-    """Return the changelogs from version ``first`` up to ``head``, and the base of the oldest read.
+def _back_to(durable: Durable, head: Standing, version: int) -> tuple[tuple[VersionRef, ...], Base]:
+    """Return the changelogs up to ``head`` and their base, which is at ``version`` or before it.
 
     Goes back over manifests by the changelogs of their versions; no listing.
 
@@ -31,10 +31,10 @@ def history(durable: Durable, head: Standing, first: int) -> tuple[tuple[Version
         MissingError: an older changelog was purged.
     """
     refs, base = head.lineage, head.base
-    while base.version >= first and base.ref is not None:
+    while base.version > version and base.ref is not None:
         older = durable.read(base.version, str(base.ref.checkpoint_id)).standing
         refs, base = (*older.lineage, *refs), older.base
-    return tuple(ref for ref in refs if ref.version >= first), base
+    return refs, base
 
 
 def standing_upon(
@@ -45,8 +45,10 @@ def standing_upon(
     Raises:
         MissingError: its past has no such version, or only under another id.
     """
-    refs, _ = history(durable, head, version)
-    at = next((ref for ref in refs if ref.version == version), None)
+    refs, base = _back_to(durable, head, version)
+    # The oldest snapshot that is kept has no changelog any more: it is known as a base alone.
+    past = refs if base.ref is None else (base.ref, *refs)
+    at = next((ref for ref in past if ref.version == version), None)
     if at is None or (checkpoint_id is not None and at.checkpoint_id != checkpoint_id):
         raise MissingError(
             f"version {head.version} does not come from a snapshot of version {version}",
@@ -82,9 +84,11 @@ class ChangeFeed:
     def versions(self, start: int, end: int, end_id: str | None) -> list[list[Any]]:
         """Return ``[version, checkpoint id, row count]`` of the versions from start to end."""
         head = self._durable.read(end, end_id)
-        refs, _ = history(self._durable, head.standing, start)
+        refs, _ = _back_to(self._durable, head.standing, start - 1)
         answer: list[list[Any]] = []
         for ref in refs:
+            if ref.version < start:
+                continue
             changelog = (
                 head
                 if ref == head.standing.ref

@@ -76,9 +76,10 @@ def commit(
     encoded = clock.monotonic_ns()
     written = instance.durable.write(draft, changes, request.attempt)
     standing = written.standing
+    # First its base: a snapshot may begin as soon as the store stands there.
+    instance.snapshots.note_changelog(standing)
     instance.standing = standing
     instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
-    instance.snapshots.note_changelog(standing)
     instance.data_bytes += sum(batch.nbytes for batch in changes)
     instance.metrics.add("commits_count")
     instance.metrics.add("changelog_bytes", written.size_bytes)
