@@ -4,11 +4,12 @@ Layer: store.  Spec: docs/architecture.md#terms-of-a-session.
 
 Threads: control calls come from threads of their own and are serialised by ``_lock``; frames and
 reads come from the owner thread and take only the short ``_sessions`` lock. A snapshot's upload
-holds neither.
+holds neither, nor does who waits for one.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 import threading
@@ -24,6 +25,8 @@ from cairn.store.session import StoreSession
 
 _LOG = logging.getLogger(__name__)
 _LARGE_CHANGELOG_BYTES = 1 << 20
+# For a snapshot under way: Spark's task waits as long, and asks again with a later batch.
+_MAX_SNAPSHOT_WAIT_S = 60.0
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +64,7 @@ class ProviderInstance:
         self.data_bytes = 0
         self.data_bytes_at_ns = 0
         self._directory = directory
-        self._directory_count = 0
+        self._directory_numbers = itertools.count(1)
         self.current_directory: Path | None = None
         self._lock = threading.RLock()
         self._sessions = threading.Lock()
@@ -112,6 +115,9 @@ class ProviderInstance:
             self.services.release_memory()
         # Durable already: what follows may take its time, but not the instance.
         self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
+        if request.snapshot:
+            self._snapshot_at_once()
+            answer["snapshot_version"] = self.snapshots.newest_version
         return answer
 
     def abort(self, session: int) -> None:
@@ -146,22 +152,26 @@ class ProviderInstance:
 
     def use(self, durable: Durable) -> None:
         """Go on with other credentials for the same objects."""
+        unused = durable
         with self._lock:
-            before, self.durable = self.durable, durable
-            self.changes = ChangeFeed(durable)
-        before.close()
+            if not self.is_closed:
+                unused, self.durable = self.durable, durable
+                self.changes = ChangeFeed(durable)
+        unused.close()
 
-    def snapshot_after_commit(self, *, at_once: bool) -> None:
+    def _snapshot_at_once(self) -> None:
         """Take a snapshot of what was just committed; its failure does not undo the commit."""
-        if not at_once:
-            self.services.maintenance.submit(snapshots.snapshot_in_background, self)
+        # Spark sees by the answer's snapshot_version when it asked in vain.
+        running = self.snapshots.running
+        if not running.acquire(timeout=_MAX_SNAPSHOT_WAIT_S):
+            _LOG.warning("the snapshot that Spark asked for is left out: one is still under way")
             return
         try:
-            with self.snapshots.running:
-                snapshots.take_snapshot(self, snapshots.MaintenanceReport(), is_forced=True)
+            snapshots.take_snapshot(self, snapshots.MaintenanceReport(), is_forced=True)
         except Exception as failure:  # noqa: BLE001 - durable already, whatever fails now
-            # Spark sees by the answer's snapshot_version that it asks in vain.
             _LOG.warning("the snapshot that Spark asked for failed: %s", failure)
+        finally:
+            running.release()
 
     def close(self) -> None:
         """End everything and free the local disk. Idempotent."""
@@ -209,9 +219,8 @@ class ProviderInstance:
 
     def fresh_directory(self, kind: str) -> Path:
         """Return the path of a directory that never was before; its parent exists."""
-        self._directory_count += 1
         self._directory.mkdir(parents=True, exist_ok=True)
-        return self._directory / f"{kind}{self._directory_count}"
+        return self._directory / f"{kind}{next(self._directory_numbers)}"
 
     # -- sessions ------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ import os
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,33 @@ def test_a_read_that_waited_is_told_what_failed(
     assert [header.kind for header, _ in replies] == [frames.ERROR] * 2
     assert [json.loads(payload)["code"] for _, payload in replies] == ["CAIRN_BUSY"] * 2
     assert served.instance.local.applied_through == 1
+
+
+def test_a_store_that_is_busy_keeps_no_other_from_opening(served: Served) -> None:
+    """A load of minutes in one partition would stand in the way of all partitions' tasks."""
+    instance = served.instance
+    arguments = served.worker._asked[1]
+    with ThreadPoolExecutor(2) as threads:
+        with instance._lock:
+            is_waiting, lock = threading.Event(), instance._lock
+
+            class Noticed:
+                def __enter__(self) -> None:
+                    is_waiting.set()
+                    lock.acquire()
+
+                def __exit__(self, *_: object) -> None:
+                    lock.release()
+
+            instance._lock = Noticed()  # type: ignore[assignment]
+            renewal = threads.submit(served.worker._open_instance, dict(arguments))
+            assert is_waiting.wait(30)
+            other = threads.submit(served.worker._open_instance, arguments | {"instance": 2})
+            assert other.result(30) == {}
+            assert not renewal.done()
+        renewal.result(30)
+        instance._lock = lock
+    served.call("close_instance", instance=2)
 
 
 def test_a_page_of_changes_that_fails_is_told(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,42 @@ def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
     assert len(rig.contents(0, 12)) == 12
     with pytest.raises(MissingError, match="does not come from a snapshot"):
         rig.load(12, ids[12], snapshot=SnapshotChoice(oldest, "u" + "f" * 32))
+
+
+def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload may take half an hour; loads and metrics of the store must not take as long."""
+    ids = fill(rig, 2)
+    is_waiting = threading.Event()
+    real = rig.instance.snapshots.running
+
+    class Running:
+        """The lock, held by an upload until the test lets it go."""
+
+        def acquire(self, *arguments: Any, **more: Any) -> bool:  # noqa: ANN401
+            is_waiting.set()
+            return real.acquire(*arguments, **more)
+
+        def release(self) -> None:
+            real.release()
+
+        __enter__ = acquire
+
+        def __exit__(self, *_: object) -> None:
+            real.release()
+
+    monkeypatch.setattr(rig.instance.snapshots, "running", Running())
+    rig.write([(1, 0, b"3", b"v", 2)])
+    with ThreadPoolExecutor(2) as threads:
+        with real:
+            commit = threads.submit(rig.commit, 3, ids[2], [FAMILY], snapshot=True)
+            assert is_waiting.wait(30)
+            figures = threads.submit(rig.instance.figures)
+            assert figures.result(30)["commits_count"] == 3
+            assert not commit.done()
+
+        assert commit.result(30)["snapshot_version"] == 3
 
 
 def test_a_store_closed_during_its_upload_is_no_bug(
