@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cairn.ids import VersionRef
-    from cairn.store.durable import Changelog, Durable
+    from cairn.store.durable import Durable, LoadedVersion
 
 MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
@@ -79,7 +79,7 @@ class ChangeFeed:
     def __init__(self, durable: Durable) -> None:
         self._durable = durable
         self._lock = threading.Lock()
-        self._last: Changelog | None = None
+        self._last: LoadedVersion | None = None
 
     def versions(self, start: int, end: int, end_id: str | None) -> list[list[Any]]:
         """Return ``[version, checkpoint id, row count]`` of the versions from start to end."""
@@ -114,14 +114,25 @@ class ChangeFeed:
                 or last.standing.checkpoint_id != checkpoint_id
             ):
                 last = self._last = self._durable.read(version, checkpoint_id)
-        limit = max(1, min(limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
-        start = 0
-        for index, batch in enumerate(last.batches):
-            if from_row < start + batch.num_rows:
-                page = batch.slice(from_row - start, limit)
-                while page.nbytes > MAX_PAGE_BYTES and page.num_rows > 1:
-                    page = page.slice(0, page.num_rows // 2)
-                more = from_row + page.num_rows < start + batch.num_rows
-                return page, more or index + 1 < len(last.batches)
-            start += batch.num_rows
-        return None, False
+        page, more = _page_of(last.batches, from_row, limit_rows)
+        if not more:
+            # Read to its end: who pages on reads another one, or nothing for hours.
+            with self._lock:
+                self._last = None if self._last is last else self._last
+        return page, more
+
+
+def _page_of(
+    batches: list[pa.RecordBatch], from_row: int, limit_rows: int
+) -> tuple[pa.RecordBatch | None, bool]:
+    limit = max(1, min(limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
+    start = 0
+    for index, batch in enumerate(batches):
+        if from_row < start + batch.num_rows:
+            page = batch.slice(from_row - start, limit)
+            while page.nbytes > MAX_PAGE_BYTES and page.num_rows > 1:
+                page = page.slice(0, page.num_rows // 2)
+            more = from_row + page.num_rows < start + batch.num_rows
+            return page, more or index + 1 < len(batches)
+        start += batch.num_rows
+    return None, False
