@@ -309,6 +309,29 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
         world.recovery().materialize(result.manifest, world.folder())
 
 
+def test_sst_damaged_on_its_way_is_asked_for_once_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is whole: nobody has to restore anything."""
+    one, _ = two_versions(world)
+    result = world.snapshot(one, changelogs=(ref_of(one),))
+    objects = world.connect()
+    download = objects.download
+    damaged: list[str] = []
+
+    def download_damaged_once(key: str, path: Path, **more: int) -> None:
+        if key not in damaged:
+            damaged.append(key)
+            raise DamagedError("the checksum differs")
+        download(key, path, **more)
+
+    monkeypatch.setattr(objects, "download", download_damaged_once)
+
+    world.recovery(objects).materialize(result.manifest, world.folder())
+
+    assert sorted(damaged) == sorted(file.object_name for file in result.manifest.files)
+
+
 def test_damaged_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:
     """Format 1: the attempt asked for may stand under its own name."""
     world = World(tmp_path, 1)
