@@ -27,6 +27,7 @@ from cairn.checkpoint.snapshot import SnapshotContent
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.errors import (
     BusyError,
+    ConditionalPutUnsupportedError,
     DamagedError,
     DataError,
     ForeignObjectError,
@@ -307,6 +308,24 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
 
     with pytest.raises(DamagedError, match="sst/"):
         world.recovery().materialize(result.manifest, world.folder())
+
+
+def test_snapshot_to_a_store_that_overwrites_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two attempts' manifests of one version the later would replace the one that is used."""
+    one, _ = two_versions(world)
+    before = world.names()
+
+    def overwrites() -> None:
+        raise ConditionalPutUnsupportedError("it overwrites")
+
+    monkeypatch.setattr(world.objects, "probe_conditional_put", overwrites)
+
+    with pytest.raises(ConditionalPutUnsupportedError):
+        world.snapshot(one, changelogs=(ref_of(one),))
+
+    assert world.names() == before
 
 
 def test_sst_damaged_on_its_way_is_asked_for_once_more(
