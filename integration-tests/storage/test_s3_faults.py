@@ -296,17 +296,18 @@ def test_a_slow_line_is_only_slow(proxy: TcpProxy, store: S3Store, tmp_path: Pat
     assert (tmp_path / "target").read_bytes() == source.read_bytes()
 
 
-def test_a_server_that_ignores_if_none_match_is_found_out(
-    proxy: TcpProxy, s3_bucket: S3Bucket
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
+def test_a_server_that_ignores_a_condition_is_found_out(
+    proxy: TcpProxy, s3_bucket: S3Bucket, header: str
 ) -> None:
     """Such a server would let two attempts overwrite each other without a word."""
     _open_to_everyone(s3_bucket)  # a signature would cover the header that is hidden
-    proxy.hidden_header = b"if-none-match"
+    proxy.hidden_header = header.lower().encode()
     settings = S3Settings(endpoint_url=proxy.url, anonymous=True)
 
     with (
         S3Store(f"{s3_bucket.url}/state", settings) as store,
-        pytest.raises(ConditionalPutUnsupportedError, match="If-None-Match"),
+        pytest.raises(ConditionalPutUnsupportedError, match=f"ignores {header}:"),
     ):
         store.probe_conditional_put()
 

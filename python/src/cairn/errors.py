@@ -264,7 +264,7 @@ class SchemaMismatchError(InvalidError):
 
 
 class ConditionalPutUnsupportedError(InvalidError):
-    """The storage ignores ``If-None-Match``, so two attempts could overwrite each other."""
+    """The storage ignores a put's condition, so two attempts could overwrite each other."""
 
     code = "CAIRN_NO_CONDITIONAL_PUT"
 

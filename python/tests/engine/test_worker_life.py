@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,6 @@ from cairn.engine import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_the_end_of_standard_input_ends_the_worker_and_its_directories(
@@ -68,6 +68,32 @@ def test_after_kill_9_the_next_worker_loads_every_version(
     for version in (3, 1, 2):
         again.load(version, ids[version])
         assert again.scan() == {b"v": b"%d" % version}
+
+
+def test_after_kill_9_the_next_worker_downloads_no_sst_again(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
+) -> None:
+    """A state of gigabytes would come over the network for each death of a worker."""
+    first = spawn()
+    store = Store(first, 1, url, conf={"minDeltasForSnapshot": "1"})
+    store.load(0)
+    store.write([(PUT, 0, b"%05d" % row, b"v" * 50) for row in range(5000)])
+    store.commit()
+    store.load(1, store.checkpoint_id)
+    first.call("maintain", instance=1, storage=None, snapshot=True, cleanup=False)
+    store.write([(PUT, 0, b"later", b"1")])
+    store.commit()
+    last = store.checkpoint_id
+    first.kill()
+
+    again = Store(spawn(), 1, url)
+    answer = again.load(2, last)
+
+    assert (answer["source"], answer["changelogs_replayed"]) == ("snapshot", 1)
+    changelog = Path(url) / "changelog" / f"2_{last}.arrow"
+    assert answer["bytes_downloaded"] == changelog.stat().st_size
+    assert len(again.scan()) == 5001
+    assert len(list((tmp_path / "local").iterdir())) == 1
 
 
 def test_a_second_worker_leaves_the_first_ones_directories(

@@ -7,10 +7,11 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD, but in
 from __future__ import annotations
 
 import errno
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, DataError, DiskFullError, MissingError
+from cairn.errors import CairnError, DamagedError, DataError, DiskFullError, MissingError
 from cairn.format import changelog, manifest
 from cairn.format.names import (
     ManifestName,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cairn.format.manifest import Manifest, SstFile
     from cairn.storage.base import ObjectStore
 
+_LOG = logging.getLogger(__name__)
 _RESTORE = (
     "restore the object from the bucket's versions, or restart the query from a version that is "
     "still whole"
@@ -215,11 +217,19 @@ class Recovery:
         return changelog.decode(data, object_name=url, store=self._store, version=version)
 
     def _downloader(self, file: SstFile, version: Version) -> Callable[[Path], None]:
+        def once(path: Path) -> None:
+            self._objects.download(
+                file.object_name, path, size_bytes=file.size_bytes, crc32c=file.crc32c
+            )
+
         def download(path: Path) -> None:
             try:
-                self._objects.download(
-                    file.object_name, path, size_bytes=file.size_bytes, crc32c=file.crc32c
-                )
+                try:
+                    once(path)
+                except DamagedError as error:
+                    # Perhaps only on its way, as no storage checks what it sends of a part.
+                    _LOG.warning("%s arrived damaged, asking once more: %s", path.name, error)
+                    once(path)
             except CairnError as error:
                 raise self._placed(error, file.object_name, version) from error.__cause__
 

@@ -162,6 +162,7 @@ class SnapshotUploader:
         Raises:
             BusyError: it took half of the grace period; what was uploaded is left for the sweep.
             UnavailableError and other storage errors: as ``BusyError``, nothing is visible.
+            ConditionalPutUnsupportedError: the storage cannot keep two writers' manifests apart.
             DamagedError: a file changed while it was uploaded, or the winner's manifest is damaged.
         """
         began_ns = self._clock.monotonic_ns()
@@ -180,6 +181,8 @@ class SnapshotUploader:
             else:
                 missing.append(path)
         try:
+            # The manifest must never replace another attempt's: known before any byte is sent.
+            self._objects.probe_conditional_put()
             uploads = self._upload_all(missing, began_ns)
             uploaded = [file for file, _ in uploads]
             manifest = self._manifest(

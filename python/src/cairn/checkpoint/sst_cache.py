@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,8 @@ class _Turn:
 class SstCache:
     """Files of at most ``max_bytes`` together; the least recently used go first.
 
-    Survives restarts: what is found in the directory is used once its checksum was computed.
+    Survives its process: what is found in the directory, a dead worker's files moved into it, is
+    used once its checksum was computed.
 
     Args:
         directory: made on demand; files in it that are no SSTs of ours are removed.
@@ -112,6 +113,12 @@ class SstCache:
             self._hand_out(source, path)
             self._hold(file)
 
+    def distrust(self) -> None:
+        """Check every file again before its next use: the local disk was found to lose bits."""
+        with self._lock:
+            for entry in self._entries.values():
+                entry.is_verified = False
+
     def _link(self, file: SstFile, target: Path) -> bool:
         with self._lock:
             entry = self._entries.get(file.object_name)
@@ -124,7 +131,8 @@ class SstCache:
                 entry.is_verified = is_whole and crc32c_file(path) == file.crc32c
             if entry.is_verified and entry.size_bytes == file.size_bytes:
                 self._hand_out(path, target)
-                os.utime(path)  # the order of use outlives the process
+                with suppress(FileNotFoundError):  # evicted since; the target has its link
+                    os.utime(path)  # the order of use outlives the process
                 with self._lock:
                     if file.object_name in self._entries:
                         self._entries.move_to_end(file.object_name)

@@ -1,8 +1,10 @@
 """A worker's directories: made fresh, locked while it lives, removed when its lock is free.
 
-Layer: engine.
+Layer: engine. Of a dead worker's directory the next start keeps the SST cache: its files become the
+new worker's, which checks each before its first use. A worker that ends in order leaves nothing.
 
     <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…  sst/…
+    <local_dir>/cairn-sst-<random>/      the SST cache of a dead worker, until one starts
     <socket_dir>/s                       the Unix socket; its folder is 0700, or one inside is made
 """
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PREFIX = "cairn-worker-"
+_LEFT_PREFIX = "cairn-sst-"
+_CACHE = "sst"
 _LOCK = "lock"
 _SOCKET_NOTE = "socket-dir"
 # sockaddr_un holds 108 bytes; some libraries want room for the closing zero and their own suffix.
@@ -50,6 +54,7 @@ class WorkerDirectories:
                 remove_stale(local_dir)
                 self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
                 self._lock = _lock(self.root)
+                _take_over(local_dir, self.cache_directory)
             self._socket_folder = _private(socket_dir)
             (self.root / _SOCKET_NOTE).write_text(str(self._socket_folder), encoding="utf-8")
         except (PermissionError, NotADirectoryError, FileNotFoundError) as failure:
@@ -74,7 +79,7 @@ class WorkerDirectories:
     @property
     def cache_directory(self) -> Path:
         """Return the folder of the SST cache; not made yet."""
-        return self.root / "sst"
+        return self.root / _CACHE
 
     def remove(self) -> None:
         """Remove everything. Idempotent."""
@@ -109,7 +114,7 @@ def _lock(root: Path) -> int:
 
 
 def remove_stale(local_dir: Path) -> int:
-    """Remove the directories of workers that are dead; return how many.
+    """Remove the directories of workers that are dead, but for their SST caches; return how many.
 
     Safe beside live ones; REQUIRES: none is starting.
     """
@@ -139,4 +144,16 @@ def _remove_root(root: Path) -> None:
         noted = None
     if noted is not None and noted.name.startswith("cairn-"):
         shutil.rmtree(noted, ignore_errors=True)
+    with suppress(OSError):  # it had none yet
+        (root / _CACHE).rename(root.with_name(_LEFT_PREFIX + root.name.removeprefix(_PREFIX)))
     shutil.rmtree(root, ignore_errors=True)
+
+
+def _take_over(local_dir: Path, cache: Path) -> None:
+    """Make the SSTs that dead workers left the new one's; all of them, whoever needs them first."""
+    for left in local_dir.glob(f"{_LEFT_PREFIX}*"):
+        cache.mkdir(exist_ok=True)
+        for path in list(left.iterdir()):
+            with suppress(OSError):  # what cannot be moved is downloaded when it is needed
+                path.replace(cache / path.name)
+        shutil.rmtree(left, ignore_errors=True)

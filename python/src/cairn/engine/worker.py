@@ -188,14 +188,14 @@ class Worker:
                 instance=f"{self._name}/{number}",
                 services=self._services,
             )
-            if known is not None:
-                # The shim opens anew when it is unsure, or has other credentials: what is loaded
-                # here is still right.
-                known.use(durable)
-            else:
+            if known is None:
                 self._instances[number] = ProviderInstance(
                     number, durable, self._directories.instance_directory(number), self._services
                 )
+        if known is not None:
+            # The shim opens anew when it is unsure, or has other credentials: what is loaded here
+            # is still right. It may have to wait for a load; other stores open meanwhile.
+            known.use(durable)
         return {}
 
     def _load(self, asked: Arguments) -> Arguments:

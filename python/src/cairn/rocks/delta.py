@@ -76,6 +76,11 @@ class Delta:
         """Sort each batch by itself; REQUIRES: nothing was taken."""
         self._batches = deque(map(sorted_rows, self._batches))
 
+    @property
+    def row_bytes(self) -> int:
+        """The mean size of the rows that ``take`` returns next; 0 when all are taken."""
+        return self._sizes[0] // self._batches[0].num_rows if self._batches else 0
+
     def take(self, row_count: int) -> pa.RecordBatch | None:
         """Return at most ``row_count`` rows not taken yet, or ``None`` when all are."""
         if not self._batches:

@@ -34,8 +34,10 @@ class RocksMemory:
         cache_bytes: blocks, indexes and filters of all databases.
         memtable_bytes: memtables of all databases; the store flushes the largest above it, because
             RocksDB's own write buffer manager leaves idle databases alone.
-        open_files: file descriptors for all databases.
-        database_count: between how many databases ``open_files`` is split; kept by the store.
+        open_files: file descriptors, split between the databases that are open when one more is
+            opened. RocksDB fixes a share at opening: those opened first keep the larger ones, so
+            all together may hold some times as many.
+        database_count: of those open now; kept by the databases.
     """
 
     cache_bytes: int

@@ -217,13 +217,16 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def probe_conditional_put(self) -> None:
-        """Find out that ``put_if_absent`` keeps its promise here; costs a few requests, once.
+        """Find out that ``put_if_absent`` and ``put_if_match`` keep their promises here.
+
+        Costs a few requests, once.
 
         Later calls on this instance return at once. What it wrote is gone afterwards; its name
         begins with a dot, so that no listing shows it even if it is not.
 
         Raises:
-            ConditionalPutUnsupportedError: the storage takes a second put for a first one.
+            ConditionalPutUnsupportedError: the storage takes a second put for a first one, or
+                replaces whatever stands there.
         """
 
     def request_counts(self) -> dict[str, int]:

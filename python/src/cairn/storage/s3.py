@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 PUT_ID = "cairn-put-id"
 """Metadata key of a put's id. DO NOT RENAME: objects carry it."""
 _CONFLICT_ATTEMPTS = 3
+_NO_ETAG = '"00000000000000000000000000000000"'
 _DELETE_KEYS = 1_000
 """S3's limit for one DeleteObjects."""
 
@@ -233,24 +234,30 @@ class S3Store(ObjectStore):
                     raise error.with_context(object_name=self.object_url(key))
 
     def probe_conditional_put(self) -> None:
-        """Create one object twice: the second time must be refused."""
+        """Create an object, once more, and replace what is not there: the last two are refused."""
         self._check_open()
         if self._bucket in self._client.probed_buckets:
             return
         key = f".cairn-probe-{self._entropy.token(8)}"
+        create, replace = {"IfNoneMatch": "*"}, {"IfMatch": _NO_ETAG}
         try:
-            for _ in range(2):
-                self._requests.call("PutObject", key, Body=b"", IfNoneMatch="*")
-        except PreconditionFailedError:
-            self._client.probed_buckets.add(self._bucket)
-            return
+            self._is_refused(key, create)  # it may be: sent again after an answer was lost
+            ignored = [
+                header
+                for header, condition in (("If-None-Match", create), ("If-Match", replace))
+                if not self._is_refused(key, condition)
+            ]
         finally:
             self._delete_probe(key)
-        raise ConditionalPutUnsupportedError(
-            "the server ignores If-None-Match: two attempts could overwrite each other",
-            object_name=self.url,
-            next_step="use a server that honours it, or checkpoint format 2 (cairn.spark_conf())",
-        )
+        if ignored:
+            raise ConditionalPutUnsupportedError(
+                f"the server ignores {' and '.join(ignored)}: two attempts could overwrite each "
+                "other",
+                object_name=self.url,
+                next_step="use a server that honours it; in checkpoint format 2 "
+                "(cairn.spark_conf()) commits do without, snapshots do not",
+            )
+        self._client.probed_buckets.add(self._bucket)
 
     def close(self) -> None:
         """Give the shared client back."""
@@ -329,6 +336,13 @@ class S3Store(ObjectStore):
         modified = answer["LastModified"].astimezone(UTC)
         info = ObjectInfo(key, int(answer["ContentLength"]), modified, str(answer["ETag"]))
         return str(answer.get("Metadata", {}).get(PUT_ID, "")), info
+
+    def _is_refused(self, key: str, condition: dict[str, str]) -> bool:
+        try:
+            self._requests.call("PutObject", key, Body=b"", **condition)
+        except PreconditionFailedError:
+            return True
+        return False
 
     def _delete_probe(self, key: str) -> None:
         try:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cairn.ids import VersionRef
-    from cairn.store.durable import Changelog, Durable
+    from cairn.store.durable import Durable, LoadedVersion
 
 MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
 
 
-def history(durable: Durable, head: Standing, first: int) -> tuple[tuple[VersionRef, ...], Base]:
-    """Return the changelogs from version ``first`` up to ``head``, and the base of the oldest read.
+def _back_to(durable: Durable, head: Standing, version: int) -> tuple[tuple[VersionRef, ...], Base]:
+    """Return the changelogs up to ``head`` and their base, which is at ``version`` or before it.
 
     Goes back over manifests by the changelogs of their versions; no listing.
 
@@ -31,10 +31,10 @@ def history(durable: Durable, head: Standing, first: int) -> tuple[tuple[Version
         MissingError: an older changelog was purged.
     """
     refs, base = head.lineage, head.base
-    while base.version >= first and base.ref is not None:
+    while base.version > version and base.ref is not None:
         older = durable.read(base.version, str(base.ref.checkpoint_id)).standing
         refs, base = (*older.lineage, *refs), older.base
-    return tuple(ref for ref in refs if ref.version >= first), base
+    return refs, base
 
 
 def standing_upon(
@@ -45,8 +45,10 @@ def standing_upon(
     Raises:
         MissingError: its past has no such version, or only under another id.
     """
-    refs, _ = history(durable, head, version)
-    at = next((ref for ref in refs if ref.version == version), None)
+    refs, base = _back_to(durable, head, version)
+    # The oldest snapshot that is kept has no changelog any more: it is known as a base alone.
+    past = refs if base.ref is None else (base.ref, *refs)
+    at = next((ref for ref in past if ref.version == version), None)
     if at is None or (checkpoint_id is not None and at.checkpoint_id != checkpoint_id):
         raise MissingError(
             f"version {head.version} does not come from a snapshot of version {version}",
@@ -77,14 +79,16 @@ class ChangeFeed:
     def __init__(self, durable: Durable) -> None:
         self._durable = durable
         self._lock = threading.Lock()
-        self._last: Changelog | None = None
+        self._last: LoadedVersion | None = None
 
     def versions(self, start: int, end: int, end_id: str | None) -> list[list[Any]]:
         """Return ``[version, checkpoint id, row count]`` of the versions from start to end."""
         head = self._durable.read(end, end_id)
-        refs, _ = history(self._durable, head.standing, start)
+        refs, _ = _back_to(self._durable, head.standing, start - 1)
         answer: list[list[Any]] = []
         for ref in refs:
+            if ref.version < start:
+                continue
             changelog = (
                 head
                 if ref == head.standing.ref
@@ -110,14 +114,25 @@ class ChangeFeed:
                 or last.standing.checkpoint_id != checkpoint_id
             ):
                 last = self._last = self._durable.read(version, checkpoint_id)
-        limit = max(1, min(limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
-        start = 0
-        for index, batch in enumerate(last.batches):
-            if from_row < start + batch.num_rows:
-                page = batch.slice(from_row - start, limit)
-                while page.nbytes > MAX_PAGE_BYTES and page.num_rows > 1:
-                    page = page.slice(0, page.num_rows // 2)
-                more = from_row + page.num_rows < start + batch.num_rows
-                return page, more or index + 1 < len(last.batches)
-            start += batch.num_rows
-        return None, False
+        page, more = _page_of(last.batches, from_row, limit_rows)
+        if not more:
+            # Read to its end: who pages on reads another one, or nothing for hours.
+            with self._lock:
+                self._last = None if self._last is last else self._last
+        return page, more
+
+
+def _page_of(
+    batches: list[pa.RecordBatch], from_row: int, limit_rows: int
+) -> tuple[pa.RecordBatch | None, bool]:
+    limit = max(1, min(limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
+    start = 0
+    for index, batch in enumerate(batches):
+        if from_row < start + batch.num_rows:
+            page = batch.slice(from_row - start, limit)
+            while page.nbytes > MAX_PAGE_BYTES and page.num_rows > 1:
+                page = page.slice(0, page.num_rows // 2)
+            more = from_row + page.num_rows < start + batch.num_rows
+            return page, more or index + 1 < len(batches)
+        start += batch.num_rows
+    return None, False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.errors import ProtocolError, RetryableError
 from cairn.rocks import Delta
-from cairn.store import writes
+from cairn.store import snapshots, writes
 from cairn.store.standing import Standing
 
 if TYPE_CHECKING:
@@ -76,17 +76,18 @@ def commit(
     encoded = clock.monotonic_ns()
     written = instance.durable.write(draft, changes, request.attempt)
     standing = written.standing
+    # First its base: a snapshot may begin as soon as the store stands there.
+    instance.snapshots.note_changelog(standing)
     instance.standing = standing
     instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
-    instance.snapshots.note_changelog(standing)
     instance.data_bytes += sum(batch.nbytes for batch in changes)
     instance.metrics.add("commits_count")
     instance.metrics.add("changelog_bytes", written.size_bytes)
-    if (
-        request.snapshot
-        or len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot
-    ):
-        instance.snapshot_after_commit(at_once=request.snapshot)
+    is_long = (
+        len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot
+    )
+    if is_long and not request.snapshot:
+        instance.services.maintenance.submit(snapshots.snapshot_in_background, instance)
     return {
         "checkpoint_id": standing.checkpoint_id,
         "counts": {str(cf): count for cf, count in counts.items()},

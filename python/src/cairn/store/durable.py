@@ -41,12 +41,20 @@ _MS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Changelog:
-    """A changelog as loading uses it."""
+class LoadedVersion:
+    """A version's changelog as loading uses it.
+
+    Attributes:
+        standing: what its header says.
+        batches: its rows.
+        object_bytes: of the object, compressed.
+        row_bytes: of the rows, in memory.
+    """
 
     standing: Standing
     batches: list[pa.RecordBatch]
-    size_bytes: int
+    object_bytes: int
+    row_bytes: int
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,7 @@ class Durable:
             services.entropy,
         )
 
-    def read(self, version: int, checkpoint_id: str | None) -> Changelog:
+    def read(self, version: int, checkpoint_id: str | None) -> LoadedVersion:
         """Return a version's changelog, verified.
 
         Args:
@@ -132,8 +140,11 @@ class Durable:
         """
         wanted = None if checkpoint_id is None else CheckpointId.parse(checkpoint_id)
         found = self.recovery.fetch_head(version, wanted)
-        return Changelog(
-            Standing.of_header(found.header), found.table.to_batches(), found.table.nbytes
+        return LoadedVersion(
+            Standing.of_header(found.header),
+            found.table.to_batches(),
+            object_bytes=found.size_bytes,
+            row_bytes=found.table.nbytes,
         )
 
     def read_manifest(self, ref: VersionRef) -> Manifest:

@@ -4,11 +4,12 @@ Layer: store.  Spec: docs/architecture.md#terms-of-a-session.
 
 Threads: control calls come from threads of their own and are serialised by ``_lock``; frames and
 reads come from the owner thread and take only the short ``_sessions`` lock. A snapshot's upload
-holds neither.
+holds neither, nor does who waits for one.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 import threading
@@ -26,6 +27,8 @@ from cairn.store.spill import Spill
 _LOG = logging.getLogger(__name__)
 _LARGE_CHANGELOG_BYTES = 1 << 20
 _NOTHING_SPILLED = Spill()
+# For a snapshot under way: Spark's task waits as long, and asks again with a later batch.
+_MAX_SNAPSHOT_WAIT_S = 60.0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.rocks import RocksDb
     from cairn.store.durable import Durable
     from cairn.store.services import Services
     from cairn.store.standing import Standing
@@ -64,7 +66,7 @@ class ProviderInstance:
         self.data_bytes = 0
         self.data_bytes_at_ns = 0
         self._directory = directory
-        self._directory_count = 0
+        self._directory_numbers = itertools.count(1)
         self.current_directory: Path | None = None
         self._lock = threading.RLock()
         self._sessions = threading.Lock()
@@ -115,6 +117,9 @@ class ProviderInstance:
             self.services.release_memory()
         # Durable already: what follows may take its time, but not the instance.
         self.services.pending.wait_below_limit(committing.MAX_PENDING_WAIT_S)
+        if request.snapshot:
+            self._snapshot_at_once()
+            answer["snapshot_version"] = self.snapshots.newest_version
         return answer
 
     def abort(self, session: int) -> None:
@@ -149,22 +154,26 @@ class ProviderInstance:
 
     def use(self, durable: Durable) -> None:
         """Go on with other credentials for the same objects."""
+        unused = durable
         with self._lock:
-            before, self.durable = self.durable, durable
-            self.changes = ChangeFeed(durable)
-        before.close()
+            if not self.is_closed:
+                unused, self.durable = self.durable, durable
+                self.changes = ChangeFeed(durable)
+        unused.close()
 
-    def snapshot_after_commit(self, *, at_once: bool) -> None:
+    def _snapshot_at_once(self) -> None:
         """Take a snapshot of what was just committed; its failure does not undo the commit."""
-        if not at_once:
-            self.services.maintenance.submit(snapshots.snapshot_in_background, self)
+        # Spark sees by the answer's snapshot_version when it asked in vain.
+        running = self.snapshots.running
+        if not running.acquire(timeout=_MAX_SNAPSHOT_WAIT_S):
+            _LOG.warning("the snapshot that Spark asked for is left out: one is still under way")
             return
         try:
-            with self.snapshots.running:
-                snapshots.take_snapshot(self, snapshots.MaintenanceReport(), is_forced=True)
+            snapshots.take_snapshot(self, snapshots.MaintenanceReport(), is_forced=True)
         except Exception as failure:  # noqa: BLE001 - durable already, whatever fails now
-            # Spark sees by the answer's snapshot_version that it asks in vain.
             _LOG.warning("the snapshot that Spark asked for failed: %s", failure)
+        finally:
+            running.release()
 
     def close(self) -> None:
         """End everything and free the local disk. Idempotent."""
@@ -210,9 +219,8 @@ class ProviderInstance:
 
     def fresh_directory(self, kind: str) -> Path:
         """Return the path of a directory that never was before; its parent exists."""
-        self._directory_count += 1
         self._directory.mkdir(parents=True, exist_ok=True)
-        return self._directory / f"{kind}{self._directory_count}"
+        return self._directory / f"{kind}{next(self._directory_numbers)}"
 
     # -- sessions ------------------------------------------------------------------------------
 
@@ -305,9 +313,10 @@ class ProviderInstance:
 
         REQUIRES: ``when_written``.
         """
-        database = self._database()
-        turn = Turn(self.services.clock)
-        found = yield from read_keys(database, self._spill_of(session), cfs, keys, turn)
+        self._check_loaded()
+        spill, turn = self._spill_of(session), Turn(self.services.clock)
+        with self.local.reading() as database:
+            found = yield from read_keys(database, spill, cfs, keys, turn)
         self.metrics.add("gets_count", len(found[0]))
         if database.has_long_lists:
             self.services.with_long_lists[self.local] = None
@@ -315,18 +324,18 @@ class ProviderInstance:
 
     def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
         """Steps that return one page. REQUIRES: ``when_written``."""
-        database = self._database()
-        turn = Turn(self.services.clock)
-        reply = yield from read_page(database, self._spill_of(session), request, turn)
+        self._check_loaded()
+        spill, turn = self._spill_of(session), Turn(self.services.clock)
+        with self.local.reading() as database:
+            reply = yield from read_page(database, spill, request, turn)
         self.metrics.add("scanned_rows_count", len(reply.keys))
         if database.has_long_lists:
             self.services.with_long_lists[self.local] = None
         return reply
 
-    def _database(self) -> RocksDb:
+    def _check_loaded(self) -> None:
         if self.standing is None:
             raise self._nothing_loaded()  # a load is under way, or has failed half-way
-        return self.local.db
 
     def _nothing_loaded(self) -> RetryableError:
         return RetryableError(

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import VersionRef
-    from cairn.store.durable import Changelog
+    from cairn.store.durable import LoadedVersion
     from cairn.store.instance import ProviderInstance
 
 _FETCH_AHEAD = 8
+_FETCH_FIRST = 2  # until it is known how large they are
 _MS = 1_000_000
 # RocksDB reads a block of each file for its answer: not in every batch.
 _ESTIMATE_NS = 30_000 * _MS
@@ -130,7 +131,7 @@ def _load_empty(instance: ProviderInstance, version: int, report: LoadReport) ->
 def _recover(instance: ProviderInstance, request: LoadRequest, report: LoadReport) -> None:
     durable = instance.durable
     target = durable.read(request.version, request.checkpoint_id)
-    report.bytes_downloaded += target.size_bytes
+    report.bytes_downloaded += target.object_bytes
     wanted = target.standing
     standing = instance.standing
     if request.snapshot is not None:
@@ -202,7 +203,7 @@ def _replay(
     instance: ProviderInstance,
     wanted: Standing,
     rest: tuple[VersionRef, ...],
-    target: Changelog,
+    target: LoadedVersion,
     report: LoadReport,
 ) -> None:
     """Apply the changelogs of ``rest`` to what is open, and stand at ``wanted``."""
@@ -224,17 +225,23 @@ def _replay(
 def _fetched(
     instance: ProviderInstance,
     refs: tuple[VersionRef, ...],
-    target: Changelog,
+    target: LoadedVersion,
     report: LoadReport,
-) -> Iterator[Changelog]:
-    """Yield changelogs in order; the next few are under way meanwhile."""
-    waiting: deque[Future[Changelog]] = deque()
+) -> Iterator[LoadedVersion]:
+    """Yield changelogs in order; the next few are under way meanwhile.
+
+    As many as would fit the bound of deltas that wait, were all as large as the largest so far.
+    """
+    limit_bytes = instance.services.pending.limit_bytes
+    most = _FETCH_FIRST
+    largest_bytes = 1
+    waiting: deque[Future[LoadedVersion]] = deque()
     submit = instance.services.downloads.submit
     ahead = iter(refs)
     done = False
     try:
         while not done or waiting:
-            while not done and len(waiting) < _FETCH_AHEAD:
+            while not done and len(waiting) < most:
                 ref = next(ahead, None)
                 if ref is None or ref == target.standing.ref:
                     done = True
@@ -242,7 +249,9 @@ def _fetched(
                     waiting.append(submit(instance.durable.read, ref.version, ref.checkpoint_id))
             if waiting:
                 changelog = waiting.popleft().result()
-                report.bytes_downloaded += changelog.size_bytes
+                report.bytes_downloaded += changelog.object_bytes
+                largest_bytes = max(largest_bytes, changelog.row_bytes)
+                most = max(1, min(2 * most, _FETCH_AHEAD, limit_bytes // largest_bytes))
                 yield changelog
         if refs:
             yield target

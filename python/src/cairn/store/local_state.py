@@ -2,19 +2,23 @@
 
 Layer: store. Methods run on the owner thread unless they say otherwise. A delta stays in the queue
 until its last slice is written; ``applied_through`` then says its version, and who waits is told.
+A database that fails to write, or a read of which finds damage, is *broken*: nothing more is asked
+of it, what waits is told, and the next load makes it anew from the objects.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from cairn.errors import CairnError, ClosedError, RetryableError
+from cairn.errors import CairnError, ClosedError, DamagedError, RetryableError
 from cairn.rocks import Delta, RocksDb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -58,10 +62,9 @@ class LocalState:
 
         Raises:
             RetryableError: none is open: load first.
-            CairnError: it broke while a delta was applied; the next load starts afresh.
+            CairnError: it broke; the next load starts afresh.
         """
-        if self.failure is not None:
-            raise self.failure
+        self.require_sound()
         if self._db is None:
             raise RetryableError(
                 "no version is loaded in this worker",
@@ -69,6 +72,21 @@ class LocalState:
                 next_step="open the instance and load the version again",
             )
         return self._db
+
+    @contextmanager
+    def reading(self) -> Iterator[RocksDb]:
+        """Yield the database for reads: one that finds damage breaks it, as a failed write does."""
+        try:
+            yield self.db
+        except DamagedError as failure:
+            self._break(failure)
+            raise
+
+    def require_sound(self) -> None:
+        """Raise what broke the database, if anything did. Any thread."""
+        if self.failure is not None:
+            # Many tasks are told: of one raised again and again the traceback would only grow.
+            raise copy.copy(self.failure)
 
     @property
     def is_open(self) -> bool:
@@ -89,8 +107,18 @@ class LocalState:
         return delta.ready.is_set() and (self._barrier is None or delta.version <= self._barrier)
 
     def open(self, directory: Path, version: int, multi: frozenset[int], *, create: bool) -> None:
-        """Open a directory that holds ``version``; REQUIRES: ``close`` before."""
-        self._db = RocksDb(directory, self._services.memory, create=create, multi_families=multi)
+        """Open a directory that holds ``version``; REQUIRES: ``close`` before.
+
+        Raises:
+            DamagedError: it is no whole database; the next load checks the cache's files again.
+            DiskFullError: no room.
+        """
+        memory = self._services.memory
+        try:
+            self._db = RocksDb(directory, memory, create=create, multi_families=multi)
+        except DamagedError:
+            self._services.cache.distrust()
+            raise
         self.applied_through = version
         self.incarnation += 1
         self.failure = None
@@ -98,19 +126,34 @@ class LocalState:
     def check(self) -> None:
         """Find out what no delta has met yet: a flush or compaction that failed, on a full disk."""
         if self.is_open and self.db.is_broken():
-            self.failure = RetryableError(
+            failure = RetryableError(
                 "the local database could not write its files",
                 code="CAIRN_LOCAL_DISK",
                 next_step="load the version again; the worker then starts from the object store",
             )
-            self._tell(self.failure)
+            self._break(failure)
+
+    def _break(self, failure: CairnError) -> None:
+        """Use this database no more; its deltas are in the objects, and the next load has them."""
+        if self._db is None or self.failure is not None:
+            return
+        self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
+        # The cache's files are links to the same bytes; and a compaction that read a damaged block
+        # reports as a failed write.
+        self._services.cache.distrust()
+        self._forget_deltas()
+        self._tell(failure)
+
+    def _forget_deltas(self) -> None:
+        while self._pending:
+            _, delta = self._pending.popleft()
+            self._services.pending.add(-delta.bytes_left)
+        self._rest()
+        self._services.with_long_lists.pop(self, None)
 
     def close(self, reason: CairnError | None = None) -> None:
         """Forget the database and all that waits for it. Idempotent."""
-        self._services.pending.add(-self.pending_bytes())
-        self._pending.clear()
-        self._rest()
-        self._services.with_long_lists.pop(self, None)
+        self._forget_deltas()
         self._barrier = None
         database, self._db = self._db, None
         self.incarnation += 1
@@ -134,7 +177,14 @@ class LocalState:
             delta.sort()
         self._pending.append((self._services.clock.monotonic_ns(), delta))
         self._services.with_deltas[self] = None
+        if self.failure is not None:
+            # It broke during the commit: nobody will apply this, so it must not count as waiting.
+            self._services.owner.post(self._forget_if_broken)
         self._services.owner.wake()
+
+    def _forget_if_broken(self) -> None:
+        if self.failure is not None:
+            self._forget_deltas()
 
     def _sort(self, delta: Delta) -> None:
         try:
@@ -187,14 +237,12 @@ class LocalState:
         database = self.db
         database.multi_families = delta.multi_families
         before = delta.bytes_left
-        row_bytes = delta.bytes_left // max(delta.rows_left, 1)
-        piece = delta.take(max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(row_bytes, 1))))
+        piece = delta.take(max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(delta.row_bytes, 1))))
         try:
             if piece is not None:
                 database.apply(piece, delta.version)
         except CairnError as failure:
-            self.failure = failure
-            self._tell(failure)
+            self._break(failure)
             return 0, 0
         finally:
             self._services.pending.add(delta.bytes_left - before)
@@ -218,6 +266,8 @@ class LocalState:
         """Call ``act`` once ``version`` is applied, or with the error that prevents it."""
         if self.applied_through >= version:
             act(None)
+        elif self.failure is not None:
+            act(copy.copy(self.failure))
         else:
             self._waiting.append((version, act))
 
@@ -255,8 +305,7 @@ class LocalState:
             if self._pending:
                 self._pending[0][1].ready.wait(_SORT_WAIT_S)
             self.apply_slice()
-            if self.failure is not None:
-                raise self.failure
+            self.require_sound()
             yield
 
     def find_present(
@@ -269,7 +318,8 @@ class LocalState:
             for start in range(0, len(keys), _PRESENCE_STRIDE):
                 # A stride at a time: all keys as objects would weigh as much as the commit.
                 stride = cast("list[bytes]", keys.slice(start, _PRESENCE_STRIDE).to_pylist())
-                found += self.db.present(cf, stride)
+                with self.reading() as database:
+                    found += database.present(cf, stride)
                 yield
         return found
 
@@ -277,16 +327,23 @@ class LocalState:
         """Steps that count a family's keys at ``version``."""
         yield from self.until_applied(version)
         count = 0
-        for counted in self.db.count_keys(cf):
+        with self.reading() as database:
+            counting = database.count_keys(cf)
+        while True:
+            with self.reading():
+                counted = next(counting, None)
+            if counted is None:
+                return count
             count = counted
             yield
-        return count
 
     def join_one_long_list(self) -> bool:
         """Rewrite a list that a read found long; return whether there was one."""
         if not self.is_open or self._barrier is not None or self._pending:
             return False
-        if not self.db.join_one_long_list():
+        with self.reading() as database:
+            is_joined = database.join_one_long_list()
+        if not is_joined:
             self._services.with_long_lists.pop(self, None)
             return False
         self._metrics.add("lists_joined_count")

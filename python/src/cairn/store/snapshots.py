@@ -52,6 +52,10 @@ class MaintenanceReport:
 class SnapshotState:
     """What an instance remembers of manifests. ``running`` serialises snapshots and clean-ups.
 
+    Threads: loads (``opened``, ``note_changelog``) and commits (``note_changelog``, ``rebased``)
+    come one at a time, under the instance's lock; a snapshot or clean-up beside them, under
+    ``running``. What both touch is changed under ``_lock``, and a manifest is replaced, not edited.
+
     Args:
         clock: for the daily sweep.
         entropy: as ``clock``.
@@ -59,6 +63,7 @@ class SnapshotState:
 
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self.running = threading.Lock()
+        self._lock = threading.Lock()
         self.sweeps = SweepSchedule(clock, entropy)
         # The last manifest loaded or stored; a later snapshot may reuse what it names.
         self.manifest: Manifest | None = None
@@ -74,27 +79,31 @@ class SnapshotState:
         self, incarnation: int, manifest: Manifest | None, known: Mapping[str, SstFile]
     ) -> None:
         """Begin anew with a directory: empty, or made of ``manifest``."""
-        self.manifest, self.is_ours = manifest, False
-        self._known, self._known_of = known, incarnation
-        self._bases = {}
+        with self._lock:
+            self.manifest, self.is_ours = manifest, False
+            self._known, self._known_of = known, incarnation
+            self._bases = {}
 
     def note_changelog(self, standing: Standing) -> None:
         """Remember the base of a changelog that was replayed or committed."""
         if standing.ref is not None:
-            self._bases[standing.ref] = standing.base
+            with self._lock:
+                self._bases[standing.ref] = standing.base
 
     def stored(self, result: SnapshotResult, incarnation: int) -> None:
         """Take over what an upload left."""
-        if incarnation != self._known_of:
-            return  # the directory was loaded anew meanwhile: what it needs is not what we stored
-        self.manifest, self.is_ours = result.manifest, result.won
-        self._known = result.known
         newest = result.manifest.ref.version
-        self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
+        with self._lock:
+            if incarnation != self._known_of:
+                return  # loaded anew meanwhile: what the directory needs is not what we stored
+            self.manifest, self.is_ours = result.manifest, result.won
+            self._known = result.known
+            self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
 
     def known(self, incarnation: int) -> Mapping[str, SstFile]:
         """Return the objects behind local SSTs, for this opening of the directory."""
-        return self._known if incarnation == self._known_of else {}
+        with self._lock:
+            return self._known if incarnation == self._known_of else {}
 
     def changelogs(self, refs: tuple[VersionRef, ...]) -> tuple[ChangelogRef, ...]:
         """Return lineage entries with the base that each of them names.
@@ -102,21 +111,24 @@ class SnapshotState:
         Raises:
             InternalError: one of them never passed through this instance.
         """
-        missing = [ref for ref in refs if ref not in self._bases]
-        if missing:
-            raise InternalError(f"the base of changelog {missing[0]} is not known")
-        return tuple(ChangelogRef(ref, self._bases[ref]) for ref in refs)
+        with self._lock:
+            found = [(ref, self._bases.get(ref)) for ref in refs]
+        named = tuple(ChangelogRef(ref, base) for ref, base in found if base is not None)
+        if len(named) < len(refs):
+            missing = next(ref for ref, base in found if base is None)
+            raise InternalError(f"the base of changelog {missing} is not known")
+        return named
 
     def rebased(self, standing: Standing) -> Standing:
         """Return ``standing`` upon the newest manifest that lies in its lineage."""
-        if self.manifest is None:
-            return standing
-        return standing.rebased(self.manifest.ref) or standing
+        manifest = self.manifest
+        return standing if manifest is None else standing.rebased(manifest.ref) or standing
 
     @property
     def newest_version(self) -> int:
         """Return the version of the newest manifest known, 0 if none."""
-        return 0 if self.manifest is None else self.manifest.ref.version
+        manifest = self.manifest
+        return 0 if manifest is None else manifest.ref.version
 
 
 class _MovedOnError(Exception):
@@ -143,6 +155,7 @@ def take_snapshot(
             return _take_snapshot(instance, report, is_forced=is_forced)
         except _MovedOnError:
             continue  # its newest version then
+    instance.local.require_sound()
     raise BusyError(
         "commits and loads came faster than a snapshot could begin", next_step="wait for the next"
     )

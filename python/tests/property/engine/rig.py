@@ -103,7 +103,13 @@ class Rig:
         self.owner.run(lambda: self.instance.take_writes(number, sequence, batch))
 
     def commit(
-        self, version: int, base: str | None, families: list[ColumnFamily], attempt: int = 0
+        self,
+        version: int,
+        base: str | None,
+        families: list[ColumnFamily],
+        attempt: int = 0,
+        *,
+        snapshot: bool = False,
     ) -> dict[str, Any]:
         return self.instance.commit(
             CommitRequest(
@@ -116,6 +122,7 @@ class Rig:
                 families=tuple(families),
                 max_cf_id=9,
                 attempt=Attempt("run", 1, 0, 0, attempt),
+                snapshot=snapshot,
             )
         )
 

@@ -275,8 +275,8 @@ class _OverwritingStore(MemoryStore):
         raise ConditionalPutUnsupportedError("it overwrites", object_name=self.url)
 
 
-def test_store_that_overwrites_is_refused_in_format_1_only() -> None:
-    """Format 2 needs no condition."""
+def test_commit_to_a_store_that_overwrites_is_refused_in_format_1_only() -> None:
+    """Commits of format 2 need no condition."""
     objects = _OverwritingStore("memory://x/state/0/3", clock=FakeClock())
 
     with pytest.raises(ConditionalPutUnsupportedError):

@@ -27,6 +27,7 @@ from cairn.checkpoint.snapshot import SnapshotContent
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.errors import (
     BusyError,
+    ConditionalPutUnsupportedError,
     DamagedError,
     DataError,
     ForeignObjectError,
@@ -307,6 +308,47 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
 
     with pytest.raises(DamagedError, match="sst/"):
         world.recovery().materialize(result.manifest, world.folder())
+
+
+def test_snapshot_to_a_store_that_overwrites_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two attempts' manifests of one version the later would replace the one that is used."""
+    one, _ = two_versions(world)
+    before = world.names()
+
+    def overwrites() -> None:
+        raise ConditionalPutUnsupportedError("it overwrites")
+
+    monkeypatch.setattr(world.objects, "probe_conditional_put", overwrites)
+
+    with pytest.raises(ConditionalPutUnsupportedError):
+        world.snapshot(one, changelogs=(ref_of(one),))
+
+    assert world.names() == before
+
+
+def test_sst_damaged_on_its_way_is_asked_for_once_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is whole: nobody has to restore anything."""
+    one, _ = two_versions(world)
+    result = world.snapshot(one, changelogs=(ref_of(one),))
+    objects = world.connect()
+    download = objects.download
+    damaged: list[str] = []
+
+    def download_damaged_once(key: str, path: Path, **more: int) -> None:
+        if key not in damaged:
+            damaged.append(key)
+            raise DamagedError("the checksum differs")
+        download(key, path, **more)
+
+    monkeypatch.setattr(objects, "download", download_damaged_once)
+
+    world.recovery(objects).materialize(result.manifest, world.folder())
+
+    assert sorted(damaged) == sorted(file.object_name for file in result.manifest.files)
 
 
 def test_damaged_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:

@@ -180,6 +180,26 @@ def test_link_that_fails(
         assert not (tmp_path / "a").exists()
 
 
+def test_a_file_evicted_while_it_is_handed_out_is_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another store's load needs the room just then; this one's must not fail for it."""
+    cache, downloads = SstCache(tmp_path / "cache", 150), Downloads()
+    downloads.fetch(cache, "1", tmp_path / "a")
+    utime = os.utime
+
+    def evict_first(path: Path) -> None:
+        monkeypatch.undo()
+        downloads.fetch(cache, "2", tmp_path / "b")
+        utime(path)
+
+    monkeypatch.setattr(os, "utime", evict_first)
+
+    assert downloads.fetch(cache, "1", tmp_path / "c") == 0
+    assert (tmp_path / "c").read_bytes() == b"1" * 100
+    assert ONE.object_name not in cache
+
+
 def test_two_threads_download_once(tmp_path: Path) -> None:
     """Two instances of a store that load together."""
     cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()

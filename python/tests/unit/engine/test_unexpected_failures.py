@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -128,3 +129,30 @@ def test_a_store_whose_writes_are_stopped_lets_the_others_pass(
     assert header.kind == frames.GET | frames.REPLY
     assert served.instance.local.applied_through == 0
     stopped.clear()
+
+
+def test_a_store_that_is_busy_keeps_no_other_from_opening(served: Served) -> None:
+    """A load of minutes in one partition would stand in the way of all partitions' tasks."""
+    instance = served.instance
+    arguments = served.worker._asked[1]
+    with ThreadPoolExecutor(2) as threads:
+        with instance._lock:
+            is_waiting, lock = threading.Event(), instance._lock
+
+            class Noticed:
+                def __enter__(self) -> None:
+                    is_waiting.set()
+                    lock.acquire()
+
+                def __exit__(self, *_: object) -> None:
+                    lock.release()
+
+            instance._lock = Noticed()  # type: ignore[assignment]
+            renewal = threads.submit(served.worker._open_instance, dict(arguments))
+            assert is_waiting.wait(30)
+            other = threads.submit(served.worker._open_instance, arguments | {"instance": 2})
+            assert other.result(30) == {}
+            assert not renewal.done()
+        renewal.result(30)
+        instance._lock = lock
+    served.call("close_instance", instance=2)

@@ -10,7 +10,7 @@ from cairn.format.header import Base
 from cairn.ids import CheckpointId, VersionRef
 from cairn.store import changes
 from cairn.store.changes import ChangeFeed
-from cairn.store.durable import Changelog, Durable
+from cairn.store.durable import Durable, LoadedVersion
 from cairn.store.standing import Standing
 from cairn.store.writes import CHANGES_SCHEMA, as_changes
 
@@ -33,9 +33,11 @@ class OneChangelog:
         )
         ref = VersionRef(1, CheckpointId.parse(ID))
         standing = Standing(1, ref, Base(0, None), (ref,), {}, (), 0)
-        self.changelog = Changelog(standing, as_changes(rows), rows.nbytes)
+        self.read_count = 0
+        self.changelog = LoadedVersion(standing, as_changes(rows), rows.nbytes, rows.nbytes)
 
-    def read(self, _version: int, _checkpoint_id: str) -> Changelog:
+    def read(self, _version: int, _checkpoint_id: str) -> LoadedVersion:
+        self.read_count += 1
         return self.changelog
 
 
@@ -70,3 +72,15 @@ def test_a_row_larger_than_a_page_comes_alone() -> None:
 def test_small_rows_come_as_many_as_asked() -> None:
     """Each page is a round trip."""
     assert [page.num_rows for page in pages([10] * 250, limit_rows=100)] == [100, 100, 50]
+
+
+def test_a_changelog_is_kept_while_it_is_paged_and_no_longer() -> None:
+    """One fetch serves all its pages; after the last it would fill the memory for nobody."""
+    objects = OneChangelog([10] * 250)
+    feed = ChangeFeed(cast("Durable", objects))
+
+    for start in (0, 100, 200):
+        feed.page(1, ID, start, 100)
+
+    assert objects.read_count == 1
+    assert feed._last is None

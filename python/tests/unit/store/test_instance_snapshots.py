@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from rig import STORE, Rig, family
 
 from cairn.checkpoint.snapshot import SnapshotResult
-from cairn.errors import DiskFullError
+from cairn.errors import DiskFullError, MissingError
+from cairn.rocks import Delta
 from cairn.storage.open import open_store
 from cairn.store.durable import Durable
+from cairn.store.loading import SnapshotChoice
 
 FAMILY = family(0, multi=False)
 
@@ -135,6 +138,83 @@ def test_after_a_reload_during_an_upload_maintenance_goes_on(
     other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
     assert other.load(8, ids[8])["counts"] == {"0": 8}
     other.crash()
+
+
+def test_a_snapshot_begins_in_the_middle_of_a_commit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store stands at the version before its commit has ended."""
+    ids = fill(rig, 2)
+    enqueue = rig.instance.local.enqueue
+    answers: list[dict[str, Any]] = []
+
+    def enqueue_and_maintain(delta: Delta) -> None:
+        enqueue(delta)
+        answers.append(maintain(rig))
+
+    monkeypatch.setattr(rig.instance.local, "enqueue", enqueue_and_maintain)
+    rig.write([(1, 0, b"3", b"v", 2)])
+    rig.commit(3, ids[2], [FAMILY])
+
+    assert answers[0]["snapshot_version"] == 3
+
+
+def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
+    """Its own changelog is gone: the state reader asks for it by snapshotStartBatchId."""
+    ids: list[str | None] = [None]
+    for _ in range(12):
+        ids = fill(rig, 1, ids)
+        maintain(rig)
+    names = [one.key for one in rig.instance.durable.objects.list("")]
+    oldest = min(int(name[9:].split("_")[0]) for name in names if name.startswith("snapshot/"))
+    assert f"changelog/{oldest}_{ids[oldest]}.arrow" not in names
+
+    answer = rig.load(12, ids[12], snapshot=SnapshotChoice(oldest, ids[oldest]))
+
+    assert answer["snapshot_version"] == oldest
+    assert answer["changelogs_replayed"] == 12 - oldest
+    assert len(rig.contents(0, 12)) == 12
+    with pytest.raises(MissingError, match="does not come from a snapshot"):
+        rig.load(12, ids[12], snapshot=SnapshotChoice(oldest, "u" + "f" * 32))
+
+
+def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload may take half an hour; loads and metrics of the store must not take as long."""
+    ids = fill(rig, 2)
+    is_waiting = threading.Event()
+    real = rig.instance.snapshots.running
+
+    class Running:
+        """The lock, held by an upload until the test lets it go."""
+
+        def acquire(self, *arguments: Any, **more: Any) -> bool:  # noqa: ANN401
+            is_waiting.set()
+            return real.acquire(*arguments, **more)
+
+        def release(self) -> None:
+            real.release()
+
+        __enter__ = acquire
+
+        def __exit__(self, *_: object) -> None:
+            real.release()
+
+    def commits_count() -> int:
+        with rig.instance._lock:  # as every call to the store takes it
+            return rig.instance.figures_now()["commits_count"]
+
+    monkeypatch.setattr(rig.instance.snapshots, "running", Running())
+    rig.write([(1, 0, b"3", b"v", 2)])
+    with ThreadPoolExecutor(2) as threads:
+        with real:
+            commit = threads.submit(rig.commit, 3, ids[2], [FAMILY], snapshot=True)
+            assert is_waiting.wait(30)
+            assert threads.submit(commits_count).result(30) == 3
+            assert not commit.done()
+
+        assert commit.result(30)["snapshot_version"] == 3
 
 
 def test_a_store_closed_during_its_upload_is_no_bug(

@@ -1,0 +1,193 @@
+"""A local database that broke: everybody hears of it, and the next load makes it anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rig import STORE, Rig, family
+
+from cairn.errors import CairnError, DamagedError, DiskFullError
+from cairn.storage.open import open_store
+from cairn.store.cursors import ScanRequest
+from cairn.store.durable import Durable
+from cairn.store.instance import ProviderInstance
+
+FAMILY = family(0, multi=False)
+KEYS = [b"%032x" % number for number in random.Random(1).sample(range(1 << 60), 4000)]
+
+
+def commit(
+    rig: Rig, version: int, base: str | None, rows: list[tuple[int, int, bytes, bytes, int]]
+) -> str:
+    """Commit ``rows``, load the version, and return its id."""
+    rig.write(rows)
+    found: str = rig.commit(version, base, [FAMILY])["checkpoint_id"]
+    rig.load(version, found)
+    return found
+
+
+def a_snapshot_and_a_version_above(rig: Rig) -> str:
+    """Commit three versions with a snapshot of the second, and return the last one's id."""
+    one = commit(rig, 1, None, [(1, 0, key, key * 3, 2) for key in KEYS])
+    two = commit(rig, 2, one, [(1, 0, KEYS[0], b"new", 1)])
+    rig.instance.maintain(snapshot=True, cleanup=False)
+    return commit(rig, 3, two, [(1, 0, KEYS[1], b"newer", 1)])
+
+
+def rot(rig: Rig) -> None:
+    """Turn bytes of each local SST, as a bad disk does."""
+    directory = rig.instance.current_directory
+    assert directory is not None
+    for path in directory.glob("*.sst"):
+        content = bytearray(path.read_bytes())
+        for at in range(len(content) // 4, len(content) // 2, 97):
+            content[at] ^= 0xFF
+        with path.open("r+b") as file:
+            file.write(content)
+
+
+def get_all(rig: Rig) -> object:
+    return rig.get(0, KEYS)
+
+
+def scan_all(rig: Rig) -> object:
+    request = ScanRequest(0, None, True, None, 65_536, 1 << 24)  # noqa: FBT003 - by place
+    return rig.read(partial(rig.instance.scan, rig.number, request))
+
+
+def find_all(rig: Rig) -> object:
+    rig.write([(1, 0, key, b"whether it is there nobody knows", 0) for key in KEYS])
+    return rig.commit(4, None, [FAMILY])
+
+
+@pytest.mark.parametrize("read", [get_all, scan_all, find_all])
+def test_after_damage_was_read_the_next_load_starts_from_the_objects(
+    rig: Rig, read: Callable[[Rig], object]
+) -> None:
+    """Else each retry of the task meets the same bytes, until the worker dies."""
+    last = a_snapshot_and_a_version_above(rig)
+    rot(rig)
+
+    with pytest.raises(DamagedError, match="load the version again"):
+        read(rig)
+    answer = rig.load(3, last)
+
+    assert (answer["source"], answer["changelogs_replayed"]) == ("snapshot", 1)
+    assert answer["bytes_downloaded"] > len(KEYS) * 32
+    assert rig.get(0, KEYS) == [b"new", b"newer", *(key * 3 for key in KEYS[2:])]
+
+
+def test_a_damaged_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
+    """The cache holds a link to the same bytes."""
+    last = a_snapshot_and_a_version_above(rig)
+    rot(rig)
+    with pytest.raises(DamagedError):
+        get_all(rig)
+    first, durable = rig.instance, rig.instance.durable
+
+    rig.instance = ProviderInstance(
+        2,
+        Durable.of(
+            open_store(str(tmp_path / "objects"), {}),
+            STORE,
+            2,
+            durable.conf,
+            run_id="again",
+            instance="2",
+            services=rig.services,
+        ),
+        tmp_path / "local" / "i2",
+        rig.services,
+    )
+    rig.load(3, last)
+
+    assert rig.get(0, KEYS)[2:] == [key * 3 for key in KEYS[2:]]
+    first.close()
+
+
+def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk be full for the next delta, and wait until it was met."""
+
+    def no_room(*_: object) -> None:
+        raise DiskFullError("the local disk is full")
+
+    one = commit(rig, 1, None, [(1, 0, b"a", b"1", 2)])
+    rig.owner.run_stepwise(rig.instance.local.until_applied(1))
+    monkeypatch.setattr(rig.instance.local.db, "apply", no_room)
+    rig.write([(1, 0, key, b"v" * 1000, 2) for key in KEYS])
+    rig.commit(2, one, [FAMILY])
+    with pytest.raises(DiskFullError):
+        rig.owner.run_stepwise(rig.instance.local.until_applied(2))
+
+
+def test_a_read_that_comes_after_the_failure_is_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody applies the delta that it would wait for."""
+    fail_to_apply(rig, monkeypatch)
+    told: list[CairnError | None] = []
+
+    rig.owner.run(lambda: rig.instance.local.when_applied(2, told.append))
+
+    assert isinstance(told[0], DiskFullError)
+
+
+def test_deltas_of_a_broken_database_wait_no_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would hold up the commits of all stores of the worker."""
+    fail_to_apply(rig, monkeypatch)
+
+    assert rig.services.pending.current == 0
+    assert not rig.services.with_deltas
+
+
+def test_a_delta_that_comes_after_the_failure_waits_no_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may break while a commit's PUT is under way."""
+    write = Durable.write
+
+    def break_then_write(*arguments: object) -> object:
+        rig.owner.run(lambda: rig.instance.local._break(DiskFullError("the local disk is full")))
+        return write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Durable, "write", break_then_write)
+    rig.write([(1, 0, b"a", b"1", 2)])
+
+    last = rig.commit(1, None, [FAMILY])["checkpoint_id"]
+
+    rig.owner.run(lambda: None)
+    assert rig.services.pending.current == 0
+    assert rig.load(1, last)["source"] == "replay"
+    assert rig.get(0, [b"a"]) == [b"1"]
+
+
+def test_who_is_told_of_a_failure_gets_an_error_of_its_own(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is raised by many reads would keep the frames of all of them alive."""
+    fail_to_apply(rig, monkeypatch)
+    rig.number += 1  # the next session of the same task
+
+    with pytest.raises(DiskFullError) as first:
+        get_all(rig)
+    with pytest.raises(DiskFullError) as second:
+        get_all(rig)
+
+    failure = rig.instance.local.failure
+    assert first.value is not second.value
+    assert failure is not None
+    assert failure.__traceback__ is None
+
+
+def test_maintenance_of_a_broken_store_says_why(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That commits came too fast would send its reader the wrong way."""
+    fail_to_apply(rig, monkeypatch)
+
+    with pytest.raises(DiskFullError):
+        rig.instance.maintain(snapshot=True, cleanup=False)

@@ -1,0 +1,95 @@
+"""A replay fetches ahead what memory allows, and says how many bytes came over the network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig import Rig, family
+
+from cairn.store.durable import Durable
+
+FAMILY = family(0, multi=False)
+VERSIONS = 14
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """Return a store that takes no snapshots."""
+    conf = {"minDeltasForSnapshot": 50}
+    made = Rig(tmp_path / "local", str(tmp_path / "objects"), 2, conf)
+    made.load(0, None)
+    yield made
+    made.crash()
+
+
+def commit_all(rig: Rig, value_bytes: int) -> list[str | None]:
+    """Commit versions of ten rows each, leave them, and return their ids."""
+    ids: list[str | None] = [None]
+    for version in range(1, VERSIONS + 1):
+        rig.write([(1, 0, b"%d-%d" % (version, row), b"v" * value_bytes, 2) for row in range(10)])
+        ids.append(rig.commit(version, ids[-1], [FAMILY])["checkpoint_id"])
+        rig.load(version, ids[-1])
+    rig.owner.run_stepwise(rig.instance.local.until_applied(VERSIONS))
+    rig.load(0, None)
+    return ids
+
+
+class ReadsAhead:
+    """Notes how many changelogs are fetched and not handed over yet."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+        read, enqueue = Durable.read, rig.instance.local.enqueue
+
+        def counted(*arguments: Any) -> object:  # noqa: ANN401
+            with self._lock:
+                self._now += 1
+                self.most = max(self.most, self._now)
+            return read(*arguments)
+
+        def handed_over(delta: Any) -> None:  # noqa: ANN401
+            # Whatever may be under way is, before this one makes room for more.
+            rig.services.downloads.submit(int).result()
+            with self._lock:
+                self._now -= 1
+            enqueue(delta)
+
+        monkeypatch.setattr(Durable, "read", counted)
+        monkeypatch.setattr(rig.instance.local, "enqueue", handed_over)
+
+
+def test_small_changelogs_are_fetched_several_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a round trip to the object store."""
+    ids = commit_all(rig, 10)
+    ahead = ReadsAhead(rig, monkeypatch)
+
+    assert rig.load(VERSIONS, ids[-1])["changelogs_replayed"] == VERSIONS
+    assert ahead.most > 4
+
+
+def test_large_changelogs_are_fetched_no_further_ahead_than_memory_allows(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight of 500 MB each would end the worker, and the next one the same way."""
+    ids = commit_all(rig, 60_000)  # 600 kB each; the rig's bound is 1 MiB
+    ahead = ReadsAhead(rig, monkeypatch)
+
+    assert rig.load(VERSIONS, ids[-1])["changelogs_replayed"] == VERSIONS
+    # The version asked for, two before any size is known, one more when the first is handed over.
+    assert ahead.most <= 4
+
+
+def test_bytes_downloaded_are_those_of_the_objects(rig: Rig) -> None:
+    """A metric of the network: rows of equal bytes are a hundredth of their size there."""
+    ids = commit_all(rig, 60_000)
+    sizes = [one.size_bytes for one in rig.instance.durable.objects.list("changelog/")]
+
+    assert rig.load(VERSIONS, ids[-1])["bytes_downloaded"] == sum(sizes)
