@@ -105,7 +105,8 @@ final class CairnStateStore implements StateStore {
           }
           tier.getMany(open.id(), encoded, encoded.length);
           return new GatedRows(
-              session, CollectionConverters.asScala(List.of(encoded)).iterator().map(key -> at(open, key)));
+              session,
+              CollectionConverters.asScala(List.of(encoded)).iterator().map(key -> at(open, key)));
         });
   }
 
@@ -230,7 +231,13 @@ final class CairnStateStore implements StateStore {
       byte[] encoded = codec.valueBytes(Requirements.values(values));
       encodeKey(open, key);
       tier.append(
-          open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, encoded, BYTES, encoded.length);
+          open.id(),
+          codec.keyBase,
+          codec.keyOffset,
+          codec.keyLength,
+          encoded,
+          BYTES,
+          encoded.length);
     } finally {
       session.leave();
     }
@@ -360,8 +367,7 @@ final class CairnStateStore implements StateStore {
     return codec;
   }
 
-  private <T> T within(
-      String operation, String family, Function<StoreSession.OpenFamily, T> call) {
+  private <T> T within(String operation, String family, Function<StoreSession.OpenFamily, T> call) {
     StoreSession.OpenFamily open = enter(operation, family);
     try {
       return call.apply(open);

@@ -41,8 +41,7 @@ enum ShimMetrics {
   CHANGELOG_BYTES("cairnChangelogBytes", "bytes of the changelog", Unit.BYTES),
   WORKER_START_MS(
       "cairnWorkerStartMs", "time to start the worker, in the batch that started it", Unit.MILLIS),
-  ENGINE_BYTES(
-      "cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.NOW),
+  ENGINE_BYTES("cairnEngineBytes", "memory of the engine for this store: its memtables", Unit.NOW),
   SST_BYTES("cairnSstBytes", "bytes of the store's SST files on the local disk", Unit.NOW),
   INTERNAL_KEYS(
       "cairnInternalKeys", "keys of column families that Spark keeps for itself", Unit.NOW);

@@ -42,7 +42,10 @@ class TwoThreadsTest {
     provider = fixture.provider();
     id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
     worker =
-        StoreFixture.workers().stream().filter(pid -> !others.contains(pid)).findFirst().orElseThrow();
+        StoreFixture.workers().stream()
+            .filter(pid -> !others.contains(pid))
+            .findFirst()
+            .orElseThrow();
   }
 
   @AfterEach

@@ -25,7 +25,9 @@ import py4j.Py4JException;
 final class Control implements AutoCloseable {
   static final ObjectMapper JSON = new ObjectMapper();
 
-  /** As the time after which Py4J closes an idle connection, in a thread that outlives the JVM's. */
+  /**
+   * As the time after which Py4J closes an idle connection, in a thread that outlives the JVM's.
+   */
   private static final long KEPT_FOR_EVER = 0;
 
   private final CallbackClient client;

@@ -20,7 +20,9 @@ public final class EngineInstance implements AutoCloseable {
   private EnginePool.Worker worker;
   private EngineProcess process;
 
-  /** The process may not have the instance, or not as it was: it is opened anew before it is used. */
+  /**
+   * The process may not have the instance, or not as it was: it is opened anew before it is used.
+   */
   private boolean needsOpen = true;
 
   private boolean closed;

@@ -107,7 +107,9 @@ class TierRoomTest {
     assertEquals(0, budget.accountedBytes());
   }
 
-  /** A large row once passed alone, and failed beside others in a block over the channel's bound. */
+  /**
+   * A large row once passed alone, and failed beside others in a block over the channel's bound.
+   */
   @Test
   void aLargeRowLeavesInABlockOfItsOwn() {
     TierFixture f = new TierFixture(64 << 20);
