@@ -273,7 +273,9 @@ def _is_upkeep(request: AuditEntry) -> bool:
     """Whether a request belongs to a snapshot or to retention, Cairn's or Spark's, by its key."""
     if request.api.startswith("Delete") and ".changelog" not in request.key:
         return True
-    return any(part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/", "/.cairn-probe-"))
+    return any(
+        part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/", "/.cairn-probe-")
+    )
 
 
 def _print_table(counts: dict[str, Any]) -> None:
