@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from rig import STORE, Rig, family
 
 from cairn.errors import CairnError, DamagedError, DiskFullError
 from cairn.storage.open import open_store
-from cairn.store.cursors import ScanRequest
 from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
 
@@ -55,8 +53,7 @@ def get_all(rig: Rig) -> object:
 
 
 def scan_all(rig: Rig) -> object:
-    request = ScanRequest(0, None, True, None, 65_536, 1 << 24)  # noqa: FBT003 - by place
-    return rig.owner.run(partial(rig.instance.scan, rig.number, request))
+    return rig.contents(0, 3, page_rows=1000)
 
 
 def find_all(rig: Rig) -> object:
