@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from cairn.format import changelog, manifest
-from cairn.format.header import EMPTY_BASE, Base, ChangelogHeader, ColumnFamily
+from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -59,7 +59,7 @@ HEADER = ChangelogHeader(
     store=STORE,
     ref=FIRST,
     attempt=ATTEMPT,
-    base=EMPTY_BASE,
+    base=Base(0, None),
     lineage=(FIRST,),
     counts={0: 2},
     column_families=(DEFAULT,),
@@ -168,7 +168,7 @@ def make_manifests() -> None:
         engine={"name": "rocksdict", "version": "0.3.29", "options": {"arena_block_size": 65536}},
         files=(manifest.SstFile("sst/" + "a" * 32 + ".sst", "000004.sst", 1234, 0xDEADBEEF),),
         small_files=small,
-        changelogs=(manifest.ChangelogRef(FIRST, EMPTY_BASE),),
+        changelogs=(manifest.ChangelogRef(FIRST, Base(0, None)),),
         retained=(),
         garbage=(),
     )
@@ -183,7 +183,7 @@ def make_manifests() -> None:
             manifest.SstFile("sst/" + "b" * 32 + ".sst", "000009.sst", 5678, 1),
         ),
         changelogs=(
-            manifest.ChangelogRef(SECOND, EMPTY_BASE),
+            manifest.ChangelogRef(SECOND, Base(0, None)),
             manifest.ChangelogRef(THIRD, Base(1, FIRST.checkpoint_id)),
         ),
         retained=(first.as_retained(),),

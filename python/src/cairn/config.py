@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _INT_MAX = 2**63 - 1
-_BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +77,12 @@ class EngineConf:
         min_deltas_for_snapshot: a snapshot is due after so many versions.
         orphan_grace_ms: age below which no SST is deleted, by the object store's clock.
         frame_timeout_ms: how long a commit waits for its last frame.
-        track_counts: keep the number of keys per column family.
     """
 
     min_versions_to_retain: int = 100
     min_deltas_for_snapshot: int = 10
     orphan_grace_ms: int = 3_600_000
     frame_timeout_ms: int = 120_000
-    track_counts: bool = True
 
     @classmethod
     def from_mapping(cls, conf: Mapping[str, object]) -> EngineConf:
@@ -94,15 +91,14 @@ class EngineConf:
         Args:
             conf: by name, text or what JSON makes of it: the settings of side "engine", and
                 ``minBatchesToRetain`` (or ``minVersionsToRetain``, Spark's name in the code),
-                ``minDeltasForSnapshot``, ``requestTimeoutMs`` (or ``frameTimeoutMs``),
-                ``trackCounts``.
+                ``minDeltasForSnapshot``, ``requestTimeoutMs`` (or ``frameTimeoutMs``).
 
         Raises:
             ConfigError: names every fault at once; for an unknown name, the nearest known one.
         """
         known = _known()
         faults: list[str] = []
-        fields: dict[str, int | bool] = {}
+        fields: dict[str, int] = {}
         for name, value in conf.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
@@ -117,20 +113,16 @@ class EngineConf:
             raise ConfigError(
                 "; ".join(faults), next_step="correct the settings and start the query again"
             )
-        return cls(**fields)  # type: ignore[arg-type]  # parse_value keeps each field's type
+        return cls(**fields)
 
 
-def parse_value(setting: Setting, value: object) -> int | bool:
-    """Return the number or truth that ``value`` spells.
+def parse_value(setting: Setting, value: object) -> int:
+    """Return the number that ``value`` spells.
 
     Raises:
         ValueError: it spells none that ``setting`` allows; the message says what it must be.
     """
     text = str(value).strip()
-    if setting.type == "boolean":
-        if text.lower() not in _BOOLEANS:
-            raise ValueError("true or false")
-        return _BOOLEANS[text.lower()]
     if setting.type != "int":
         raise InternalError(f"the engine has no setting of type {setting.type}")
     least, most = setting.least or 0, setting.most or _INT_MAX
@@ -145,21 +137,16 @@ def parse_value(setting: Setting, value: object) -> int | bool:
 
 def _known() -> dict[str, tuple[str, Setting]]:
     """Return field and rules by name; a setting of side "engine" without a field is a bug."""
-
-    def handed_over(name: str, kind: str, least: int | None = None) -> Setting:
-        return Setting(name, "shim", kind, None, "", "", least=least)
-
     known = {
-        "minBatchesToRetain": ("min_versions_to_retain", "int", 1),
-        "minVersionsToRetain": ("min_versions_to_retain", "int", 1),
-        "minDeltasForSnapshot": ("min_deltas_for_snapshot", "int", 1),
-        "requestTimeoutMs": ("frame_timeout_ms", "int", 1),
-        "frameTimeoutMs": ("frame_timeout_ms", "int", 1),
-        "trackCounts": ("track_counts", "boolean", None),
+        "minBatchesToRetain": "min_versions_to_retain",
+        "minVersionsToRetain": "min_versions_to_retain",
+        "minDeltasForSnapshot": "min_deltas_for_snapshot",
+        "requestTimeoutMs": "frame_timeout_ms",
+        "frameTimeoutMs": "frame_timeout_ms",
     }
     fields = {
-        name: (field, handed_over(name, kind, least))
-        for name, (field, kind, least) in known.items()
+        name: (field, Setting(name, "shim", "int", None, "", "", least=1))
+        for name, field in known.items()
     }
     for setting in read_settings().settings:
         if setting.side == "engine":

@@ -31,7 +31,6 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- AccessError                   CAIRN_ACCESS_DENIED
     |   +-- NoSuchBucketError             CAIRN_NO_SUCH_BUCKET
     |   +-- SchemeError                   CAIRN_SCHEME
-    |   +-- SchemaMismatchError           CAIRN_SCHEMA_MISMATCH
     |   +-- ConditionalPutUnsupportedError  CAIRN_NO_CONDITIONAL_PUT
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
     +-- BugError                          bug
@@ -255,12 +254,6 @@ class SchemeError(InvalidError):
     """The checkpoint location's scheme has no storage behind it."""
 
     code = "CAIRN_SCHEME"
-
-
-class SchemaMismatchError(InvalidError):
-    """The query's key or value schema is not the stored one and cannot follow it."""
-
-    code = "CAIRN_SCHEMA_MISMATCH"
 
 
 class ConditionalPutUnsupportedError(InvalidError):

@@ -23,23 +23,22 @@ def test_settings_are_text_or_json() -> None:
             "minDeltasForSnapshot": "3",
             "orphanGraceMs": "0",
             "requestTimeoutMs": 1000,
-            "trackCounts": "FALSE",
         }
     )
 
-    assert conf == EngineConf(7, 3, 0, 1000, track_counts=False)
+    assert conf == EngineConf(7, 3, 0, 1000)
 
 
 def test_all_faults_are_reported_at_once() -> None:
     """Nobody wants to start a job once per fault."""
     with pytest.raises(ConfigError) as raised:
         EngineConf.from_mapping(
-            {"orphanGracMs": "1", "trackCounts": "maybe", "minDeltasForSnapshot": "-1"}
+            {"orphanGracMs": "1", "requestTimeoutMs": "maybe", "minDeltasForSnapshot": "-1"}
         )
 
     text = str(raised.value)
     assert "nearest one is orphanGraceMs" in text
-    assert "trackCounts is 'maybe' but must be true or false" in text
+    assert "requestTimeoutMs is 'maybe' but must be a whole number from 1" in text
     assert "minDeltasForSnapshot is '-1' but must be a whole number from 1" in text
 
 

@@ -1,7 +1,7 @@
 """Recovery: objects of a version, fetched and verified.
 
-Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD, but in ``find_snapshot``.
-``plan.load_plan`` decides what is fetched; whoever owns RocksDB applies it.
+Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD.
+``store.loading`` decides what is fetched, and applies it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING
 from cairn.errors import CairnError, DamagedError, DataError, DiskFullError, MissingError
 from cairn.format import changelog, manifest
 from cairn.format.names import (
-    ManifestName,
     changelog_name,
     manifest_name,
-    manifest_prefix,
-    parse_name,
     plain_changelog_name,
 )
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
     from pathlib import Path
 
@@ -124,10 +121,6 @@ class Recovery:
         """Return the changelog of a lineage's entry; errors as ``fetch_head``."""
         return self.fetch_head(ref.version, ref.checkpoint_id)
 
-    def fetch_changelogs(self, refs: Iterable[VersionRef]) -> list[Changelog]:
-        """Return changelogs in the order of ``refs``, fetched in parallel; all or an error."""
-        return list(self._transfers.map(self.fetch_changelog, refs))
-
     def fetch_manifest(self, ref: VersionRef) -> Manifest:
         """Return the manifest of a base; one GET.
 
@@ -187,26 +180,6 @@ class Recovery:
                 ) from error
         known = {file.local_name: file for file in snapshot.files}
         return Materialized(downloaded, known)
-
-    def find_snapshot(
-        self, version: Version, checkpoint_id: CheckpointId | None
-    ) -> VersionRef | None:
-        """Search the snapshot of exactly ``version``; lists if no id is given.
-
-        Of several attempts' snapshots the first by name; whoever must have one attempt's, says so.
-        """
-        if checkpoint_id is not None:
-            ref = VersionRef(version, checkpoint_id)
-            try:
-                self._objects.get(manifest_name(ref))
-            except MissingError:
-                return None
-            return ref
-        for info in self._objects.list(manifest_prefix(version)):
-            name = parse_name(info.key)
-            if isinstance(name, ManifestName):
-                return VersionRef(name.version, name.checkpoint_id)
-        return None
 
     def _fetch_changelog(self, name: str, version: Version) -> Changelog:
         try:

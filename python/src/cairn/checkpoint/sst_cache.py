@@ -72,15 +72,6 @@ class SstCache:
         with self._lock:
             return object_name in self._entries
 
-    def link_into(self, file: SstFile, target: Path) -> bool:
-        """Make ``target`` the file's content, by a hard link; ``False`` if it is not here.
-
-        Raises:
-            FileExistsError: ``target`` is there.
-        """
-        with self._alone(file.object_name):
-            return self._link(file, target)
-
     def fetch_into(self, file: SstFile, target: Path, download: Callable[[Path], None]) -> int:
         """Make ``target`` the file's content, downloading it if it is not here.
 

@@ -105,10 +105,6 @@ class Base:
         return cls(version, CheckpointId.parse(as_text(fields.get("checkpoint_id"), "base id")))
 
 
-EMPTY_BASE = Base(0, None)
-"""The base of a store's first versions: version 0, which needs no object."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChangelogHeader:
     """All that a changelog says besides its rows.

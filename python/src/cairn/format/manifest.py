@@ -28,7 +28,6 @@ from cairn.format.fields import (
 from cairn.format.header import (
     COLUMN_FAMILY_ID_MAX,
     Base,
-    ChangelogHeader,
     ColumnFamily,
     counts_from_json,
     counts_to_json,
@@ -80,11 +79,6 @@ class ChangelogRef:
 
     ref: VersionRef
     base: Base
-
-    @classmethod
-    def of(cls, header: ChangelogHeader) -> ChangelogRef:
-        """Return what a manifest says of the changelog with ``header``."""
-        return cls(header.ref, header.base)
 
 
 @dataclass(frozen=True, slots=True)

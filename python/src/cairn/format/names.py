@@ -80,11 +80,6 @@ def manifest_name(ref: VersionRef) -> str:
     return f"{SNAPSHOT_PREFIX}{_checked(ref.version)}_{ref.checkpoint_id}.json"
 
 
-def manifest_prefix(version: Version) -> str:
-    """Return what the names of all manifests of a version begin with; for a look-up by listing."""
-    return f"{SNAPSHOT_PREFIX}{_checked(version)}_"
-
-
 def new_sst_name(entropy: Entropy) -> str:
     """Make a name that no object has or will have again."""
     return f"{SST_PREFIX}{entropy.token(_SST_TOKEN_BYTES)}.sst"

@@ -53,12 +53,6 @@ def key_of_chunk(rocks_key: bytes) -> bytes:
     return rocks_key[CF_BYTES:-CHUNK_SUFFIX_BYTES].replace(b"\x00\xff", b"\x00")
 
 
-def version_of_chunk(rocks_key: bytes) -> int:
-    """Return the version of the delta that wrote a chunk."""
-    version: int = _VERSION.unpack(rocks_key[-_VERSION.size :])[0]
-    return version
-
-
 def scan_bounds(
     cf: int, *, multi: bool, start: bytes | None, inclusive: bool, end: bytes | None
 ) -> tuple[bytes, bytes]:

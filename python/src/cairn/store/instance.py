@@ -72,7 +72,6 @@ class ProviderInstance:
         self._sessions = threading.Lock()
         self._session: StoreSession | None = None
         self._ended_through = 0
-        self._load_number = 0
 
     # -- control calls -------------------------------------------------------------------------
 
@@ -86,7 +85,6 @@ class ProviderInstance:
         with self._lock:
             self._check_open()
             self._end_sessions_below(request.session)
-            self._load_number = request.session
             try:
                 return loading.load(self, request)
             except CairnError as failure:

@@ -76,10 +76,12 @@ class LocalState:
     @contextmanager
     def reading(self) -> Iterator[RocksDb]:
         """Yield the database for reads: one that finds damage breaks it, as a failed write does."""
+        incarnation = self.incarnation
         try:
             yield self.db
         except DamagedError as failure:
-            self._break(failure)
+            if incarnation == self.incarnation:
+                self._break(failure)
             raise
 
     def require_sound(self) -> None:

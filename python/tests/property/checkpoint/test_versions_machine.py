@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from checkpoint_kit import (
@@ -33,11 +33,11 @@ from cairn.checkpoint import faults
 from cairn.checkpoint.cleanup import clean_up
 from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
-from cairn.checkpoint.plan import load_plan
 from cairn.checkpoint.retention import KeptVersions
 from cairn.errors import FencedError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import VersionRef
+from cairn.store.standing import Standing
 
 KEEP = 3
 KEYS = st.integers(0, 6).map(lambda number: bytes([number]))
@@ -97,7 +97,7 @@ class Versions(RuleBasedStateMachine):
         head = recovery.fetch_head(stand.version, stand.ref.checkpoint_id).header
         for ref in head.lineage:
             header = recovery.fetch_changelog(ref).header
-            self.machine.changelogs[ref] = ChangelogRef.of(header)
+            self.machine.changelogs[ref] = ChangelogRef(header.ref, header.base)
         if head.base.ref is not None:
             self.machine.previous = recovery.fetch_manifest(head.base.ref)
         self.machine.stand = Stand(head.ref, stand.content, head.base, head.lineage)
@@ -264,11 +264,12 @@ class Versions(RuleBasedStateMachine):
         recovery = self.world.recovery()
         head = recovery.fetch_head(self.newest.version, self.newest.ref.checkpoint_id)
         for local in self.truth[-KEEP:]:
-            plan = load_plan(head.header, local.ref)
-            if plan.source != "replay":
+            stands = replace(Standing.empty(local.version), ref=local.ref)
+            rest = Standing.of_header(head.header).rest_after(stands)
+            if not rest:
                 continue
             content = dict(local.content)
-            for found in [*recovery.fetch_changelogs(plan.replay[:-1]), head]:
+            for found in [*map(recovery.fetch_changelog, rest[:-1]), head]:
                 apply(content, found.table)
             assert content == self.newest.content
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from cairn.checkpoint.commit import CommitResult, commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
-from cairn.checkpoint.plan import load_plan
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.snapshot import (
     SnapshotContent,
@@ -23,7 +22,7 @@ from cairn.checksum import crc32c
 from cairn.clock import SYSTEM_ENTROPY, Clock, FakeClock
 from cairn.format import changelog
 from cairn.format.changelog import CHANGELOG_SCHEMA, OP_DELETE, OP_PUT
-from cairn.format.header import EMPTY_BASE, Base, ChangelogHeader, ColumnFamily
+from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.storage.memory import MemoryBucket, MemoryStore
@@ -76,13 +75,16 @@ def new_id() -> CheckpointId:
     return CheckpointId.new(SYSTEM_ENTROPY)
 
 
+NOTHING = Base(0, None)
+
+
 @dataclass(frozen=True)
 class Stand:
     """A version, what it holds, and its way back; what a writer commits upon."""
 
     ref: VersionRef | None = None
     content: Mapping[bytes, bytes] = field(default_factory=dict)
-    base: Base = EMPTY_BASE
+    base: Base = NOTHING
     lineage: tuple[VersionRef, ...] = ()
 
     @property
@@ -251,15 +253,13 @@ class World:
         """Load a version on a fresh machine."""
         recovery = self.recovery()
         head = recovery.fetch_head(version, checkpoint_id)
-        plan = load_plan(head.header, None)
+        base, lineage = head.header.base.ref, head.header.lineage
         content: Content = {}
-        if plan.source == "snapshot":
-            assert plan.base is not None
-            assert plan.base.ref is not None
+        if base is not None:
             target = self.folder("load")
-            recovery.materialize(recovery.fetch_manifest(plan.base.ref), target)
+            recovery.materialize(recovery.fetch_manifest(base), target)
             content = read_directory(target)
-        for found in [*recovery.fetch_changelogs(plan.replay[:-1]), head]:
+        for found in [*map(recovery.fetch_changelog, lineage[:-1]), head]:
             apply(content, found.table)
         assert head.header.counts[0] == len(content)
         return content

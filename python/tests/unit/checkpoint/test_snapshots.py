@@ -21,7 +21,6 @@ from checkpoint_kit import (
 )
 
 from cairn.checkpoint import faults
-from cairn.checkpoint.plan import load_plan
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.snapshot import SnapshotContent
 from cairn.checkpoint.sst_cache import SstCache
@@ -86,10 +85,9 @@ def test_load_costs_gets_only(world: World) -> None:
     assert three.ref is not None
 
     head = recovery.fetch_head(3, three.ref.checkpoint_id)
-    base = load_plan(head.header, None).base
+    base = head.header.base.ref
     assert base is not None
-    assert base.ref is not None
-    loaded = recovery.materialize(recovery.fetch_manifest(base.ref), world.folder())
+    loaded = recovery.materialize(recovery.fetch_manifest(base), world.folder())
 
     assert objects.request_counts() == {"GetObject": 4}
     assert loaded.bytes_downloaded > 0
@@ -378,15 +376,3 @@ def test_changelog_of_another_store_is_refused(world: World) -> None:
 
     with pytest.raises(ForeignObjectError):
         recovery.fetch_head(1, one.ref.checkpoint_id)
-
-
-def test_snapshot_is_found_by_version(world: World) -> None:
-    """The state reader's snapshotStartBatchId names no id in format 1."""
-    one, _ = two_versions(world)
-    world.snapshot(one, changelogs=(ref_of(one),))
-    assert one.ref is not None
-
-    assert world.recovery().find_snapshot(1, None) == one.ref
-    assert world.recovery().find_snapshot(1, one.ref.checkpoint_id) == one.ref
-    assert world.recovery().find_snapshot(2, None) is None
-    assert world.recovery().find_snapshot(1, CheckpointId("u" + "f" * 32)) is None

@@ -21,7 +21,7 @@ from cairn.errors import (
 )
 from cairn.format import changelog
 from cairn.format.changelog import CHANGELOG_SCHEMA
-from cairn.format.header import EMPTY_BASE, ChangelogHeader, ColumnFamily
+from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 
 STORE = StoreId(0, 3)
@@ -40,7 +40,7 @@ HEADER = ChangelogHeader(
     store=STORE,
     ref=REF,
     attempt=Attempt("run", 1, 2, 3, 4),
-    base=EMPTY_BASE,
+    base=Base(0, None),
     lineage=(REF,),
     counts={0: 1},
     column_families=(FAMILY,),

@@ -13,7 +13,7 @@ from cairn.checksum import crc32c
 from cairn.errors import DamagedError, DataError, ForeignObjectError, FormatVersionError
 from cairn.format import manifest
 from cairn.format.fields import dump_object
-from cairn.format.header import EMPTY_BASE, Base, ColumnFamily
+from cairn.format.header import Base, ColumnFamily
 from cairn.ids import CheckpointId, StoreId, VersionRef
 
 STORE = StoreId(0, 3)
@@ -43,7 +43,7 @@ MANIFEST = manifest.Manifest(
     files=(manifest.SstFile(SST, "000012.sst", 10, 11),),
     small_files=(manifest.SmallFile("CURRENT", b"MANIFEST-000005\n"),),
     changelogs=(manifest.ChangelogRef(TWO, Base(1, ONE.checkpoint_id)),),
-    retained=(manifest.Retained(ONE, (SST,), (manifest.ChangelogRef(ONE, EMPTY_BASE),)),),
+    retained=(manifest.Retained(ONE, (SST,), (manifest.ChangelogRef(ONE, Base(0, None)),)),),
     garbage=(manifest.Garbage("sst/" + "b" * 32 + ".sst", 99),),
 )
 DATA = manifest.encode(MANIFEST)

@@ -23,7 +23,6 @@ CODES = {
     "AccessError": ("invalid", "CAIRN_ACCESS_DENIED"),
     "NoSuchBucketError": ("invalid", "CAIRN_NO_SUCH_BUCKET"),
     "SchemeError": ("invalid", "CAIRN_SCHEME"),
-    "SchemaMismatchError": ("invalid", "CAIRN_SCHEMA_MISMATCH"),
     "ConditionalPutUnsupportedError": ("invalid", "CAIRN_NO_CONDITIONAL_PUT"),
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from rig import STORE, Rig, family
 
 from cairn.errors import CairnError, DamagedError, DiskFullError
 from cairn.storage.open import open_store
-from cairn.store.cursors import ScanRequest
 from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
 
@@ -55,8 +53,7 @@ def get_all(rig: Rig) -> object:
 
 
 def scan_all(rig: Rig) -> object:
-    request = ScanRequest(0, None, True, None, 65_536, 1 << 24)  # noqa: FBT003 - by place
-    return rig.read(partial(rig.instance.scan, rig.number, request))
+    return rig.contents(0, 3, page_rows=1000)
 
 
 def find_all(rig: Rig) -> object:
@@ -81,21 +78,16 @@ def test_after_damage_was_read_the_next_load_starts_from_the_objects(
     assert rig.get(0, KEYS) == [b"new", b"newer", *(key * 3 for key in KEYS[2:])]
 
 
-def test_a_damaged_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
-    """The cache holds a link to the same bytes."""
-    last = a_snapshot_and_a_version_above(rig)
-    rot(rig)
-    with pytest.raises(DamagedError):
-        get_all(rig)
-    first, durable = rig.instance, rig.instance.durable
-
+def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:
+    """Serve the same store by a new instance, as a restarted query does; return the old one."""
+    before = rig.instance
     rig.instance = ProviderInstance(
         2,
         Durable.of(
             open_store(str(tmp_path / "objects"), {}),
             STORE,
             2,
-            durable.conf,
+            before.durable.conf,
             run_id="again",
             instance="2",
             services=rig.services,
@@ -103,10 +95,40 @@ def test_a_damaged_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> N
         tmp_path / "local" / "i2",
         rig.services,
     )
+    return before
+
+
+def test_a_damaged_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
+    """The cache holds a link to the same bytes."""
+    last = a_snapshot_and_a_version_above(rig)
+    rot(rig)
+    with pytest.raises(DamagedError):
+        get_all(rig)
+
+    before = open_another_instance(rig, tmp_path)
     rig.load(3, last)
 
     assert rig.get(0, KEYS)[2:] == [key * 3 for key in KEYS[2:]]
-    first.close()
+    before.close()
+
+
+def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_path: Path) -> None:
+    """The instance that fails has no database yet that could be given up."""
+    last = a_snapshot_and_a_version_above(rig)
+    directory = rig.instance.current_directory
+    assert directory is not None
+    for path in directory.glob("*.sst"):
+        with path.open("r+b") as file:
+            file.seek(-8, 2)
+            file.write(b"no magic")
+
+    before = open_another_instance(rig, tmp_path)
+    with pytest.raises(DamagedError):
+        rig.load(3, last)
+    rig.load(3, last)
+
+    assert rig.get(0, KEYS)[2:] == [key * 3 for key in KEYS[2:]]
+    before.close()
 
 
 def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
