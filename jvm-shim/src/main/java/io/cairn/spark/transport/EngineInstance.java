@@ -160,6 +160,7 @@ public final class EngineInstance implements AutoCloseable {
       closed = true;
       last = process;
       process = null;
+      needsOpen = true;
       if (worker != null) {
         pool.leave(group);
       }
