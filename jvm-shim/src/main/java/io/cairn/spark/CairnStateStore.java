@@ -3,6 +3,7 @@ package io.cairn.spark;
 import io.cairn.spark.codec.RowCodec;
 import io.cairn.spark.tier.TierSession;
 import io.cairn.spark.tier.ValueRef;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.function.Function;
@@ -26,8 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * until Spark upgrades it.
  *
  * <p>One caller at a time, though not always the same thread (PySpark's transformWithState has
- * two): whoever comes while a row call runs waits for it, so does the session's end. Returned rows
- * are reused by later calls.
+ * two): see {@link RowGate}. Returned rows are reused by later calls.
  */
 final class CairnStateStore implements StateStore {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
@@ -98,11 +98,9 @@ final class CairnStateStore implements StateStore {
         "multiGet",
         family,
         open -> {
+          RowCodec codec = open.family().codec();
           byte[][] encoded = new byte[keys.length][];
-          for (int index = 0; index < keys.length; index++) {
-            Requirements.key(keys[index]);
-            encoded[index] = open.family().codec().keyBytes(keys[index]);
-          }
+          Arrays.setAll(encoded, index -> codec.keyBytes(Requirements.key(keys[index])));
           tier.getMany(open.id(), encoded, encoded.length);
           return new GatedRows(
               session,
@@ -123,9 +121,8 @@ final class CairnStateStore implements StateStore {
         "valuesIterator",
         family,
         open -> {
-          Requirements.key(key);
           RowCodec codec = Requirements.multi(open, "valuesIterator");
-          codec.encodeKey(key);
+          encodeKey(open, key);
           if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
             return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
           }
@@ -361,9 +358,8 @@ final class CairnStateStore implements StateStore {
 
   /** Lets the family's codec hold the key. */
   private static RowCodec encodeKey(StoreSession.OpenFamily open, UnsafeRow key) {
-    Requirements.key(key);
     RowCodec codec = open.family().codec();
-    codec.encodeKey(key);
+    codec.encodeKey(Requirements.key(key));
     return codec;
   }
 

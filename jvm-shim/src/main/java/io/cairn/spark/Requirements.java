@@ -25,10 +25,11 @@ final class Requirements {
     return result;
   }
 
-  static void key(UnsafeRow key) {
+  static UnsafeRow key(UnsafeRow key) {
     if (key == null) {
       throw new IllegalArgumentException("requirement failed: Key cannot be null");
     }
+    return key;
   }
 
   static void value(String operation, UnsafeRow value) {

@@ -4,40 +4,69 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
 
 /**
  * One at a time of a session's row calls and its end, whichever threads they are on: PySpark's
  * transformWithState reads rows on a thread of its own, and the end of the task does not wait for
  * it.
  *
- * <p>Made for callers that practically never meet: entering costs one compare-and-set. Not
- * reentrant. Whoever leaves publishes what it did to whoever enters next.
+ * <p>Made for callers that practically never meet. The thread that opened the session, which is the
+ * task's and ends the session too, enters without an atomic operation: that would cost a quarter of
+ * a put. Any other thread takes the gate by a compare-and-set and is excluded by it from all
+ * others; from the opener's calls but for the instant in which both enter. Not reentrant. Whoever
+ * leaves publishes what it did to whoever enters next.
  */
 final class RowGate {
   private static final long POLL_NS = TimeUnit.MICROSECONDS.toNanos(100);
-  private static final VarHandle TAKEN;
+  private static final VarHandle TAKEN = handle("taken");
+  private static final VarHandle HAS_OPENER = handle("hasOpener");
 
-  static {
+  private final Thread opener = Thread.currentThread();
+
+  @SuppressWarnings("unused") // by its handle
+  private boolean taken;
+
+  /** The opener is inside, or about to find that another thread is. */
+  @SuppressWarnings("unused") // by its handle
+  private boolean hasOpener;
+
+  private static VarHandle handle(String field) {
     try {
-      TAKEN = MethodHandles.lookup().findVarHandle(RowGate.class, "taken", boolean.class);
+      return MethodHandles.lookup().findVarHandle(RowGate.class, field, boolean.class);
     } catch (ReflectiveOperationException e) {
       throw new ExceptionInInitializerError(e);
     }
   }
 
-  @SuppressWarnings("unused") // by its handle
-  private boolean taken;
-
   /** Waits, uninterrupted, until nobody is inside, and enters. */
   void enter() {
-    if (!TAKEN.compareAndSet(this, false, true)) {
-      await();
+    if (Thread.currentThread() != opener) {
+      enterFromElsewhere();
+      return;
+    }
+    HAS_OPENER.setOpaque(this, true);
+    if ((boolean) TAKEN.getAcquire(this)) {
+      enterAfterOthers();
     }
   }
 
-  private void await() {
+  private void enterFromElsewhere() {
+    park(() -> TAKEN.compareAndSet(this, false, true));
+    park(() -> !(boolean) HAS_OPENER.getVolatile(this));
+  }
+
+  private void enterAfterOthers() {
+    do {
+      HAS_OPENER.setVolatile(this, false);
+      park(() -> !(boolean) TAKEN.getVolatile(this));
+      HAS_OPENER.setVolatile(this, true);
+    } while ((boolean) TAKEN.getVolatile(this));
+  }
+
+  private void park(BooleanSupplier until) {
     boolean interrupted = false;
-    while (!TAKEN.compareAndSet(this, false, true)) {
+    while (!until.getAsBoolean()) {
       LockSupport.parkNanos(this, POLL_NS);
       // Else the next park would not wait.
       interrupted |= Thread.interrupted();
@@ -48,6 +77,10 @@ final class RowGate {
   }
 
   void leave() {
-    TAKEN.setRelease(this, false);
+    if (Thread.currentThread() != opener) {
+      TAKEN.setRelease(this, false);
+    } else {
+      HAS_OPENER.setRelease(this, false);
+    }
   }
 }
