@@ -12,10 +12,11 @@ import java.util.function.BooleanSupplier;
  * it.
  *
  * <p>Made for callers that practically never meet. The thread that opened the session, which is the
- * task's and ends the session too, enters without an atomic operation: that would cost a quarter of
- * a put. Any other thread takes the gate by a compare-and-set and is excluded by it from all
- * others; from the opener's calls but for the instant in which both enter. Not reentrant. Whoever
- * leaves publishes what it did to whoever enters next.
+ * task's and ends the session too, enters for a row without an atomic operation: that would cost a
+ * quarter of a put. Any other thread takes the gate by a compare-and-set, which excludes it from
+ * all others and from the session's end; from the opener's row calls but for the nanoseconds in
+ * which both enter. (Spark never has both threads read or write at once: one waits for the other.)
+ * Not reentrant. Whoever leaves publishes what it did to whoever enters next.
  */
 final class RowGate {
   private static final long POLL_NS = TimeUnit.MICROSECONDS.toNanos(100);
@@ -39,7 +40,7 @@ final class RowGate {
     }
   }
 
-  /** Waits, uninterrupted, until nobody is inside, and enters. */
+  /** Waits, uninterrupted, until nobody is inside, and enters for a row. */
   void enter() {
     if (Thread.currentThread() != opener) {
       enterFromElsewhere();
@@ -47,6 +48,19 @@ final class RowGate {
     }
     HAS_OPENER.setOpaque(this, true);
     if ((boolean) TAKEN.getAcquire(this)) {
+      enterAfterOthers();
+    }
+  }
+
+  /** The same for the session's end, which meets no row call even by the nanosecond. */
+  void enterToEnd() {
+    if (Thread.currentThread() != opener) {
+      enterFromElsewhere();
+      return;
+    }
+    HAS_OPENER.setVolatile(this, true);
+    VarHandle.fullFence();
+    if ((boolean) TAKEN.getVolatile(this)) {
       enterAfterOthers();
     }
   }

@@ -229,7 +229,7 @@ final class StoreSession {
 
   /** Does what may also be done to a session that has ended. */
   void whileNoRowCall(Runnable work) {
-    rows.enter();
+    rows.enterToEnd();
     try {
       work.run();
     } finally {
@@ -239,8 +239,9 @@ final class StoreSession {
 
   /** Makes the session's writes a version. */
   synchronized long commit() {
-    enter("commit");
+    rows.enterToEnd();
     try {
+      state.requireOpen("commit");
       return commitAlone();
     } finally {
       rows.leave();
