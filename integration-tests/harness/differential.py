@@ -172,7 +172,9 @@ class Run:
 
 def copy_checkpoint(run: Run, destination: Path) -> Run:
     """Give a run on a copy of the checkpoint as it stands; `file://` only."""
-    shutil.copytree(run.checkpoint, destination)
+    # A provider's maintenance may be renaming what it has just written.
+    unfinished = shutil.ignore_patterns("*.tmp", "*.tmp.crc")
+    shutil.copytree(run.checkpoint, destination, ignore=unfinished)
     return Run(
         run.operator,
         run.events,

@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -57,6 +58,15 @@ class TwoThreadsTest {
     new ProcessBuilder("kill", "-" + name, Long.toString(worker)).start().waitFor();
   }
 
+  /** Waits until the thread waits for the engine. */
+  private static void awaitRequest(Thread thread) throws InterruptedException {
+    while (thread.isAlive()
+        && Arrays.stream(thread.getStackTrace())
+            .noneMatch(frame -> frame.getClassName().endsWith(".DataChannel"))) {
+      Thread.sleep(1);
+    }
+  }
+
   private static void awaitParked(Thread thread) throws InterruptedException {
     while (thread.getState() != Thread.State.TIMED_WAITING && thread.isAlive()) {
       Thread.sleep(1);
@@ -83,7 +93,7 @@ class TwoThreadsTest {
               }
             });
     reader.start();
-    Thread.sleep(200);
+    awaitRequest(reader);
     CompletableFuture<StateStore> next = new CompletableFuture<>();
     Thread ending =
         new Thread(
@@ -103,6 +113,44 @@ class TwoThreadsTest {
       assertEquals("v" + key + "@1", text(second.get(key(key), "default")));
     }
     second.abort();
+  }
+
+  /** The same with the threads exchanged: rows on the one that opened the session. */
+  @Test
+  void anEndElsewhereWaitsForARowCallOfTheTasksThread() throws Exception {
+    CompletableFuture<StateStore> opened = new CompletableFuture<>();
+    CompletableFuture<Void> isStopped = new CompletableFuture<>();
+    CompletableFuture<String> read = new CompletableFuture<>();
+    Thread task =
+        new Thread(
+            () -> {
+              StateStore store = provider.getStore(1, id, false, false);
+              store.get(key(KEYS + 1), "default");
+              opened.complete(store);
+              isStopped.join();
+              read.complete(text(store.get(key(0), "default")));
+            });
+    task.start();
+    StateStore store = opened.get(30, TimeUnit.SECONDS);
+    signal("STOP");
+    isStopped.complete(null);
+    awaitRequest(task);
+    CompletableFuture<Void> ended = new CompletableFuture<>();
+    Thread ending =
+        new Thread(
+            () -> {
+              store.abort();
+              ended.complete(null);
+            });
+    ending.start();
+    awaitParked(ending);
+
+    assertFalse(ended.isDone(), "the session ended while a row call ran");
+    signal("CONT");
+
+    assertEquals("v0@1", read.get(30, TimeUnit.SECONDS));
+    ended.get(30, TimeUnit.SECONDS);
+    provider.getStore(1, id, false, false).abort();
   }
 
   /** A scan that another thread still holds gives no row of a session that has ended. */
