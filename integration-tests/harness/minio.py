@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import boto3
+from botocore.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +45,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def s3_client(
+    endpoint_url: str, access_key: str, secret_key: str, region: str = "us-east-1"
+) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
+    """Return a plain boto3 client, to look from outside at what Cairn did."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint_url,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+        region_name=region,
+        config=Config(s3={"addressing_style": "path"}, user_agent_extra="cairn-harness"),
+    )
 
 
 def await_health(endpoint_url: str, log: Callable[[], str]) -> None:
@@ -109,13 +124,7 @@ class MinioProcess:
 
     def client(self) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
         """Return an S3 client for this server."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint_url,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-            region_name="us-east-1",
-        )
+        return s3_client(self.endpoint_url, self.access_key, self.secret_key)
 
     def request_counts(self) -> dict[str, int]:
         """Requests answered since the start, by S3 operation, by MinIO's own counters."""

@@ -22,16 +22,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from harness.docker_engine import (
     DEFAULT_MINIO_IMAGE,
     engine_answers,
     ensure_minio_image,
 )
-from harness.minio import MinioProcess, await_health, find_minio_binary
+from harness.minio import MinioProcess, await_health, find_minio_binary, s3_client
 from harness.s3_audit import AuditedS3, AuditServer
 
 if TYPE_CHECKING:
@@ -67,15 +65,8 @@ class S3Endpoint:
         }
 
     def client(self) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
-        """Return a plain boto3 client, to look from outside at what Cairn did."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint_url,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-            region_name=self.region,
-            config=Config(s3={"addressing_style": "path"}, user_agent_extra="cairn-harness"),
-        )
+        """Return a plain boto3 client for this server."""
+        return s3_client(self.endpoint_url, self.access_key, self.secret_key, self.region)
 
 
 @dataclass(frozen=True)

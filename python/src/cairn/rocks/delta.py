@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# The stubs know neither plain numbers as operands nor what comes back.
+# Arrow's type hints know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
 # DO NOT RENUMBER: persisted in changelogs.

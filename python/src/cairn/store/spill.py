@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-# The stubs know neither plain numbers as operands nor what comes back.
+# Arrow's type hints know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
 

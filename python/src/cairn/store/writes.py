@@ -21,7 +21,7 @@ from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, sorted_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# The stubs know neither plain numbers as operands nor which of scalar and array comes back.
+# Arrow's type hints know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
 PRESENCE_UNKNOWN = 0

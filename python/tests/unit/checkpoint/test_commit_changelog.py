@@ -32,12 +32,6 @@ from cairn.storage.base import Payload
 from cairn.storage.memory import MemoryStore
 
 
-@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """A bucket."""
-    return World(tmp_path, request.param)
-
-
 @pytest.fixture
 def plain(tmp_path: Path) -> World:
     """A bucket of checkpoint format 1."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from checkpoint_kit import (
     GRACE_MS,
     Crash,
     Stand,
-    World,
     attempt,
     commit,
     crash_at,
@@ -22,12 +20,6 @@ from cairn.checkpoint import faults
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule
 from cairn.clock import FakeClock
 from cairn.format.names import changelog_name
-
-
-@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
-def query(request: pytest.FixtureRequest, tmp_path: Path) -> Query:
-    """A query on a fresh checkpoint."""
-    return Query(World(tmp_path, request.param))
 
 
 def test_sweep_takes_what_nobody_names(query: Query) -> None:

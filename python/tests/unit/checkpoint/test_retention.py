@@ -24,12 +24,6 @@ from cairn.checkpoint.retention import KeptVersions, plan_retention
 from cairn.format.names import changelog_name, manifest_name
 
 
-@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
-def query(request: pytest.FixtureRequest, tmp_path: Path) -> Query:
-    """A query on a fresh checkpoint."""
-    return Query(World(tmp_path, request.param))
-
-
 def test_kept_versions_load_and_old_objects_go(query: Query) -> None:
     """Versions 14..17 stay; their lowest base is the manifest of 12."""
     query.run(17)

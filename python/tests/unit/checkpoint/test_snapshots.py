@@ -37,12 +37,6 @@ from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
 
 
-@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """A bucket."""
-    return World(tmp_path, request.param)
-
-
 def two_versions(world: World) -> tuple[Stand, Stand]:
     """Commit two versions: keys 0..9, then one more."""
     form = world.checkpoint_format

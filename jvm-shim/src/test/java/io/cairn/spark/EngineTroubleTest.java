@@ -6,6 +6,7 @@ import static io.cairn.spark.StoreFixture.commit;
 import static io.cairn.spark.StoreFixture.key;
 import static io.cairn.spark.StoreFixture.value;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -36,14 +37,18 @@ class EngineTroubleTest {
 
   @BeforeEach
   void open() throws IOException {
-    fixture = new StoreFixture();
-    fixture.settings.put(
-        StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
+    fixture = new StoreFixture().withOwnWorker();
   }
 
   @AfterEach
   void close() throws IOException {
     fixture.close();
+  }
+
+  private static void readAll(StateStore store) {
+    for (long key = 0; key < KEYS; key++) {
+      store.get(key(key), "default");
+    }
   }
 
   /** Lets the worker run these lines of Python before it starts. */
@@ -112,7 +117,7 @@ class EngineTroubleTest {
    */
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
-    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    fixture.withLeastTier();
     patchEngine(
         """
 import os
@@ -133,14 +138,7 @@ reads.ReadService._get = failing
 
     StateStore store = provider.getStore(1, id, false, false);
     Files.createFile(fixture.folder.resolve("full"));
-    Throwable error =
-        assertThrows(
-            Throwable.class,
-            () -> {
-              for (long key = 0; key < KEYS; key++) {
-                store.get(key(key), "default");
-              }
-            });
+    Throwable error = assertThrows(Throwable.class, () -> readAll(store));
     assertTrue(ShimConfTest.chain(error).contains("CAIRN_DISK_FULL"), ShimConfTest.chain(error));
     store.abort();
 
@@ -157,12 +155,10 @@ reads.ReadService._get = failing
   @Test
   void aStoppedWorkerIsReplaced() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
-    List<Long> others = StoreFixture.workers();
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1);
-    List<Long> ours = StoreFixture.workers().stream().filter(pid -> !others.contains(pid)).toList();
-    assertEquals(1, ours.size());
-    new ProcessBuilder("kill", "-STOP", ours.get(0).toString()).start().waitFor();
+    ProcessHandle stopped = fixture.workers().get(0);
+    fixture.signalWorker("STOP");
 
     CairnStateStoreProvider other = fixture.provider();
 
@@ -173,7 +169,7 @@ reads.ReadService._get = failing
     StateStore read = other.getReadStore(1, id);
     assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
     read.release();
-    assertTrue(ProcessHandle.of(ours.get(0)).map(worker -> !worker.isAlive()).orElse(true));
+    assertFalse(stopped.isAlive());
   }
 
   /** Whoever queued before the provider was closed once waited for the whole lock timeout. */
@@ -208,26 +204,16 @@ reads.ReadService._get = failing
   /** An error of a row call says whose it is, as those of loads and commits do. */
   @Test
   void aReadThatIsNotAnsweredNamesStoreAndVersion() throws Exception {
-    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    fixture.withLeastTier();
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
-    List<Long> others = StoreFixture.workers();
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
     StateStore store = provider.getStore(1, id, false, false);
-    long worker =
-        StoreFixture.workers().stream().filter(pid -> !others.contains(pid)).findFirst().get();
-    new ProcessBuilder("kill", "-STOP", Long.toString(worker)).start().waitFor();
+    fixture.signalWorker("STOP");
 
-    Throwable error =
-        assertThrows(
-            Throwable.class,
-            () -> {
-              for (long key = 0; key < KEYS; key++) {
-                store.get(key(key), "default");
-              }
-            });
+    Throwable error = assertThrows(Throwable.class, () -> readAll(store));
 
-    ProcessHandle.of(worker).get().destroyForcibly();
+    fixture.killWorkers();
     String text = ShimConfTest.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT"), text);
     assertTrue(text.contains("store=0/0/default, version=1"), text);
@@ -237,7 +223,7 @@ reads.ReadService._get = failing
   /** A connection that broke in a worker that lives once left the instance there for ever. */
   @Test
   void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {
-    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
+    fixture.withLeastTier();
     patchEngine(
         """
         from cairn.engine.control import ControlEntry
@@ -272,15 +258,10 @@ reads.ReadService._get = failing
   @Test
   void aSessionLoadedEmptyGoesOnEmpty() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
-    List<Long> others = StoreFixture.workers();
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
     StateStore store = provider.getStore(1, id, false, true);
     store.put(key(3), value("new"), "default");
-    for (Long pid : StoreFixture.workers()) {
-      if (!others.contains(pid)) {
-        ProcessHandle.of(pid).get().destroyForcibly();
-      }
-    }
+    fixture.killWorkers();
 
     assertEquals(2, store.commit());
 

@@ -8,7 +8,9 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -47,6 +49,7 @@ final class StoreFixture implements AutoCloseable {
   final Map<String, String> settings = new LinkedHashMap<>();
   final StateStoreId id;
   private final List<CairnStateStoreProvider> made = new ArrayList<>();
+  private final Set<ProcessHandle> workersBefore = Set.copyOf(allWorkers());
 
   StoreFixture() throws IOException {
     this("default");
@@ -65,6 +68,21 @@ final class StoreFixture implements AutoCloseable {
     settings.put(CAIRN + "localDir", local.toString());
     settings.put(CAIRN + "workers", "1");
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
+  }
+
+  /** Has a worker of its own: one is started for each set of settings. */
+  StoreFixture withOwnWorker() {
+    settings.put(CAIRN + "localDir", folder.resolve("local").toString());
+    return this;
+  }
+
+  /**
+   * Has a tier of the least size: it holds a part of the state only, so that reads reach the
+   * engine.
+   */
+  StoreFixture withLeastTier() {
+    settings.put(CAIRN + "tierMemory", "1m");
+    return this;
   }
 
   StateStoreConf conf() {
@@ -143,8 +161,37 @@ final class StoreFixture implements AutoCloseable {
     return schema;
   }
 
-  /** Process ids of the workers of this JVM, whichever test started them. */
-  static List<Long> workers() {
+  /**
+   * The workers that were started since this fixture was made. REQUIRES: {@link #withOwnWorker}.
+   */
+  List<ProcessHandle> workers() {
+    return allWorkers().stream().filter(worker -> !workersBefore.contains(worker)).toList();
+  }
+
+  /** Sends the one worker of this fixture a signal. */
+  void signalWorker(String name) throws IOException, InterruptedException {
+    List<ProcessHandle> workers = workers();
+    if (workers.size() != 1) {
+      throw new IllegalStateException("one worker was expected, not " + workers);
+    }
+    String pid = Long.toString(workers.get(0).pid());
+    new ProcessBuilder("kill", "-" + name, pid).start().waitFor();
+  }
+
+  /** Kills the workers of this fixture and waits for their end. */
+  void killWorkers() throws Exception {
+    List<ProcessHandle> workers = workers();
+    if (workers.isEmpty()) {
+      throw new IllegalStateException("no worker to kill");
+    }
+    for (ProcessHandle worker : workers) {
+      worker.destroyForcibly();
+      worker.onExit().get(10, TimeUnit.SECONDS);
+    }
+  }
+
+  /** The workers of this JVM, whichever test started them. */
+  private static List<ProcessHandle> allWorkers() {
     return ProcessHandle.current()
         .children()
         .filter(
@@ -154,7 +201,6 @@ final class StoreFixture implements AutoCloseable {
                     .arguments()
                     .map(arguments -> List.of(arguments).contains("cairn.engine"))
                     .orElse(false))
-        .map(ProcessHandle::pid)
         .toList();
   }
 

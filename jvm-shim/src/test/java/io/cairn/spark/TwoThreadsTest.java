@@ -11,7 +11,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.util.Arrays;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
@@ -30,32 +29,17 @@ class TwoThreadsTest {
   private StoreFixture fixture;
   private CairnStateStoreProvider provider;
   private Option<String> id;
-  private long worker;
 
   @BeforeEach
   void open() throws IOException {
-    fixture = new StoreFixture();
-    // A tier of the least size, so that reads reach the engine.
-    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
-    fixture.settings.put(
-        StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
-    List<Long> others = StoreFixture.workers();
+    fixture = new StoreFixture().withOwnWorker().withLeastTier();
     provider = fixture.provider();
     id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
-    worker =
-        StoreFixture.workers().stream()
-            .filter(pid -> !others.contains(pid))
-            .findFirst()
-            .orElseThrow();
   }
 
   @AfterEach
   void close() throws IOException {
     fixture.close();
-  }
-
-  private void signal(String name) throws Exception {
-    new ProcessBuilder("kill", "-" + name, Long.toString(worker)).start().waitFor();
   }
 
   /** Waits until the thread waits for the engine. */
@@ -81,7 +65,7 @@ class TwoThreadsTest {
   void theEndOfASessionWaitsForARowCallOnAnotherThread() throws Exception {
     StateStore first = provider.getStore(1, id, false, false);
     first.get(key(KEYS + 1), "default");
-    signal("STOP");
+    fixture.signalWorker("STOP");
     CompletableFuture<String> read = new CompletableFuture<>();
     Thread reader =
         new Thread(
@@ -105,7 +89,7 @@ class TwoThreadsTest {
     awaitParked(ending);
 
     assertFalse(next.isDone(), "the next session began while a row call ran");
-    signal("CONT");
+    fixture.signalWorker("CONT");
 
     assertEquals("v0@1", read.get(30, TimeUnit.SECONDS));
     StateStore second = next.get(30, TimeUnit.SECONDS);
@@ -132,7 +116,7 @@ class TwoThreadsTest {
             });
     task.start();
     StateStore store = opened.get(30, TimeUnit.SECONDS);
-    signal("STOP");
+    fixture.signalWorker("STOP");
     isStopped.complete(null);
     awaitRequest(task);
     CompletableFuture<Void> ended = new CompletableFuture<>();
@@ -146,7 +130,7 @@ class TwoThreadsTest {
     awaitParked(ending);
 
     assertFalse(ended.isDone(), "the session ended while a row call ran");
-    signal("CONT");
+    fixture.signalWorker("CONT");
 
     assertEquals("v0@1", read.get(30, TimeUnit.SECONDS));
     ended.get(30, TimeUnit.SECONDS);

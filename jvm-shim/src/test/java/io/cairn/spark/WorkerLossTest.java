@@ -14,7 +14,6 @@ import java.io.IOException;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.LongStream;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
@@ -30,11 +29,7 @@ class WorkerLossTest {
 
   @BeforeEach
   void open() throws IOException {
-    fixture = new StoreFixture();
-    // A tier of the least size holds a part of the state only, so that reads reach the engine.
-    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "1m");
-    fixture.settings.put(
-        StoreFixture.CAIRN + "localDir", fixture.folder.resolve("local").toString());
+    fixture = new StoreFixture().withOwnWorker().withLeastTier();
   }
 
   @AfterEach
@@ -44,26 +39,6 @@ class WorkerLossTest {
 
   private Option<String> large(CairnStateStoreProvider provider) {
     return commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
-  }
-
-  /** Kills the workers of this fixture: the children of this JVM that work in its folder. */
-  private void killWorkers() throws Exception {
-    List<ProcessHandle> workers =
-        ProcessHandle.current()
-            .children()
-            .filter(
-                child ->
-                    child
-                        .info()
-                        .arguments()
-                        .map(arguments -> List.of(arguments).contains("cairn.engine"))
-                        .orElse(false))
-            .toList();
-    assertTrue(!workers.isEmpty(), "no worker to kill");
-    for (ProcessHandle worker : workers) {
-      worker.destroyForcibly();
-      worker.onExit().get(10, TimeUnit.SECONDS);
-    }
   }
 
   /**
@@ -78,7 +53,7 @@ class WorkerLossTest {
     store.put(key(KEYS), value("mine"), "default");
     assertEquals("v1@1", text(store.get(key(1), "default")));
 
-    killWorkers();
+    fixture.killWorkers();
 
     for (long key = 0; key < KEYS; key += 499) {
       assertEquals("v" + key + "@1", text(store.get(key(key), "default")));
@@ -102,7 +77,7 @@ class WorkerLossTest {
     StateStore store = provider.getStore(1, id, false, false);
     store.put(key(3), value("mine"), "default");
 
-    killWorkers();
+    fixture.killWorkers();
     assertEquals(2, store.commit());
 
     StateStore read =
@@ -120,7 +95,7 @@ class WorkerLossTest {
       store.put(key(key), value("v" + key), "default");
     }
 
-    killWorkers();
+    fixture.killWorkers();
 
     for (long key = 0; key < KEYS; key += 499) {
       assertEquals("v" + key, text(store.get(key(key), "default")));
@@ -147,7 +122,7 @@ class WorkerLossTest {
       store.put(key(key), value(large), "default");
     }
 
-    killWorkers();
+    fixture.killWorkers();
     Throwable error = assertThrows(Throwable.class, store::commit);
     store.abort();
 
@@ -172,7 +147,7 @@ class WorkerLossTest {
             () -> {
               try {
                 Thread.sleep(20);
-                killWorkers();
+                fixture.killWorkers();
               } catch (Exception e) {
                 throw new IllegalStateException(e);
               }
@@ -194,7 +169,7 @@ class WorkerLossTest {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> one = commit(provider, 0, NO_ID, 1);
 
-    killWorkers();
+    fixture.killWorkers();
     Option<String> two = commit(provider, 1, one, 2);
 
     StateStore read = provider.getReadStore(2, two);
