@@ -337,7 +337,7 @@ def make_scan_frames() -> None:
         "error",
         0xFF,
         {
-            "kind": "damaged",
+            "kind": "corrupt",
             "code": "CAIRN_MISSING",
             "message": "there is no changelog of version 7",
             "store": "0/3/default",
