@@ -3,7 +3,7 @@
     python integration-tests/bench/memory.py                    10 minutes
     python integration-tests/bench/memory.py --duration-s 60
 
-Two bounds: the tier's accounted bytes (metric `cairnTierBytes`) against `cairn.tierMemory`, and
+Two bounds: the cache's accounted bytes (metric `cairnCacheBytes`) against `cairn.cacheMemory`, and
 each worker's resident bytes, less those after its start, against `cairn.workerMemory`. Ends with 1
 when one is passed.
 """
@@ -32,10 +32,10 @@ def main() -> int:
     )
     parser.add_argument("--duration-s", type=int, default=600)
     parser.add_argument(
-        "--tier-mib",
+        "--cache-mib",
         type=int,
         default=64,
-        help="cairn.tierMemory (default %(default)s MiB)",
+        help="cairn.cacheMemory (default %(default)s MiB)",
     )
     parser.add_argument(
         "--worker-mib",
@@ -82,7 +82,7 @@ def main() -> int:
 def _provider(options: argparse.Namespace) -> Provider:
     entry = tomllib.loads((HERE / "bench.toml").read_text())["providers"]["cairn"]
     ours = {
-        "tierMemory": f"{options.tier_mib}m",
+        "cacheMemory": f"{options.tier_mib}m",
         "workerMemory": f"{options.worker_mib}m",
     }
     ours |= dict(pair.split("=", 1) for pair in options.cairn_conf)
@@ -94,13 +94,13 @@ def summarise(samples: list[dict[str, Any]], tier_bytes: int, worker_bytes: int)
     """Largest values over all samples. A worker's growth counts from its own first sample.
 
     Raises:
-        SystemExit: nothing was measured: no sample names a worker, or none has a tier.
+        SystemExit: nothing was measured: no sample names a worker, or none has a cache.
     """
     if not any(sample["worker_rss_bytes"] for sample in samples):
         message = "no worker process was seen: this was not Cairn"
         raise SystemExit(message)
     if max(sample["tier_bytes"] for sample in samples) <= 0:
-        message = "the provider reports no cairnTierBytes"
+        message = "the provider reports no cairnCacheBytes"
         raise SystemExit(message)
     at_start: dict[str, int] = {}
     growth: dict[str, int] = {}
@@ -130,7 +130,7 @@ def _print(summary: dict[str, Any]) -> int:
     )
     is_kept = True
     for name, largest in (
-        ("tier", "tier_max_bytes"),
+        ("cache", "tier_max_bytes"),
         ("worker", "worker_growth_max_bytes"),
     ):
         bound = summary[f"{name}_bound_bytes"]

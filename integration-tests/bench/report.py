@@ -167,7 +167,7 @@ def memory_table(content: dict[str, Any]) -> str:
     rows = [
         [title, f"{content[largest] / MIB:.1f}", f"{content[bound] / MIB:.1f}"]
         for title, largest, bound in (
-            ("tier, accounted bytes", "tier_max_bytes", "tier_bound_bytes"),
+            ("cache, accounted bytes", "tier_max_bytes", "tier_bound_bytes"),
             (
                 "worker, resident bytes above its start",
                 "worker_growth_max_bytes",

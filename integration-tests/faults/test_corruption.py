@@ -1,4 +1,4 @@
-"""An object is missing, cut, damaged, foreign or too new: an error names it, others load."""
+"""An object is missing, cut, corrupt, foreign or too new: an error names it, others load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRAILER_BYTES = 32
 FORMAT_OFFSET = 8
 NEWER_FORMAT = 2
 
-Damage = Callable[[bytes], bytes | None]
+Corruption = Callable[[bytes], bytes | None]
 
 
 def too_new(changelog: bytes) -> bytes:
@@ -42,18 +42,18 @@ def flipped(data: bytes) -> bytes:
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-def cut_at(kept: int) -> Damage:
+def cut_at(kept: int) -> Corruption:
     """Keep some bytes; from the end when negative."""
     return lambda data: data[:kept]
 
 
-CHANGELOG_DAMAGES: dict[str, tuple[Damage, str]] = {
+CHANGELOG_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "missing": (lambda _: None, "CAIRN_MISSING"),
-    "empty": (cut_at(0), "CAIRN_DAMAGED"),
-    "cut-near-begin": (cut_at(10), "CAIRN_DAMAGED"),
-    "cut-before-trailer": (cut_at(-TRAILER_BYTES), "CAIRN_DAMAGED"),
-    "cut-by-one-byte": (cut_at(-1), "CAIRN_DAMAGED"),
-    "flipped-bit": (flipped, "CAIRN_DAMAGED"),
+    "empty": (cut_at(0), "CAIRN_CORRUPT"),
+    "cut-near-begin": (cut_at(10), "CAIRN_CORRUPT"),
+    "cut-before-trailer": (cut_at(-TRAILER_BYTES), "CAIRN_CORRUPT"),
+    "cut-by-one-byte": (cut_at(-1), "CAIRN_CORRUPT"),
+    "flipped-bit": (flipped, "CAIRN_CORRUPT"),
     "foreign": (
         lambda _: b"PK\x03\x04 a zip of somebody else's, long enough to hold a trailer",
         "CAIRN_FOREIGN_OBJECT",
@@ -64,8 +64,8 @@ CHANGELOG_DAMAGES: dict[str, tuple[Damage, str]] = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Give a finished run, snapshots and all; tests damage copies of its checkpoint."""
-    folder = tmp_path_factory.mktemp("damage")
+    """Give a finished run, snapshots and all; tests corruption copies of its checkpoint."""
+    folder = tmp_path_factory.mktemp("corruption")
     events = Events(folder / "input")
     events.add_files(0, FILES)
     run = Run(BY_NAME["windows_update"], events, str(folder / "checkpoint"), SUBJECT)
@@ -87,9 +87,9 @@ def store_of(run: Run) -> Path:
     return Path(run.checkpoint, "state", "0", "0")
 
 
-def spoil(path: Path, damage: Damage) -> None:
+def spoil(path: Path, corruption: Corruption) -> None:
     """Replace an object by what is left of it."""
-    left = damage(path.read_bytes())
+    left = corruption(path.read_bytes())
     path.unlink()
     if left is not None:
         path.write_bytes(left)
@@ -102,15 +102,15 @@ def failure_of_load(run: Run, batch: int) -> str:
     return str(failure.value)
 
 
-@pytest.mark.parametrize("kind", CHANGELOG_DAMAGES)
+@pytest.mark.parametrize("kind", CHANGELOG_CORRUPTIONS)
 def test_a_spoiled_changelog_is_named_and_the_version_before_loads(
     finished: Run, copied: Run, kind: str
 ) -> None:
     """A load that passes over a broken object gives older rows as if they were today's."""
-    damage, code = CHANGELOG_DAMAGES[kind]
+    corruption, code = CHANGELOG_CORRUPTIONS[kind]
     last = finished.record.last_batch
     name = f"changelog/{last + 1}.arrow"
-    spoil(store_of(copied) / name, damage)
+    spoil(store_of(copied) / name, corruption)
 
     message = failure_of_load(copied, last)
 
@@ -146,7 +146,7 @@ def base_of(run: Run, version: int) -> Path:
     return store_of(run) / f"snapshot/{base['version']}_{base['checkpoint_id']}.json"
 
 
-def edited(**fields: object) -> Damage:
+def edited(**fields: object) -> Corruption:
     """Change fields of a manifest, its checksum set right."""
 
     def edit(data: bytes) -> bytes:
@@ -158,21 +158,21 @@ def edited(**fields: object) -> Damage:
     return edit
 
 
-MANIFEST_DAMAGES: dict[str, tuple[Damage, str]] = {
+MANIFEST_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "missing": (lambda _: None, "CAIRN_MISSING"),
-    "cut": (cut_at(-20), "CAIRN_DAMAGED"),
-    "flipped-bit": (flipped, "CAIRN_DAMAGED"),
+    "cut": (cut_at(-20), "CAIRN_CORRUPT"),
+    "flipped-bit": (flipped, "CAIRN_CORRUPT"),
     "foreign": (lambda _: b'{"metadata": "of somebody else"}', "CAIRN_FOREIGN_OBJECT"),
     "too-new": (edited(format=NEWER_FORMAT), "CAIRN_FORMAT_VERSION"),
 }
 
 
-@pytest.mark.parametrize("kind", MANIFEST_DAMAGES)
+@pytest.mark.parametrize("kind", MANIFEST_CORRUPTIONS)
 def test_a_spoiled_manifest_is_named(finished: Run, copied: Run, kind: str) -> None:
     """Without the base that a version names there is no whole state to give."""
-    damage, code = MANIFEST_DAMAGES[kind]
+    corruption, code = MANIFEST_CORRUPTIONS[kind]
     base = base_of(copied, finished.record.last_batch + 1)
-    spoil(base, damage)
+    spoil(base, corruption)
     version = int(base.name.partition("_")[0])
 
     message = failure_of_load(copied, finished.record.last_batch)
@@ -182,19 +182,21 @@ def test_a_spoiled_manifest_is_named(finished: Run, copied: Run, kind: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("damage", "code"),
+    ("corruption", "code"),
     [
         (lambda _: None, "CAIRN_MISSING"),
-        (flipped, "CAIRN_DAMAGED"),
-        (cut_at(-1), "CAIRN_DAMAGED"),
+        (flipped, "CAIRN_CORRUPT"),
+        (cut_at(-1), "CAIRN_CORRUPT"),
     ],
     ids=["missing", "flipped-bit", "cut"],
 )
-def test_a_spoiled_sst_is_named(finished: Run, copied: Run, damage: Damage, code: str) -> None:
+def test_a_spoiled_sst_is_named(
+    finished: Run, copied: Run, corruption: Corruption, code: str
+) -> None:
     """RocksDB itself finds a flipped bit only when it reads that block, if at all."""
     base = base_of(copied, finished.record.last_batch + 1)
     named = json.loads(base.read_bytes())["files"][0]["object"]
-    spoil(store_of(copied) / named, damage)
+    spoil(store_of(copied) / named, corruption)
 
     message = failure_of_load(copied, finished.record.last_batch)
 

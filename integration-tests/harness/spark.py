@@ -33,7 +33,7 @@ CAIRN_CONF = STATE_STORE + "cairn."
 PROVIDER_CLASS = STATE_STORE + "providerClass"
 CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 
-# Short tests compile more than they run: the first compiler tier halves their time.
+# Short tests compile more than they run: the first compiler cache halves their time.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 

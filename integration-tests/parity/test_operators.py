@@ -96,7 +96,7 @@ def test_the_change_feed_shows_the_same_changes(pair: Pair) -> None:
 
 
 def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:
-    """`snapshotStartBatchId` is how a damaged checkpoint is searched for its last good version."""
+    """`snapshotStartBatchId` is how a corrupt checkpoint is searched for its last good version."""
     last = pair.control.record.last_batch
     view = pair.control.operator.views[-1]
     versions = pair.subject.snapshot_versions(view)

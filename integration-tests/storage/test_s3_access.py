@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from cairn.errors import AccessError, NoSuchBucketError
-from cairn.storage.s3 import S3Store
-from cairn.storage.s3_settings import S3Settings
+from cairn.storage.s3.settings import S3Settings
+from cairn.storage.s3.store import S3Store
 from harness.s3 import S3Bucket
 
 

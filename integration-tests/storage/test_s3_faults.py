@@ -16,8 +16,8 @@ from cairn.errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from cairn.storage.s3 import S3Store
-from cairn.storage.s3_settings import S3Settings
+from cairn.storage.s3.settings import S3Settings
+from cairn.storage.s3.store import S3Store
 from harness.tcp_proxy import Fault, TcpProxy
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     kind        what the caller does
     retry       the same call may succeed later: try again, then let Spark retry the task
     conflict    somebody else wrote first: read what stands there and decide
-    damaged     what is stored cannot be used: name it and stop; never go on with less
+    corrupt     what is stored cannot be used: name it and stop; never go on with less
     invalid     the user's set-up is wrong: say which setting and what to write instead
     bug         Cairn broke its own rules: report it
 
@@ -21,8 +21,8 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- AlreadyExistsError            CAIRN_OBJECT_EXISTS
     |   +-- PreconditionFailedError       CAIRN_PRECONDITION_FAILED
     |   +-- FencedError                   CAIRN_FENCED
-    +-- DataError                         damaged
-    |   +-- DamagedError                  CAIRN_DAMAGED
+    +-- DataError                         corrupt
+    |   +-- CorruptError                  CAIRN_CORRUPT
     |   +-- MissingError                  CAIRN_MISSING
     |   +-- FormatVersionError            CAIRN_FORMAT_VERSION
     |   +-- ForeignObjectError            CAIRN_FOREIGN_OBJECT
@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-Kind = Literal["retry", "conflict", "damaged", "invalid", "bug"]
+Kind = Literal["retry", "conflict", "corrupt", "invalid", "bug"]
 
 
 class CairnError(Exception):
@@ -197,14 +197,14 @@ class FencedError(ConflictError):
 class DataError(CairnError):
     """What is stored cannot be used."""
 
-    kind = "damaged"
-    code = "CAIRN_DAMAGED"
+    kind = "corrupt"
+    code = "CAIRN_CORRUPT"
 
 
-class DamagedError(DataError):
+class CorruptError(DataError):
     """Bytes contradict their checksum, length or grammar."""
 
-    code = "CAIRN_DAMAGED"
+    code = "CAIRN_CORRUPT"
 
 
 class MissingError(DataError):

@@ -47,7 +47,7 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
             never changed. Settings that Spark reads from elsewhere (``spark-defaults.conf``) have
             to be named here to be seen.
         settings: Cairn's own, by their names after ``spark.sql.streaming.stateStore.cairn.``, e.g.
-            ``workers=2, tierMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
+            ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
     Raises:
         ConfigError: a setting that Cairn does not have (the nearest one is named), a size that

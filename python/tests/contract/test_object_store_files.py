@@ -11,7 +11,7 @@ import pytest
 from cairn.checksum import crc32c, crc32c_file
 from cairn.errors import (
     AlreadyExistsError,
-    DamagedError,
+    CorruptError,
     MissingError,
 )
 
@@ -82,7 +82,7 @@ def test_upload_refuses_a_file_that_is_not_what_its_checksum_says(
     source = tmp_path / "source"
     source.write_bytes(bytes(size_bytes))
 
-    with pytest.raises(DamagedError, match=r"sst/1\.sst"):
+    with pytest.raises(CorruptError, match=r"sst/1\.sst"):
         store.upload("sst/1.sst", source, crc32c=crc32c_file(source) ^ 1)
 
     assert list(store.list("")) == []
@@ -95,7 +95,7 @@ def test_upload_of_no_file_is_missing(store: ObjectStore, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 17 << 20], ids=["small", "in ranges"])
-def test_download_refuses_damage_and_leaves_no_file(
+def test_download_refuses_corruption_and_leaves_no_file(
     store: ObjectStore, tmp_path: Path, size_bytes: int
 ) -> None:
     """A flipped byte in an SST shows in RocksDB only when read, as silently missing rows."""
@@ -105,7 +105,7 @@ def test_download_refuses_damage_and_leaves_no_file(
     store.put("sst/1.sst", flipped)
     target = tmp_path / "cache" / "1.sst"
 
-    with pytest.raises(DamagedError) as raised:
+    with pytest.raises(CorruptError) as raised:
         store.download("sst/1.sst", target, size_bytes=size_bytes, crc32c=crc32c(whole))
 
     assert raised.value.object_name == f"{store.url}/sst/1.sst"
@@ -117,11 +117,11 @@ def test_download_refuses_damage_and_leaves_no_file(
 def test_download_refuses_another_size(
     store: ObjectStore, tmp_path: Path, actual: int, named: int
 ) -> None:
-    """An object cut short, or grown, is damaged even where no checksum is known."""
+    """An object cut short, or grown, is corrupt even where no checksum is known."""
     store.put("sst/1.sst", bytes(actual))
     target = tmp_path / "cache" / "1.sst"
 
-    with pytest.raises(DamagedError, match=r"sst/1\.sst"):
+    with pytest.raises(CorruptError, match=r"sst/1\.sst"):
         store.download("sst/1.sst", target, size_bytes=named)
 
     assert not target.exists()

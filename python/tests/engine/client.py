@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
-from cairn.engine import frames
-from cairn.engine.frames import Header
+from cairn.protocol import frames
+from cairn.protocol.frames import Header
 from cairn.store.writes import WRITES_SCHEMA
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4

@@ -1,4 +1,4 @@
-"""What a worker finds in the objects: snapshots, moved stores, damage."""
+"""What a worker finds in the objects: snapshots, moved stores, corruption."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from client import APPEND, DELETE, PUT, EngineError, Store
 
-from cairn.engine import frames
-from cairn.engine.frames import CHANGES_SCHEMA
+from cairn.protocol import frames
+from cairn.protocol.frames import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +128,7 @@ def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) 
 
 @pytest.mark.parametrize("kind", ["changelog", "sst", "snapshot"])
 @pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
-def test_a_damaged_object_is_named_and_never_an_older_state(
+def test_a_corrupt_object_is_named_and_never_an_older_state(
     spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
 ) -> None:
     """An error with the object's name; then, whole again, the same version loads."""
@@ -153,7 +153,7 @@ def test_a_damaged_object_is_named_and_never_an_older_state(
     with pytest.raises(EngineError) as failed:
         again.load(3, done[3][0])
 
-    assert failed.value.kind == "damaged"
+    assert failed.value.kind == "corrupt"
     assert victim.name in failed.value.fields["object"]
     assert failed.value.fields["store"] == "0/3/default"
     assert failed.value.fields["version"] == 3 if kind == "changelog" else True

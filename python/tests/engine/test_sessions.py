@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from client import APPEND, DELETE, DROP_CF, LISTS, PUT, EngineError, Store, writes_batch
 
-from cairn.engine import frames
+from cairn.protocol import frames
 
 if TYPE_CHECKING:
     from client import WorkerProcess
@@ -200,7 +200,7 @@ def test_two_instances_of_one_store_do_not_disturb_each_other(
 
 
 def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
-    """Counts stay right however little the tier knows of its keys."""
+    """Counts stay right however little the cache knows of its keys."""
     store.write([(PUT, 0, b"%05d" % n, b"v", 2) for n in range(2_000)])
     assert store.commit()["counts"]["0"] == 2_000
     store.load(1, store.checkpoint_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from client import PUT, Channel, EngineError, Store, WorkerProcess
 
-from cairn.engine import frames
+from cairn.protocol import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable

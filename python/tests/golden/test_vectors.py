@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cairn.engine import frames
 from cairn.format import changelog, manifest
 from cairn.ids import StoreId
+from cairn.protocol import frames
 from cairn.store.writes import WRITES_SCHEMA
 
 REPOSITORY = Path(__file__).parents[3]

@@ -49,7 +49,7 @@ def test_own_settings_go_under_the_prefix() -> None:
 
 def test_an_unknown_setting_names_the_nearest_known_one() -> None:
     """A misspelt setting would be ignored in silence until memory runs out."""
-    with pytest.raises(ConfigError, match=r"cairn\.teirMemory.*did you mean tierMemory"):
+    with pytest.raises(ConfigError, match=r"cairn\.teirMemory.*did you mean cacheMemory"):
         spark_conf_function(teirMemory="1g")
 
 

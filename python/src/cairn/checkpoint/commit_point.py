@@ -72,7 +72,7 @@ def commit_changelog(
     Raises:
         FencedError: a newer attempt has committed this version (format 1); nothing was changed.
         ForeignObjectError: what stands there is not ours (format 1); nothing was changed.
-        DamagedError: what stands there cannot be read (format 1); nothing was changed.
+        CorruptError: what stands there cannot be read (format 1); nothing was changed.
         ConditionalPutUnsupportedError: the storage cannot keep attempts apart (format 1).
         BusyError: attempts kept overtaking each other.
     """

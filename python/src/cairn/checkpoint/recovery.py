@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, DamagedError, DataError, DiskFullError, MissingError
+from cairn.errors import CairnError, CorruptError, DataError, DiskFullError, MissingError
 from cairn.format import changelog, manifest
 from cairn.format.names import (
     changelog_name,
@@ -86,7 +86,7 @@ class Recovery:
 
         Raises:
             MissingError: there is none; the version was never committed, or purged.
-            DamagedError, FormatVersionError, ForeignObjectError: it cannot be used.
+            CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
         plain = plain_changelog_name(version)
         if checkpoint_id is None:
@@ -126,7 +126,7 @@ class Recovery:
 
         Raises:
             MissingError: there is none.
-            DamagedError, FormatVersionError, ForeignObjectError: it cannot be used.
+            CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
         name = manifest_name(ref)
         try:
@@ -146,7 +146,7 @@ class Recovery:
             target: made here; must not hold files. After an error it is the caller's to remove.
 
         Raises:
-            MissingError, DamagedError: names the SST; nothing of it is used.
+            MissingError, CorruptError: names the SST; nothing of it is used.
             DiskFullError: no room.
         """
         target.mkdir(parents=True, exist_ok=True)
@@ -199,9 +199,9 @@ class Recovery:
             try:
                 try:
                     once(path)
-                except DamagedError as error:
+                except CorruptError as error:
                     # Perhaps only on its way, as no storage checks what it sends of a part.
-                    _LOG.warning("%s arrived damaged, asking once more: %s", path.name, error)
+                    _LOG.warning("%s arrived corrupt, asking once more: %s", path.name, error)
                     once(path)
             except CairnError as error:
                 raise self._placed(error, file.object_name, version) from error.__cause__

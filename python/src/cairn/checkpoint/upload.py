@@ -163,7 +163,7 @@ class SnapshotUploader:
             BusyError: it took half of the grace period; what was uploaded is left for the sweep.
             UnavailableError and other storage errors: as ``BusyError``, nothing is visible.
             ConditionalPutUnsupportedError: the storage cannot keep two writers' manifests apart.
-            DamagedError: a file changed while it was uploaded, or the winner's manifest is damaged.
+            CorruptError: a file changed while it was uploaded, or the winner's manifest is corrupt.
         """
         began_ns = self._clock.monotonic_ns()
         local_files = sorted(path for path in directory.iterdir() if path.is_file())

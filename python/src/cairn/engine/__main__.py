@@ -23,10 +23,11 @@ from typing import Any
 import pyarrow as pa
 
 import cairn
-from cairn.engine import control, frames
+from cairn.engine import control
 from cairn.engine.directories import WorkerDirectories
 from cairn.engine.worker import Worker, WorkerLimits
 from cairn.errors import CairnError, InternalError, ProtocolError
+from cairn.protocol import frames
 
 _SWITCH_INTERVAL_S = 0.0005
 _M_ARENA_MAX = -8

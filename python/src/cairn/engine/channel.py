@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from cairn.engine import frames
-from cairn.engine.frames import Header
 from cairn.errors import CairnError, ProtocolError, unexpected
+from cairn.protocol import frames
+from cairn.protocol.frames import Header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cairn.engine.owner import Owner
+    from cairn.engine.event_loop import EventLoop
 
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
@@ -50,7 +50,7 @@ class Listener:
         dispatcher: answers the frames.
     """
 
-    def __init__(self, path: Path, token: bytes, owner: Owner, dispatcher: Dispatcher) -> None:
+    def __init__(self, path: Path, token: bytes, owner: EventLoop, dispatcher: Dispatcher) -> None:
         self._token = token
         self._owner = owner
         self._dispatcher = dispatcher
@@ -74,7 +74,7 @@ class Connection:
     """One peer. Frames come in whole; replies go out in the order in which they are given."""
 
     def __init__(
-        self, peer: socket.socket, token: bytes, owner: Owner, dispatcher: Dispatcher
+        self, peer: socket.socket, token: bytes, owner: EventLoop, dispatcher: Dispatcher
     ) -> None:
         self._socket = peer
         self._token = token

@@ -34,7 +34,7 @@ class Readable(Protocol):
         """Read or write what is possible without blocking; never raise."""
 
 
-class Owner:
+class EventLoop:
     """Runs one thread; hand it work from others by ``run`` and ``run_stepwise``.
 
     Args:

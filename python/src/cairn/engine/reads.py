@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from cairn.engine import frames
 from cairn.errors import CairnError, InvalidError, unexpected
-from cairn.store.cursors import ScanRequest
+from cairn.protocol import frames
+from cairn.store.reads import ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from cairn.engine.channel import Connection
-    from cairn.engine.frames import Header
+    from cairn.protocol.frames import Header
     from cairn.store.instance import ProviderInstance
-    from cairn.store.services import Services
+    from cairn.store.resources import WorkerResources
 
     Serve = Callable[[ProviderInstance, Header, memoryview, Connection], None]
     Steps = Generator[None, None, tuple[pa.RecordBatch, bool]]
@@ -82,7 +82,7 @@ class ReadService:
         services: of the worker.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WorkerResources) -> None:
         self._services = services
         self._kinds: dict[int, Serve] = {
             frames.GET: partial(self._serve_rows, self._get),

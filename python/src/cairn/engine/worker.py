@@ -15,28 +15,28 @@ from weakref import WeakSet
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.config import EngineConf
-from cairn.engine import frames
 from cairn.engine.channel import Connection, Listener
-from cairn.engine.owner import Owner
+from cairn.engine.event_loop import EventLoop
 from cairn.engine.reads import ReadService, reported
 from cairn.errors import CairnError, ProtocolError, RetryableError
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
+from cairn.protocol import frames
 from cairn.rocks import RocksMemory
 from cairn.storage.open import open_store
-from cairn.store.committing import CommitRequest
+from cairn.store.commit import CommitRequest
 from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
-from cairn.store.loading import LoadRequest, SnapshotChoice
+from cairn.store.load import LoadRequest, SnapshotChoice
 from cairn.store.memtables import MemtableBound
-from cairn.store.services import PendingBytes, Services
+from cairn.store.resources import PendingBytes, WorkerResources
 from cairn.store.writes import WRITES_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cairn.engine.directories import WorkerDirectories
-    from cairn.engine.frames import Header
+    from cairn.protocol.frames import Header
     from cairn.store.local_state import LocalState
 
 _LOG = logging.getLogger(__name__)
@@ -113,8 +113,8 @@ class Worker:
         self._instances: dict[int, ProviderInstance] = {}
         self._opening = threading.Lock()
         self._asked: dict[int, Arguments] = {}
-        self._owner = Owner(self._idle_work)
-        self._services = Services(
+        self._owner = EventLoop(self._idle_work)
+        self._services = WorkerResources(
             owner=self._owner,
             memory=RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES),
             background=ThreadPoolExecutor(2, "cairn-background"),

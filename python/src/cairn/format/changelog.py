@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from cairn.checksum import crc32c
 from cairn.errors import (
     CairnError,
-    DamagedError,
+    CorruptError,
     ForeignObjectError,
     FormatVersionError,
     InternalError,
@@ -124,7 +124,7 @@ def decode(
         checkpoint_id: as ``store``.
 
     Raises:
-        DamagedError: bytes contradict checksum, length or grammar, or another version is inside.
+        CorruptError: bytes contradict checksum, length or grammar, or another version is inside.
         FormatVersionError: a newer format.
         ForeignObjectError: not a changelog of ours, or another store's.
     """
@@ -161,15 +161,15 @@ def _decode(view: memoryview) -> Changelog:
         metadata = reader.schema.metadata or {}
         table = pa.Table.from_batches(list(reader), reader.schema)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedError("the Arrow stream cannot be read") from error
+        raise CorruptError("the Arrow stream cannot be read") from error
     if metadata.get(b"cairn.magic") != _MAGIC:
         raise ForeignObjectError("an Arrow stream of something else")
     if metadata.get(b"cairn.format") != str(FORMAT_VERSION).encode():
         raise FormatVersionError(f"changelog format {metadata.get(b'cairn.format')!r} is unknown")
     if not table.schema.equals(CHANGELOG_SCHEMA):
-        raise DamagedError(f"its schema is not a changelog's: {table.schema.names}")
+        raise CorruptError(f"its schema is not a changelog's: {table.schema.names}")
     if table.num_rows != rows:
-        raise DamagedError(f"{table.num_rows} rows where the trailer says {rows}")
+        raise CorruptError(f"{table.num_rows} rows where the trailer says {rows}")
     header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
     table = table.replace_schema_metadata(None)
     _check_ops(table)
@@ -186,14 +186,14 @@ def _check_trailer(view: memoryview) -> tuple[int, int]:
         raise _without_trailer(view)
     (checksum,) = _CRC.unpack_from(view, len(view) - _CRC.size)
     if checksum != crc32c(view[: -_CRC.size]):
-        raise DamagedError("bytes differ from the checksum in its trailer")
+        raise CorruptError("bytes differ from the checksum in its trailer")
     if format_version != FORMAT_VERSION:
         raise FormatVersionError(
             f"changelog format {format_version} is newer than {FORMAT_VERSION}",
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
     if arrow_bytes != split:
-        raise DamagedError(f"{split} bytes of Arrow where the trailer says {arrow_bytes}")
+        raise CorruptError(f"{split} bytes of Arrow where the trailer says {arrow_bytes}")
     return rows, arrow_bytes
 
 
@@ -201,9 +201,9 @@ def _without_trailer(view: memoryview) -> CairnError:
     """Say what an object without a trailer is: a part of ours, or never ours."""
     start = bytes(view[:_SNIFFED_BYTES])
     if not start or _MAGIC in start:
-        return DamagedError(f"cut: it ends after {len(view)} bytes without its trailer")
+        return CorruptError(f"cut: it ends after {len(view)} bytes without its trailer")
     if len(view) < _SNIFFED_BYTES and _CONTINUATION.startswith(start[: len(_CONTINUATION)]):
-        return DamagedError(f"an Arrow stream of {len(view)} bytes without a trailer, or cut")
+        return CorruptError(f"an Arrow stream of {len(view)} bytes without a trailer, or cut")
     return ForeignObjectError(
         "not a changelog of Cairn",
         next_step="move it away; nothing but Cairn and Spark may write into a checkpoint",
@@ -219,23 +219,23 @@ def _check_is(
     if store is not None and header.store != store:
         raise ForeignObjectError(f"it is of store {header.store}")
     if version is not None and header.ref.version != version:
-        raise DamagedError(f"it holds version {header.ref.version}")
+        raise CorruptError(f"it holds version {header.ref.version}")
     if checkpoint_id is not None and header.ref.checkpoint_id != checkpoint_id:
-        raise DamagedError(f"it holds {header.ref} where {checkpoint_id} is asked for")
+        raise CorruptError(f"it holds {header.ref} where {checkpoint_id} is asked for")
 
 
 def _check_ops(table: pa.Table) -> None:
     """Refuse ops that this release does not know, and values where none may be or one must be."""
     op, value = table["op"], table["value"]
     if any(table[name].null_count for name in ("op", "cf", "key")):
-        raise DamagedError("op, cf or key has nulls")
+        raise CorruptError("op, cf or key has nulls")
     known = pa.array([OP_PUT, OP_DELETE, OP_APPEND, OP_DROP_CF], pa.uint8())
     if not pc.all(pc.is_in(op, value_set=known), min_count=0).as_py():
         raise FormatVersionError("it has ops that this release does not know")
     takes_value = pc.is_in(op, value_set=pa.array([OP_PUT, OP_APPEND], pa.uint8()))
     if not pc.all(pc.equal(takes_value, pc.is_valid(value)), min_count=0).as_py():
-        raise DamagedError("a value is absent where its op takes one, or there where it takes none")
+        raise CorruptError("a value is absent where its op takes one, or there where it takes none")
     is_drop = pc.is_in(op, value_set=pa.array([OP_DROP_CF], pa.uint8()))
     lengths = pc.binary_length(table["key"].filter(is_drop))
     if (pc.max(lengths).as_py() or 0) > 0:
-        raise DamagedError("a dropped column family comes with a key")
+        raise CorruptError("a dropped column family comes with a key")

@@ -1,4 +1,4 @@
-"""JSON fields, read strictly: a value of another type is damage, an unknown field is ignored.
+"""JSON fields, read strictly: a value of another type is corruption, an unknown field is ignored.
 
 Layer: format.  Spec: docs/checkpoint-format.md (header of a changelog, manifest).
 """
@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from cairn.errors import DamagedError
+from cairn.errors import CorruptError
 
 JsonObject: TypeAlias = Mapping[str, object]
 
@@ -18,12 +18,12 @@ def parse_object(data: bytes | str, what: str) -> JsonObject:
     """Return the JSON object that ``data`` spells.
 
     Raises:
-        DamagedError: it spells none.
+        CorruptError: it spells none.
     """
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{what} is not JSON") from error
+        raise CorruptError(f"{what} is not JSON") from error
     return as_object(value, what)
 
 
@@ -37,37 +37,37 @@ def dump_object(value: JsonObject) -> str:
 def as_object(value: object, what: str) -> JsonObject:
     """Return ``value`` if it is a JSON object."""
     if not isinstance(value, dict):
-        raise _damaged(what, "an object", value)
+        raise _corrupt(what, "an object", value)
     return value
 
 
 def as_list(value: object, what: str) -> list[object]:
     """Return ``value`` if it is a JSON list."""
     if not isinstance(value, list):
-        raise _damaged(what, "a list", value)
+        raise _corrupt(what, "a list", value)
     return value
 
 
 def as_text(value: object, what: str) -> str:
     """Return ``value`` if it is a JSON string."""
     if not isinstance(value, str):
-        raise _damaged(what, "text", value)
+        raise _corrupt(what, "text", value)
     return value
 
 
 def as_flag(value: object, what: str) -> bool:
     """Return ``value`` if it is true or false."""
     if not isinstance(value, bool):
-        raise _damaged(what, "true or false", value)
+        raise _corrupt(what, "true or false", value)
     return value
 
 
 def as_int(value: object, what: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
     """Return ``value`` if it is a whole number of ``least .. most``."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _damaged(what, f"a whole number of {least} .. {most}", value)
+        raise _corrupt(what, f"a whole number of {least} .. {most}", value)
     return value
 
 
-def _damaged(what: str, wanted: str, value: object) -> DamagedError:
-    return DamagedError(f"{what} is not {wanted}: {str(value)[:80]!r}")
+def _corrupt(what: str, wanted: str, value: object) -> CorruptError:
+    return CorruptError(f"{what} is not {wanted}: {str(value)[:80]!r}")

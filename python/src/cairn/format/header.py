@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import DamagedError
+from cairn.errors import CorruptError
 from cairn.format.fields import (
     JsonObject,
     as_flag,
@@ -60,7 +60,7 @@ class ColumnFamily:
         """Return the family that the header has.
 
         Raises:
-            DamagedError: a field is absent or of another type.
+            CorruptError: a field is absent or of another type.
         """
         fields = as_object(value, "column family")
         return cls(
@@ -134,11 +134,11 @@ class ChangelogHeader:
     def __post_init__(self) -> None:
         expected = range(self.base.version + 1, self.ref.version + 1)
         if [ref.version for ref in self.lineage] != list(expected):
-            raise DamagedError(
+            raise CorruptError(
                 f"lineage does not lead from base {self.base.version} to {self.ref.version}"
             )
         if self.lineage[-1] != self.ref:
-            raise DamagedError(f"lineage does not end at {self.ref}")
+            raise CorruptError(f"lineage does not end at {self.ref}")
 
     def to_json(self) -> str:
         """Return the header JSON."""
@@ -162,7 +162,7 @@ class ChangelogHeader:
         """Return the header that ``data`` spells; unknown fields are ignored.
 
         Raises:
-            DamagedError: a field is absent, of another type, or contradicts another.
+            CorruptError: a field is absent, of another type, or contradicts another.
             FormatVersionError: an id is of an unknown kind.
         """
         fields = parse_object(data, "header")
@@ -203,7 +203,7 @@ def ref_from_json(value: object, what: str) -> VersionRef:
     """Return the pair ``[version, checkpoint_id]``."""
     pair = as_list(value, what)
     if len(pair) != 2:  # noqa: PLR2004 -- a pair
-        raise DamagedError(f"{what} has an entry that is no pair")
+        raise CorruptError(f"{what} has an entry that is no pair")
     return VersionRef(
         as_int(pair[0], f"version in {what}", least=1),
         CheckpointId.parse(as_text(pair[1], f"id in {what}")),
@@ -220,7 +220,7 @@ def counts_from_json(value: object) -> dict[int, int]:
     counts: dict[int, int] = {}
     for text, count in as_object(value, "counts").items():
         if not text.isascii() or not text.isdigit():
-            raise DamagedError(f"counts name a family {text[:20]!r}")
+            raise CorruptError(f"counts name a family {text[:20]!r}")
         counts[int(text)] = as_int(count, "count")
     return counts
 

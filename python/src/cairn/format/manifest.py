@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c
-from cairn.errors import CairnError, DamagedError, ForeignObjectError, FormatVersionError
+from cairn.errors import CairnError, CorruptError, ForeignObjectError, FormatVersionError
 from cairn.format.fields import (
     JsonObject,
     as_int,
@@ -189,7 +189,7 @@ def decode(
         ref: as ``store``.
 
     Raises:
-        DamagedError: bytes contradict checksum or grammar, or another version is inside.
+        CorruptError: bytes contradict checksum or grammar, or another version is inside.
         FormatVersionError: a newer format.
         ForeignObjectError: not a manifest of ours, or another store's.
     """
@@ -198,7 +198,7 @@ def decode(
         if store is not None and manifest.store != store:
             raise ForeignObjectError(f"it is of store {manifest.store}")
         if ref is not None and manifest.ref != ref:
-            raise DamagedError(f"it holds {manifest.ref}")
+            raise CorruptError(f"it holds {manifest.ref}")
     except CairnError as error:
         raise error.with_context(
             store=None if store is None else str(store),
@@ -217,11 +217,11 @@ def _decode(data: bytes) -> Manifest:
     try:
         spelled = dump_object(fields).encode()
     except (ValueError, RecursionError) as error:
-        raise DamagedError("manifest has values that JSON does not have") from error
+        raise CorruptError("manifest has values that JSON does not have") from error
     if checksum != crc32c(spelled):
         if _MAGIC.encode() not in data:
             raise ForeignObjectError("not a manifest of Cairn")
-        raise DamagedError("content differs from its checksum")
+        raise CorruptError("content differs from its checksum")
     if fields.get("magic") != _MAGIC:
         raise ForeignObjectError("not a manifest of Cairn")
     if fields.get("format") != FORMAT_VERSION:
@@ -277,9 +277,9 @@ def _small_file(value: object) -> SmallFile:
     try:
         content = base64.b64decode(as_text(fields.get("base64"), "base64"), validate=True)
     except binascii.Error as error:
-        raise DamagedError(f"small file {local_name} is not base64") from error
+        raise CorruptError(f"small file {local_name} is not base64") from error
     if crc32c(content) != as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX):
-        raise DamagedError(f"small file {local_name} differs from its checksum")
+        raise CorruptError(f"small file {local_name} differs from its checksum")
     return SmallFile(local_name, content)
 
 
@@ -292,7 +292,7 @@ def _retained(value: object) -> Retained:
 def _garbage(value: object) -> Garbage:
     pair = as_list(value, "garbage")
     if len(pair) != 2:  # noqa: PLR2004 -- a pair
-        raise DamagedError("garbage has an entry that is no pair")
+        raise CorruptError("garbage has an entry that is no pair")
     return Garbage(_sst_name(pair[0]), as_int(pair[1], "dropped_at_ms"))
 
 
@@ -313,7 +313,7 @@ def _changelogs_from_json(value: object) -> tuple[ChangelogRef, ...]:
     for item in as_list(value, "changelogs"):
         parts = as_list(item, "changelog")
         if len(parts) != 4:  # noqa: PLR2004 -- version, id, base version, base id
-            raise DamagedError("changelogs have an entry that is not of four parts")
+            raise CorruptError("changelogs have an entry that is not of four parts")
         version = as_int(parts[0], "changelog version", least=1)
         ref = VersionRef(version, CheckpointId.parse(as_text(parts[1], "changelog id")))
         base_id = as_text(parts[3], "base id")
@@ -328,7 +328,7 @@ def _changelogs_from_json(value: object) -> tuple[ChangelogRef, ...]:
 def _sst_name(value: object) -> str:
     name = as_text(value, "SST name")
     if not is_sst_name(name):
-        raise DamagedError(f"{name[:80]!r} is not the name of an SST")
+        raise CorruptError(f"{name[:80]!r} is not the name of an SST")
     return name
 
 
@@ -336,5 +336,5 @@ def _local_name(value: object) -> str:
     """Return a file name that stays in its directory, whoever wrote the manifest."""
     name = as_text(value, "local_name")
     if not name or name.startswith(".") or not all(c.isalnum() or c in "-_." for c in name):
-        raise DamagedError(f"{name[:80]!r} is not a file name of RocksDB")
+        raise CorruptError(f"{name[:80]!r} is not a file name of RocksDB")
     return name

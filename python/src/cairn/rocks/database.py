@@ -55,7 +55,7 @@ class RocksDb:
         multi_families: ids of families whose values are lists.
 
     Raises:
-        DamagedError: the directory is no whole database; nothing is left open.
+        CorruptError: the directory is no whole database; nothing is left open.
         DiskFullError: no room.
     """
 
@@ -96,7 +96,7 @@ class RocksDb:
             keys: in any order; many are looked up in sorted order, which halves the cost.
 
         Raises:
-            DamagedError: a block that holds a key is damaged.
+            CorruptError: a block that holds a key is corrupt.
         """
         try:
             if cf in self.multi_families:
@@ -140,7 +140,7 @@ class RocksDb:
             limit_bytes: stop after the row that reaches it.
 
         Raises:
-            DamagedError: a block on the way is damaged; no page is returned.
+            CorruptError: a block on the way is corrupt; no page is returned.
         """
         try:
             reading = ReadOptions()
@@ -187,7 +187,7 @@ class RocksDb:
             )
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
-        # items() ends silently at a damaged block; only an iterator's status tells it from the end.
+        # items() ends silently at a corrupt block; only an iterator's status tells it from the end.
         check = self._db.iter()
         check.seek(low if last is None else last)
         if last is not None and check.valid() and check.key() == last:

@@ -12,7 +12,7 @@ from rocksdict import DbClosedError
 from cairn.errors import (
     CairnError,
     ClosedError,
-    DamagedError,
+    CorruptError,
     DiskFullError,
     InternalError,
     RetryableError,
@@ -43,8 +43,8 @@ def translate(failure: BaseException, directory: str) -> CairnError:
             next_step="free space under cairn.localDir or point it at a larger disk",
         )
     if text.startswith("Corruption"):
-        return DamagedError(
-            f"the local database is damaged: {text}",
+        return CorruptError(
+            f"the local database is corrupt: {text}",
             object_name=directory,
             next_step="load the version again; the worker then starts from the object store",
         )

@@ -24,7 +24,7 @@ def chunks_of(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the chunks, key and value, of the list whose chunk keys begin with ``start``.
 
     Raises:
-        Exception: rocksdict's, at a damaged block.
+        Exception: rocksdict's, at a corrupt block.
     """
     seeker.seek(start)
     while seeker.valid():

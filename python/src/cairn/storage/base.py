@@ -164,7 +164,7 @@ class ObjectStore(ABC):
 
         Raises:
             AlreadyExistsError: another call's object stands there, unchanged.
-            DamagedError: the file is not what ``crc32c`` says.
+            CorruptError: the file is not what ``crc32c`` says.
             MissingError: there is no such file.
         """
 
@@ -174,7 +174,7 @@ class ObjectStore(ABC):
 
         Raises:
             MissingError: there is none.
-            DamagedError: the bytes differ from the checksum that the storage keeps of them.
+            CorruptError: the bytes differ from the checksum that the storage keeps of them.
         """
 
     @abstractmethod
@@ -193,7 +193,7 @@ class ObjectStore(ABC):
 
         Raises:
             MissingError: there is no such object.
-            DamagedError: size or checksum differ; names the object; no file is left.
+            CorruptError: size or checksum differ; names the object; no file is left.
             DiskFullError: no file is left.
         """
 

@@ -19,7 +19,7 @@ from cairn.errors import (
     AccessError,
     CairnError,
     ConditionalPutUnsupportedError,
-    DamagedError,
+    CorruptError,
     DiskFullError,
     ForeignObjectError,
     InternalError,
@@ -185,14 +185,14 @@ def check_received(
         crc32c: expected and received; expected ``None`` is not compared.
 
     Raises:
-        DamagedError: they differ.
+        CorruptError: they differ.
     """
     if size[0] != size[1]:
         message = f"the object has {size[1]} bytes where {size[0]} are named"
-        raise DamagedError(message, object_name=object_name)
+        raise CorruptError(message, object_name=object_name)
     if crc32c[0] is not None and crc32c[0] != crc32c[1]:
         message = f"the object's CRC32C is {crc32c[1]:08x} where {crc32c[0]:08x} is named"
-        raise DamagedError(message, object_name=object_name)
+        raise CorruptError(message, object_name=object_name)
 
 
 def write_download(
@@ -206,7 +206,7 @@ def write_download(
     """Write, verify and publish a downloaded file; ``ObjectStore.download`` has the promise.
 
     Raises:
-        DamagedError, DiskFullError, AccessError: no file is left.
+        CorruptError, DiskFullError, AccessError: no file is left.
     """
     try:
         with PendingFile(path) as pending:

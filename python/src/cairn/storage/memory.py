@@ -16,7 +16,7 @@ from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, Clock
 from cairn.errors import (
     AlreadyExistsError,
-    DamagedError,
+    CorruptError,
     MissingError,
     PreconditionFailedError,
 )
@@ -100,7 +100,7 @@ class MemoryStore(ObjectStore):
         data = read_source(path)
         if crc32c is not None and checksum_of(data) != crc32c:
             message = f"the local file {path} is not what its checksum says"
-            raise DamagedError(message, object_name=self.object_url(key))
+            raise CorruptError(message, object_name=self.object_url(key))
         etag = self.put_if_absent(key, data)
         return ObjectInfo(key, len(data), self._clock.now(), etag)
 

@@ -37,8 +37,8 @@ def open_store(url: str, settings: Mapping[str, str]) -> ObjectStore:
         return LocalStore(url)
     if scheme in S3_SCHEMES:
         # boto3 costs a third of a second and 15 MB, and file users need none of it.
-        from cairn.storage.s3 import S3Store  # noqa: PLC0415
-        from cairn.storage.s3_settings import S3Settings  # noqa: PLC0415
+        from cairn.storage.s3.settings import S3Settings  # noqa: PLC0415
+        from cairn.storage.s3.store import S3Store  # noqa: PLC0415
 
         return S3Store(url, S3Settings.from_mapping(settings))
     if scheme == "memory":

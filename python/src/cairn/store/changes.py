@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.errors import MissingError
 from cairn.format.header import Base
-from cairn.store.standing import Standing
+from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,9 @@ MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
 
 
-def _back_to(durable: Durable, head: Standing, version: int) -> tuple[tuple[VersionRef, ...], Base]:
+def _back_to(
+    durable: Durable, head: StoreVersion, version: int
+) -> tuple[tuple[VersionRef, ...], Base]:
     """Return the changelogs up to ``head`` and their base, which is at ``version`` or before it.
 
     Goes back over manifests by the changelogs of their versions; no listing.
@@ -38,8 +40,8 @@ def _back_to(durable: Durable, head: Standing, version: int) -> tuple[tuple[Vers
 
 
 def standing_upon(
-    durable: Durable, head: Standing, version: int, checkpoint_id: str | None
-) -> Standing:
+    durable: Durable, head: StoreVersion, version: int, checkpoint_id: str | None
+) -> StoreVersion:
     """Return ``head`` as it is reached from the snapshot of exactly ``version``.
 
     Raises:
@@ -56,7 +58,7 @@ def standing_upon(
             version=version,
             next_step="choose a version that has a snapshot",
         )
-    return Standing(
+    return StoreVersion(
         head.version,
         head.ref,
         Base(at.version, at.checkpoint_id),

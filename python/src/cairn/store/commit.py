@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.errors import ProtocolError, RetryableError
 from cairn.rocks import Delta
-from cairn.store import snapshots, writes
-from cairn.store.standing import Standing
+from cairn.store import snapshot, writes
+from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def commit(
         rows, counts = _counted(instance, base, rows, request)
     else:
         counts = _kept_counts(base, request)
-    draft = Standing(
+    draft = StoreVersion(
         version=request.version,
         ref=None,
         base=base.base,
@@ -87,7 +87,7 @@ def commit(
         len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot
     )
     if is_long and not request.snapshot:
-        instance.services.maintenance.submit(snapshots.snapshot_in_background, instance)
+        instance.services.maintenance.submit(snapshot.snapshot_in_background, instance)
     return {
         "checkpoint_id": standing.checkpoint_id,
         "counts": {str(cf): count for cf, count in counts.items()},
@@ -101,7 +101,7 @@ def commit(
     }
 
 
-def _base_of(instance: ProviderInstance, request: CommitRequest) -> Standing:
+def _base_of(instance: ProviderInstance, request: CommitRequest) -> StoreVersion:
     standing = instance.standing
     if standing is None or not instance.local.is_open:
         raise RetryableError(
@@ -122,7 +122,7 @@ def _base_of(instance: ProviderInstance, request: CommitRequest) -> Standing:
 
 
 def _counted(
-    instance: ProviderInstance, base: Standing, rows: pa.RecordBatch, request: CommitRequest
+    instance: ProviderInstance, base: StoreVersion, rows: pa.RecordBatch, request: CommitRequest
 ) -> tuple[pa.RecordBatch, dict[int, int]]:
     if not request.track_counts:
         return rows, {}
@@ -145,7 +145,7 @@ def _counted(
     return rows, writes.counts_after(counts, rows, ids)
 
 
-def _kept_counts(base: Standing, request: CommitRequest) -> dict[int, int]:
+def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:
     if not request.track_counts:
         return {}
     known_before = {family.id for family in base.families}

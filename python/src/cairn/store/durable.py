@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.checkpoint.cleanup import CleanupResult, clean_up
-from cairn.checkpoint.commit import commit_changelog
+from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.purge import CleanupResult, clean_up
 from cairn.checkpoint.recovery import Materialized, Recovery
-from cairn.checkpoint.snapshot import SnapshotUploader, SnapshotWriter
+from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
 from cairn.errors import InternalError
 from cairn.format import changelog as changelog_format
 from cairn.format.header import ChangelogHeader
 from cairn.ids import CheckpointId, VersionRef
 from cairn.rocks import engine_description
-from cairn.store.standing import Standing
+from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cairn.checkpoint.retention import KeptVersions
-    from cairn.checkpoint.snapshot import SnapshotContent, SnapshotResult
+    from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
     from cairn.config import EngineConf
     from cairn.format.header import Base
     from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import Attempt, StoreId
     from cairn.storage.base import ObjectStore
-    from cairn.store.services import Services
+    from cairn.store.resources import WorkerResources
 
 _MS = 1_000_000
 
@@ -51,7 +51,7 @@ class LoadedVersion:
         row_bytes: of the rows, in memory.
     """
 
-    standing: Standing
+    standing: StoreVersion
     batches: list[pa.RecordBatch]
     object_bytes: int
     row_bytes: int
@@ -61,7 +61,7 @@ class LoadedVersion:
 class Written:
     """What a commit wrote, and how long its two halves took."""
 
-    standing: Standing
+    standing: StoreVersion
     size_bytes: int
     encode_ms: float
     put_ms: float
@@ -99,7 +99,7 @@ class Durable:
         *,
         run_id: str,
         instance: str,
-        services: Services,
+        services: WorkerResources,
     ) -> Durable:
         """Return an instance's objects, with the threads and the cache of the worker."""
         return cls(
@@ -136,12 +136,12 @@ class Durable:
             checkpoint_id: of the attempt; ``None`` in format 1 for whichever stands there.
 
         Raises:
-            MissingError, DamagedError: the object, named.
+            MissingError, CorruptError: the object, named.
         """
         wanted = None if checkpoint_id is None else CheckpointId.parse(checkpoint_id)
         found = self.recovery.fetch_head(version, wanted)
         return LoadedVersion(
-            Standing.of_header(found.header),
+            StoreVersion.of_header(found.header),
             found.table.to_batches(),
             object_bytes=found.size_bytes,
             row_bytes=found.table.nbytes,
@@ -155,7 +155,7 @@ class Durable:
         """Fill ``directory`` with the files of a base's manifest, verified.
 
         Raises:
-            MissingError, DamagedError: the object, named; the directory is the caller's to remove.
+            MissingError, CorruptError: the object, named; the directory is the caller's to remove.
         """
         if base.ref is None:
             raise InternalError("emptiness has no manifest")
@@ -197,7 +197,7 @@ class Durable:
         return sweep_orphans(self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms)
 
     def write(
-        self, draft: Standing, changes: Sequence[pa.RecordBatch], attempt: Attempt
+        self, draft: StoreVersion, changes: Sequence[pa.RecordBatch], attempt: Attempt
     ) -> Written:
         """Make a version durable: one PUT.
 
@@ -227,7 +227,7 @@ class Durable:
         encoded = self.clock.monotonic_ns()
         commit_changelog(self.objects, header, data, checkpoint_format=self.checkpoint_format)
         return Written(
-            standing=Standing.of_header(header),
+            standing=StoreVersion.of_header(header),
             size_bytes=len(memoryview(data)),
             encode_ms=(encoded - began) / _MS,
             put_ms=(self.clock.monotonic_ns() - encoded) / _MS,

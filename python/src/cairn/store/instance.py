@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.errors import CairnError, ClosedError, ProtocolError, RetryableError
 from cairn.metrics import Metrics
-from cairn.store import committing, loading, snapshots
+from cairn.store import commit as committing
+from cairn.store import load as loading
+from cairn.store import snapshot as snapshots
 from cairn.store.changes import ChangeFeed
-from cairn.store.cursors import ScanReply, ScanRequest, Turn, read_keys, read_page
 from cairn.store.local_state import LocalState
+from cairn.store.reads import ScanReply, ScanRequest, TimeSlice, read_keys, read_page
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.spill import Spill
 
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cairn.store.durable import Durable
-    from cairn.store.services import Services
-    from cairn.store.standing import Standing
+    from cairn.store.resources import WorkerResources
+    from cairn.store.version import StoreVersion
 
 
 class ProviderInstance:
@@ -51,7 +53,9 @@ class ProviderInstance:
         services: of the worker.
     """
 
-    def __init__(self, number: int, durable: Durable, directory: Path, services: Services) -> None:
+    def __init__(
+        self, number: int, durable: Durable, directory: Path, services: WorkerResources
+    ) -> None:
         self.number = number
         self.durable = durable
         self.services = services
@@ -61,7 +65,7 @@ class ProviderInstance:
         self.changes = ChangeFeed(durable)
         self.is_closed = False
         # INVARIANT: what the database and its queue hold, or None if that is not known.
-        self.standing: Standing | None = None
+        self.standing: StoreVersion | None = None
         # What a load answers about the size of keys and values, and when RocksDB was last asked.
         self.data_bytes = 0
         self.data_bytes_at_ns = 0
@@ -79,7 +83,7 @@ class ProviderInstance:
         """Make the store stand at a version and return what it is.
 
         Raises:
-            MissingError, DamagedError: an object on the way is gone or damaged; it is named. What
+            MissingError, CorruptError: an object on the way is gone or corrupt; it is named. What
                 was loaded before may be gone too: load again.
         """
         with self._lock:
@@ -312,7 +316,7 @@ class ProviderInstance:
         REQUIRES: ``when_written``.
         """
         self._check_loaded()
-        spill, turn = self._spill_of(session), Turn(self.services.clock)
+        spill, turn = self._spill_of(session), TimeSlice(self.services.clock)
         with self.local.reading() as database:
             found = yield from read_keys(database, spill, cfs, keys, turn)
         self.metrics.add("gets_count", len(found[0]))
@@ -323,7 +327,7 @@ class ProviderInstance:
     def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
         """Steps that return one page. REQUIRES: ``when_written``."""
         self._check_loaded()
-        spill, turn = self._spill_of(session), Turn(self.services.clock)
+        spill, turn = self._spill_of(session), TimeSlice(self.services.clock)
         with self.local.reading() as database:
             reply = yield from read_page(database, spill, request, turn)
         self.metrics.add("scanned_rows_count", len(reply.keys))

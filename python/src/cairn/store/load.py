@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cairn.errors import RetryableError
 from cairn.rocks import Delta
 from cairn.store.changes import standing_upon
-from cairn.store.standing import Standing
+from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ def load(instance: ProviderInstance, request: LoadRequest) -> dict[str, Any]:
     standing = instance.standing
     if standing is None:
         raise RetryableError("the load was overtaken", code="CAIRN_UNKNOWN_INSTANCE")
-    # What was committed here may still be in the queue: point reads of the tier can wait for it.
+    # What was committed here may still be in the queue: point reads of the cache can wait for it.
     return {
         "version": standing.version,
         "checkpoint_id": standing.checkpoint_id,
@@ -122,7 +122,7 @@ def _stands_there(instance: ProviderInstance, request: LoadRequest) -> bool:
 
 def _load_empty(instance: ProviderInstance, version: int, report: LoadReport) -> None:
     report.source = "empty"
-    wanted = Standing.empty(version)
+    wanted = StoreVersion.empty(version)
     if instance.standing == wanted and instance.local.is_open:
         return
     _open_fresh(instance, wanted, report, from_manifest=False)
@@ -150,7 +150,7 @@ def _recover(instance: ProviderInstance, request: LoadRequest, report: LoadRepor
     begin = instance.services.clock.monotonic_ns()
     if wanted.base.ref is None:
         report.source = "replay"
-        start = Standing.empty(wanted.base.version)
+        start = StoreVersion.empty(wanted.base.version)
         _open_fresh(instance, start, report, from_manifest=False)
     else:
         report.source = "snapshot"
@@ -160,7 +160,7 @@ def _recover(instance: ProviderInstance, request: LoadRequest, report: LoadRepor
 
 
 def _open_fresh(
-    instance: ProviderInstance, wanted: Standing, report: LoadReport, *, from_manifest: bool
+    instance: ProviderInstance, wanted: StoreVersion, report: LoadReport, *, from_manifest: bool
 ) -> None:
     """Open a new directory: empty, or made of the manifest that ``wanted`` has as base."""
     directory = instance.fresh_directory("d")
@@ -177,7 +177,7 @@ def _open_fresh(
             known = restored.known
             report.bytes_downloaded += restored.bytes_downloaded
             report.snapshot_version = wanted.base.version
-            start = Standing.of_manifest(manifest)
+            start = StoreVersion.of_manifest(manifest)
         instance.standing = None
         instance.services.owner.run(instance.local.close)
         instance.services.owner.run(
@@ -201,7 +201,7 @@ def _open_fresh(
 
 def _replay(
     instance: ProviderInstance,
-    wanted: Standing,
+    wanted: StoreVersion,
     rest: tuple[VersionRef, ...],
     target: LoadedVersion,
     report: LoadReport,

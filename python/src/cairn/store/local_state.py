@@ -2,7 +2,7 @@
 
 Layer: store. Methods run on the owner thread unless they say otherwise. A delta stays in the queue
 until its last slice is written; ``applied_through`` then says its version, and who waits is told.
-A database that fails to write, or a read of which finds damage, is *broken*: nothing more is asked
+A database that fails to write, or a read of which finds corruption, is *broken*: nothing more is asked
 of it, what waits is told, and the next load makes it anew from the objects.
 """
 
@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from cairn.errors import CairnError, ClosedError, DamagedError, RetryableError
+from cairn.errors import CairnError, ClosedError, CorruptError, RetryableError
 from cairn.rocks import Delta, RocksDb
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cairn.metrics import Metrics
-    from cairn.store.services import Services
+    from cairn.store.resources import WorkerResources
 
 _LOG = logging.getLogger(__name__)
 _SLICE_NS = 1_500_000
@@ -43,7 +43,7 @@ class LocalState:
         metrics: of the instance.
     """
 
-    def __init__(self, services: Services, metrics: Metrics) -> None:
+    def __init__(self, services: WorkerResources, metrics: Metrics) -> None:
         self._services = services
         self._metrics = metrics
         self._pending: deque[tuple[int, Delta]] = deque()  # when it came, and what
@@ -75,11 +75,11 @@ class LocalState:
 
     @contextmanager
     def reading(self) -> Iterator[RocksDb]:
-        """Yield the database for reads: one that finds damage breaks it, as a failed write does."""
+        """Yield the database for reads: one that finds corruption breaks it."""
         incarnation = self.incarnation
         try:
             yield self.db
-        except DamagedError as failure:
+        except CorruptError as failure:
             if incarnation == self.incarnation:
                 self._break(failure)
             raise
@@ -112,13 +112,13 @@ class LocalState:
         """Open a directory that holds ``version``; REQUIRES: ``close`` before.
 
         Raises:
-            DamagedError: it is no whole database; the next load checks the cache's files again.
+            CorruptError: it is no whole database; the next load checks the cache's files again.
             DiskFullError: no room.
         """
         memory = self._services.memory
         try:
             self._db = RocksDb(directory, memory, create=create, multi_families=multi)
-        except DamagedError:
+        except CorruptError:
             self._services.cache.distrust()
             raise
         self.applied_through = version
@@ -140,7 +140,7 @@ class LocalState:
         if self._db is None or self.failure is not None:
             return
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
-        # The cache's files are links to the same bytes; and a compaction that read a damaged block
+        # The cache's files are links to the same bytes; and a compaction that read a corrupt block
         # reports as a failed write.
         self._services.cache.distrust()
         self._forget_deltas()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cairn.store.instance import ProviderInstance
-    from cairn.store.services import Services
+    from cairn.store.resources import WorkerResources
 
 _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_BYTES = 1 << 20
@@ -27,7 +27,7 @@ class MemtableBound:
         services: of the worker.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WorkerResources) -> None:
         self._services = services
         self._since_look = 0
         self._is_flushing = False

@@ -58,7 +58,7 @@ class ScanReply:
     more: bool
 
 
-class Turn:
+class TimeSlice:
     """How long a read may keep the owner before it lets others in.
 
     Args:
@@ -80,7 +80,7 @@ class Turn:
 
 
 def read_keys(
-    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], turn: Turn
+    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], turn: TimeSlice
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
     """Steps that return origin and value of each key, in the order asked.
 
@@ -148,7 +148,7 @@ def _over(
 
 
 def read_page(
-    db: RocksDb, spill: Spill, request: ScanRequest, turn: Turn
+    db: RocksDb, spill: Spill, request: ScanRequest, turn: TimeSlice
 ) -> Generator[None, None, ScanReply]:
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
@@ -243,7 +243,7 @@ __all__ = [
     "ORIGIN_SPILL",
     "ScanReply",
     "ScanRequest",
-    "Turn",
+    "TimeSlice",
     "read_keys",
     "read_page",
 ]

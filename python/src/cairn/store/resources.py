@@ -1,6 +1,6 @@
 """What a worker lends its instances: the owner thread, other threads, memory, time.
 
-Layer: store. The engine makes one ``Services``; a test makes its own.
+Layer: store. The engine makes one ``WorkerResources``; a test makes its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class OwnerThread(Protocol):
+class EventLoopThread(Protocol):
     """The one thread that touches rows in RocksDB."""
 
     def run(self, work: Callable[[], Result]) -> Result:
@@ -78,7 +78,7 @@ class PendingBytes:
 
 
 @dataclass
-class Services:
+class WorkerResources:
     """What instances share.
 
     Args:
@@ -95,7 +95,7 @@ class Services:
             and at four times that the sender waits.
     """
 
-    owner: OwnerThread
+    owner: EventLoopThread
     memory: RocksMemory
     background: Executor
     sorting: Executor

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.orphans import SweepSchedule
 from cairn.checkpoint.retention import KeptVersions
-from cairn.checkpoint.snapshot import SnapshotContent
+from cairn.checkpoint.upload import SnapshotContent
 from cairn.errors import BusyError, CairnError, ClosedError, InternalError
 from cairn.format.manifest import ChangelogRef
 from cairn.rocks.failures import translate
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from cairn.checkpoint.snapshot import SnapshotResult
+    from cairn.checkpoint.upload import SnapshotResult
     from cairn.clock import Clock, Entropy
     from cairn.format.header import Base
     from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import VersionRef
     from cairn.store.instance import ProviderInstance
-    from cairn.store.standing import Standing
+    from cairn.store.version import StoreVersion
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 5
@@ -84,7 +84,7 @@ class SnapshotState:
             self._known, self._known_of = known, incarnation
             self._bases = {}
 
-    def note_changelog(self, standing: Standing) -> None:
+    def note_changelog(self, standing: StoreVersion) -> None:
         """Remember the base of a changelog that was replayed or committed."""
         if standing.ref is not None:
             with self._lock:
@@ -119,7 +119,7 @@ class SnapshotState:
             raise InternalError(f"the base of changelog {missing} is not known")
         return named
 
-    def rebased(self, standing: Standing) -> Standing:
+    def rebased(self, standing: StoreVersion) -> StoreVersion:
         """Return ``standing`` upon the newest manifest that lies in its lineage."""
         manifest = self.manifest
         return standing if manifest is None else standing.rebased(manifest.ref) or standing
@@ -212,7 +212,7 @@ def _take_snapshot(
     return result.store_time
 
 
-def _previous(instance: ProviderInstance, standing: Standing) -> Manifest | None:
+def _previous(instance: ProviderInstance, standing: StoreVersion) -> Manifest | None:
     base = standing.base.ref
     if base is None:
         return None
@@ -224,7 +224,7 @@ def _previous(instance: ProviderInstance, standing: Standing) -> Manifest | None
 
 
 def _checkpoint(
-    instance: ProviderInstance, standing: Standing, incarnation: int, directory: Path
+    instance: ProviderInstance, standing: StoreVersion, incarnation: int, directory: Path
 ) -> None:
     """Make ``directory`` a local checkpoint of exactly ``standing``."""
     local, owner = instance.local, instance.services.owner

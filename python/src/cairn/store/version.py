@@ -1,4 +1,4 @@
-"""Standing: the version at which an instance's local state stands, and its way back to a manifest.
+"""StoreVersion: a version of a store, and its lineage back to a manifest.
 
 Layer: store. Plain values; no I/O.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StoreVersion:
     """What a version is, as its changelog's header says.
 
     Attributes:
@@ -50,12 +50,12 @@ class Standing:
         return frozenset(family.id for family in self.families if family.multi)
 
     @classmethod
-    def empty(cls, version: int) -> Standing:
+    def empty(cls, version: int) -> StoreVersion:
         """Return an empty store at ``version``; id 0 is the family ``default``, always."""
         return cls(version, None, Base(version, None), (), {}, (), 0)
 
     @classmethod
-    def of_header(cls, header: ChangelogHeader) -> Standing:
+    def of_header(cls, header: ChangelogHeader) -> StoreVersion:
         """Return what a changelog makes durable."""
         return cls(
             header.ref.version,
@@ -68,7 +68,7 @@ class Standing:
         )
 
     @classmethod
-    def of_manifest(cls, manifest: Manifest) -> Standing:
+    def of_manifest(cls, manifest: Manifest) -> StoreVersion:
         """Return what a snapshot makes whole."""
         return cls(
             manifest.ref.version,
@@ -80,7 +80,7 @@ class Standing:
             manifest.max_cf_id,
         )
 
-    def rest_after(self, at: Standing) -> tuple[VersionRef, ...] | None:
+    def rest_after(self, at: StoreVersion) -> tuple[VersionRef, ...] | None:
         """Return what to replay for who stands ``at``; ``None`` if that is not our past."""
         if Base(at.version, None if at.ref is None else at.ref.checkpoint_id) == self.base:
             return self.lineage
@@ -88,12 +88,12 @@ class Standing:
             return None
         return self.lineage[self.lineage.index(at.ref) + 1 :]
 
-    def rebased(self, snapshot: VersionRef) -> Standing | None:
+    def rebased(self, snapshot: VersionRef) -> StoreVersion | None:
         """Return the version as it comes from ``snapshot``; ``None`` if not our past."""
         if snapshot not in self.lineage:
             return None
         rest = self.lineage[self.lineage.index(snapshot) + 1 :]
-        return Standing(
+        return StoreVersion(
             self.version,
             self.ref,
             Base(snapshot.version, snapshot.checkpoint_id),

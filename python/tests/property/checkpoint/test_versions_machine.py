@@ -30,14 +30,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cairn.checkpoint import faults
-from cairn.checkpoint.cleanup import clean_up
 from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.purge import clean_up
 from cairn.checkpoint.retention import KeptVersions
 from cairn.errors import FencedError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import VersionRef
-from cairn.store.standing import Standing
+from cairn.store.version import StoreVersion
 
 KEEP = 3
 KEYS = st.integers(0, 6).map(lambda number: bytes([number]))
@@ -264,8 +264,8 @@ class Versions(RuleBasedStateMachine):
         recovery = self.world.recovery()
         head = recovery.fetch_head(self.newest.version, self.newest.ref.checkpoint_id)
         for local in self.truth[-KEEP:]:
-            stands = replace(Standing.empty(local.version), ref=local.ref)
-            rest = Standing.of_header(head.header).rest_after(stands)
+            stands = replace(StoreVersion.empty(local.version), ref=local.ref)
+            rest = StoreVersion.of_header(head.header).rest_after(stands)
             if not rest:
                 continue
             content = dict(local.content)

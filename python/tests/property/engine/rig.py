@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.config import EngineConf
-from cairn.engine.owner import Owner
+from cairn.engine.event_loop import EventLoop
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
 from cairn.rocks import RocksMemory
 from cairn.storage.open import open_store
-from cairn.store.committing import CommitRequest
-from cairn.store.cursors import ScanRequest
+from cairn.store.commit import CommitRequest
 from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
-from cairn.store.loading import LoadRequest
-from cairn.store.services import PendingBytes, Services
+from cairn.store.load import LoadRequest
+from cairn.store.reads import ScanRequest
+from cairn.store.resources import PendingBytes, WorkerResources
 from cairn.store.writes import WRITES_SCHEMA
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class Rig:
     """
 
     def __init__(self, local: Path, url: str, checkpoint_format: int, conf: dict[str, Any]) -> None:
-        self.owner = Owner(self._idle_work)
+        self.owner = EventLoop(self._idle_work)
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
-        self.services = Services(
+        self.services = WorkerResources(
             owner=self.owner,
             memory=RocksMemory(4 << 20, 4 << 20),
             background=pool,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from cairn.engine import frames
 from cairn.engine.channel import Connection
 from cairn.engine.directories import WorkerDirectories
-from cairn.engine.frames import Header
 from cairn.engine.worker import Worker, WorkerLimits
+from cairn.protocol import frames
+from cairn.protocol.frames import Header
 
 SESSION = 1 << 32 | 1
 FAMILY = {

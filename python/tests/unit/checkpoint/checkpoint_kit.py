@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cairn.checkpoint.commit import CommitResult, commit_changelog
+from cairn.checkpoint.commit_point import CommitResult, commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.recovery import Recovery
-from cairn.checkpoint.snapshot import (
+from cairn.checkpoint.sst_cache import SstCache
+from cairn.checkpoint.upload import (
     SnapshotContent,
     SnapshotResult,
     SnapshotUploader,
     SnapshotWriter,
 )
-from cairn.checkpoint.sst_cache import SstCache
 from cairn.checksum import crc32c
 from cairn.clock import SYSTEM_ENTROPY, Clock, FakeClock
 from cairn.format import changelog

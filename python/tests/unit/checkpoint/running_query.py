@@ -14,9 +14,9 @@ from checkpoint_kit import (
     ref_of,
 )
 
-from cairn.checkpoint.cleanup import CleanupResult, clean_up
 from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.purge import CleanupResult, clean_up
 from cairn.checkpoint.retention import KeptVersions
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 

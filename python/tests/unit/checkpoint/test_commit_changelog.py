@@ -17,12 +17,12 @@ from checkpoint_kit import (
 )
 
 from cairn.checkpoint import faults
-from cairn.checkpoint.commit import commit_changelog
+from cairn.checkpoint.commit_point import commit_changelog
 from cairn.clock import FakeClock
 from cairn.errors import (
     BusyError,
     ConditionalPutUnsupportedError,
-    DamagedError,
+    CorruptError,
     FencedError,
     ForeignObjectError,
     InternalError,
@@ -243,8 +243,8 @@ def test_attempts_that_keep_overtaking_each_other_end(plain: World) -> None:
     ("there", "error"),
     [
         (b"not ours, whatever it may be", ForeignObjectError),
-        (b"", DamagedError),
-        (b"\xff\xff\xff\xff\x10\x00", DamagedError),
+        (b"", CorruptError),
+        (b"\xff\xff\xff\xff\x10\x00", CorruptError),
     ],
 )
 def test_what_cannot_be_read_is_not_overwritten(

@@ -19,7 +19,7 @@ from checkpoint_kit import (
 from running_query import KEEP, Query
 
 from cairn.checkpoint import faults
-from cairn.checkpoint.cleanup import CleanupResult, clean_up
+from cairn.checkpoint.purge import CleanupResult, clean_up
 from cairn.checkpoint.retention import KeptVersions, plan_retention
 from cairn.format.names import changelog_name, manifest_name
 

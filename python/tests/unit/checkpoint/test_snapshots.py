@@ -22,12 +22,12 @@ from checkpoint_kit import (
 
 from cairn.checkpoint import faults
 from cairn.checkpoint.recovery import Recovery
-from cairn.checkpoint.snapshot import SnapshotContent
 from cairn.checkpoint.sst_cache import SstCache
+from cairn.checkpoint.upload import SnapshotContent
 from cairn.errors import (
     BusyError,
     ConditionalPutUnsupportedError,
-    DamagedError,
+    CorruptError,
     DataError,
     ForeignObjectError,
     InternalError,
@@ -290,7 +290,7 @@ def test_every_object_cut_at_every_64th_byte_fails_the_load(world: World) -> Non
 
 
 def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
-    """RocksDB's scans end silently at a damaged block."""
+    """RocksDB's scans end silently at a corrupt block."""
     one, _ = two_versions(world)
     result = world.snapshot(one, changelogs=(ref_of(one),))
     name = result.manifest.files[1].object_name
@@ -298,7 +298,7 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
     data[-1] ^= 1
     world.objects.put(name, bytes(data))
 
-    with pytest.raises(DamagedError, match="sst/"):
+    with pytest.raises(CorruptError, match="sst/"):
         world.recovery().materialize(result.manifest, world.folder())
 
 
@@ -320,7 +320,7 @@ def test_snapshot_to_a_store_that_overwrites_is_refused(
     assert world.names() == before
 
 
-def test_sst_damaged_on_its_way_is_asked_for_once_more(
+def test_sst_corrupt_on_its_way_is_asked_for_once_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The object is whole: nobody has to restore anything."""
@@ -328,22 +328,22 @@ def test_sst_damaged_on_its_way_is_asked_for_once_more(
     result = world.snapshot(one, changelogs=(ref_of(one),))
     objects = world.connect()
     download = objects.download
-    damaged: list[str] = []
+    corrupt: list[str] = []
 
-    def download_damaged_once(key: str, path: Path, **more: int) -> None:
-        if key not in damaged:
-            damaged.append(key)
-            raise DamagedError("the checksum differs")
+    def download_corrupt_once(key: str, path: Path, **more: int) -> None:
+        if key not in corrupt:
+            corrupt.append(key)
+            raise CorruptError("the checksum differs")
         download(key, path, **more)
 
-    monkeypatch.setattr(objects, "download", download_damaged_once)
+    monkeypatch.setattr(objects, "download", download_corrupt_once)
 
     world.recovery(objects).materialize(result.manifest, world.folder())
 
-    assert sorted(damaged) == sorted(file.object_name for file in result.manifest.files)
+    assert sorted(corrupt) == sorted(file.object_name for file in result.manifest.files)
 
 
-def test_damaged_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:
+def test_corrupt_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:
     """Format 1: the attempt asked for may stand under its own name."""
     world = World(tmp_path, 1)
     lost, _ = commit(world.objects, Stand(), {b"a": b"1"}, attempt(1), checkpoint_format=1)
@@ -352,7 +352,7 @@ def test_damaged_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:
 
     assert lost.ref is not None
     assert world.load(1, lost.ref.checkpoint_id) == {b"a": b"1"}
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         world.load(1, None)
 
 

@@ -120,7 +120,7 @@ def test_remains_are_removed_at_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"1" * 99, b"1" * 99 + b"2", b""])
-def test_file_damaged_on_disk_is_fetched_again(tmp_path: Path, content: bytes) -> None:
+def test_file_corrupt_on_disk_is_fetched_again(tmp_path: Path, content: bytes) -> None:
     """RocksDB would notice only when it reads that block, if then."""
     downloads = Downloads()
     downloads.fetch(SstCache(tmp_path / "cache", 1000), "1", tmp_path / "a")

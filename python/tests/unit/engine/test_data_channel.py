@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from served import Served
 
-from cairn.engine import frames, reads
+from cairn.engine import reads
+from cairn.protocol import frames
 from cairn.store.spill import Run, RunFiles
 from cairn.store.writes import WRITES_SCHEMA
 

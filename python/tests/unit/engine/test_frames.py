@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairn.engine import frames
-from cairn.engine.frames import Header
 from cairn.errors import DiskFullError, ProtocolError
+from cairn.protocol import frames
+from cairn.protocol.frames import Header
 
 U16, U32, U64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 

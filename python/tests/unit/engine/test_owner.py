@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cairn.engine.owner import Owner
+from cairn.engine.event_loop import EventLoop
 from cairn.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def owner() -> Iterator[Owner]:
-    running = Owner(lambda: False)
+def owner() -> Iterator[EventLoop]:
+    running = EventLoop(lambda: False)
     running.start()
     yield running
     running.stop()
 
 
-def test_work_runs_on_one_thread_and_returns(owner: Owner) -> None:
+def test_work_runs_on_one_thread_and_returns(owner: EventLoop) -> None:
     """RocksDB's rows belong to one thread."""
     names = {owner.run(lambda: threading.current_thread().name) for _ in range(3)}
 
     assert names == {"cairn-owner"}
 
 
-def test_an_error_reaches_the_caller_and_the_loop_goes_on(owner: Owner) -> None:
+def test_an_error_reaches_the_caller_and_the_loop_goes_on(owner: EventLoop) -> None:
     """One bad request must not end the worker."""
 
     def fail() -> None:
@@ -41,7 +41,7 @@ def test_an_error_reaches_the_caller_and_the_loop_goes_on(owner: Owner) -> None:
     assert owner.run(lambda: 1) == 1
 
 
-def test_stepwise_work_lets_other_work_in_between(owner: Owner) -> None:
+def test_stepwise_work_lets_other_work_in_between(owner: EventLoop) -> None:
     """A long replay must not keep a read waiting."""
     steps: list[str] = []
     begun = threading.Event()
@@ -65,7 +65,7 @@ def test_stepwise_work_lets_other_work_in_between(owner: Owner) -> None:
 
 def test_work_after_the_end_is_refused() -> None:
     """A caller must not wait for a thread that is gone."""
-    ended = Owner(lambda: False)
+    ended = EventLoop(lambda: False)
     ended.start()
     ended.stop()
 
@@ -85,7 +85,7 @@ def test_who_waits_is_served_while_idle_work_fails(caplog: pytest.LogCaptureFixt
             raise RuntimeError("a store that always fails")
         return False
 
-    owner = Owner(idle_work)
+    owner = EventLoop(idle_work)
     owner.start()
 
     def work() -> Generator[None, None, str]:

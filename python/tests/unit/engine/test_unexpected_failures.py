@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from served import SESSION, Served
 
-from cairn.engine import frames
 from cairn.errors import CairnError
+from cairn.protocol import frames
 from cairn.store.writes import WRITES_SCHEMA
 
 ONE_PUT = pa.RecordBatch.from_pylist(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cairn.checksum import crc32c
 from cairn.errors import (
-    DamagedError,
+    CorruptError,
     DataError,
     ForeignObjectError,
     FormatVersionError,
@@ -109,9 +109,9 @@ def test_long_batches_are_split() -> None:
 
 
 @pytest.mark.parametrize("length", range(0, len(DATA), 64))
-def test_object_cut_at_every_64th_byte_is_damaged(length: int) -> None:
+def test_object_cut_at_every_64th_byte_is_corrupt(length: int) -> None:
     """An Arrow stream cut between two batches reads as a shorter one, without an error."""
-    with pytest.raises(DamagedError) as raised:
+    with pytest.raises(CorruptError) as raised:
         decode(DATA[:length])
 
     assert raised.value.object_name == "o"
@@ -124,11 +124,11 @@ def test_object_cut_at_every_64th_byte_is_damaged(length: int) -> None:
 @given(position=st.integers(0, len(DATA) - 1), flip=st.integers(1, 255))
 def test_flipped_byte_is_an_error(position: int, flip: int) -> None:
     """A byte that the network or a disk changed must not become a row."""
-    damaged = bytearray(DATA)
-    damaged[position] ^= flip
+    corrupt = bytearray(DATA)
+    corrupt[position] ^= flip
 
     with pytest.raises(DataError):
-        decode(bytes(damaged))
+        decode(bytes(corrupt))
 
 
 def test_bytes_after_the_trailer_are_an_error() -> None:
@@ -139,12 +139,12 @@ def test_bytes_after_the_trailer_are_an_error() -> None:
 
 @pytest.mark.parametrize("data", [b"PK\x03\x04" * 40, b"{}", b"hello, this is not ours" * 9])
 def test_foreign_bytes_are_foreign(data: bytes) -> None:
-    """Somebody else's file is named as such, and not as our damage."""
+    """Somebody else's file is named as such, and not as our corruption."""
     with pytest.raises(ForeignObjectError):
         decode(data)
 
 
-def test_newer_format_is_told_from_damage() -> None:
+def test_newer_format_is_told_from_corruption() -> None:
     """The cure is another release, not a backup."""
     newer = bytearray(DATA)
     newer[-24:-20] = struct.pack("<I", 2)
@@ -153,12 +153,12 @@ def test_newer_format_is_told_from_damage() -> None:
         decode(sealed(bytes(newer)))
 
 
-def test_other_row_count_is_damaged() -> None:
+def test_other_row_count_is_corrupt() -> None:
     """The trailer counts what the stream holds."""
     other = bytearray(DATA)
     other[-20:-12] = struct.pack("<Q", 149)
 
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         decode(sealed(bytes(other)))
 
 
@@ -166,8 +166,8 @@ def test_other_row_count_is_damaged() -> None:
     ("asked", "error"),
     [
         ({"store": StoreId(0, 4)}, ForeignObjectError),
-        ({"version": 2}, DamagedError),
-        ({"checkpoint_id": CheckpointId("u" + "2" * 32)}, DamagedError),
+        ({"version": 2}, CorruptError),
+        ({"checkpoint_id": CheckpointId("u" + "2" * 32)}, CorruptError),
     ],
 )
 def test_another_version_than_asked_for_is_refused(
@@ -183,9 +183,9 @@ def test_another_version_than_asked_for_is_refused(
     [
         ((5, 0, b"k", b"v"), FormatVersionError),
         ((0, 0, b"k", b"v"), FormatVersionError),
-        ((1, 0, b"k", None), DamagedError),
-        ((2, 0, b"k", b"v"), DamagedError),
-        ((4, 0, b"k", None), DamagedError),
+        ((1, 0, b"k", None), CorruptError),
+        ((2, 0, b"k", b"v"), CorruptError),
+        ((4, 0, b"k", None), CorruptError),
     ],
 )
 def test_rows_against_the_grammar_are_refused(
@@ -202,9 +202,9 @@ def test_batch_of_another_schema_is_a_bug() -> None:
         changelog.encode(HEADER, [pa.record_batch({"op": pa.array([1])})])
 
 
-def test_lineage_that_does_not_end_here_is_damaged() -> None:
+def test_lineage_that_does_not_end_here_is_corrupt() -> None:
     """A lineage with a hole would replay to another state."""
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         replace(HEADER, lineage=())
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         replace(HEADER, lineage=(VersionRef(1, CheckpointId("u" + "2" * 32)),))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairn.checksum import crc32c
-from cairn.errors import DamagedError, DataError, ForeignObjectError, FormatVersionError
+from cairn.errors import CorruptError, DataError, ForeignObjectError, FormatVersionError
 from cairn.format import manifest
 from cairn.format.fields import dump_object
 from cairn.format.header import Base, ColumnFamily
@@ -79,7 +79,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("length", range(0, len(DATA), 64))
-def test_manifest_cut_at_every_64th_byte_is_damaged(length: int) -> None:
+def test_manifest_cut_at_every_64th_byte_is_corrupt(length: int) -> None:
     """A part of a snapshot is no snapshot."""
     with pytest.raises(DataError):
         decode(DATA[:length])
@@ -88,12 +88,12 @@ def test_manifest_cut_at_every_64th_byte_is_damaged(length: int) -> None:
 @settings(max_examples=300)
 @given(position=st.integers(0, len(DATA) - 1), flip=st.integers(1, 255))
 def test_flipped_byte_is_an_error(position: int, flip: int) -> None:
-    """A changed size or checksum of an SST would let a damaged one through."""
-    damaged = bytearray(DATA)
-    damaged[position] ^= flip
+    """A changed size or checksum of an SST would let a corrupt one through."""
+    corrupt = bytearray(DATA)
+    corrupt[position] ^= flip
 
     with pytest.raises(DataError):
-        decode(bytes(damaged))
+        decode(bytes(corrupt))
 
 
 @pytest.mark.parametrize("data", [b"PK\x03\x04", b'{"a": 1}', b"v1\n{}"])
@@ -103,7 +103,7 @@ def test_foreign_bytes_are_foreign(data: bytes) -> None:
         decode(data)
 
 
-def test_newer_format_is_told_from_damage() -> None:
+def test_newer_format_is_told_from_corruption() -> None:
     """The cure is another release, not a backup."""
     with pytest.raises(FormatVersionError):
         decode(changed(format=2))
@@ -126,9 +126,9 @@ def test_newer_format_is_told_from_damage() -> None:
         {"version": 3},
     ],
 )
-def test_fields_against_the_grammar_are_damage(fields: dict[str, Any]) -> None:
+def test_fields_against_the_grammar_are_corruption(fields: dict[str, Any]) -> None:
     """Names that leave the directory, negative sizes and the like are refused."""
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         decode(changed(**fields))
 
 

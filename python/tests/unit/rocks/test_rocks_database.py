@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from cairn.errors import CairnError, ClosedError, DamagedError
+from cairn.errors import CairnError, ClosedError, CorruptError
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, Delta, RocksDb, RocksMemory
 from cairn.rocks import keys as layout
@@ -145,7 +145,7 @@ def test_an_append_to_a_long_list_reads_nothing(
 
     again.apply(rows((OP_APPEND, LISTS, b"L", b"more")), 200)
 
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         again.get_many(LISTS, [b"L"])
     again.close()
 
@@ -163,7 +163,7 @@ def test_a_scan_ends_loudly_at_a_corrupt_block(
     data.write_bytes(content)
     again = RocksDb(tmp_path / "db", memory, create=False)
 
-    with pytest.raises(DamagedError) as failed:
+    with pytest.raises(CorruptError) as failed:
         whole_scan(again, 0)
 
     assert str(tmp_path / "db") in str(failed.value)
@@ -209,7 +209,7 @@ def test_use_after_close_is_an_error_of_ours(db: RocksDb) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("Corruption: block checksum mismatch", "CAIRN_DAMAGED"),
+        ("Corruption: block checksum mismatch", "CAIRN_CORRUPT"),
         ("IO error: No space left on device: While appending", "CAIRN_DISK_FULL"),
         ("IO error: lock hold by current process", "CAIRN_LOCAL_DISK"),
         ("Invalid argument: whatever", "CAIRN_INTERNAL"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairn import errors
-from cairn.errors import CairnError, DamagedError, MissingError
+from cairn.errors import CairnError, CorruptError, MissingError
 
 CODES = {
     "UnavailableError": ("retry", "CAIRN_STORAGE_UNAVAILABLE"),
@@ -15,10 +15,10 @@ CODES = {
     "AlreadyExistsError": ("conflict", "CAIRN_OBJECT_EXISTS"),
     "PreconditionFailedError": ("conflict", "CAIRN_PRECONDITION_FAILED"),
     "FencedError": ("conflict", "CAIRN_FENCED"),
-    "DamagedError": ("damaged", "CAIRN_DAMAGED"),
-    "MissingError": ("damaged", "CAIRN_MISSING"),
-    "FormatVersionError": ("damaged", "CAIRN_FORMAT_VERSION"),
-    "ForeignObjectError": ("damaged", "CAIRN_FOREIGN_OBJECT"),
+    "CorruptError": ("corrupt", "CAIRN_CORRUPT"),
+    "MissingError": ("corrupt", "CAIRN_MISSING"),
+    "FormatVersionError": ("corrupt", "CAIRN_FORMAT_VERSION"),
+    "ForeignObjectError": ("corrupt", "CAIRN_FOREIGN_OBJECT"),
     "ConfigError": ("invalid", "CAIRN_CONFIG"),
     "AccessError": ("invalid", "CAIRN_ACCESS_DENIED"),
     "NoSuchBucketError": ("invalid", "CAIRN_NO_SUCH_BUCKET"),
@@ -55,7 +55,7 @@ def test_every_leaf_is_in_the_table() -> None:
 
 def test_the_text_names_code_place_and_next_step() -> None:
     """One line of a log must be enough to act on."""
-    error = DamagedError(
+    error = CorruptError(
         "the trailer is cut off",
         store="0/3/default",
         version=7,
@@ -64,7 +64,7 @@ def test_the_text_names_code_place_and_next_step() -> None:
     )
 
     assert str(error) == (
-        "[CAIRN_DAMAGED] the trailer is cut off (store=0/3/default, version=7, object=s3a://b/x)"
+        "[CAIRN_CORRUPT] the trailer is cut off (store=0/3/default, version=7, object=s3a://b/x)"
         ". Next: restart from version 6"
     )
     assert str(MissingError("gone")) == "[CAIRN_MISSING] gone"
@@ -85,7 +85,7 @@ def test_an_error_crosses_to_the_jvm_as_data() -> None:
     error = MissingError("gone", version=3, code="CAIRN_SPECIAL")
 
     assert error.to_dict() == {
-        "kind": "damaged",
+        "kind": "corrupt",
         "code": "CAIRN_SPECIAL",
         "message": "gone",
         "store": None,

@@ -12,7 +12,7 @@ from cairn.errors import ConfigError, SchemeError
 from cairn.storage.local import LocalStore
 from cairn.storage.memory import MemoryStore
 from cairn.storage.open import open_store
-from cairn.storage.s3 import S3Store
+from cairn.storage.s3.store import S3Store
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "{}/"])

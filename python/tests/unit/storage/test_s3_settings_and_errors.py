@@ -14,17 +14,17 @@ from cairn.errors import (
     CairnError,
     ConditionalPutUnsupportedError,
     ConfigError,
+    CorruptError,
     CredentialsExpiredError,
-    DamagedError,
     MissingError,
     NoSuchBucketError,
     PreconditionFailedError,
     UnavailableError,
 )
-from cairn.storage.s3_client import acquire, release
-from cairn.storage.s3_errors import translate
-from cairn.storage.s3_settings import S3Settings
-from cairn.storage.s3_transfer import checksum_header, ranges_of
+from cairn.storage.s3.client import acquire, release
+from cairn.storage.s3.errors import translate
+from cairn.storage.s3.settings import S3Settings
+from cairn.storage.s3.transfer import checksum_header, ranges_of
 
 SECRETS = {"access_key": "AKIDEXAMPLE", "secret_key": "sec/ret", "session_token": "tok+en"}
 
@@ -137,7 +137,7 @@ def client_error(code: str, status: int) -> ClientError:
         ("ServiceUnavailable", 503, UnavailableError),
         ("XMinioStorageFull", 507, UnavailableError),
         ("BadDigest", 400, UnavailableError),
-        ("InvalidRange", 416, DamagedError),
+        ("InvalidRange", 416, CorruptError),
         ("PermanentRedirect", 301, ConfigError),
         ("AuthorizationHeaderMalformed", 400, ConfigError),
         ("KMS.DisabledException", 400, AccessError),
@@ -178,7 +178,7 @@ def test_every_error_of_botocore_becomes_one_of_ours(foreign: type[Exception]) -
 
 
 def test_parts_cover_the_object_once() -> None:
-    """A gap or an overlap would be a damaged SST."""
+    """A gap or an overlap would be a corrupt SST."""
     for size_bytes in (1, 8 << 20, (8 << 20) + 1, 100 << 30):
         parts = ranges_of(size_bytes)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rig import STORE, Rig, family
 
-from cairn.errors import CairnError, DamagedError, DiskFullError
+from cairn.errors import CairnError, CorruptError, DiskFullError
 from cairn.storage.open import open_store
 from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
@@ -37,7 +37,7 @@ def a_snapshot_and_a_version_above(rig: Rig) -> str:
 
 
 def rot(rig: Rig) -> None:
-    """Turn bytes of each local SST, as a bad disk does."""
+    """TimeSlice bytes of each local SST, as a bad disk does."""
     directory = rig.instance.current_directory
     assert directory is not None
     for path in directory.glob("*.sst"):
@@ -62,14 +62,14 @@ def find_all(rig: Rig) -> object:
 
 
 @pytest.mark.parametrize("read", [get_all, scan_all, find_all])
-def test_after_damage_was_read_the_next_load_starts_from_the_objects(
+def test_after_corruption_was_read_the_next_load_starts_from_the_objects(
     rig: Rig, read: Callable[[Rig], object]
 ) -> None:
     """Else each retry of the task meets the same bytes, until the worker dies."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
 
-    with pytest.raises(DamagedError, match="load the version again"):
+    with pytest.raises(CorruptError, match="load the version again"):
         read(rig)
     answer = rig.load(3, last)
 
@@ -98,11 +98,11 @@ def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:
     return before
 
 
-def test_a_damaged_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
+def test_a_corrupt_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
     """The cache holds a link to the same bytes."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         get_all(rig)
 
     before = open_another_instance(rig, tmp_path)
@@ -123,7 +123,7 @@ def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_
             file.write(b"no magic")
 
     before = open_another_instance(rig, tmp_path)
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptError):
         rig.load(3, last)
     rig.load(3, last)
 

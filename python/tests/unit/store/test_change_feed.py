@@ -11,7 +11,7 @@ from cairn.ids import CheckpointId, VersionRef
 from cairn.store import changes
 from cairn.store.changes import ChangeFeed
 from cairn.store.durable import Durable, LoadedVersion
-from cairn.store.standing import Standing
+from cairn.store.version import StoreVersion
 from cairn.store.writes import CHANGES_SCHEMA, as_changes
 
 ID = "u" + "0" * 32
@@ -32,7 +32,7 @@ class OneChangelog:
             schema=CHANGES_SCHEMA,
         )
         ref = VersionRef(1, CheckpointId.parse(ID))
-        standing = Standing(1, ref, Base(0, None), (ref,), {}, (), 0)
+        standing = StoreVersion(1, ref, Base(0, None), (ref,), {}, (), 0)
         self.read_count = 0
         self.changelog = LoadedVersion(standing, as_changes(rows), rows.nbytes, rows.nbytes)
 

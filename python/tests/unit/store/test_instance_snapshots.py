@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rig import STORE, Rig, family
 
-from cairn.checkpoint.snapshot import SnapshotResult
+from cairn.checkpoint.upload import SnapshotResult
 from cairn.errors import DiskFullError, MissingError
 from cairn.rocks import Delta
 from cairn.storage.open import open_store
 from cairn.store.durable import Durable
-from cairn.store.loading import SnapshotChoice
+from cairn.store.load import SnapshotChoice
 
 FAMILY = family(0, multi=False)
 

@@ -1,4 +1,4 @@
-"""Standing: the shortest way to a version, and never from a state that is not in its lineage."""
+"""StoreVersion: the shortest way to a version, never from a state outside its lineage."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from cairn.format.header import Base
 from cairn.ids import CheckpointId, VersionRef
-from cairn.store.standing import Standing
+from cairn.store.version import StoreVersion
 
 REFS = {version: VersionRef(version, CheckpointId(f"u{version:032x}")) for version in range(1, 9)}
 OTHER = VersionRef(7, CheckpointId("u" + "f" * 32))
 
 
-def head(base: Base) -> Standing:
+def head(base: Base) -> StoreVersion:
     """Return version 8 upon ``base``."""
     lineage = tuple(REFS[version] for version in range(base.version + 1, 9))
-    return Standing(8, REFS[8], base, lineage, {}, (), 0)
+    return StoreVersion(8, REFS[8], base, lineage, {}, (), 0)
 
 
-def at(ref: VersionRef) -> Standing:
+def at(ref: VersionRef) -> StoreVersion:
     """Return a local state that holds exactly ``ref``."""
-    return replace(Standing.empty(ref.version), ref=ref)
+    return replace(StoreVersion.empty(ref.version), ref=ref)
 
 
 ON_SNAPSHOT = head(Base(5, REFS[5].checkpoint_id))
@@ -43,13 +43,13 @@ def test_state_at_the_base_goes_on() -> None:
 
 def test_state_elsewhere_is_not_used() -> None:
     """Another attempt's version 7, an older one, and emptiness begin from the base."""
-    for local in (at(OTHER), at(REFS[4]), Standing.empty(0), Standing.empty(5)):
+    for local in (at(OTHER), at(REFS[4]), StoreVersion.empty(0), StoreVersion.empty(5)):
         assert ON_SNAPSHOT.rest_after(local) is None
 
 
 def test_emptiness_is_the_past_of_the_first_versions() -> None:
     """There is no manifest yet."""
-    rest = head(Base(0, None)).rest_after(Standing.empty(0))
+    rest = head(Base(0, None)).rest_after(StoreVersion.empty(0))
 
     assert rest is not None
     assert len(rest) == 8
@@ -60,4 +60,4 @@ def test_store_that_was_loaded_empty_forgets_what_was_before() -> None:
     loaded_empty = head(Base(5, None))
 
     assert loaded_empty.rest_after(at(REFS[5])) is None
-    assert loaded_empty.rest_after(Standing.empty(5)) == (REFS[6], REFS[7], REFS[8])
+    assert loaded_empty.rest_after(StoreVersion.empty(5)) == (REFS[6], REFS[7], REFS[8])

@@ -15,12 +15,12 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
-from cairn.storage.s3_errors import translate
+from cairn.storage.s3.errors import translate
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from cairn.storage.s3_settings import S3Settings
+    from cairn.storage.s3.settings import S3Settings
 
 TRANSFER_THREADS = 4
 """Parts in flight of all stores together; parts have 8 MiB, so their memory is 32 MiB at most."""

@@ -19,8 +19,8 @@ from cairn.errors import (
     CairnError,
     ConditionalPutUnsupportedError,
     ConfigError,
+    CorruptError,
     CredentialsExpiredError,
-    DamagedError,
     InternalError,
     MissingError,
     NoSuchBucketError,
@@ -62,7 +62,7 @@ _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
     "AuthorizationHeaderMalformed": (ConfigError, "the region is wrong", _REGION_NEXT),
     "IllegalLocationConstraintException": (ConfigError, "the region is wrong", _REGION_NEXT),
     "InvalidBucketName": (ConfigError, "the bucket's name is not valid", None),
-    "InvalidRange": (DamagedError, "the object is shorter than is named", None),
+    "InvalidRange": (CorruptError, "the object is shorter than is named", None),
     "InvalidObjectState": (AccessError, "the object is archived", "restore it from the archive"),
     # What arrived is not what was sent: the same call sends it again.
     "BadDigest": (UnavailableError, "what arrived differs from what was sent", None),

@@ -12,9 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from cairn.checksum import crc32c as checksum_of
-from cairn.errors import CairnError, DamagedError, UnavailableError
-from cairn.storage.s3_errors import translate
-from cairn.storage.s3_transfer import checksum_header
+from cairn.errors import CairnError, CorruptError, UnavailableError
+from cairn.storage.s3.errors import translate
+from cairn.storage.s3.transfer import checksum_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
     from cairn.clock import Clock, Entropy
-    from cairn.storage.s3_client import SharedClient
+    from cairn.storage.s3.client import SharedClient
 
 _METHODS = {
     "PutObject": "put_object",
@@ -121,7 +121,7 @@ class S3Requests:
 
         Raises:
             MissingError: there is no such object.
-            DamagedError: the checksum differed each time.
+            CorruptError: the checksum differed each time.
         """
         for attempt in range(1, self.max_attempts + 1):
             response = self.call("GetObject", key, ChecksumMode="ENABLED", **arguments)
@@ -130,7 +130,7 @@ class S3Requests:
                 self._check_body(key, data, response, is_whole="Range" not in arguments)
             except (BotoCoreError, HTTPError) as error:
                 failure = self.translated(error, key)
-            except DamagedError as error:
+            except CorruptError as error:
                 failure = error
             else:
                 return data, response
@@ -176,7 +176,7 @@ class S3Requests:
         if not named or not is_whole or is_composite:
             return
         if checksum_header(checksum_of(data)) != named:
-            raise DamagedError(
+            raise CorruptError(
                 "the object's bytes differ from the checksum that the server keeps",
                 object_name=self.object_url(key),
             )

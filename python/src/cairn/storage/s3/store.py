@@ -40,10 +40,10 @@ from cairn.errors import (
 )
 from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
 from cairn.storage.files import check_received, translate_os_error, write_download
-from cairn.storage.s3_client import acquire, release
-from cairn.storage.s3_errors import already_exists, translate_delete
-from cairn.storage.s3_requests import S3Requests
-from cairn.storage.s3_transfer import (
+from cairn.storage.s3.client import acquire, release
+from cairn.storage.s3.errors import already_exists, translate_delete
+from cairn.storage.s3.requests import S3Requests
+from cairn.storage.s3.transfer import (
     PARTS_ABOVE_BYTES,
     checksum_header,
     download_ranges,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from cairn.storage.s3_settings import S3Settings
+    from cairn.storage.s3.settings import S3Settings
 
 PUT_ID = "cairn-put-id"
 """Metadata key of a put's id. DO NOT RENAME: objects carry it."""

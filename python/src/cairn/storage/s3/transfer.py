@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.checksum import crc32c_file
-from cairn.errors import CairnError, DamagedError
+from cairn.errors import CairnError, CorruptError
 from cairn.storage.files import PendingFile, check_received, translate_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from cairn.storage.s3_requests import S3Requests
+    from cairn.storage.s3.requests import S3Requests
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def upload_parts(
     def upload_part(number: int, offset: int, length: int) -> dict[str, Any]:
         data = os.pread(descriptor, length, offset)
         if len(data) != length:
-            raise DamagedError(f"the local file {path} became shorter while it was sent")
+            raise CorruptError(f"the local file {path} became shorter while it was sent")
         checksum = checksum_header(checksum_of(data))
         part = requests.call(
             "UploadPart",
@@ -124,7 +124,7 @@ def download_ranges(
         with PendingFile(path) as pending:
             etags = _run_all(requests, fetch, ranges_of(size_bytes))
             if len(set(etags)) != 1:
-                raise DamagedError("the object changed while it was read", object_name=object_name)
+                raise CorruptError("the object changed while it was read", object_name=object_name)
             checksum = crc32c_file(pending.temporary) if crc32c is not None else 0
             check_received(object_name, size=(size_bytes, size_bytes), crc32c=(crc32c, checksum))
             pending.sync()

@@ -19,11 +19,11 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
  * holds.
  *
  * <p>Beside the result stands {@code <result>.samples}: one JSON object a line with seconds, the
- * tier's accounted bytes, the workers' resident bytes, rows so far. The first line is taken when
+ * cache's accounted bytes, the workers' resident bytes, rows so far. The first line is taken when
  * the workers have started and hold nothing.
  */
 final class MemoryWorkload {
-  private static final String TIER_METRIC = "cairnTierBytes";
+  private static final String CACHE_METRIC = "cairnCacheBytes";
   private static final int SNAPSHOT_EVERY_S = 30;
   private static final int UPSERTS_BETWEEN_PUTS = 4;
   private static final int UPSERTS_BETWEEN_LARGE_BATCHES = 6;
@@ -67,7 +67,7 @@ final class MemoryWorkload {
 
   /**
    * Fills the state, then: upserts, now and then only puts, a batch of ten times the size (more
-   * than the tier's overlay takes, so that it spills), a scan of everything.
+   * than the cache's overlay takes, so that it spills), a scan of everything.
    */
   private void work(StoreUnderTest store) {
     KeyStream fresh = KeyStream.sequential(0);
@@ -120,7 +120,7 @@ final class MemoryWorkload {
 
   private void count(StoreUnderTest store, int batchRows) {
     rowCount += batchRows;
-    tierBytes = store.customMetric(TIER_METRIC);
+    tierBytes = store.customMetric(CACHE_METRIC);
   }
 
   private static void scan(StoreUnderTest store) {

@@ -1,8 +1,8 @@
 package io.cairn.spark;
 
+import io.cairn.spark.cache.CacheSession;
+import io.cairn.spark.cache.ValueRef;
 import io.cairn.spark.codec.RowCodec;
-import io.cairn.spark.tier.TierSession;
-import io.cairn.spark.tier.ValueRef;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
@@ -27,14 +27,14 @@ import scala.jdk.javaapi.CollectionConverters;
  * until Spark upgrades it.
  *
  * <p>One caller at a time, though not always the same thread (PySpark's transformWithState has
- * two): see {@link RowGate}. Returned rows are reused by later calls.
+ * two): see {@link SessionLock}. Returned rows are reused by later calls.
  */
 final class CairnStateStore implements StateStore {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
 
   private final CairnStateStoreProvider provider;
   private final StoreSession session;
-  private final TierSession tier;
+  private final CacheSession cache;
   private final Option<String> checkpointId;
   private final Scans scans;
   private final ValueRef found = new ValueRef();
@@ -49,7 +49,7 @@ final class CairnStateStore implements StateStore {
       boolean isReadOnly) {
     this.provider = provider;
     this.session = session;
-    this.tier = session.tier;
+    this.cache = session.cache;
     this.scans = new Scans(session, provider::validateOnce);
     this.checkpointId = checkpointId;
     this.isReadOnly = isReadOnly;
@@ -70,7 +70,7 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enter("get", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
+      if (!cache.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
         return null;
       }
       UnsafeRow value = codec.decodeValue(found.base, found.offset, found.length);
@@ -86,7 +86,7 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enter("keyExists", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      return tier.exists(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
+      return cache.exists(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
     } finally {
       session.leave();
     }
@@ -101,8 +101,8 @@ final class CairnStateStore implements StateStore {
           RowCodec codec = open.family().codec();
           byte[][] encoded = new byte[keys.length][];
           Arrays.setAll(encoded, index -> codec.keyBytes(Requirements.key(keys[index])));
-          tier.getMany(open.id(), encoded, encoded.length);
-          return new GatedRows(
+          cache.getMany(open.id(), encoded, encoded.length);
+          return new LockedRows(
               session,
               CollectionConverters.asScala(List.of(encoded)).iterator().map(key -> at(open, key)));
         });
@@ -110,7 +110,7 @@ final class CairnStateStore implements StateStore {
 
   /** The value of an encoded key, or null. */
   private UnsafeRow at(StoreSession.OpenFamily open, byte[] key) {
-    return tier.get(open.id(), key, BYTES, key.length, found)
+    return cache.get(open.id(), key, BYTES, key.length, found)
         ? open.family().codec().decodeValue(found.base, found.offset, found.length)
         : null;
   }
@@ -123,10 +123,11 @@ final class CairnStateStore implements StateStore {
         open -> {
           RowCodec codec = Requirements.multi(open, "valuesIterator");
           encodeKey(open, key);
-          if (!tier.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
+          if (!cache.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
             return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
           }
-          return new GatedRows(session, codec.decodeValues(found.base, found.offset, found.length));
+          return new LockedRows(
+              session, codec.decodeValues(found.base, found.offset, found.length));
         });
   }
 
@@ -170,7 +171,7 @@ final class CairnStateStore implements StateStore {
       RowCodec codec = encodeKey(open, key);
       Requirements.value("put", value);
       if (codec.isPlainValue()) {
-        tier.put(
+        cache.put(
             open.id(),
             codec.keyBase,
             codec.keyOffset,
@@ -203,7 +204,7 @@ final class CairnStateStore implements StateStore {
   /** REQUIRES: the family's codec holds the key. */
   private void putEncoded(StoreSession.OpenFamily open, byte[] value) {
     RowCodec codec = open.family().codec();
-    tier.put(
+    cache.put(
         open.id(),
         codec.keyBase,
         codec.keyOffset,
@@ -227,7 +228,7 @@ final class CairnStateStore implements StateStore {
       RowCodec codec = Requirements.multi(open, "merge");
       byte[] encoded = codec.valueBytes(Requirements.values(values));
       encodeKey(open, key);
-      tier.append(
+      cache.append(
           open.id(),
           codec.keyBase,
           codec.keyOffset,
@@ -245,7 +246,7 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enterToWrite("remove", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      tier.remove(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
+      cache.remove(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
     } finally {
       session.leave();
     }
@@ -333,7 +334,7 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
-    VersionState result = Requirements.committed(session);
+    StoreVersion result = Requirements.committed(session);
     return new StateStoreCheckpointInfo(
         id().partitionId(), result.version(), Option.apply(result.checkpointId()), checkpointId);
   }

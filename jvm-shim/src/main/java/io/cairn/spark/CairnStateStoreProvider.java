@@ -1,7 +1,7 @@
 package io.cairn.spark;
 
-import io.cairn.spark.transport.CairnException;
-import io.cairn.spark.transport.ErrorKind;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
 import java.io.File;
 import java.util.UUID;
 import java.util.function.Supplier;
@@ -48,7 +48,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
           Option.empty(), StateStoreId.DEFAULT_STORE_NAME());
 
   private volatile StoreInstance store;
-  private volatile Families families;
+  private volatile ColumnFamilies families;
   private volatile boolean isValidated;
   private StructType keySchema;
   private StructType valueSchema;
@@ -72,15 +72,20 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     }
     // Spark changes the run id in this shared object later.
     Configuration hadoop = new Configuration(hadoopConf);
-    ShimConf conf = ShimConf.of(storeConf);
+    StoreSettings conf = StoreSettings.of(storeConf);
     String runId = hadoop.get(StreamExecution.RUN_ID_KEY());
     StoreInstance made =
         new StoreInstance(
             storeId, runId == null ? UUID.randomUUID().toString() : runId, conf, storeConf, hadoop);
     try {
-      families = new Families(made, useColumnFamilies, schemas);
+      families = new ColumnFamilies(made, useColumnFamilies, schemas);
       families.declare(
-          Families.DEFAULT, newKeySchema, newValueSchema, spec, useMultipleValuesPerKey, false);
+          ColumnFamilies.DEFAULT,
+          newKeySchema,
+          newValueSchema,
+          spec,
+          useMultipleValuesPerKey,
+          false);
       made.makeFolder();
     } catch (RuntimeException | Error e) {
       made.close();
@@ -178,11 +183,11 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
             false,
             () -> store().load(endVersion, endId.getOrElse(() -> null), false).unfilled());
     try {
-      return new ChangeReader(
+      return new ChangeDataReader(
           session,
           startVersion,
           endVersion,
-          familyName.getOrElse(() -> Families.DEFAULT),
+          familyName.getOrElse(() -> ColumnFamilies.DEFAULT),
           endId.getOrElse(() -> null));
     } catch (RuntimeException e) {
       session.release();
@@ -195,12 +200,13 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       Option<String> checkpointId,
       boolean forceSnapshot,
       boolean readOnly,
-      Supplier<Opening> load) {
+      Supplier<LoadedVersion> load) {
     StoreSession session = openSession(version, forceSnapshot, load);
     return new CairnStateStore(this, session, checkpointId, readOnly);
   }
 
-  private StoreSession openSession(long version, boolean forceSnapshot, Supplier<Opening> load) {
+  private StoreSession openSession(
+      long version, boolean forceSnapshot, Supplier<LoadedVersion> load) {
     StoreInstance made = store();
     requireVersion(version);
     StoreSession session = null;
@@ -208,7 +214,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       long startedNs = System.nanoTime();
       made.takeTurn(Thread.currentThread().getName());
       try {
-        Opening opening = load.get();
+        LoadedVersion opening = load.get();
         session = new StoreSession(made, families, opening, forceSnapshot, startedNs);
       } finally {
         if (session == null) {
@@ -299,7 +305,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
-    return ShimMetrics.supported();
+    return StoreMetric.supported();
   }
 
   @Override

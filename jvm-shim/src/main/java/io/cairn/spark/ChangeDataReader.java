@@ -3,11 +3,11 @@ package io.cairn.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
-import io.cairn.spark.tier.Rows;
-import io.cairn.spark.tier.WriteBlock;
-import io.cairn.spark.transport.ChangePage;
-import io.cairn.spark.transport.EngineInstance;
-import io.cairn.spark.transport.EngineSession;
+import io.cairn.spark.engine.EngineInstance;
+import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.protocol.ChangePage;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -26,11 +26,11 @@ import scala.collection.Iterator;
  * <p>Each key at most once a version, as the changelog has it; of a list one record a value. Pages
  * come over the data channel.
  */
-final class ChangeReader extends StateStoreChangeDataReader {
+final class ChangeDataReader extends StateStoreChangeDataReader {
   private static final int PAGE_ROWS = 4096;
 
   private final StoreSession session;
-  private final EngineSession source;
+  private final SessionChannel source;
   private final ColumnFamily family;
   private final int familyId;
   private final List<Version> versions = new ArrayList<>();
@@ -45,7 +45,7 @@ final class ChangeReader extends StateStoreChangeDataReader {
   private record Version(long number, String checkpointId) {}
 
   /** REQUIRES: a session at {@code endVersion}, which the reader releases when it is closed. */
-  ChangeReader(
+  ChangeDataReader(
       StoreSession session,
       long startVersion,
       long endVersion,
@@ -88,7 +88,7 @@ final class ChangeReader extends StateStoreChangeDataReader {
         finished_$eq(true);
         return null;
       }
-      Rows rows = page.rows();
+      RowPage rows = page.rows();
       if (row == rows.count) {
         endPage();
       } else if (page.families()[row] != (short) familyId

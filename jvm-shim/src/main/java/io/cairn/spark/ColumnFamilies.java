@@ -14,7 +14,7 @@ import scala.Option;
  * Column families as a provider was told of them, for all its sessions: a declaration outlives the
  * session in which it was made.
  */
-final class Families {
+final class ColumnFamilies {
   static final String DEFAULT = "default";
 
   private final StoreInstance store;
@@ -22,7 +22,8 @@ final class Families {
   private final Option<StateSchemaProvider> schemas;
   private final ConcurrentHashMap<String, ColumnFamily> declared = new ConcurrentHashMap<>();
 
-  Families(StoreInstance store, boolean isUsingFamilies, Option<StateSchemaProvider> schemas) {
+  ColumnFamilies(
+      StoreInstance store, boolean isUsingFamilies, Option<StateSchemaProvider> schemas) {
     this.store = store;
     this.isUsingFamilies = isUsingFamilies;
     this.schemas = schemas;

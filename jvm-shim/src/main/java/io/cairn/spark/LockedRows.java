@@ -5,11 +5,11 @@ import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /** Rows that are decoded, or read, one by one after the call that gave them. */
-final class GatedRows extends AbstractIterator<UnsafeRow> {
+final class LockedRows extends AbstractIterator<UnsafeRow> {
   private final StoreSession session;
   private final Iterator<UnsafeRow> rows;
 
-  GatedRows(StoreSession session, Iterator<UnsafeRow> rows) {
+  LockedRows(StoreSession session, Iterator<UnsafeRow> rows) {
     this.session = session;
     this.rows = rows;
   }

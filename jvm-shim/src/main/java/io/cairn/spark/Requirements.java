@@ -16,8 +16,8 @@ final class Requirements {
   }
 
   /** The version that a committed session made. */
-  static VersionState committed(StoreSession session) {
-    VersionState result = session.result();
+  static StoreVersion committed(StoreSession session) {
+    StoreVersion result = session.result();
     if (session.state() != SessionState.COMMITTED || result == null) {
       throw StateStoreErrors.stateStoreOperationOutOfOrder(
           "Cannot tell the checkpoint id of a store that was not committed");

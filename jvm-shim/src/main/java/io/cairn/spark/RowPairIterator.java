@@ -1,8 +1,8 @@
 package io.cairn.spark;
 
+import io.cairn.spark.cache.RowCursor;
 import io.cairn.spark.codec.PairBuffer;
 import io.cairn.spark.codec.RowCodec;
-import io.cairn.spark.tier.TierCursor;
 import java.util.NoSuchElementException;
 import java.util.function.BiConsumer;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -19,9 +19,9 @@ import scala.runtime.BoxedUnit;
  * {@code hasNext}, which looks one pair ahead: Spark's session windows and joins ask it while they
  * hold the pair before. Hence two of each, used in turn.
  */
-final class PairIterator extends AbstractIterator<UnsafeRowPair> {
+final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
   private final StoreSession session;
-  private final TierCursor cursor;
+  private final RowCursor cursor;
   private final RowCodec codec;
   private final PairBuffer[] buffers;
   private final boolean isEachValue;
@@ -36,9 +36,9 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
   private boolean isReady;
   private boolean isEnded;
 
-  private PairIterator(
+  private RowPairIterator(
       StoreSession session,
-      TierCursor cursor,
+      RowCursor cursor,
       RowCodec codec,
       boolean isEachValue,
       BiConsumer<UnsafeRow, UnsafeRow> validate) {
@@ -58,12 +58,12 @@ final class PairIterator extends AbstractIterator<UnsafeRowPair> {
    */
   static StateStoreIterator<UnsafeRowPair> of(
       StoreSession session,
-      TierCursor cursor,
+      RowCursor cursor,
       RowCodec codec,
       boolean isEachValue,
       BiConsumer<UnsafeRow, UnsafeRow> validate) {
     return new StateStoreIterator<>(
-        new PairIterator(session, cursor, codec, isEachValue, validate),
+        new RowPairIterator(session, cursor, codec, isEachValue, validate),
         () -> {
           session.whileNoRowCall(cursor::close);
           return BoxedUnit.UNIT;

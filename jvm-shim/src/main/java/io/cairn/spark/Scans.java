@@ -1,8 +1,8 @@
 package io.cairn.spark;
 
+import io.cairn.spark.cache.RowCursor;
 import io.cairn.spark.codec.ByteOrder;
 import io.cairn.spark.codec.RowCodec;
-import io.cairn.spark.tier.TierCursor;
 import java.util.function.BiConsumer;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
@@ -23,7 +23,7 @@ final class Scans {
   }
 
   StateStoreIterator<UnsafeRowPair> all(StoreSession.OpenFamily open, boolean isEachValue) {
-    return pairs(open, session.tier.scan(open.id()), isEachValue);
+    return pairs(open, session.cache.scan(open.id()), isEachValue);
   }
 
   StateStoreIterator<UnsafeRowPair> prefix(
@@ -31,7 +31,8 @@ final class Scans {
     RowCodec codec = open.family().codec();
     Requirements.prefixScan(codec);
     byte[] from = codec.prefixBytes(prefix);
-    return pairs(open, session.tier.range(open.id(), from, ByteOrder.successor(from)), isEachValue);
+    return pairs(
+        open, session.cache.range(open.id(), from, ByteOrder.successor(from)), isEachValue);
   }
 
   StateStoreIterator<UnsafeRowPair> range(
@@ -43,7 +44,7 @@ final class Scans {
     Requirements.rangeScan(codec, open.family().name());
     byte[] from = start.isEmpty() ? new byte[0] : codec.keyBytes(start.get());
     byte[] to = end.isEmpty() ? null : codec.keyBytes(end.get());
-    return pairs(open, session.tier.range(open.id(), from, to), isEachValue);
+    return pairs(open, session.cache.range(open.id(), from, to), isEachValue);
   }
 
   /** Removes all rows of a range and says how many they were. */
@@ -52,9 +53,9 @@ final class Scans {
     Requirements.deleteRange(codec, open.family().name());
     byte[] from = codec.keyBytes(begin);
     long removed = 0;
-    try (TierCursor cursor = session.tier.range(open.id(), from, codec.keyBytes(end))) {
+    try (RowCursor cursor = session.cache.range(open.id(), from, codec.keyBytes(end))) {
       while (cursor.next()) {
-        session.tier.remove(open.id(), cursor.keyBase, cursor.keyOffset, cursor.keyLength);
+        session.cache.remove(open.id(), cursor.keyBase, cursor.keyOffset, cursor.keyLength);
         removed++;
       }
     }
@@ -62,7 +63,7 @@ final class Scans {
   }
 
   private StateStoreIterator<UnsafeRowPair> pairs(
-      StoreSession.OpenFamily open, TierCursor cursor, boolean isEachValue) {
-    return PairIterator.of(session, cursor, open.family().codec(), isEachValue, validate);
+      StoreSession.OpenFamily open, RowCursor cursor, boolean isEachValue) {
+    return RowPairIterator.of(session, cursor, open.family().codec(), isEachValue, validate);
   }
 }

@@ -18,7 +18,7 @@ import java.util.function.BooleanSupplier;
  * which both enter. (Spark never has both threads read or write at once: one waits for the other.)
  * Not reentrant. Whoever leaves publishes what it did to whoever enters next.
  */
-final class RowGate {
+final class SessionLock {
   private static final long POLL_NS = TimeUnit.MICROSECONDS.toNanos(100);
   private static final VarHandle TAKEN = handle("taken");
   private static final VarHandle HAS_OPENER = handle("hasOpener");
@@ -34,7 +34,7 @@ final class RowGate {
 
   private static VarHandle handle(String field) {
     try {
-      return MethodHandles.lookup().findVarHandle(RowGate.class, field, boolean.class);
+      return MethodHandles.lookup().findVarHandle(SessionLock.class, field, boolean.class);
     } catch (ReflectiveOperationException e) {
       throw new ExceptionInInitializerError(e);
     }

@@ -1,7 +1,7 @@
 package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import io.cairn.spark.tier.TierStats;
+import io.cairn.spark.cache.CacheStats;
 import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.Map;
@@ -18,52 +18,52 @@ final class SessionMetrics {
 
   static StateStoreMetrics of(StoreSession session) {
     StoreInstance store = session.store;
-    TierStats tier = store.tier.stats();
-    TierStats before = session.statsBefore;
-    VersionState version = session.result() != null ? session.result() : session.base;
-    EnumMap<ShimMetrics, Long> values = new EnumMap<>(ShimMetrics.class);
-    values.put(ShimMetrics.TIER_BYTES, tier.bytes());
-    values.put(ShimMetrics.TIER_ENTRIES, tier.entries());
-    values.put(ShimMetrics.TIER_HITS, tier.hits() - before.hits());
-    values.put(ShimMetrics.TIER_MISSES, tier.misses() - before.misses());
-    values.put(ShimMetrics.TIER_EVICTIONS, tier.evictions() - before.evictions());
-    values.put(ShimMetrics.SPILLS, tier.spills() - before.spills());
-    values.put(ShimMetrics.ROWS_READ, session.engine.rowsRead());
-    values.put(ShimMetrics.READS, session.tier.reads());
-    values.put(ShimMetrics.PUTS, session.tier.puts());
-    values.put(ShimMetrics.REMOVES, session.tier.removes());
-    values.put(ShimMetrics.LOAD_MS, session.loadMs);
-    values.put(ShimMetrics.COMMIT_MS, session.commitMs());
-    values.put(ShimMetrics.INTERNAL_KEYS, version.internalKeys());
-    values.put(ShimMetrics.WORKER_START_MS, session.workerStartMs);
+    CacheStats cache = store.cache.stats();
+    CacheStats before = session.statsBefore;
+    StoreVersion version = session.result() != null ? session.result() : session.base;
+    EnumMap<StoreMetric, Long> values = new EnumMap<>(StoreMetric.class);
+    values.put(StoreMetric.CACHE_BYTES, cache.bytes());
+    values.put(StoreMetric.CACHE_ENTRIES, cache.entries());
+    values.put(StoreMetric.CACHE_HITS, cache.hits() - before.hits());
+    values.put(StoreMetric.CACHE_MISSES, cache.misses() - before.misses());
+    values.put(StoreMetric.CACHE_EVICTIONS, cache.evictions() - before.evictions());
+    values.put(StoreMetric.SPILLS, cache.spills() - before.spills());
+    values.put(StoreMetric.ROWS_READ, session.engine.rowsRead());
+    values.put(StoreMetric.READS, session.cache.reads());
+    values.put(StoreMetric.PUTS, session.cache.puts());
+    values.put(StoreMetric.REMOVES, session.cache.removes());
+    values.put(StoreMetric.LOAD_MS, session.loadMs);
+    values.put(StoreMetric.COMMIT_MS, session.commitMs());
+    values.put(StoreMetric.INTERNAL_KEYS, version.internalKeys());
+    values.put(StoreMetric.WORKER_START_MS, session.workerStartMs);
     addLoad(values, session.loaded);
     long engineBytes = addCommit(values, session.commitAnswer());
     return new StateStoreMetrics(
         version.externalKeys(),
-        tier.bytes() + engineBytes,
-        ShimMetrics.asScala(values),
+        cache.bytes() + engineBytes,
+        StoreMetric.asScala(values),
         instanceMetrics(store.id, store.snapshotVersion()));
   }
 
-  private static void addLoad(EnumMap<ShimMetrics, Long> values, JsonNode loaded) {
+  private static void addLoad(EnumMap<StoreMetric, Long> values, JsonNode loaded) {
     if (loaded != null) {
-      values.put(ShimMetrics.REPLAYED, loaded.path("changelogs_replayed").asLong());
-      values.put(ShimMetrics.DOWNLOADED_BYTES, loaded.path("bytes_downloaded").asLong());
+      values.put(StoreMetric.REPLAYED, loaded.path("changelogs_replayed").asLong());
+      values.put(StoreMetric.DOWNLOADED_BYTES, loaded.path("bytes_downloaded").asLong());
     }
   }
 
-  private static long addCommit(EnumMap<ShimMetrics, Long> values, JsonNode answer) {
+  private static long addCommit(EnumMap<StoreMetric, Long> values, JsonNode answer) {
     if (answer == null) {
       return 0;
     }
     // The block cache is shared by all stores of a worker and bounded there; a store's own are its
     // memtables.
     long engineBytes = answer.path("engine").path("memtable_bytes").asLong();
-    values.put(ShimMetrics.SST_BYTES, answer.path("engine").path("sst_bytes").asLong());
-    values.put(ShimMetrics.ENCODE_MS, answer.path("encode_ms").asLong());
-    values.put(ShimMetrics.PUT_MS, answer.path("put_ms").asLong());
-    values.put(ShimMetrics.CHANGELOG_BYTES, answer.path("changelog_bytes").asLong());
-    values.put(ShimMetrics.ENGINE_BYTES, engineBytes);
+    values.put(StoreMetric.SST_BYTES, answer.path("engine").path("sst_bytes").asLong());
+    values.put(StoreMetric.ENCODE_MS, answer.path("encode_ms").asLong());
+    values.put(StoreMetric.PUT_MS, answer.path("put_ms").asLong());
+    values.put(StoreMetric.CHANGELOG_BYTES, answer.path("changelog_bytes").asLong());
+    values.put(StoreMetric.ENGINE_BYTES, engineBytes);
     return engineBytes;
   }
 

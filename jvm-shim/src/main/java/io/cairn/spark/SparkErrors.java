@@ -1,6 +1,6 @@
 package io.cairn.spark;
 
-import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.errors.CairnException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.errors.QueryExecutionErrors;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;

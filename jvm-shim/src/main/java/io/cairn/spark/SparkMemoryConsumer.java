@@ -1,6 +1,6 @@
 package io.cairn.spark;
 
-import io.cairn.spark.tier.TierBudget;
+import io.cairn.spark.cache.MemoryPool;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.memory.MemoryMode;
 import org.apache.spark.memory.UnifiedMemoryManager;
@@ -8,22 +8,23 @@ import org.apache.spark.memory.UnmanagedMemoryConsumer;
 import org.apache.spark.memory.UnmanagedMemoryConsumerId;
 
 /**
- * The tier's heap as Spark's memory manager sees it, so that caching and shuffles make room for it.
+ * The cache's heap as Spark's memory manager sees it, so that caching and shuffles make room for
+ * it.
  */
-final class TierMemory implements UnmanagedMemoryConsumer {
-  private final TierBudget budget;
+final class SparkMemoryConsumer implements UnmanagedMemoryConsumer {
+  private final MemoryPool budget;
   private final UnmanagedMemoryConsumerId id;
 
-  private TierMemory(TierBudget budget) {
+  private SparkMemoryConsumer(MemoryPool budget) {
     this.budget = budget;
-    this.id = new UnmanagedMemoryConsumerId("Cairn", "tier-" + budget.limitBytes());
+    this.id = new UnmanagedMemoryConsumerId("Cairn", "cache-" + budget.limitBytes());
   }
 
-  /** Makes a budget for the tiers of this JVM and tells Spark of it. */
-  static TierBudget register(long limitBytes) {
-    TierBudget budget = new TierBudget(limitBytes);
+  /** Makes a budget for the caches of this JVM and tells Spark of it. */
+  static MemoryPool register(long limitBytes) {
+    MemoryPool budget = new MemoryPool(limitBytes);
     if (SparkEnv.get() != null) {
-      UnifiedMemoryManager.registerUnmanagedMemoryConsumer(new TierMemory(budget));
+      UnifiedMemoryManager.registerUnmanagedMemoryConsumer(new SparkMemoryConsumer(budget));
     }
     return budget;
   }

@@ -2,16 +2,16 @@ package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.cache.MemoryPool;
+import io.cairn.spark.cache.StateCache;
 import io.cairn.spark.codec.FamilyInfo;
-import io.cairn.spark.storage.S3Settings;
-import io.cairn.spark.storage.StorageLocation;
-import io.cairn.spark.tier.StoreTier;
-import io.cairn.spark.tier.TierBudget;
-import io.cairn.spark.transport.CairnException;
-import io.cairn.spark.transport.EngineInstance;
-import io.cairn.spark.transport.EnginePool;
-import io.cairn.spark.transport.EngineSession;
-import io.cairn.spark.transport.ErrorKind;
+import io.cairn.spark.engine.EngineInstance;
+import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.engine.WorkerPool;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.settings.S3Settings;
+import io.cairn.spark.settings.StorageLocation;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.util.Objects;
@@ -28,17 +28,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One provider object's store: its tier, its half in a worker, the version that both stand at, and
+ * One provider object's store: its cache, its half in a worker, the version that both stand at, and
  * the turn of its sessions.
  *
  * <p>One session at a time; maintenance beside it. Starts nothing before the first session.
  */
 final class StoreInstance {
   private static final Logger LOG = LoggerFactory.getLogger(StoreInstance.class);
-  private static final ConcurrentHashMap<Long, TierBudget> BUDGETS = new ConcurrentHashMap<>();
+  private static final ConcurrentHashMap<Long, MemoryPool> BUDGETS = new ConcurrentHashMap<>();
 
   /**
-   * Heap that an entry of the tier takes beside its own bytes, generously: for the guess whether a
+   * Heap that an entry of the cache takes beside its own bytes, generously: for the guess whether a
    * state fits.
    */
   private static final int ENTRY_OVERHEAD_FACTOR = 3;
@@ -46,13 +46,13 @@ final class StoreInstance {
   final StateStoreId id;
   final String name;
   final String runId;
-  final ShimConf conf;
+  final StoreSettings conf;
   final StateStoreConf storeConf;
   final Configuration hadoop;
   final EngineInstance engine;
-  final StoreTier tier;
+  final StateCache cache;
   private final StorageLocation location;
-  private final TierBudget budget;
+  private final MemoryPool budget;
   private final Semaphore turn = new Semaphore(1, true);
   private final SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
   private volatile String holder = "";
@@ -60,19 +60,20 @@ final class StoreInstance {
   private int sessions;
 
   /**
-   * Families that the tier knows of committed versions. INVARIANT: touched by whoever has the turn.
+   * Families that the cache knows of committed versions. INVARIANT: touched by whoever has the
+   * turn.
    */
   private final Set<Integer> familyIds = new TreeSet<>();
 
   /** INVARIANT: changed by whoever has the turn. Null: not known, the engine must be asked. */
-  private volatile VersionState standing;
+  private volatile StoreVersion standing;
 
   private volatile boolean isTrusted;
 
   StoreInstance(
       StateStoreId id,
       String runId,
-      ShimConf conf,
+      StoreSettings conf,
       StateStoreConf storeConf,
       Configuration hadoop) {
     this.id = id;
@@ -85,10 +86,10 @@ final class StoreInstance {
     // Read once here, so that a fault is found in init; read again at each opening, as keys may
     // have changed.
     storage();
-    budget = BUDGETS.computeIfAbsent(conf.tierMemoryBytes, TierMemory::register);
-    tier = new StoreTier(budget);
+    budget = BUDGETS.computeIfAbsent(conf.cacheMemoryBytes, SparkMemoryConsumer::register);
+    cache = new StateCache(budget);
     String group = id.checkpointRootLocation() + "#" + id.operatorId() + "/" + id.partitionId();
-    engine = new EngineInstance(EnginePool.of(conf.worker), group, name, this::openArguments);
+    engine = new EngineInstance(WorkerPool.of(conf.worker), group, name, this::openArguments);
   }
 
   /**
@@ -175,11 +176,11 @@ final class StoreInstance {
     }
   }
 
-  /** Makes tier and engine stand at a version. REQUIRES: the turn. */
-  Opening load(long version, String checkpointId, boolean loadEmpty) {
-    VersionState now = standing;
+  /** Makes cache and engine stand at a version. REQUIRES: the turn. */
+  LoadedVersion load(long version, String checkpointId, boolean loadEmpty) {
+    StoreVersion now = standing;
     if (now != null && !loadEmpty && isStandingAt(now, version, checkpointId)) {
-      return new Opening(now, ++sessions, null, false, false, 0);
+      return new LoadedVersion(now, ++sessions, null, false, false, 0);
     }
     int number = ++sessions;
     forget();
@@ -190,10 +191,11 @@ final class StoreInstance {
   }
 
   /**
-   * Makes tier and engine stand at a version, made of a snapshot and the changelogs after it.
+   * Makes cache and engine stand at a version, made of a snapshot and the changelogs after it.
    * REQUIRES: the turn.
    */
-  Opening loadSnapshot(long snapshotVersion, String snapshotId, long version, String checkpointId) {
+  LoadedVersion loadSnapshot(
+      long snapshotVersion, String snapshotId, long version, String checkpointId) {
     int number = ++sessions;
     forget();
     ObjectNode arguments = loadArguments(number, version, checkpointId, false);
@@ -211,24 +213,24 @@ final class StoreInstance {
         .put("load_empty", loadEmpty);
   }
 
-  private Opening stand(JsonNode answer, int number, boolean loadEmpty, boolean wasOpen) {
-    VersionState loaded = VersionState.of(answer);
+  private LoadedVersion stand(JsonNode answer, int number, boolean loadEmpty, boolean wasOpen) {
+    StoreVersion loaded = StoreVersion.of(answer);
     boolean isReset =
         loadEmpty
-            || tier.stampVersion() != loaded.version()
-            || !Objects.equals(tier.stampId(), loaded.checkpointId());
+            || cache.stampVersion() != loaded.version()
+            || !Objects.equals(cache.stampId(), loaded.checkpointId());
     if (isReset) {
-      tier.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
+      cache.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
     }
     Set<Integer> gone = new TreeSet<>(familyIds);
     for (FamilyInfo family : loaded.families().values()) {
       gone.remove(family.id());
       familyIds.add(family.id());
-      tier.defineFamily(family.id(), family.isOrdered(), family.isMulti());
+      cache.defineFamily(family.id(), family.isOrdered(), family.isMulti());
     }
     for (int id : gone) {
       familyIds.remove(id);
-      tier.dropFamily(id);
+      cache.dropFamily(id);
     }
     // What was loaded empty is no version that a later session may start from.
     standing = loadEmpty ? null : loaded;
@@ -236,17 +238,17 @@ final class StoreInstance {
     // commits itself is used again unasked.
     isTrusted = false;
     noteSnapshot(answer.path("snapshot_version").asLong());
-    return new Opening(
+    return new LoadedVersion(
         loaded,
         number,
         answer,
         loadEmpty,
-        isReset && fitsTier(answer),
+        isReset && fitsCache(answer),
         wasOpen ? 0 : engine.takeStartMs());
   }
 
-  /** Whether the state that a load found is worth streaming into the tier as a whole. */
-  private boolean fitsTier(JsonNode answer) {
+  /** Whether the state that a load found is worth streaming into the cache as a whole. */
+  private boolean fitsCache(JsonNode answer) {
     long bytes = answer.path("data_bytes").asLong();
     return bytes > 0
         && bytes * ENTRY_OVERHEAD_FACTOR <= budget.limitBytes() - budget.accountedBytes();
@@ -256,12 +258,12 @@ final class StoreInstance {
    * Loads the same version into whatever worker serves the instance now, for the rest of a session.
    * REQUIRES: the turn.
    */
-  EngineSession.Reloaded loadAgain(VersionState base, boolean loadEmpty) {
+  SessionChannel.Reloaded loadAgain(StoreVersion base, boolean loadEmpty) {
     int number = ++sessions;
     JsonNode answer =
         engine.callRepeating(
             "load", loadArguments(number, base.version(), base.checkpointId(), loadEmpty));
-    VersionState loaded = VersionState.of(answer);
+    StoreVersion loaded = StoreVersion.of(answer);
     if (!Objects.equals(loaded.checkpointId(), base.checkpointId())) {
       throw CairnException.of(
               ErrorKind.CONFLICT,
@@ -272,10 +274,10 @@ final class StoreInstance {
           .at(name, base.version());
     }
     LOG.info("store {} goes on at version {} in another worker", name, base.version());
-    return new EngineSession.Reloaded(number, answer.path("applied_through").asLong());
+    return new SessionChannel.Reloaded(number, answer.path("applied_through").asLong());
   }
 
-  private boolean isStandingAt(VersionState now, long version, String checkpointId) {
+  private boolean isStandingAt(StoreVersion now, long version, String checkpointId) {
     if (now.version() != version) {
       return false;
     }
@@ -289,7 +291,7 @@ final class StoreInstance {
    * Notes that a session's commit is durable: the store stands there, trusted once its task has
    * ended well.
    */
-  void committed(VersionState version, boolean trusted) {
+  void committed(StoreVersion version, boolean trusted) {
     standing = version;
     isTrusted = trusted;
     familyIds.clear();
@@ -297,7 +299,7 @@ final class StoreInstance {
   }
 
   /** Trusts the version that a task committed, the task having ended well. */
-  void trust(VersionState version) {
+  void trust(StoreVersion version) {
     if (standing == version) {
       isTrusted = true;
     }
@@ -330,7 +332,7 @@ final class StoreInstance {
 
   /** Version that the store stands at, or -1. */
   long version() {
-    VersionState now = standing;
+    StoreVersion now = standing;
     return now == null ? -1 : now.version();
   }
 
@@ -363,7 +365,7 @@ final class StoreInstance {
   private void closeIfIdle() {
     if (turn.tryAcquire()) {
       try {
-        tier.close();
+        cache.close();
         engine.close();
       } catch (CairnException e) {
         LOG.warn("closing store {}: {}", name, e.getMessage());

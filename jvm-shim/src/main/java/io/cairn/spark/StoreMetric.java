@@ -18,12 +18,12 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * <p>Spark sums each over the partitions; a metric that it was not told of fails the task.
  */
-enum ShimMetrics {
-  TIER_BYTES("cairnTierBytes", "heap of the state tier", Unit.NOW),
-  TIER_ENTRIES("cairnTierEntries", "committed keys in the state tier", Unit.NOW),
-  TIER_HITS("cairnTierHits", "reads that the state tier answered", Unit.COUNT),
-  TIER_MISSES("cairnTierMisses", "keys that the engine was asked for", Unit.COUNT),
-  TIER_EVICTIONS("cairnTierEvictions", "slabs dropped from the state tier for room", Unit.COUNT),
+enum StoreMetric {
+  CACHE_BYTES("cairnCacheBytes", "heap of the state cache", Unit.NOW),
+  CACHE_ENTRIES("cairnCacheEntries", "committed keys in the state cache", Unit.NOW),
+  CACHE_HITS("cairnCacheHits", "reads that the state cache answered", Unit.COUNT),
+  CACHE_MISSES("cairnCacheMisses", "keys that the engine was asked for", Unit.COUNT),
+  CACHE_EVICTIONS("cairnCacheEvictions", "slabs dropped from the state cache for room", Unit.COUNT),
   SPILLS("cairnSpills", "spills of one batch's writes to the engine before its commit", Unit.COUNT),
   ROWS_READ("cairnRowsRead", "rows that the engine sent", Unit.COUNT),
   READS("cairnReads", "keys read", Unit.COUNT),
@@ -62,7 +62,7 @@ enum ShimMetrics {
 
   private final StateStoreCustomMetric metric;
 
-  ShimMetrics(String name, String description, Unit unit) {
+  StoreMetric(String name, String description, Unit unit) {
     metric =
         switch (unit) {
           case COUNT -> new StateStoreCustomSumMetric(name, description);
@@ -79,7 +79,7 @@ enum ShimMetrics {
 
   private static Seq<StateStoreCustomMetric> all() {
     List<StateStoreCustomMetric> metrics = new ArrayList<>();
-    for (ShimMetrics value : values()) {
+    for (StoreMetric value : values()) {
       metrics.add(value.metric);
     }
     return CollectionConverters.asScala(metrics).toSeq();
@@ -87,9 +87,9 @@ enum ShimMetrics {
 
   /** Values of one session, as Spark takes them. */
   static scala.collection.immutable.Map<StateStoreCustomMetric, Object> asScala(
-      EnumMap<ShimMetrics, Long> values) {
+      EnumMap<StoreMetric, Long> values) {
     Map<StateStoreCustomMetric, Object> all = new HashMap<>();
-    for (ShimMetrics value : values()) {
+    for (StoreMetric value : values()) {
       all.put(value.metric, values.getOrDefault(value, 0L));
     }
     return scala.collection.immutable.Map.from(CollectionConverters.asScala(all));

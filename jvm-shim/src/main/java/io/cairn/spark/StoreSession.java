@@ -2,16 +2,16 @@ package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.cache.CacheSession;
+import io.cairn.spark.cache.CacheStats;
+import io.cairn.spark.cache.SentWrites;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.codec.TypeText;
-import io.cairn.spark.tier.Sent;
-import io.cairn.spark.tier.TierSession;
-import io.cairn.spark.tier.TierStats;
-import io.cairn.spark.transport.CairnException;
-import io.cairn.spark.transport.EngineInstance;
-import io.cairn.spark.transport.EngineSession;
-import io.cairn.spark.transport.ErrorKind;
+import io.cairn.spark.engine.EngineInstance;
+import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
@@ -36,22 +36,22 @@ final class StoreSession {
   private static final Logger LOG = LoggerFactory.getLogger(StoreSession.class);
 
   final StoreInstance store;
-  final Families families;
-  final VersionState base;
-  final TierSession tier;
-  final EngineSession engine;
+  final ColumnFamilies families;
+  final StoreVersion base;
+  final CacheSession cache;
+  final SessionChannel engine;
   final JsonNode loaded;
   final long loadMs;
   final long workerStartMs;
-  final TierStats statsBefore;
+  final CacheStats statsBefore;
   private final TaskContext task;
-  private final RowGate rows = new RowGate();
+  private final SessionLock rows = new SessionLock();
   private final Map<String, FamilyInfo> present;
   private final Map<String, OpenFamily> open = new HashMap<>();
   private int maxFamilyId;
   private boolean isForcingSnapshot;
   private volatile SessionState state = SessionState.OPEN;
-  private volatile VersionState result;
+  private volatile StoreVersion result;
   private volatile JsonNode commitAnswer;
   private long commitMs;
 
@@ -61,8 +61,8 @@ final class StoreSession {
   /** REQUIRES: the store's turn, which the session gives back at its end. */
   StoreSession(
       StoreInstance store,
-      Families families,
-      Opening opening,
+      ColumnFamilies families,
+      LoadedVersion opening,
       boolean isForcingSnapshot,
       long startedNs) {
     this.store = store;
@@ -71,26 +71,26 @@ final class StoreSession {
     this.loaded = opening.answer();
     this.isForcingSnapshot = isForcingSnapshot;
     this.workerStartMs = opening.workerStartMs();
-    this.statsBefore = store.tier.stats();
+    this.statsBefore = store.cache.stats();
     this.task = TaskContext.get();
     present = new TreeMap<>(base.families());
     maxFamilyId = base.maxFamilyId();
     long applied = loaded == null ? 0 : loaded.path("applied_through").asLong();
     engine =
-        new EngineSession(
+        new SessionChannel(
             store.engine,
             base.version(),
             opening.number(),
             applied,
             () -> store.loadAgain(base, opening.isLoadedEmpty()));
-    tier = store.tier.begin(engine);
+    cache = store.cache.begin(engine);
     try {
       if (opening.isWorthLoading()) {
-        tier.loadCommitted();
+        cache.loadCommitted();
       }
-      open(families.get(Families.DEFAULT));
+      open(families.get(ColumnFamilies.DEFAULT));
     } catch (RuntimeException | Error e) {
-      tier.abort();
+      cache.abort();
       engine.close();
       throw e;
     }
@@ -114,7 +114,7 @@ final class StoreSession {
 
   private void endOfTask(TaskContext ended) {
     boolean endedWell = ended.getTaskFailure().isEmpty() && !ended.isInterrupted();
-    VersionState committed;
+    StoreVersion committed;
     synchronized (this) {
       committed = state == SessionState.COMMITTED ? result : null;
     }
@@ -142,13 +142,13 @@ final class StoreSession {
       if (!TypeText.sameKeys(stored, declared)) {
         present.put(family.name(), declared);
       }
-      tier.createFamily(stored.id(), declared.isOrdered(), stored.isMulti());
+      cache.createFamily(stored.id(), declared.isOrdered(), stored.isMulti());
       opened = new OpenFamily(family, stored.id());
     } else {
-      int id = family.name().equals(Families.DEFAULT) ? 0 : ++maxFamilyId;
+      int id = family.name().equals(ColumnFamilies.DEFAULT) ? 0 : ++maxFamilyId;
       FamilyInfo made = family.info(id);
       present.put(family.name(), made);
-      tier.createFamily(id, made.isOrdered(), made.isMulti());
+      cache.createFamily(id, made.isOrdered(), made.isMulti());
       opened = new OpenFamily(family, id);
     }
     open.put(family.name(), opened);
@@ -209,7 +209,7 @@ final class StoreSession {
     if (dropped == null) {
       return false;
     }
-    tier.dropFamily(dropped.id());
+    cache.dropFamily(dropped.id());
     families.forget(name);
     return true;
   }
@@ -253,7 +253,7 @@ final class StoreSession {
     try {
       commitAnswer = sendAndCommit();
       result = base.next(commitAnswer, present, maxFamilyId);
-      tier.commit(result.version(), result.checkpointId());
+      cache.commit(result.version(), result.checkpointId());
     } catch (RuntimeException | Error e) {
       // Whether the version exists is not known: the next load asks.
       store.forget();
@@ -274,16 +274,16 @@ final class StoreSession {
 
   private JsonNode sendAndCommit() {
     try {
-      Sent sent = tier.finishWrites();
+      SentWrites sent = cache.finishWrites();
       return engine.commit(commitArguments(), sent);
     } catch (CairnException e) {
       // More writes than the channel keeps are still in the overlay, unless some were spilled.
-      if (!e.isRecoverable() || !tier.rewindWrites()) {
+      if (!e.isRecoverable() || !cache.rewindWrites()) {
         throw e;
       }
       LOG.warn("store {}: {}; all its writes are sent again", store.name, e.getMessage());
       engine.startOver();
-      Sent sent = tier.finishWrites();
+      SentWrites sent = cache.finishWrites();
       return engine.commit(commitArguments(), sent);
     }
   }
@@ -291,7 +291,7 @@ final class StoreSession {
   private ObjectNode commitArguments() {
     ObjectNode arguments = EngineInstance.object();
     arguments.put("version", base.version() + 1).put("base_checkpoint_id", base.checkpointId());
-    VersionState.addFamilies(arguments, present);
+    StoreVersion.addFamilies(arguments, present);
     arguments.put("max_cf_id", maxFamilyId);
     ObjectNode attempt = arguments.putObject("attempt");
     SparkEnv env = SparkEnv.get();
@@ -304,7 +304,7 @@ final class StoreSession {
     attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());
     arguments.put("snapshot", isForcingSnapshot);
     arguments.put("track_counts", store.conf.isCountingRows);
-    arguments.put("are_distinct", !tier.hasSpilled());
+    arguments.put("are_distinct", !cache.hasSpilled());
     return arguments;
   }
 
@@ -337,7 +337,7 @@ final class StoreSession {
           // A broken local database stays broken until the engine loads afresh.
           store.forget();
         }
-        tier.abort();
+        cache.abort();
         engine.abort();
       }
     } catch (CairnException e) {
@@ -357,7 +357,7 @@ final class StoreSession {
   }
 
   /** The version that the commit made; null before. */
-  VersionState result() {
+  StoreVersion result() {
     return result;
   }
 

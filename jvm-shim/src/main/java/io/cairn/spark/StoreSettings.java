@@ -1,10 +1,10 @@
 package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.cairn.spark.transport.CairnException;
-import io.cairn.spark.transport.EngineInstance;
-import io.cairn.spark.transport.ErrorKind;
-import io.cairn.spark.transport.WorkerSettings;
+import io.cairn.spark.engine.EngineInstance;
+import io.cairn.spark.engine.WorkerSettings;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -22,8 +22,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>All faults of a user's settings are found here, in {@code init}, before anything is started or
  * written. Names, types and ranges: {@code settings.json}.
  */
-final class ShimConf {
-  private static final Logger LOG = LoggerFactory.getLogger(ShimConf.class);
+final class StoreSettings {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreSettings.class);
   private static final String ROCKSDB = "spark.sql.streaming.stateStore.rocksdb.";
   private static final String TRACK_ROWS = ROCKSDB + "trackTotalNumberOfRows";
 
@@ -37,26 +37,27 @@ final class ShimConf {
 
   final int lockTimeoutMs;
   final int requestTimeoutMs;
-  final long tierMemoryBytes;
+  final long cacheMemoryBytes;
   final boolean isCountingRows;
   final WorkerSettings worker;
   final Map<String, Object> values;
   private final StateStoreConf storeConf;
 
-  private ShimConf(StateStoreConf storeConf, Map<String, Object> values, boolean isCountingRows) {
+  private StoreSettings(
+      StateStoreConf storeConf, Map<String, Object> values, boolean isCountingRows) {
     this.storeConf = storeConf;
     this.values = values;
     this.isCountingRows = isCountingRows;
     lockTimeoutMs = number("lockTimeoutMs").intValue();
     requestTimeoutMs = number("requestTimeoutMs").intValue();
-    Long tier = number("tierMemory");
-    tierMemoryBytes =
-        tier != null ? tier : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);
+    Long cache = number("cacheMemory");
+    cacheMemoryBytes =
+        cache != null ? cache : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);
     worker = workerSettings();
   }
 
   /** Reads and checks; every fault is in the one error. */
-  static ShimConf of(StateStoreConf storeConf) {
+  static StoreSettings of(StateStoreConf storeConf) {
     Map<String, String> confs = CollectionConverters.asJava(storeConf.sqlConfs());
     List<String> faults = new ArrayList<>();
     Map<String, Object> values = SettingsTable.get().values(confs, faults);
@@ -84,7 +85,7 @@ final class ShimConf {
           "correct the settings and start the query again");
     }
     warnOfRocksdb(confs);
-    return new ShimConf(storeConf, values, Boolean.parseBoolean(track));
+    return new StoreSettings(storeConf, values, Boolean.parseBoolean(track));
   }
 
   private static void warnOfRocksdb(Map<String, String> confs) {

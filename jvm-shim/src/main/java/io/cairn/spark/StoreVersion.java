@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.codec.FamilyInfo;
-import io.cairn.spark.transport.EngineInstance;
+import io.cairn.spark.engine.EngineInstance;
 import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
@@ -17,20 +17,20 @@ import java.util.TreeMap;
  * @param maxFamilyId highest id ever used: ids are never used again
  * @param counts keys by family id
  */
-record VersionState(
+record StoreVersion(
     long version,
     String checkpointId,
     Map<String, FamilyInfo> families,
     int maxFamilyId,
     Map<Integer, Long> counts) {
-  static VersionState of(JsonNode loaded) {
+  static StoreVersion of(JsonNode loaded) {
     Map<String, FamilyInfo> families = new TreeMap<>();
     for (JsonNode node : loaded.path("column_families")) {
       FamilyInfo info = FamilyInfo.of(node);
       families.put(info.name(), info);
     }
     JsonNode id = loaded.path("checkpoint_id");
-    return new VersionState(
+    return new StoreVersion(
         loaded.path("version").asLong(),
         id.isNull() || id.isMissingNode() ? null : id.asText(),
         Collections.unmodifiableMap(families),
@@ -39,9 +39,9 @@ record VersionState(
   }
 
   /** The version that a commit's answer makes of this one and the session's families. */
-  VersionState next(
+  StoreVersion next(
       JsonNode committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
-    return new VersionState(
+    return new StoreVersion(
         version + 1,
         committed.get("checkpoint_id").asText(),
         Collections.unmodifiableMap(new TreeMap<>(committedFamilies)),
@@ -85,7 +85,7 @@ record VersionState(
   }
 
   /** An empty version, as every store begins. */
-  static VersionState empty(long version) {
+  static StoreVersion empty(long version) {
     return of(EngineInstance.object().put("version", version));
   }
 }

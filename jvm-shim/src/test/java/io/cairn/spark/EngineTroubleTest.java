@@ -117,7 +117,7 @@ class EngineTroubleTest {
    */
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
-    fixture.withLeastTier();
+    fixture.withLeastCache();
     patchEngine(
         """
 import os
@@ -139,7 +139,8 @@ reads.ReadService._get = failing
     StateStore store = provider.getStore(1, id, false, false);
     Files.createFile(fixture.folder.resolve("full"));
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
-    assertTrue(ShimConfTest.chain(error).contains("CAIRN_DISK_FULL"), ShimConfTest.chain(error));
+    assertTrue(
+        StoreSettingsTest.chain(error).contains("CAIRN_DISK_FULL"), StoreSettingsTest.chain(error));
     store.abort();
 
     assertEquals(-1, provider.latestVersion());
@@ -164,7 +165,7 @@ reads.ReadService._get = failing
 
     Throwable error = assertThrows(Throwable.class, () -> other.getReadStore(1, id));
 
-    String text = ShimConfTest.chain(error);
+    String text = StoreSettingsTest.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT") && text.contains("requestTimeoutMs"), text);
     StateStore read = other.getReadStore(1, id);
     assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
@@ -196,7 +197,7 @@ reads.ReadService._get = failing
     provider.close();
     held.abort();
 
-    String error = ShimConfTest.chain(waiting.get(30, TimeUnit.SECONDS));
+    String error = StoreSettingsTest.chain(waiting.get(30, TimeUnit.SECONDS));
     assertTrue(error.contains("CAIRN_CLOSED") && error.contains("store=0/0/default"), error);
     assertTrue(error.contains("Next: none if Spark retries the task"), error);
   }
@@ -204,7 +205,7 @@ reads.ReadService._get = failing
   /** An error of a row call says whose it is, as those of loads and commits do. */
   @Test
   void aReadThatIsNotAnsweredNamesStoreAndVersion() throws Exception {
-    fixture.withLeastTier();
+    fixture.withLeastCache();
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
@@ -214,7 +215,7 @@ reads.ReadService._get = failing
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
 
     fixture.killWorkers();
-    String text = ShimConfTest.chain(error);
+    String text = StoreSettingsTest.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT"), text);
     assertTrue(text.contains("store=0/0/default, version=1"), text);
     store.abort();
@@ -223,7 +224,7 @@ reads.ReadService._get = failing
   /** A connection that broke in a worker that lives once left the instance there for ever. */
   @Test
   void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {
-    fixture.withLeastTier();
+    fixture.withLeastCache();
     patchEngine(
         """
         from cairn.engine.control import ControlEntry
@@ -240,7 +241,7 @@ reads.ReadService._get = failing
       store.put(key(key), value("x".repeat(1000)), "default");
     }
     Throwable error = assertThrows(Throwable.class, store::commit);
-    assertTrue(ShimConfTest.chain(error).contains("CAIRN_WORKER_LOST"));
+    assertTrue(StoreSettingsTest.chain(error).contains("CAIRN_WORKER_LOST"));
     assertEquals(1, instanceFolders());
 
     provider.close();

@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 
-import io.cairn.spark.transport.EnginePool;
+import io.cairn.spark.engine.WorkerPool;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.util.Set;
@@ -66,7 +66,7 @@ class ProviderShapeTest {
   /** Trap 2: Spark makes instances on the driver by the dozen, only to ask for metrics. */
   @Test
   void trap02AnInstanceThatIsNotInitialisedStartsNothing() {
-    long starts = EnginePool.starts();
+    long starts = WorkerPool.starts();
     int threads = Thread.activeCount();
 
     CairnStateStoreProvider provider = new CairnStateStoreProvider();
@@ -76,7 +76,7 @@ class ProviderShapeTest {
     provider.close();
 
     assertNull(provider.stateStoreId());
-    assertEquals(starts, EnginePool.starts());
+    assertEquals(starts, WorkerPool.starts());
     assertEquals(threads, Thread.activeCount());
   }
 
@@ -84,7 +84,7 @@ class ProviderShapeTest {
   @Test
   void trap13EveryMetricIsNamedByAFreshInstance() {
     assertEquals(
-        ShimMetrics.values().length,
+        StoreMetric.values().length,
         new CairnStateStoreProvider().supportedCustomMetrics().length());
     assertSame(
         new CairnStateStoreProvider().supportedCustomMetrics(),

@@ -5,8 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.cairn.spark.storage.S3Settings;
-import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.settings.S3Settings;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.junit.jupiter.api.Test;

@@ -77,11 +77,11 @@ final class StoreFixture implements AutoCloseable {
   }
 
   /**
-   * Has a tier of the least size: it holds a part of the state only, so that reads reach the
+   * Has a cache of the least size: it holds a part of the state only, so that reads reach the
    * engine.
    */
-  StoreFixture withLeastTier() {
-    settings.put(CAIRN + "tierMemory", "1m");
+  StoreFixture withLeastCache() {
+    settings.put(CAIRN + "cacheMemory", "1m");
     return this;
   }
 

@@ -5,8 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.cairn.spark.storage.StorageLocation;
-import io.cairn.spark.transport.CairnException;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.settings.StorageLocation;
 import java.io.IOException;
 import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 /**
  * Settings are checked in init: a fault is found before anything starts, and all faults at once.
  */
-class ShimConfTest {
+class StoreSettingsTest {
   /** A slip of the pen must not silently mean the default. */
   @Test
   void anUnknownNameIsRefusedWithTheNearestKnownOne() throws IOException {
@@ -45,8 +45,8 @@ class ShimConfTest {
   void sizesMayHaveBinaryUnits() throws IOException {
     for (String size : new String[] {"134217728", "134217728b", "128m", "128MB", "128MiB"}) {
       try (StoreFixture fixture = new StoreFixture()) {
-        fixture.settings.put(StoreFixture.CAIRN + "tierMemory", size);
-        assertEquals(128L << 20, ShimConf.of(fixture.conf()).tierMemoryBytes, size);
+        fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", size);
+        assertEquals(128L << 20, StoreSettings.of(fixture.conf()).cacheMemoryBytes, size);
       }
     }
   }

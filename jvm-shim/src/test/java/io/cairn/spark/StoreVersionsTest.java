@@ -106,9 +106,11 @@ class StoreVersionsTest {
             () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
 
     assertTrue(
-        ShimConfTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
-        ShimConfTest.chain(error));
-    assertTrue(ShimConfTest.chain(error).contains("changelog/7_u0000"), ShimConfTest.chain(error));
+        StoreSettingsTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
+        StoreSettingsTest.chain(error));
+    assertTrue(
+        StoreSettingsTest.chain(error).contains("changelog/7_u0000"),
+        StoreSettingsTest.chain(error));
     assertThrows(Throwable.class, () -> provider.getStore(-1, NO_ID, false, false));
     commit(provider, 0, NO_ID, 1);
   }
@@ -131,10 +133,11 @@ class StoreVersionsTest {
     second.join();
 
     assertTrue(
-        ShimConfTest.chain(error.get()).contains("[CAIRN_BUSY]"), ShimConfTest.chain(error.get()));
+        StoreSettingsTest.chain(error.get()).contains("[CAIRN_BUSY]"),
+        StoreSettingsTest.chain(error.get()));
     assertTrue(
-        ShimConfTest.chain(error.get()).contains(Thread.currentThread().getName()),
-        ShimConfTest.chain(error.get()));
+        StoreSettingsTest.chain(error.get()).contains(Thread.currentThread().getName()),
+        StoreSettingsTest.chain(error.get()));
     first.abort();
     provider.getStore(0, NO_ID, false, false).abort();
   }
@@ -174,8 +177,10 @@ class StoreVersionsTest {
     Throwable error = assertThrows(Throwable.class, () -> changed.getStore(1, id, false, false));
 
     assertTrue(
-        ShimConfTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), ShimConfTest.chain(error));
-    assertTrue(ShimConfTest.chain(error).contains("struct<bigint>"), ShimConfTest.chain(error));
+        StoreSettingsTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"),
+        StoreSettingsTest.chain(error));
+    assertTrue(
+        StoreSettingsTest.chain(error).contains("struct<bigint>"), StoreSettingsTest.chain(error));
   }
 
   @Test

@@ -32,7 +32,7 @@ class TwoThreadsTest {
 
   @BeforeEach
   void open() throws IOException {
-    fixture = new StoreFixture().withOwnWorker().withLeastTier();
+    fixture = new StoreFixture().withOwnWorker().withLeastCache();
     provider = fixture.provider();
     id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
   }
@@ -149,7 +149,7 @@ class TwoThreadsTest {
     StateStore second = provider.getStore(1, id, false, false);
 
     Throwable error = assertThrows(Throwable.class, rows::hasNext);
-    assertTrue(ShimConfTest.chain(error).contains("after the store was aborted"));
+    assertTrue(StoreSettingsTest.chain(error).contains("after the store was aborted"));
     rows.close();
     assertEquals("v7@1", text(second.get(key(7), "default")));
     second.abort();

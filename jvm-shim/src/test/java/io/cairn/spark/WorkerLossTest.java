@@ -29,7 +29,7 @@ class WorkerLossTest {
 
   @BeforeEach
   void open() throws IOException {
-    fixture = new StoreFixture().withOwnWorker().withLeastTier();
+    fixture = new StoreFixture().withOwnWorker().withLeastCache();
   }
 
   @AfterEach
@@ -67,8 +67,8 @@ class WorkerLossTest {
   }
 
   /**
-   * The commit itself brings another worker up if the one before was killed while the tier answered
-   * everything.
+   * The commit itself brings another worker up if the one before was killed while the cache
+   * answered everything.
    */
   @Test
   void aSessionCommitsAfterItsWorkerWasKilled() throws Exception {
@@ -86,7 +86,7 @@ class WorkerLossTest {
     read.release();
   }
 
-  /** Writes that the lost worker had are sent again, and read again where the tier let them go. */
+  /** Writes that the lost worker had are sent again, and read again where the cache let them go. */
   @Test
   void aSessionThatSpilledALittleGoesOn() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -127,7 +127,8 @@ class WorkerLossTest {
     store.abort();
 
     assertTrue(
-        ShimConfTest.chain(error).contains("[CAIRN_WORKER_LOST]"), ShimConfTest.chain(error));
+        StoreSettingsTest.chain(error).contains("[CAIRN_WORKER_LOST]"),
+        StoreSettingsTest.chain(error));
     assertEquals(List.of(), fixture.objects("changelog"));
     commit(provider, 0, NO_ID, 1);
   }
@@ -135,7 +136,7 @@ class WorkerLossTest {
   /** What was not spilled is in the overlay still, however much it is. */
   @Test
   void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
-    fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "200m");
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     String large = "x".repeat(1000);
@@ -208,7 +209,7 @@ class WorkerLossTest {
 
     assertEquals(Map.of(), wrong);
     assertTrue(flag[0], "the interrupt was swallowed");
-    assertTrue(store.metrics().customMetrics().toString().contains("cairnTierMisses"));
+    assertTrue(store.metrics().customMetrics().toString().contains("cairnCacheMisses"));
     store.abort();
   }
 

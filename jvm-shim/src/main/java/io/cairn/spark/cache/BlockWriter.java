@@ -1,10 +1,12 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 
 /** Collects writes into blocks and hands them to the engine. */
 final class BlockWriter {
-  private final TierBudget budget;
+  private final MemoryPool budget;
   private final EngineSource source;
   private WriteBlock block;
   private long rows;
@@ -12,13 +14,13 @@ final class BlockWriter {
   private long bytes;
   private boolean isSpilling;
 
-  BlockWriter(TierBudget budget, EngineSource source) {
+  BlockWriter(MemoryPool budget, EngineSource source) {
     this.budget = budget;
     this.source = source;
   }
 
-  Sent sent() {
-    return new Sent(rows, blocks, bytes);
+  SentWrites sent() {
+    return new SentWrites(rows, blocks, bytes);
   }
 
   /** What was sent is lost; counting starts anew. */
@@ -28,14 +30,14 @@ final class BlockWriter {
     bytes = 0;
   }
 
-  /** What is added from now on is not kept in the tier. */
+  /** What is added from now on is not kept in the cache. */
   void spills() {
     isSpilling = true;
   }
 
   void dropFamily(int family) {
     byte[] none = new byte[0];
-    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, none, Regions.ARRAY, 0, Regions.ARRAY, -1);
+    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, none, Bytes.ARRAY, 0, Bytes.ARRAY, -1);
   }
 
   /**
@@ -47,8 +49,8 @@ final class BlockWriter {
       if (slab == null) {
         continue;
       }
-      long end = Regions.ARRAY + slabs.used(s);
-      for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+      long end = Bytes.ARRAY + slabs.used(s);
+      for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
         byte state = Entry.state(slab, at);
         if (state == Entry.DEAD || state == Entry.MOVED) {
           continue;
@@ -72,7 +74,7 @@ final class BlockWriter {
               slab,
               Entry.key(at),
               Entry.keyLength(slab, at),
-              Regions.ARRAY,
+              Bytes.ARRAY,
               -1);
         }
       }
@@ -94,10 +96,10 @@ final class BlockWriter {
     to.presence[i] = presence;
     to.family[i] = (short) family;
     to.keyBase[i] = slab;
-    to.keyOffset[i] = (int) (key - Regions.ARRAY);
+    to.keyOffset[i] = (int) (key - Bytes.ARRAY);
     to.keyLength[i] = keyLength;
     to.valueBase[i] = slab;
-    to.valueOffset[i] = (int) (value - Regions.ARRAY);
+    to.valueOffset[i] = (int) (value - Bytes.ARRAY);
     to.valueLength[i] = valueLength;
     to.keyBytes += keyLength;
     to.valueBytes += Math.max(0, valueLength);

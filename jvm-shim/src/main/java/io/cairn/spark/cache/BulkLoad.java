@@ -1,23 +1,25 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
+
+import io.cairn.spark.protocol.RowPage;
 
 /**
  * Streams the committed state of the stamped version into an emptied base, family by family. Uses
  * only free budget and never evicts.
  */
 public final class BulkLoad {
-  private final StoreTier tier;
-  private final Base base;
+  private final StateCache cache;
+  private final CommittedCache base;
   private final boolean owned;
   private boolean full;
   private boolean finished;
 
-  BulkLoad(StoreTier tier, Base base, boolean owned) {
-    this.tier = tier;
+  BulkLoad(StateCache cache, CommittedCache base, boolean owned) {
+    this.cache = cache;
     this.base = base;
     this.owned = owned;
     for (int i = 0; i < base.end(); i++) {
       if (base.isDefined(i)) {
-        BaseFamily family = base.family(i);
+        CachedFamily family = base.family(i);
         family.clear();
         if (family.ordered) {
           family.keepOrder();
@@ -29,14 +31,14 @@ public final class BulkLoad {
   /**
    * Takes a page of committed rows. False: the budget is spent; ask for no further page and finish.
    */
-  public boolean add(int family, Rows rows) {
+  public boolean add(int family, RowPage rows) {
     if (finished) {
       throw new IllegalStateException("[CAIRN_INTERNAL] a page is added to a finished bulk load");
     }
-    BaseFamily to = base.family(family);
+    CachedFamily to = base.family(family);
     for (int i = 0; i < rows.count && !full; i++) {
-      long key = Regions.ARRAY + rows.keyOffset[i];
-      int hash = Regions.hash(rows.data, key, rows.keyLength[i]);
+      long key = Bytes.ARRAY + rows.keyOffset[i];
+      int hash = Bytes.hash(rows.data, key, rows.keyLength[i]);
       full =
           !base.load(
               to,
@@ -44,7 +46,7 @@ public final class BulkLoad {
               rows.data,
               key,
               rows.keyLength[i],
-              Regions.ARRAY + rows.valueOffset[i],
+              Bytes.ARRAY + rows.valueOffset[i],
               rows.valueLength[i]);
     }
     return !full;
@@ -70,7 +72,7 @@ public final class BulkLoad {
         }
       }
     }
-    tier.endLoad(owned);
+    cache.endLoad(owned);
     return marked;
   }
 }

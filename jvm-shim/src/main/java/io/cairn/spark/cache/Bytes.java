@@ -1,17 +1,17 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import java.nio.ByteOrder;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
 /** Hash, equality and order of byte regions. */
-final class Regions {
+final class Bytes {
   static final long ARRAY = Platform.BYTE_ARRAY_OFFSET;
 
   private static final boolean LITTLE = ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
   private static final int SEED = 42;
 
-  private Regions() {}
+  private Bytes() {}
 
   static int hash(Object base, long offset, int length) {
     return Murmur3_x86_32.hashUnsafeBytes(base, offset, length, SEED);

@@ -1,5 +1,8 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -10,21 +13,21 @@ import java.util.List;
  * the session (a lock or a volatile). Keys and values are regions as for {@code Platform}; the
  * arguments may be reused once a call returns.
  */
-public final class TierSession {
+public final class CacheSession {
   private static final int LOAD_ROWS = 65_536;
   private static final int LOAD_BYTES = 4 << 20;
 
-  private final StoreTier tier;
-  private final Base base;
+  private final StateCache cache;
+  private final CommittedCache base;
   private final EngineSource source;
   private final EngineReads engine;
   private final SessionReads reading;
   private final BlockWriter writer;
-  private final List<Overlay> retired = new ArrayList<>();
+  private final List<WriteBuffer> retired = new ArrayList<>();
   private final List<Integer> dropped = new ArrayList<>();
   private final List<Integer> created = new ArrayList<>();
   private final ValueRef unread = new ValueRef();
-  private Overlay overlay;
+  private WriteBuffer overlay;
   private volatile boolean open = true;
   private boolean written;
   private boolean finished;
@@ -34,18 +37,18 @@ public final class TierSession {
   private long puts;
   private long removes;
 
-  TierSession(StoreTier tier, Base base, EngineSource source) {
-    this.tier = tier;
+  CacheSession(StateCache cache, CommittedCache base, EngineSource source) {
+    this.cache = cache;
     this.base = base;
     this.source = source;
-    this.engine = new EngineReads(tier, base, source);
-    this.reading = new SessionReads(tier, engine);
-    this.writer = new BlockWriter(tier.budget(), source);
+    this.engine = new EngineReads(cache, base, source);
+    this.reading = new SessionReads(cache, engine);
+    this.writer = new BlockWriter(cache.budget(), source);
     this.overlay = newOverlay();
   }
 
-  private Overlay newOverlay() {
-    return new Overlay(tier, source, tier.budget().limitBytes() / 4);
+  private WriteBuffer newOverlay() {
+    return new WriteBuffer(cache, source, cache.budget().limitBytes() / 4);
   }
 
   /**
@@ -57,7 +60,7 @@ public final class TierSession {
     reads++;
     return read(
         base.family(family),
-        Regions.hash(keyBase, keyOffset, keyLength),
+        Bytes.hash(keyBase, keyOffset, keyLength),
         keyBase,
         keyOffset,
         keyLength,
@@ -65,26 +68,26 @@ public final class TierSession {
   }
 
   boolean read(
-      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     return reading.get(overlay.family(family.id), family, hash, keyBase, keyOffset, keyLength, out);
   }
 
   public boolean exists(int family, Object keyBase, long keyOffset, int keyLength) {
     checkOpen();
     reads++;
-    BaseFamily in = base.family(family);
-    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    CachedFamily in = base.family(family);
+    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
     EntryMap writes = overlay.family(family);
     int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
     if (address != 0) {
-      tier.hits++;
+      cache.hits++;
       return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
     }
     return reading.getCommitted(in, hash, keyBase, keyOffset, keyLength, unread);
   }
 
   /**
-   * Asks the engine in bulk for those of the keys that the tier cannot answer; later reads of them
+   * Asks the engine in bulk for those of the keys that the cache cannot answer; later reads of them
    * then need no engine, as far as room allows.
    */
   public void getMany(int family, byte[][] keys, int count) {
@@ -93,21 +96,26 @@ public final class TierSession {
   }
 
   /** The whole list of an entry that appends: what stands reading it and its own elements. */
-  void readAppended(BaseFamily family, int hash, byte[] slab, long at, ValueRef out) {
+  void readAppended(CachedFamily family, int hash, byte[] slab, long at, ValueRef out) {
     reading.getAppended(family, hash, slab, at, out);
   }
 
-  void prefetch(BaseFamily family, byte[][] keys, int count) {
+  void prefetch(CachedFamily family, byte[][] keys, int count) {
     engine.prefetch(family, overlay.family(family.id), keys, count);
   }
 
-  Rows page(
-      BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
+  RowPage page(
+      CachedFamily family,
+      byte[] from,
+      boolean inclusive,
+      byte[] to,
+      int limitRows,
+      int limitBytes) {
     return engine.page(family, from, inclusive, to, limitRows, limitBytes);
   }
 
   /** The family's writes since the last spill; null if there are none. */
-  EntryMap writes(BaseFamily family) {
+  EntryMap writes(CachedFamily family) {
     return overlay.family(family.id);
   }
 
@@ -128,9 +136,9 @@ public final class TierSession {
       long valueOffset,
       int valueLength,
       boolean versioned) {
-    BaseFamily to = startWrite(family);
+    CachedFamily to = startWrite(family);
     puts++;
-    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
     while (!overlay.put(
         to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength, versioned)) {
       makeRoom();
@@ -150,13 +158,13 @@ public final class TierSession {
       Object valueBase,
       long valueOffset,
       int valueLength) {
-    BaseFamily to = startWrite(family);
+    CachedFamily to = startWrite(family);
     if (!to.multi) {
       throw new IllegalArgumentException(
           "[CAIRN_INTERNAL] an append to column family " + family + ", which holds single values");
     }
     puts++;
-    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
     while (!overlay.append(
         to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength)) {
       makeRoom();
@@ -165,16 +173,16 @@ public final class TierSession {
   }
 
   public void remove(int family, Object keyBase, long keyOffset, int keyLength) {
-    BaseFamily to = startWrite(family);
+    CachedFamily to = startWrite(family);
     removes++;
-    int hash = Regions.hash(keyBase, keyOffset, keyLength);
+    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
     while (!overlay.remove(to, hash, keyBase, keyOffset, keyLength)) {
       makeRoom();
     }
     overlay.unbounded = false;
   }
 
-  private BaseFamily startWrite(int family) {
+  private CachedFamily startWrite(int family) {
     checkOpen();
     if (finished || spillFailed) {
       throw new IllegalStateException(
@@ -206,10 +214,10 @@ public final class TierSession {
     sendOverlay();
     spillFailed = false;
     overlay.shadow(base);
-    tier.spills++;
+    cache.spills++;
     retired.add(overlay);
     overlay.retire();
-    retired.removeIf(Overlay::isFree);
+    retired.removeIf(WriteBuffer::isFree);
     overlay = newOverlay();
   }
 
@@ -219,30 +227,30 @@ public final class TierSession {
   }
 
   /** All rows of a family, in any order. */
-  public TierCursor scan(int family) {
+  public RowCursor scan(int family) {
     checkOpen();
-    return new WalkScan(this, base.family(family), overlay);
+    return new UnorderedScan(this, base.family(family), overlay);
   }
 
   /**
    * Rows of an ordered family with {@code from <= key < to}, ascending by unsigned bytes; null
    * leaves that end open.
    */
-  public TierCursor range(int family, byte[] from, byte[] to) {
+  public RowCursor range(int family, byte[] from, byte[] to) {
     checkOpen();
-    BaseFamily in = base.family(family);
+    CachedFamily in = base.family(family);
     if (!in.ordered) {
       throw new IllegalArgumentException(
           "[CAIRN_INTERNAL] a range of column family " + family + ", which keeps no order");
     }
-    return new MergedScan(this, in, from, to);
+    return new OrderedScan(this, in, from, to);
   }
 
   /** Makes a family that the loaded version does not have: it has no committed key. Idempotent. */
   public void createFamily(int id, boolean ordered, boolean multi) {
     checkOpen();
     boolean isNew = !base.isDefined(id);
-    BaseFamily family = base.define(id, ordered, multi);
+    CachedFamily family = base.define(id, ordered, multi);
     if (isNew) {
       family.markComplete();
       created.add(id);
@@ -262,14 +270,14 @@ public final class TierSession {
    */
   public boolean loadCommitted() {
     checkOpen();
-    return engine.loadInto(tier.startLoad(), LOAD_ROWS, LOAD_BYTES);
+    return engine.loadInto(cache.startLoad(), LOAD_ROWS, LOAD_BYTES);
   }
 
   /**
    * Hands what is left of the overlay to the engine; no write may follow. Returns what the whole
    * session sent.
    */
-  public Sent finishWrites() {
+  public SentWrites finishWrites() {
     checkOpen();
     if (spillFailed) {
       throw new IllegalStateException(
@@ -348,7 +356,7 @@ public final class TierSession {
   }
 
   private void endScans() {
-    for (Overlay kept : retired) {
+    for (WriteBuffer kept : retired) {
       kept.clear();
     }
     retired.clear();
@@ -357,7 +365,7 @@ public final class TierSession {
 
   private void end() {
     open = false;
-    tier.end();
+    cache.end();
   }
 
   void checkOpen() {

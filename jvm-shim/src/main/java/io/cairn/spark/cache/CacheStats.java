@@ -1,7 +1,7 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /**
- * What a store tier holds and did since it was made.
+ * What a store cache holds and did since it was made.
  *
  * @param entries present keys in the base
  * @param bytes accounted bytes of base and overlay
@@ -12,7 +12,7 @@ package io.cairn.spark.tier;
  * @param families families known
  * @param completeFamilies of these, those whose keys are all in the base
  */
-public record TierStats(
+public record CacheStats(
     long entries,
     long bytes,
     long hits,

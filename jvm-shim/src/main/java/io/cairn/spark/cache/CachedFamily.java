@@ -1,7 +1,9 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
+
+import io.cairn.spark.protocol.WriteBlock;
 
 /** The committed entries of one family, and what is known about the rest of its keys. */
-final class BaseFamily extends EntryMap {
+final class CachedFamily extends EntryMap {
   final int id;
   final boolean ordered;
   final boolean multi;
@@ -27,7 +29,7 @@ final class BaseFamily extends EntryMap {
   /** Where the eviction's clock stands. */
   int hand = 1;
 
-  BaseFamily(Room room, int id, boolean ordered, boolean multi) {
+  CachedFamily(MemoryAccount room, int id, boolean ordered, boolean multi) {
     super(room);
     this.id = id;
     this.ordered = ordered;
@@ -91,8 +93,8 @@ final class BaseFamily extends EntryMap {
       if (slab == null) {
         continue;
       }
-      long end = Regions.ARRAY + slabs.used(s);
-      for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+      long end = Bytes.ARRAY + slabs.used(s);
+      for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
         byte state = Entry.state(slab, at);
         if (state == Entry.DEAD || state == Entry.MOVED || !Entry.has(slab, at, Entry.SHADOWED)) {
           continue;

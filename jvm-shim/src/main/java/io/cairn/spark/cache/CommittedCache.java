@@ -1,5 +1,6 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 
@@ -10,9 +11,9 @@ import org.apache.spark.unsafe.Platform;
  * belongs to a version up to {@link #requireApplied}, which every request to the engine carries; so
  * what the base cannot answer, the engine answers rightly.
  */
-final class Base {
-  private final Room room;
-  private BaseFamily[] families = new BaseFamily[0];
+final class CommittedCache {
+  private final MemoryAccount room;
+  private CachedFamily[] families = new CachedFamily[0];
   private long requireApplied;
 
   long version = -1;
@@ -23,7 +24,7 @@ final class Base {
 
   private final Eviction eviction = new Eviction(this);
 
-  Base(Room room) {
+  CommittedCache(MemoryAccount room) {
     this.room = room;
   }
 
@@ -39,11 +40,11 @@ final class Base {
     requireApplied = Math.max(requireApplied, atLeast);
   }
 
-  BaseFamily family(int family) {
-    BaseFamily found = family >= 0 && family < families.length ? families[family] : null;
+  CachedFamily family(int family) {
+    CachedFamily found = family >= 0 && family < families.length ? families[family] : null;
     if (found == null) {
       throw new IllegalArgumentException(
-          "[CAIRN_INTERNAL] column family " + family + " was not defined in the state tier");
+          "[CAIRN_INTERNAL] column family " + family + " was not defined in the state cache");
     }
     return found;
   }
@@ -57,7 +58,7 @@ final class Base {
     return families.length;
   }
 
-  BaseFamily define(int family, boolean ordered, boolean multi) {
+  CachedFamily define(int family, boolean ordered, boolean multi) {
     if (family < 0 || family > 0xffff) {
       throw new IllegalArgumentException(
           "[CAIRN_INTERNAL] column family id " + family + " is not in 0..65535");
@@ -66,11 +67,11 @@ final class Base {
       families =
           Arrays.copyOf(families, Math.max(family + 1, Math.min(families.length * 2, 0x10000)));
     }
-    BaseFamily found = families[family];
+    CachedFamily found = families[family];
     if (found != null && found.ordered == ordered && found.multi == multi) {
       return found;
     }
-    BaseFamily made = new BaseFamily(room, family, ordered, multi);
+    CachedFamily made = new CachedFamily(room, family, ordered, multi);
     boolean empty =
         found == null ? unknownFamiliesAreEmpty : found.complete && found.present() == 0;
     if (found != null) {
@@ -98,7 +99,7 @@ final class Base {
     requireApplied = empty ? 0 : Math.max(0, newVersion);
     unknownFamiliesAreEmpty = empty;
     eviction.applied = 0;
-    for (BaseFamily family : families) {
+    for (CachedFamily family : families) {
       if (family != null) {
         family.clear();
         if (empty) {
@@ -113,8 +114,9 @@ final class Base {
   }
 
   /** Enters what the engine answered, for later reads. 0: no room, or the key is here already. */
-  int fill(BaseFamily family, int hash, byte[] key, byte[] data, int valueOffset, int valueLength) {
-    if (family.complete || family.find(hash, key, Regions.ARRAY, key.length) != 0) {
+  int fill(
+      CachedFamily family, int hash, byte[] key, byte[] data, int valueOffset, int valueLength) {
+    if (family.complete || family.find(hash, key, Bytes.ARRAY, key.length) != 0) {
       return 0;
     }
     boolean present = valueLength >= 0;
@@ -122,17 +124,17 @@ final class Base {
         family,
         hash,
         key,
-        Regions.ARRAY,
+        Bytes.ARRAY,
         key.length,
         data,
-        Regions.ARRAY + valueOffset,
+        Bytes.ARRAY + valueOffset,
         Math.max(0, valueLength),
         present);
   }
 
   /** Enters a row of a bulk load. False: no room. */
   boolean load(
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       byte[] data,
       long key,
@@ -144,7 +146,7 @@ final class Base {
   }
 
   private int add(
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       Object key,
       long keyOffset,
@@ -171,7 +173,7 @@ final class Base {
 
   /** Folds a put of the version that the base is stamped with. */
   void put(
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       byte[] source,
       long key,
@@ -195,7 +197,7 @@ final class Base {
     settle(family, address);
   }
 
-  private static void makePresent(BaseFamily family, byte[] slab, long at) {
+  private static void makePresent(CachedFamily family, byte[] slab, long at) {
     if (Entry.state(slab, at) == WriteBlock.DELETE) {
       family.negatives--;
       Entry.setState(slab, at, WriteBlock.PUT);
@@ -208,7 +210,7 @@ final class Base {
   }
 
   /** Notes the version of an entry just folded, or that there was no room for it. */
-  private void settle(BaseFamily family, int address) {
+  private void settle(CachedFamily family, int address) {
     if (address != 0) {
       family.slabs.touch(Slabs.slabOf(address), version);
     } else {
@@ -219,7 +221,7 @@ final class Base {
 
   /** Folds an append. Of a list that is not here nothing is kept. */
   void append(
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       byte[] source,
       long key,
@@ -256,7 +258,7 @@ final class Base {
   }
 
   private void regrowList(
-      BaseFamily family, int address, int before, byte[] source, long value, int valueLength) {
+      CachedFamily family, int address, int before, byte[] source, long value, int valueLength) {
     byte[] old = family.slab(address);
     long oldAt = Slabs.at(address);
     int hash = Entry.hash(old, oldAt);
@@ -278,7 +280,7 @@ final class Base {
   }
 
   /** Folds a delete. A complete family forgets the key, another one remembers that it is gone. */
-  void delete(BaseFamily family, int hash, byte[] source, long key, int keyLength) {
+  void delete(CachedFamily family, int hash, byte[] source, long key, int keyLength) {
     int address = family.find(hash, source, key, keyLength);
     if (address != 0) {
       if (family.complete) {
@@ -300,7 +302,7 @@ final class Base {
    * The family has keys that are not here. What it deleted is remembered nowhere, so the engine
    * must have applied it.
    */
-  void loseCompleteness(BaseFamily family) {
+  void loseCompleteness(CachedFamily family) {
     if (family.complete) {
       family.complete = false;
       require(version);
@@ -313,7 +315,7 @@ final class Base {
    * this version before it answers.
    */
   void yieldSpilled() {
-    for (BaseFamily family : families) {
+    for (CachedFamily family : families) {
       if (family != null && family.spilled) {
         require(version);
         loseCompleteness(family);
@@ -323,16 +325,16 @@ final class Base {
 
   /** The session's scans have ended, closed or not. */
   void endWalks() {
-    for (BaseFamily family : families) {
+    for (CachedFamily family : families) {
       if (family != null) {
         family.walkers = 0;
       }
     }
   }
 
-  /** As {@link BaseFamily#endShadows}, of every family. */
+  /** As {@link CachedFamily#endShadows}, of every family. */
   void endShadows(boolean remove) {
-    for (BaseFamily family : families) {
+    for (CachedFamily family : families) {
       if (family != null) {
         family.endShadows(remove);
       }
@@ -341,7 +343,7 @@ final class Base {
 
   long bytes() {
     long bytes = 0;
-    for (BaseFamily family : families) {
+    for (CachedFamily family : families) {
       bytes += family == null ? 0 : family.bytes();
     }
     return bytes;

@@ -1,5 +1,8 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 
@@ -7,12 +10,12 @@ import org.apache.spark.unsafe.Platform;
 final class EngineReads {
   private static final int MAX_KEYS = 4096;
 
-  private final StoreTier tier;
-  private final Base base;
+  private final StateCache cache;
+  private final CommittedCache base;
   private final EngineSource source;
 
-  EngineReads(StoreTier tier, Base base, EngineSource source) {
-    this.tier = tier;
+  EngineReads(StateCache cache, CommittedCache base, EngineSource source) {
+    this.cache = cache;
     this.base = base;
     this.source = source;
   }
@@ -22,19 +25,19 @@ final class EngineReads {
    * remember what it deleted, and a spilled append stands on a committed list that only the base
    * may hold.
    */
-  private long requireFor(BaseFamily family) {
+  private long requireFor(CachedFamily family) {
     return family.complete || family.spilled ? base.version : base.requireApplied();
   }
 
   /** Reads one key; of a list all of it. False: absent. */
   boolean get(
-      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
-    byte[][] keys = {Regions.copy(keyBase, keyOffset, keyLength)};
-    tier.misses++;
-    Rows rows = ask(family, keys, 1);
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+    byte[][] keys = {Bytes.copy(keyBase, keyOffset, keyLength)};
+    cache.misses++;
+    RowPage rows = ask(family, keys, 1);
     int length = rows.valueLength[0];
     byte origin = rows.origin[0];
-    boolean present = origin == Rows.COMMITTED || origin == Rows.SPILL;
+    boolean present = origin == RowPage.COMMITTED || origin == RowPage.SPILL;
     int address = keep(family, hash, keys[0], rows, 0);
     if (!present) {
       return false;
@@ -46,15 +49,15 @@ final class EngineReads {
       // As in a slab: what follows the version byte is 8-aligned.
       byte[] copy = new byte[Math.addExact(length, 7)];
       Platform.copyMemory(
-          rows.data, Regions.ARRAY + rows.valueOffset[0], copy, Regions.ARRAY + 7, length);
-      out.set(copy, Regions.ARRAY + 7, length);
+          rows.data, Bytes.ARRAY + rows.valueOffset[0], copy, Bytes.ARRAY + 7, length);
+      out.set(copy, Bytes.ARRAY + 7, length);
     }
     return true;
   }
 
   /** Asks for keys; of large values fewer come than were asked for, but at least one. */
-  private Rows ask(BaseFamily family, byte[][] keys, int count) {
-    Rows rows = source.get(family.id, keys, count, requireFor(family));
+  private RowPage ask(CachedFamily family, byte[][] keys, int count) {
+    RowPage rows = source.get(family.id, keys, count, requireFor(family));
     base.eviction().applied = source.appliedThrough();
     if (rows.count > count || rows.count < 1 || rows.more != (rows.count < count)) {
       throw new IllegalStateException(
@@ -69,22 +72,22 @@ final class EngineReads {
   }
 
   /** Only what is committed enters the base; a spilled row is not yet. */
-  private int keep(BaseFamily family, int hash, byte[] key, Rows rows, int row) {
-    if (rows.origin[row] == Rows.COMMITTED) {
+  private int keep(CachedFamily family, int hash, byte[] key, RowPage rows, int row) {
+    if (rows.origin[row] == RowPage.COMMITTED) {
       return base.fill(family, hash, key, rows.data, rows.valueOffset[row], rows.valueLength[row]);
     }
-    return rows.origin[row] == Rows.ABSENT ? base.fill(family, hash, key, rows.data, 0, -1) : 0;
+    return rows.origin[row] == RowPage.ABSENT ? base.fill(family, hash, key, rows.data, 0, -1) : 0;
   }
 
   /** Reads keys in bulk into the base: those that neither it nor the overlay answers. */
-  void prefetch(BaseFamily family, EntryMap overlay, byte[][] keys, int count) {
+  void prefetch(CachedFamily family, EntryMap overlay, byte[][] keys, int count) {
     byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
     int[] hashes = new int[wanted.length];
     int waiting = 0;
     for (int i = 0; i < count && !family.complete; i++) {
       byte[] key = keys[i];
-      int hash = Regions.hash(key, Regions.ARRAY, key.length);
-      if (family.find(hash, key, Regions.ARRAY, key.length) != 0 || isSettled(overlay, hash, key)) {
+      int hash = Bytes.hash(key, Bytes.ARRAY, key.length);
+      if (family.find(hash, key, Bytes.ARRAY, key.length) != 0 || isSettled(overlay, hash, key)) {
         continue;
       }
       wanted[waiting] = key;
@@ -100,16 +103,16 @@ final class EngineReads {
   }
 
   private static boolean isSettled(EntryMap overlay, int hash, byte[] key) {
-    int address = overlay == null ? 0 : overlay.find(hash, key, Regions.ARRAY, key.length);
+    int address = overlay == null ? 0 : overlay.find(hash, key, Bytes.ARRAY, key.length);
     return address != 0
         && Entry.state(overlay.slab(address), Slabs.at(address)) != WriteBlock.APPEND;
   }
 
-  private void fetch(BaseFamily family, byte[][] keys, int[] hashes, int count) {
-    tier.misses += count;
+  private void fetch(CachedFamily family, byte[][] keys, int[] hashes, int count) {
+    cache.misses += count;
     for (int done = 0; done < count; ) {
       byte[][] rest = done == 0 ? keys : Arrays.copyOfRange(keys, done, count);
-      Rows rows = ask(family, rest, count - done);
+      RowPage rows = ask(family, rest, count - done);
       for (int i = 0; i < rows.count; i++) {
         keep(family, hashes[done + i], rest[i], rows, i);
       }
@@ -118,9 +121,14 @@ final class EngineReads {
   }
 
   /** A page of committed and spilled rows, as a copy of the caller's own. */
-  Rows page(
-      BaseFamily family, byte[] from, boolean inclusive, byte[] to, int limitRows, int limitBytes) {
-    Rows rows = source.scan(family.id, from, inclusive, to, limitRows, limitBytes, base.version);
+  RowPage page(
+      CachedFamily family,
+      byte[] from,
+      boolean inclusive,
+      byte[] to,
+      int limitRows,
+      int limitBytes) {
+    RowPage rows = source.scan(family.id, from, inclusive, to, limitRows, limitBytes, base.version);
     base.eviction().applied = source.appliedThrough();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(
@@ -143,10 +151,10 @@ final class EngineReads {
     return load.finish(whole);
   }
 
-  private boolean loadFamily(BulkLoad load, BaseFamily family, int limitRows, int limitBytes) {
+  private boolean loadFamily(BulkLoad load, CachedFamily family, int limitRows, int limitBytes) {
     byte[] from = null;
     while (true) {
-      Rows rows =
+      RowPage rows =
           source.scan(family.id, from, from == null, null, limitRows, limitBytes, base.version);
       if (!load.add(family.id, rows)) {
         return false;
@@ -155,7 +163,7 @@ final class EngineReads {
         return true;
       }
       int last = rows.count - 1;
-      from = Regions.copy(rows.data, Regions.ARRAY + rows.keyOffset[last], rows.keyLength[last]);
+      from = Bytes.copy(rows.data, Bytes.ARRAY + rows.keyOffset[last], rows.keyLength[last]);
     }
   }
 }

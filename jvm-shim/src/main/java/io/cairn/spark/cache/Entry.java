@@ -1,5 +1,6 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.WriteBlock;
 import org.apache.spark.unsafe.Platform;
 
 /**

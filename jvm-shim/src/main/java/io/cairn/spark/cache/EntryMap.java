@@ -1,11 +1,11 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /**
  * The entries of one family: slabs that hold them, a table that finds them, for ordered families an
  * order over their keys.
  */
 class EntryMap {
-  private final Room room;
+  private final MemoryAccount room;
   final Slabs slabs;
   final EntryTable table;
 
@@ -15,7 +15,7 @@ class EntryMap {
   /** Slab of an entry in the making, which no eviction may take; 0: none. */
   int heldSlab;
 
-  EntryMap(Room room) {
+  EntryMap(MemoryAccount room) {
     this.room = room;
     this.slabs = new Slabs(room);
     this.table = new EntryTable(room);

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /**
  * Open addressing from a key's hash to its entry's address, linear probing, one {@code long} a
@@ -10,12 +10,12 @@ final class EntryTable {
   private static final int MIN_SLOTS = 16;
   private static final int OVERHEAD_BYTES = 16;
 
-  private final Room room;
+  private final MemoryAccount room;
   private long[] slots;
   private int mask;
   private int count;
 
-  EntryTable(Room room) {
+  EntryTable(MemoryAccount room) {
     this.room = room;
   }
 
@@ -43,7 +43,7 @@ final class EntryTable {
         byte[] slab = slabs.array(address);
         long at = Slabs.at(address);
         if (Entry.keyLength(slab, at) == keyLength
-            && Regions.equal(slab, Entry.key(at), keyBase, keyOffset, keyLength)) {
+            && Bytes.equal(slab, Entry.key(at), keyBase, keyOffset, keyLength)) {
           return address;
         }
       }

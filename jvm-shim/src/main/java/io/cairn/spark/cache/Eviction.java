@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /**
  * Makes room in a base, slab by slab.
@@ -9,7 +9,7 @@ package io.cairn.spark.tier;
  * required to apply before it answers again. A family under a walking scan is left alone.
  */
 final class Eviction {
-  private final Base base;
+  private final CommittedCache base;
 
   /** Version up to which the engine has applied, as far as this store heard. */
   long applied;
@@ -19,7 +19,7 @@ final class Eviction {
   /** Slabs are being emptied: room that is needed meanwhile must be free already. */
   private boolean busy;
 
-  Eviction(Base base) {
+  Eviction(CommittedCache base) {
     this.base = base;
   }
 
@@ -41,7 +41,7 @@ final class Eviction {
   }
 
   private boolean dropSlab() {
-    BaseFamily family = pick();
+    CachedFamily family = pick();
     if (family == null) {
       return false;
     }
@@ -58,11 +58,11 @@ final class Eviction {
     return true;
   }
 
-  private BaseFamily pick() {
-    BaseFamily incomplete = null;
-    BaseFamily complete = null;
+  private CachedFamily pick() {
+    CachedFamily incomplete = null;
+    CachedFamily complete = null;
     for (int i = 0; i < base.end(); i++) {
-      BaseFamily family = base.isDefined(i) ? base.family(i) : null;
+      CachedFamily family = base.isDefined(i) ? base.family(i) : null;
       if (family == null || family.walkers > 0 || !hasVictim(family)) {
         continue;
       }
@@ -76,7 +76,7 @@ final class Eviction {
     return incomplete != null ? incomplete : complete;
   }
 
-  private static boolean hasVictim(BaseFamily family) {
+  private static boolean hasVictim(CachedFamily family) {
     if (family.slabs.bytes() == 0) {
       return false;
     }
@@ -88,7 +88,7 @@ final class Eviction {
     return false;
   }
 
-  private int pickSlab(BaseFamily family) {
+  private int pickSlab(CachedFamily family) {
     Slabs slabs = family.slabs;
     int pinned = 0;
     for (int i = 0; i < slabs.end(); i++) {
@@ -115,15 +115,15 @@ final class Eviction {
    * Empties one slab: of its live entries the referenced ones (or all) move on, up to {@code
    * keepBytes}, the rest is dropped.
    */
-  private void clean(BaseFamily family, int slab, int keepBytes, boolean referencedOnly) {
+  private void clean(CachedFamily family, int slab, int keepBytes, boolean referencedOnly) {
     Slabs slabs = family.slabs;
     byte[] array = slabs.slab(slab);
     long version = slabs.version(slab);
-    long end = Regions.ARRAY + slabs.used(slab);
+    long end = Bytes.ARRAY + slabs.used(slab);
     slabs.giveBack(slab);
     boolean dropped = false;
     int kept = 0;
-    for (long at = Regions.ARRAY; at < end; at += Entry.size(array, at)) {
+    for (long at = Bytes.ARRAY; at < end; at += Entry.size(array, at)) {
       byte state = Entry.state(array, at);
       if (state == Entry.DEAD || state == Entry.MOVED) {
         continue;
@@ -150,7 +150,7 @@ final class Eviction {
   }
 
   private static boolean move(
-      BaseFamily family, int slab, byte[] array, long at, int size, long version) {
+      CachedFamily family, int slab, byte[] array, long at, int size, long version) {
     int to = family.slabs.allocate(size);
     if (to == 0) {
       return false;
@@ -179,7 +179,7 @@ final class Eviction {
 
   private void compactFamilies() {
     for (int i = 0; i < base.end(); i++) {
-      BaseFamily family = base.isDefined(i) ? base.family(i) : null;
+      CachedFamily family = base.isDefined(i) ? base.family(i) : null;
       while (family != null
           && family.slabs.deadBytes()
               > Math.max(Slabs.MAX_BYTES / 4, family.slabs.usedBytes() / 4)) {

@@ -1,7 +1,7 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /** Where slabs, tables and orders get their bytes from. */
-interface Room {
+interface MemoryAccount {
   /**
    * Takes bytes out of the budget. May evict, also from the structure that asks. False: there are
    * none.

@@ -1,5 +1,6 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -8,14 +9,14 @@ import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The bound on the bytes of all store tiers of a process: slabs, tables and orders. Thread-safe.
+ * The bound on the bytes of all store caches of a process: slabs, tables and orders. Thread-safe.
  *
  * <p>Accounted bytes stay within the limit, except that every open session may hold, when nothing
  * else can go, {@link #guaranteedBytes} of writes (else it would send each few rows by themselves),
  * or one entry that is larger. Not accounted: a few shared write blocks, and the page of each open
  * scan (about 1 MiB at most).
  */
-public final class TierBudget {
+public final class MemoryPool {
   private static final int MAX_POOLED_BLOCKS = 4;
   private static final long LEAST_EVICTION_BYTES = 1 << 20;
   private static final long MAX_GUARANTEED_BYTES = 1 << 18;
@@ -24,13 +25,13 @@ public final class TierBudget {
   private final long limitBytes;
   private final AtomicLong accounted = new AtomicLong();
   private final AtomicLong peak = new AtomicLong();
-  private final Set<StoreTier> stores = new HashSet<>();
+  private final Set<StateCache> stores = new HashSet<>();
   private final ArrayDeque<WriteBlock> blocks = new ArrayDeque<>();
 
-  public TierBudget(long limitBytes) {
+  public MemoryPool(long limitBytes) {
     if (limitBytes <= 0) {
       throw new IllegalArgumentException(
-          "[CAIRN_CONFIG] the state tier's memory must be more than 0 bytes, not " + limitBytes);
+          "[CAIRN_CONFIG] the state cache's memory must be more than 0 bytes, not " + limitBytes);
     }
     this.limitBytes = limitBytes;
   }
@@ -76,13 +77,13 @@ public final class TierBudget {
     }
   }
 
-  void register(StoreTier store) {
+  void register(StateCache store) {
     synchronized (stores) {
       stores.add(store);
     }
   }
 
-  void unregister(StoreTier store) {
+  void unregister(StateCache store) {
     synchronized (stores) {
       stores.remove(store);
     }
@@ -104,15 +105,15 @@ public final class TierBudget {
    * Frees bytes in stores that nobody uses now and that hold more than {@code aboveBytes}, largest
    * first. False: nothing could be freed.
    */
-  boolean evictIdle(StoreTier asking, long bytes, long aboveBytes) {
-    List<StoreTier> candidates;
+  boolean evictIdle(StateCache asking, long bytes, long aboveBytes) {
+    List<StateCache> candidates;
     synchronized (stores) {
       candidates = new ArrayList<>(stores);
     }
     candidates.remove(asking);
     while (true) {
-      StoreTier largest = null;
-      for (StoreTier store : candidates) {
+      StateCache largest = null;
+      for (StateCache store : candidates) {
         if (store.accountedBytes() > aboveBytes
             && (largest == null || store.accountedBytes() > largest.accountedBytes())) {
           largest = store;

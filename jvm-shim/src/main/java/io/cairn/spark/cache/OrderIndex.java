@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import java.util.Arrays;
 
@@ -14,7 +14,7 @@ final class OrderIndex {
   private static final int FIRST = 16;
   private static final int OVERHEAD_BYTES = 24;
 
-  private final Room room;
+  private final MemoryAccount room;
   private final Slabs slabs;
   private int[][] chunks = new int[1][];
   private int[] sizes = new int[1];
@@ -23,7 +23,7 @@ final class OrderIndex {
   private int changes;
   private boolean closed;
 
-  OrderIndex(Room room, Slabs slabs) {
+  OrderIndex(MemoryAccount room, Slabs slabs) {
     this.room = room;
     this.slabs = slabs;
   }
@@ -203,7 +203,7 @@ final class OrderIndex {
   private int compare(int address, Object key, long offset, int length) {
     byte[] slab = slabs.array(address);
     long at = Slabs.at(address);
-    return Regions.compare(slab, Entry.key(at), Entry.keyLength(slab, at), key, offset, length);
+    return Bytes.compare(slab, Entry.key(at), Entry.keyLength(slab, at), key, offset, length);
   }
 
   /** Gives its bytes back. Cursors see that it is closed. */

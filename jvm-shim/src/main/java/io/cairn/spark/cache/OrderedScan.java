@@ -1,4 +1,7 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
+
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 
 /**
  * A range of an ordered family in key order: the overlay merged over the base if that is complete,
@@ -7,14 +10,14 @@ package io.cairn.spark.tier;
  * <p>Its place is the last key given. Whatever changes meanwhile (a write, a spill, an eviction),
  * both sides are sought again from there.
  */
-final class MergedScan extends TierCursor {
+final class OrderedScan extends RowCursor {
   private static final int FIRST_PAGE_ROWS = 256;
   private static final int MAX_PAGE_ROWS = 16_384;
   private static final int FIRST_PAGE_BYTES = 1 << 16;
   private static final int MAX_PAGE_BYTES = 1 << 20;
 
-  private final TierSession session;
-  private final BaseFamily family;
+  private final CacheSession session;
+  private final CachedFamily family;
   private final byte[] from;
   private final byte[] to;
   private final ValueRef value = new ValueRef();
@@ -29,7 +32,7 @@ final class MergedScan extends TierCursor {
   private long lastOffset;
   private int lastLength;
 
-  private Rows page;
+  private RowPage page;
   private int row;
   private int pageRows = FIRST_PAGE_ROWS;
   private int pageBytes = FIRST_PAGE_BYTES;
@@ -57,7 +60,7 @@ final class MergedScan extends TierCursor {
           position = order.seek(lastBase, lastOffset, lastLength, false);
         } else {
           position =
-              from == null ? order.first() : order.seek(from, Regions.ARRAY, from.length, true);
+              from == null ? order.first() : order.seek(from, Bytes.ARRAY, from.length, true);
         }
       }
       return position != OrderIndex.END;
@@ -76,7 +79,7 @@ final class MergedScan extends TierCursor {
     }
   }
 
-  MergedScan(TierSession session, BaseFamily family, byte[] from, byte[] to) {
+  OrderedScan(CacheSession session, CachedFamily family, byte[] from, byte[] to) {
     this.session = session;
     this.family = family;
     this.from = from;
@@ -114,7 +117,7 @@ final class MergedScan extends TierCursor {
     if (inBase) {
       byte[] other = committed.slab();
       long otherAt = committed.at();
-      return Regions.compare(
+      return Bytes.compare(
           slab,
           Entry.key(at),
           Entry.keyLength(slab, at),
@@ -122,12 +125,12 @@ final class MergedScan extends TierCursor {
           Entry.key(otherAt),
           Entry.keyLength(other, otherAt));
     }
-    return Regions.compare(
+    return Bytes.compare(
         slab,
         Entry.key(at),
         Entry.keyLength(slab, at),
         page.data,
-        Regions.ARRAY + page.keyOffset[row],
+        Bytes.ARRAY + page.keyOffset[row],
         page.keyLength[row]);
   }
 
@@ -172,7 +175,7 @@ final class MergedScan extends TierCursor {
       byte[] list = committed.slab();
       long listAt = committed.at();
       joined =
-          Regions.join(
+          Bytes.join(
               list,
               Entry.value(list, listAt),
               Entry.valueLength(list, listAt),
@@ -181,15 +184,15 @@ final class MergedScan extends TierCursor {
               tailLength);
     } else {
       joined =
-          Regions.join(
+          Bytes.join(
               page.data,
-              Regions.ARRAY + page.valueOffset[row],
+              Bytes.ARRAY + page.valueOffset[row],
               page.valueLength[row],
               slab,
               tail,
               tailLength);
     }
-    setValue(joined, Regions.ARRAY, joined.length);
+    setValue(joined, Bytes.ARRAY, joined.length);
   }
 
   private boolean takeCommitted(boolean inBase) {
@@ -205,8 +208,8 @@ final class MergedScan extends TierCursor {
       pass(slab, Entry.key(at), length);
       return true;
     }
-    setValue(page.data, Regions.ARRAY + page.valueOffset[row], page.valueLength[row]);
-    pass(page.data, Regions.ARRAY + page.keyOffset[row], page.keyLength[row]);
+    setValue(page.data, Bytes.ARRAY + page.valueOffset[row], page.valueLength[row]);
+    pass(page.data, Bytes.ARRAY + page.keyOffset[row], page.keyLength[row]);
     row++;
     return true;
   }
@@ -220,7 +223,7 @@ final class MergedScan extends TierCursor {
 
   /** Ends the scan if the smallest key left is not in the range. */
   private boolean endsBefore(byte[] slab, long key, int length) {
-    if (to == null || Regions.compare(slab, key, length, to, Regions.ARRAY, to.length) < 0) {
+    if (to == null || Bytes.compare(slab, key, length, to, Bytes.ARRAY, to.length) < 0) {
       return false;
     }
     close();
@@ -248,9 +251,8 @@ final class MergedScan extends TierCursor {
     byte[] reached =
         page == null
             ? null
-            : Regions.copy(
-                page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
-    byte[] last = lastBase == null ? null : Regions.copy(lastBase, lastOffset, lastLength);
+            : Bytes.copy(page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
+    byte[] last = lastBase == null ? null : Bytes.copy(lastBase, lastOffset, lastLength);
     if (reached != null || last != null) {
       start = reached != null ? reached : last;
       inclusive = false;

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /**
  * A scan over one family: call {@link #next}, then read the regions. Asks the engine for nothing
@@ -10,7 +10,7 @@ package io.cairn.spark.tier;
  * Using a cursor after its session ended is an error. {@link #close} frees early what the end of
  * the session frees anyway.
  */
-public abstract class TierCursor implements AutoCloseable {
+public abstract class RowCursor implements AutoCloseable {
   public Object keyBase;
   public long keyOffset;
   public int keyLength;
@@ -18,7 +18,7 @@ public abstract class TierCursor implements AutoCloseable {
   public long valueOffset;
   public int valueLength;
 
-  TierCursor() {}
+  RowCursor() {}
 
   /** Moves to the next row; false at the end, and from then on. */
   public abstract boolean next();

@@ -1,4 +1,6 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
+
+import io.cairn.spark.protocol.EngineSource;
 
 /**
  * What a session handed to the engine, spills included.
@@ -7,4 +9,4 @@ package io.cairn.spark.tier;
  * @param blocks calls of {@link EngineSource#write}
  * @param bytes keys and values
  */
-public record Sent(long rows, long blocks, long bytes) {}
+public record SentWrites(long rows, long blocks, long bytes) {}

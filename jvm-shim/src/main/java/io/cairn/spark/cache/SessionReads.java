@@ -1,19 +1,21 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
+
+import io.cairn.spark.protocol.WriteBlock;
 
 /** What a session reads: its own writes, below them the base, else the engine. */
 final class SessionReads {
-  private final StoreTier tier;
+  private final StateCache cache;
   private final EngineReads engine;
 
-  SessionReads(StoreTier tier, EngineReads engine) {
-    this.tier = tier;
+  SessionReads(StateCache cache, EngineReads engine) {
+    this.cache = cache;
     this.engine = engine;
   }
 
   /** Finds a key's value; {@code writes} are those of the overlay, null if it has none. */
   boolean get(
       EntryMap writes,
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       Object keyBase,
       long keyOffset,
@@ -23,7 +25,7 @@ final class SessionReads {
     if (address == 0) {
       return getCommitted(family, hash, keyBase, keyOffset, keyLength, out);
     }
-    tier.hits++;
+    cache.hits++;
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     byte state = Entry.state(slab, at);
@@ -40,13 +42,13 @@ final class SessionReads {
 
   /** The value below the overlay: committed, or spilled by this session. */
   boolean getCommitted(
-      BaseFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
     int address = family.find(hash, keyBase, keyOffset, keyLength);
     if (address != 0) {
       byte[] slab = family.slab(address);
       long at = Slabs.at(address);
       if (!Entry.has(slab, at, Entry.SHADOWED)) {
-        tier.hits++;
+        cache.hits++;
         if (!Entry.has(slab, at, Entry.REFERENCED)) {
           Entry.raise(slab, at, Entry.REFERENCED);
         }
@@ -57,20 +59,20 @@ final class SessionReads {
         return true;
       }
     } else if (family.knowsAbsent()) {
-      tier.hits++;
+      cache.hits++;
       return false;
     }
     return engine.get(family, hash, keyBase, keyOffset, keyLength, out);
   }
 
   /** The whole list of an entry that appends: what stands below it and its own elements. */
-  void getAppended(BaseFamily family, int hash, byte[] slab, long at, ValueRef out) {
+  void getAppended(CachedFamily family, int hash, byte[] slab, long at, ValueRef out) {
     boolean alone = Entry.presence(slab, at) == WriteBlock.MISSING && !family.spilled;
     long tail = Entry.value(slab, at);
     int tailLength = Entry.valueLength(slab, at);
     if (!alone && getCommitted(family, hash, slab, Entry.key(at), Entry.keyLength(slab, at), out)) {
-      byte[] joined = Regions.join(out.base, out.offset, out.length, slab, tail, tailLength);
-      out.set(joined, Regions.ARRAY, joined.length);
+      byte[] joined = Bytes.join(out.base, out.offset, out.length, slab, tail, tailLength);
+      out.set(joined, Bytes.ARRAY, joined.length);
     } else {
       out.set(slab, tail, tailLength);
     }

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import java.util.Arrays;
 
@@ -19,7 +19,7 @@ final class Slabs {
   private static final int LARGE_BYTES = 1 << 16;
   private static final int OVERHEAD_BYTES = 64;
 
-  private final Room room;
+  private final MemoryAccount room;
   private byte[][] arrays = new byte[0][];
   private int[] used = new int[0];
   private int[] live = new int[0];
@@ -31,12 +31,12 @@ final class Slabs {
   private long usedBytes;
   private long liveBytes;
 
-  Slabs(Room room) {
+  Slabs(MemoryAccount room) {
     this.room = room;
   }
 
   static long at(int address) {
-    return Regions.ARRAY + ((long) (address & UNIT_MASK) << 3);
+    return Bytes.ARRAY + ((long) (address & UNIT_MASK) << 3);
   }
 
   static int slabOf(int address) {
@@ -44,7 +44,7 @@ final class Slabs {
   }
 
   static int address(int slab, long at) {
-    return slab << UNIT_BITS | (int) ((at - Regions.ARRAY) >>> 3);
+    return slab << UNIT_BITS | (int) ((at - Bytes.ARRAY) >>> 3);
   }
 
   byte[] array(int address) {

@@ -1,25 +1,26 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.EngineSource;
 import java.util.concurrent.Semaphore;
 
 /**
- * The tier of one provider instance: the committed entries it holds (the base) and who is using
+ * The cache of one provider instance: the committed entries it holds (the base) and who is using
  * them.
  *
  * <p>One session or load at a time. Stamp, statistics and {@link #close} may be used from any
  * thread.
  */
-public final class StoreTier implements AutoCloseable {
-  private final TierBudget budget;
+public final class StateCache implements AutoCloseable {
+  private final MemoryPool budget;
   private final Semaphore owner = new Semaphore(1);
-  private final Base base = new Base(new BaseRoom());
+  private final CommittedCache base = new CommittedCache(new CommittedAccount());
 
-  private volatile TierSession session;
+  private volatile CacheSession session;
   private volatile boolean closed;
   private volatile long stampVersion = -1;
   private volatile String stampId;
   private volatile long bytes;
-  private volatile TierStats stats = new TierStats(0, 0, 0, 0, 0, 0, 0, 0);
+  private volatile CacheStats stats = new CacheStats(0, 0, 0, 0, 0, 0, 0, 0);
 
   long hits;
   long misses;
@@ -28,21 +29,21 @@ public final class StoreTier implements AutoCloseable {
   /** Only what is free may be taken now. */
   private boolean freeOnly;
 
-  public StoreTier(TierBudget budget) {
+  public StateCache(MemoryPool budget) {
     this.budget = budget;
     budget.register(this);
   }
 
   /** What base and overlay get their bytes by; evicts for them. */
-  private final class BaseRoom implements Room {
+  private final class CommittedAccount implements MemoryAccount {
     @Override
     public boolean take(long wanted) {
-      return StoreTier.this.take(wanted);
+      return StateCache.this.take(wanted);
     }
 
     @Override
     public void give(long back) {
-      StoreTier.this.give(back);
+      StateCache.this.give(back);
     }
   }
 
@@ -127,7 +128,7 @@ public final class StoreTier implements AutoCloseable {
 
   /**
    * Forgets a family that the loaded version does not have. Inside a session use {@link
-   * TierSession#dropFamily}.
+   * CacheSession#dropFamily}.
    */
   public void dropFamily(int id) {
     asOwner(() -> base.remove(id));
@@ -150,7 +151,7 @@ public final class StoreTier implements AutoCloseable {
   public void reset(long version, String id, boolean empty) {
     if (session != null) {
       throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the state tier is reset while a session is open");
+          "[CAIRN_INTERNAL] the state cache is reset while a session is open");
     }
     asOwner(
         () -> {
@@ -168,7 +169,7 @@ public final class StoreTier implements AutoCloseable {
     owner.acquireUninterruptibly();
     try {
       if (closed) {
-        throw new IllegalStateException("[CAIRN_INTERNAL] the state tier of this store is closed");
+        throw new IllegalStateException("[CAIRN_INTERNAL] the state cache of this store is closed");
       }
       work.run();
     } finally {
@@ -177,22 +178,22 @@ public final class StoreTier implements AutoCloseable {
   }
 
   /**
-   * Begins a session on the stamped version. It ends with {@link TierSession#commit} or {@link
-   * TierSession#abort}.
+   * Begins a session on the stamped version. It ends with {@link CacheSession#commit} or {@link
+   * CacheSession#abort}.
    */
-  public TierSession begin(EngineSource source) {
+  public CacheSession begin(EngineSource source) {
     if (session != null) {
       throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the state tier has an open session already");
+          "[CAIRN_INTERNAL] the state cache has an open session already");
     }
     owner.acquireUninterruptibly();
     if (closed || session != null || base.version < 0) {
       owner.release();
       throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the state tier is closed, in use, or was never stamped");
+          "[CAIRN_INTERNAL] the state cache is closed, in use, or was never stamped");
     }
     base.eviction().applied = source.appliedThrough();
-    TierSession begun = new TierSession(this, base, source);
+    CacheSession begun = new CacheSession(this, base, source);
     session = begun;
     return begun;
   }
@@ -215,7 +216,7 @@ public final class StoreTier implements AutoCloseable {
    * or as a session's first act. Every family of that version must be defined before.
    */
   public BulkLoad startLoad() {
-    TierSession open = session;
+    CacheSession open = session;
     if (open != null && !open.isClean()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a bulk load starts after the session's first write");
@@ -251,9 +252,9 @@ public final class StoreTier implements AutoCloseable {
   }
 
   /** As of the last load, session or eviction; the bytes as of now. */
-  public TierStats stats() {
-    TierStats s = stats;
-    return new TierStats(
+  public CacheStats stats() {
+    CacheStats s = stats;
+    return new CacheStats(
         s.entries(),
         bytes,
         s.hits(),
@@ -264,7 +265,7 @@ public final class StoreTier implements AutoCloseable {
         s.completeFamilies());
   }
 
-  private TierStats count() {
+  private CacheStats count() {
     long entries = 0;
     int families = 0;
     int complete = 0;
@@ -275,7 +276,7 @@ public final class StoreTier implements AutoCloseable {
         complete += base.family(i).complete ? 1 : 0;
       }
     }
-    return new TierStats(
+    return new CacheStats(
         entries, bytes, hits, misses, base.eviction().evictedSlabs, spills, families, complete);
   }
 
@@ -283,7 +284,7 @@ public final class StoreTier implements AutoCloseable {
     return bytes;
   }
 
-  TierBudget budget() {
+  MemoryPool budget() {
     return budget;
   }
 

@@ -1,4 +1,7 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
+
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 
 /**
  * All rows of a family in the order of their storage: first what stood in the overlay when the scan
@@ -8,20 +11,20 @@ package io.cairn.spark.tier;
  * <p>Overlay and base are walked slab by slab. An overlay entry that moved since is found through
  * its old copy, so none is missed or met twice.
  */
-final class WalkScan extends TierCursor {
+final class UnorderedScan extends RowCursor {
   private static final int PAGE_ROWS = 16_384;
   private static final int PAGE_BYTES = 1 << 20;
   private static final int AHEAD_KEYS = 256;
 
-  private final TierSession session;
-  private final BaseFamily family;
+  private final CacheSession session;
+  private final CachedFamily family;
   private final boolean walkBase;
 
   /**
    * The writes that stood there when the scan opened lie below these limits; null and 0: there were
    * none.
    */
-  private final Overlay overlay;
+  private final WriteBuffer overlay;
 
   private final EntryMap writes;
   private final int[] limits;
@@ -34,11 +37,11 @@ final class WalkScan extends TierCursor {
   private long at;
   private long end;
   private int appendsAhead;
-  private Rows page;
+  private RowPage page;
   private int row;
   private final ValueRef value = new ValueRef();
 
-  WalkScan(TierSession session, BaseFamily family, Overlay current) {
+  UnorderedScan(CacheSession session, CachedFamily family, WriteBuffer current) {
     this.session = session;
     this.family = family;
     EntryMap map = current.family(family.id);
@@ -81,7 +84,7 @@ final class WalkScan extends TierCursor {
           return false;
         }
         slab = writes.slabs.slab(slabNumber);
-        at = Regions.ARRAY;
+        at = Bytes.ARRAY;
         end = at + limits[slabNumber];
         continue;
       }
@@ -115,7 +118,7 @@ final class WalkScan extends TierCursor {
 
   private boolean isBelowLimit(int address) {
     int number = Slabs.slabOf(address);
-    return number < limits.length && Slabs.at(address) < Regions.ARRAY + limits[number];
+    return number < limits.length && Slabs.at(address) < Bytes.ARRAY + limits[number];
   }
 
   private boolean giveAppend(byte[] entry, long entryAt, long visitedAt) {
@@ -145,15 +148,15 @@ final class WalkScan extends TierCursor {
     byte[] array = slab;
     long position = from;
     for (int number = slabNumber; count < AHEAD_KEYS && number < limits.length; ) {
-      if (array == null || position >= Regions.ARRAY + limits[number]) {
+      if (array == null || position >= Bytes.ARRAY + limits[number]) {
         array = ++number < limits.length ? writes.slabs.slab(number) : null;
-        position = Regions.ARRAY;
+        position = Bytes.ARRAY;
         continue;
       }
       // An append that moved is asked for by its old copy, which has the same key.
       byte state = Entry.state(array, position);
       if (state == WriteBlock.APPEND || state == Entry.MOVED) {
-        keys[count++] = Regions.copy(array, Entry.key(position), Entry.keyLength(array, position));
+        keys[count++] = Bytes.copy(array, Entry.key(position), Entry.keyLength(array, position));
       }
       position += Entry.size(array, position);
     }
@@ -175,7 +178,7 @@ final class WalkScan extends TierCursor {
           return false;
         }
         slab = slabs.slab(slabNumber);
-        at = Regions.ARRAY;
+        at = Bytes.ARRAY;
         end = slab == null ? at : at + slabs.used(slabNumber);
         continue;
       }
@@ -205,21 +208,20 @@ final class WalkScan extends TierCursor {
         byte[] from =
             page == null
                 ? null
-                : Regions.copy(
-                    page.data, Regions.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
+                : Bytes.copy(
+                    page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
         page = session.page(family, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
         row = 0;
         continue;
       }
       int i = row++;
-      long key = Regions.ARRAY + page.keyOffset[i];
+      long key = Bytes.ARRAY + page.keyOffset[i];
       int length = page.keyLength[i];
-      if (writes != null
-          && hadWrite(Regions.hash(page.data, key, length), page.data, key, length)) {
+      if (writes != null && hadWrite(Bytes.hash(page.data, key, length), page.data, key, length)) {
         continue;
       }
       setKey(page.data, key, length);
-      setValue(page.data, Regions.ARRAY + page.valueOffset[i], page.valueLength[i]);
+      setValue(page.data, Bytes.ARRAY + page.valueOffset[i], page.valueLength[i]);
       return true;
     }
   }

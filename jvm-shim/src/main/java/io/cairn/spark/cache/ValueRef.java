@@ -1,11 +1,11 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 /**
  * A value's bytes, as a region for {@code Platform}.
  *
- * <p>Filled by {@link TierSession#get}; points into a slab of the tier or into a copy of an engine
- * reply. Valid until the next write, commit or abort of the session that filled it; later reads
- * leave it alone.
+ * <p>Filled by {@link CacheSession#get}; points into a slab of the cache or into a copy of an
+ * engine reply. Valid until the next write, commit or abort of the session that filled it; later
+ * reads leave it alone.
  */
 public final class ValueRef {
   public Object base;

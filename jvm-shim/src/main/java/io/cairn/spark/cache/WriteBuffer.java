@@ -1,5 +1,7 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 
 /**
@@ -9,8 +11,8 @@ import java.util.Arrays;
  * <p>PUT and DELETE replace whatever stood there; APPEND after PUT stays PUT, after DELETE becomes
  * PUT, after APPEND stays APPEND. A write that finds no room returns false and changes nothing.
  */
-final class Overlay implements Room {
-  private final StoreTier tier;
+final class WriteBuffer implements MemoryAccount {
+  private final StateCache cache;
   private final EngineSource source;
   private final long shareBytes;
   private EntryMap[] families = new EntryMap[0];
@@ -27,8 +29,8 @@ final class Overlay implements Room {
   /** The next entry may exceed the budget: nothing else can go. */
   boolean unbounded;
 
-  Overlay(StoreTier tier, EngineSource source, long shareBytes) {
-    this.tier = tier;
+  WriteBuffer(StateCache cache, EngineSource source, long shareBytes) {
+    this.cache = cache;
     this.source = source;
     this.shareBytes = shareBytes;
   }
@@ -36,9 +38,9 @@ final class Overlay implements Room {
   @Override
   public boolean take(long wanted) {
     boolean taken =
-        bytes > 0 && bytes + wanted > shareBytes ? tier.takeFree(wanted) : tier.take(wanted);
-    if (!taken && (unbounded || bytes + wanted <= tier.budget().guaranteedBytes())) {
-      tier.takeAnyway(wanted);
+        bytes > 0 && bytes + wanted > shareBytes ? cache.takeFree(wanted) : cache.take(wanted);
+    if (!taken && (unbounded || bytes + wanted <= cache.budget().guaranteedBytes())) {
+      cache.takeAnyway(wanted);
       taken = true;
     }
     bytes += taken ? wanted : 0;
@@ -48,7 +50,7 @@ final class Overlay implements Room {
   @Override
   public void give(long back) {
     bytes -= back;
-    tier.give(back);
+    cache.give(back);
   }
 
   boolean isEmpty() {
@@ -69,7 +71,7 @@ final class Overlay implements Room {
     return families.length;
   }
 
-  private EntryMap made(BaseFamily family) {
+  private EntryMap made(CachedFamily family) {
     EntryMap map = family(family.id);
     if (map == null) {
       if (family.id >= families.length) {
@@ -85,7 +87,7 @@ final class Overlay implements Room {
   }
 
   boolean put(
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       Object key,
       long keyOffset,
@@ -115,7 +117,7 @@ final class Overlay implements Room {
     long at = Slabs.at(address);
     long to = Entry.value(slab, at);
     if (versioned) {
-      slab[(int) (to - Regions.ARRAY)] = 0;
+      slab[(int) (to - Bytes.ARRAY)] = 0;
     }
     Entry.copy(value, valueOffset, slab, to + gap, length);
     Entry.setValueLength(slab, at, valueLength);
@@ -124,7 +126,7 @@ final class Overlay implements Room {
   }
 
   boolean append(
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       Object key,
       long keyOffset,
@@ -175,7 +177,7 @@ final class Overlay implements Room {
     }
   }
 
-  boolean remove(BaseFamily family, int hash, Object key, long keyOffset, int keyLength) {
+  boolean remove(CachedFamily family, int hash, Object key, long keyOffset, int keyLength) {
     EntryMap map = family(family.id);
     int address = map == null ? 0 : map.find(hash, key, keyOffset, keyLength);
     if (address == 0) {
@@ -195,7 +197,7 @@ final class Overlay implements Room {
 
   private int insert(
       EntryMap map,
-      BaseFamily family,
+      CachedFamily family,
       int hash,
       Object key,
       long keyOffset,
@@ -213,7 +215,7 @@ final class Overlay implements Room {
   }
 
   private static byte presence(
-      BaseFamily family, int hash, Object key, long keyOffset, int keyLength) {
+      CachedFamily family, int hash, Object key, long keyOffset, int keyLength) {
     int address = family.find(hash, key, keyOffset, keyLength);
     if (address == 0) {
       return family.complete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
@@ -275,7 +277,7 @@ final class Overlay implements Room {
   }
 
   /** Hands all writes to a writer, family by family. */
-  void addTo(BlockWriter writer, Base base) {
+  void addTo(BlockWriter writer, CommittedCache base) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         writer.add(i, families[i].slabs, base.family(i).spilled);
@@ -287,20 +289,20 @@ final class Overlay implements Room {
    * Lets the writes, which were spilled just now, hide the committed entries of their keys until
    * the session ends.
    */
-  void shadow(Base base) {
+  void shadow(CommittedCache base) {
     for (int i = 0; i < families.length; i++) {
       EntryMap map = families[i];
       for (int s = 1; map != null && s < map.slabs.end(); s++) {
         if (map.slabs.slab(s) != null) {
           base.family(i).spilled = true;
-          shadow(base.family(i), map.slabs.slab(s), Regions.ARRAY + map.slabs.used(s));
+          shadow(base.family(i), map.slabs.slab(s), Bytes.ARRAY + map.slabs.used(s));
         }
       }
     }
   }
 
-  private static void shadow(BaseFamily family, byte[] slab, long end) {
-    for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+  private static void shadow(CachedFamily family, byte[] slab, long end) {
+    for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
       byte state = Entry.state(slab, at);
       if (state != Entry.DEAD && state != Entry.MOVED) {
         int address =
@@ -315,7 +317,7 @@ final class Overlay implements Room {
   /**
    * Folds all writes into the base, which stands at their version already, freeing slab after slab.
    */
-  void fold(Base base) {
+  void fold(CommittedCache base) {
     for (int i = 0; i < families.length; i++) {
       EntryMap map = families[i];
       if (map == null) {
@@ -324,7 +326,7 @@ final class Overlay implements Room {
       map.dropOrder();
       for (int s = 1; s < map.slabs.end(); s++) {
         if (map.slabs.slab(s) != null) {
-          fold(base, base.family(i), map.slabs.slab(s), Regions.ARRAY + map.slabs.used(s));
+          fold(base, base.family(i), map.slabs.slab(s), Bytes.ARRAY + map.slabs.used(s));
           map.slabs.free(s);
         }
       }
@@ -332,8 +334,8 @@ final class Overlay implements Room {
     }
   }
 
-  private static void fold(Base base, BaseFamily family, byte[] slab, long end) {
-    for (long at = Regions.ARRAY; at < end; at += Entry.size(slab, at)) {
+  private static void fold(CommittedCache base, CachedFamily family, byte[] slab, long end) {
+    for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
       byte state = Entry.state(slab, at);
       int hash = Entry.hash(slab, at);
       int keyLength = Entry.keyLength(slab, at);

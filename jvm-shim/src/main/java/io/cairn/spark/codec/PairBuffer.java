@@ -4,7 +4,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * One iterator's current key and value, copied out of the tier.
+ * One iterator's current key and value, copied out of the cache.
  *
  * <p>Spark removes a key and then emits the pair that it holds, so the bytes must outlive a write;
  * they last until the next pair.

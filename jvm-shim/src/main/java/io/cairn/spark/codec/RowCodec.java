@@ -167,7 +167,7 @@ public final class RowCodec {
     if (valueBuffer.length < length + VERSION_AT) {
       valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
     }
-    // Copied, for the tier's bytes may change with the next write while Spark still holds the row.
+    // Copied, for the cache's bytes may change with the next write while Spark still holds the row.
     Platform.copyMemory(base, offset + 1, valueBuffer, BYTES, length - 1);
     valueRow.pointTo(valueBuffer, BYTES, length - 1);
     return valueRow;

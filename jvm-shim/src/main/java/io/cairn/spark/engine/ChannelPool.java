@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import java.nio.file.Path;
 import java.util.ArrayDeque;

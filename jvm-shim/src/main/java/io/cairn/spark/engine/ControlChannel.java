@@ -1,9 +1,11 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
 import java.net.InetAddress;
 import java.net.SocketTimeoutException;
 import java.util.concurrent.TimeUnit;
@@ -22,7 +24,7 @@ import py4j.Py4JException;
  * ClientServer} would hold one for every thread that ever called.) The JVM opens no port: no Java
  * server of Py4J's is started.
  */
-final class Control implements AutoCloseable {
+final class ControlChannel implements AutoCloseable {
   static final ObjectMapper JSON = new ObjectMapper();
 
   /**
@@ -40,7 +42,7 @@ final class Control implements AutoCloseable {
    * @param timeoutMs above the longest call that ends well
    * @param whenSilent told of a call that was not answered within that time
    */
-  Control(String worker, int port, String token, int timeoutMs, Runnable whenSilent) {
+  ControlChannel(String worker, int port, String token, int timeoutMs, Runnable whenSilent) {
     this.worker = worker;
     this.timeoutMs = timeoutMs;
     this.whenSilent = whenSilent;

@@ -1,5 +1,9 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.FrameHeader;
+import io.cairn.spark.protocol.FrameKind;
 import java.io.IOException;
 import java.net.SocketTimeoutException;
 import java.net.StandardProtocolFamily;

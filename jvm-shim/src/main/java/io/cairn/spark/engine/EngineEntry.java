@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 /** A worker's entry point as Python shows it over Py4J. The engine names this interface. */
 public interface EngineEntry {

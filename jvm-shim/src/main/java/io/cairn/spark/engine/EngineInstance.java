@@ -1,7 +1,8 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.errors.CairnException;
 import java.util.function.Supplier;
 
 /**
@@ -12,13 +13,13 @@ import java.util.function.Supplier;
  * the caller's to know; {@link #isWhereItWas} says whether that knowledge still holds.
  */
 public final class EngineInstance implements AutoCloseable {
-  private final int number = EnginePool.nextInstance();
-  private final EnginePool pool;
+  private final int number = WorkerPool.nextInstance();
+  private final WorkerPool pool;
   private final String group;
   private final String store;
   private final Supplier<ObjectNode> openArguments;
-  private EnginePool.Worker worker;
-  private EngineProcess process;
+  private WorkerPool.Worker worker;
+  private WorkerProcess process;
 
   /**
    * The process may not have the instance, or not as it was: it is opened anew before it is used.
@@ -34,7 +35,7 @@ public final class EngineInstance implements AutoCloseable {
    *     instance} is filled in here
    */
   public EngineInstance(
-      EnginePool pool, String group, String store, Supplier<ObjectNode> openArguments) {
+      WorkerPool pool, String group, String store, Supplier<ObjectNode> openArguments) {
     this.pool = pool;
     this.group = group;
     this.store = store;
@@ -46,7 +47,7 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   public static ObjectNode object() {
-    return Control.JSON.createObjectNode();
+    return ControlChannel.JSON.createObjectNode();
   }
 
   /** Calls a method of the instance where it is open; opens it first if it is not. */
@@ -98,7 +99,7 @@ public final class EngineInstance implements AutoCloseable {
     if (!error.isWorkerLost() && !error.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
       return false;
     }
-    EngineProcess lost;
+    WorkerProcess lost;
     synchronized (this) {
       lost = process;
       needsOpen = true;
@@ -112,14 +113,14 @@ public final class EngineInstance implements AutoCloseable {
 
   /** Calls a method only if the instance is open in a living worker; null if not. */
   public JsonNode callIfOpen(String method, ObjectNode arguments) {
-    EngineProcess current;
+    WorkerProcess current;
     synchronized (this) {
       current = closed || !isWhereItWas() ? null : process;
     }
     return current == null ? null : current.call(method, arguments.put("instance", number));
   }
 
-  synchronized EngineProcess open() {
+  synchronized WorkerProcess open() {
     if (closed) {
       throw CairnException.closed(store);
     }
@@ -129,7 +130,7 @@ public final class EngineInstance implements AutoCloseable {
     if (worker == null) {
       worker = pool.join(group);
     }
-    EngineProcess current = worker.process();
+    WorkerProcess current = worker.process();
     current.call("open_instance", openArguments.get().put("instance", number));
     process = current;
     needsOpen = false;
@@ -152,7 +153,7 @@ public final class EngineInstance implements AutoCloseable {
 
   @Override
   public void close() {
-    EngineProcess last;
+    WorkerProcess last;
     synchronized (this) {
       if (closed) {
         return;

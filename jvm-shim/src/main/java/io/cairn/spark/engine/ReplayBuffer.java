@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -7,8 +7,8 @@ import java.util.Arrays;
 import java.util.List;
 
 /** Copies of a session's spill, for another worker, as long as they are few. */
-final class KeptFrames {
-  /** Little beside the tier, and what most spills stay below. */
+final class ReplayBuffer {
+  /** Little beside the cache, and what most spills stay below. */
   private static final int MAX_BYTES = 8 << 20;
 
   /** Where a frame's header has the session. */

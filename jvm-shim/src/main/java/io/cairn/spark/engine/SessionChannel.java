@@ -1,11 +1,18 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.cairn.spark.tier.EngineSource;
-import io.cairn.spark.tier.Rows;
-import io.cairn.spark.tier.Sent;
-import io.cairn.spark.tier.WriteBlock;
+import io.cairn.spark.cache.SentWrites;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.BatchReader;
+import io.cairn.spark.protocol.BatchWriter;
+import io.cairn.spark.protocol.ChangePage;
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.FrameHeader;
+import io.cairn.spark.protocol.FrameKind;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import org.slf4j.Logger;
@@ -17,11 +24,11 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A session survives its worker as long as it has spilled little: the version is loaded again in
  * another one, the spill is sent again and the request is repeated once. Beyond 8 MiB of spill the
- * loss of the worker ends the session, and Spark retries the task. What was not spilled the tier
+ * loss of the worker ends the session, and Spark retries the task. What was not spilled the cache
  * has still, and writes again: {@link #startOver}. One caller at a time.
  */
-public final class EngineSession implements EngineSource, AutoCloseable {
-  private static final Logger LOG = LoggerFactory.getLogger(EngineSession.class);
+public final class SessionChannel implements EngineSource, AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(SessionChannel.class);
   private static final int CHANGES_COLUMNS = 4;
 
   /** Above the numbers of write frames, so that an error tells which of the two it answers. */
@@ -42,13 +49,13 @@ public final class EngineSession implements EngineSource, AutoCloseable {
 
   private final EngineInstance instance;
   private final long version;
-  private final KeptFrames kept = new KeptFrames();
+  private final ReplayBuffer kept = new ReplayBuffer();
   private long session;
   private final Reload reload;
   private final BatchWriter writer = new BatchWriter();
   private final BatchReader reader = new BatchReader();
-  private final Rows rows = new Rows();
-  private EngineProcess process;
+  private final RowPage rows = new RowPage();
+  private WorkerProcess process;
   private DataChannel channel;
   private long requestNumber = FIRST_REQUEST;
   private long framesSent;
@@ -60,7 +67,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   /**
    * @param version loaded, which the session's writes follow
    */
-  public EngineSession(
+  public SessionChannel(
       EngineInstance instance, long version, int number, long appliedThrough, Reload reload) {
     this.instance = instance;
     this.version = version;
@@ -74,7 +81,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   @Override
-  public Rows get(int family, byte[][] keys, int count, long requireApplied) {
+  public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
     return ask(
         FrameKind.GET,
         FrameKind.GET_REPLY,
@@ -87,7 +94,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
   }
 
   @Override
-  public Rows scan(
+  public RowPage scan(
       int family,
       byte[] from,
       boolean inclusive,
@@ -172,15 +179,15 @@ public final class EngineSession implements EngineSource, AutoCloseable {
    * Asks the engine to make the session's writes a version, after all its frames.
    *
    * @param arguments of {@code commit}, less instance, session, frames and rows
-   * @param sent what the tier believes it sent: a difference is a bug that must not become a
+   * @param sent what the cache believes it sent: a difference is a bug that must not become a
    *     version
    */
-  public JsonNode commit(ObjectNode arguments, Sent sent) {
+  public JsonNode commit(ObjectNode arguments, SentWrites sent) {
     if (sent.blocks() != framesSent || sent.rows() != rowsSent) {
       throw CairnException.of(
           ErrorKind.BUG,
           "CAIRN_FRAMES_MISSING",
-          "the tier sent "
+          "the cache sent "
               + sent.rows()
               + " rows in "
               + sent.blocks()
@@ -253,7 +260,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
               writer.oneLong(fromRow);
               writer.oneInt(limitRows);
             });
-    Rows page = new Rows();
+    RowPage page = new RowPage();
     BatchReader.room(page, reply.header.rows());
     byte[] ops = new byte[reply.header.rows()];
     short[] families = new short[reply.header.rows()];
@@ -287,7 +294,7 @@ public final class EngineSession implements EngineSource, AutoCloseable {
     drop();
   }
 
-  private Rows ask(int kind, int replyKind, long requireApplied, Runnable build) {
+  private RowPage ask(int kind, int replyKind, long requireApplied, Runnable build) {
     Reply reply = exchange(kind, replyKind, requireApplied, build);
     int count = reply.header.rows();
     BatchReader.room(rows, count);
@@ -354,7 +361,8 @@ public final class EngineSession implements EngineSource, AutoCloseable {
 
   private static CairnException error(FrameHeader header, byte[] payload) {
     try {
-      return CairnException.fromEngine(Control.JSON.readTree(payload, 0, header.payloadBytes()));
+      return CairnException.fromEngine(
+          ControlChannel.JSON.readTree(payload, 0, header.payloadBytes()));
     } catch (IOException e) {
       return CairnException.protocol("the engine sent an error that is not JSON");
     }

@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import java.util.HashMap;
 import java.util.Map;
@@ -14,22 +14,22 @@ import org.slf4j.LoggerFactory;
  * <p>All stores of one (query, operator, partition) are on the same worker, so that their commits
  * share its work; a new group goes to the worker with the fewest. Thread-safe.
  */
-public final class EnginePool {
-  private static final Logger LOG = LoggerFactory.getLogger(EnginePool.class);
-  private static final ConcurrentHashMap<WorkerSettings, EnginePool> POOLS =
+public final class WorkerPool {
+  private static final Logger LOG = LoggerFactory.getLogger(WorkerPool.class);
+  private static final ConcurrentHashMap<WorkerSettings, WorkerPool> POOLS =
       new ConcurrentHashMap<>();
   private static final AtomicInteger NEXT_INSTANCE = new AtomicInteger();
   private static final AtomicLong STARTS = new AtomicLong();
 
   static {
-    Runtime.getRuntime().addShutdownHook(new Thread(EnginePool::closeAll, "cairn-engine-stop"));
+    Runtime.getRuntime().addShutdownHook(new Thread(WorkerPool::closeAll, "cairn-engine-stop"));
   }
 
   private final WorkerSettings settings;
   private final Worker[] workers;
   private final Map<String, Place> places = new HashMap<>();
 
-  private EnginePool(WorkerSettings settings) {
+  private WorkerPool(WorkerSettings settings) {
     this.settings = settings;
     workers = new Worker[settings.workers()];
     for (int index = 0; index < workers.length; index++) {
@@ -41,18 +41,18 @@ public final class EnginePool {
    * The pool for these settings; starts nothing. Two queries that differ in them have workers of
    * their own.
    */
-  public static EnginePool of(WorkerSettings settings) {
-    return POOLS.computeIfAbsent(settings, EnginePool::made);
+  public static WorkerPool of(WorkerSettings settings) {
+    return POOLS.computeIfAbsent(settings, WorkerPool::made);
   }
 
-  private static EnginePool made(WorkerSettings settings) {
+  private static WorkerPool made(WorkerSettings settings) {
     if (!POOLS.isEmpty()) {
       LOG.warn(
           "Queries of this executor differ in their settings of the engine: each set of them has"
               + " workers and memory of its own. Next: give all the same spark.sql.streaming"
               + ".stateStore.cairn.* settings");
     }
-    return new EnginePool(settings);
+    return new WorkerPool(settings);
   }
 
   /** A number for a provider instance, unique in this JVM, from 1. */
@@ -67,7 +67,7 @@ public final class EnginePool {
 
   /** Ends every worker. Stores that are used afterwards start new ones. */
   public static void closeAll() {
-    for (EnginePool pool : POOLS.values()) {
+    for (WorkerPool pool : POOLS.values()) {
       for (Worker worker : pool.workers) {
         worker.stop();
       }
@@ -112,7 +112,7 @@ public final class EnginePool {
   /** A place for one process at a time. */
   final class Worker {
     private final String name;
-    private EngineProcess process;
+    private WorkerProcess process;
     private int groups;
 
     private Worker(String name) {
@@ -120,7 +120,7 @@ public final class EnginePool {
     }
 
     /** The living process; started if there is none. Blocks while another thread starts it. */
-    synchronized EngineProcess process() {
+    synchronized WorkerProcess process() {
       if (process != null && !process.isAlive()) {
         LOG.warn("{} (process {}) has died; starting another", name, process.pid());
         process.close();
@@ -128,7 +128,7 @@ public final class EnginePool {
       }
       if (process == null) {
         STARTS.incrementAndGet();
-        process = EngineProcess.start(name, settings);
+        process = WorkerProcess.start(name, settings);
       }
       return process;
     }

@@ -1,7 +1,10 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.FrameHeader;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
@@ -32,7 +35,7 @@ import org.slf4j.LoggerFactory;
  * all secrets travel on that input or over Py4J, never on a command line or in the environment.
  * Thread-safe.
  */
-final class EngineProcess implements AutoCloseable {
+final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
   private static final int LAST_LINES = 20;
   private static final int SOCKET_PATH_BYTES = 100;
@@ -44,16 +47,16 @@ final class EngineProcess implements AutoCloseable {
   private final Path socketDir;
   private final ArrayDeque<String> lastLines = new ArrayDeque<>();
   private final AtomicLong startMs = new AtomicLong();
-  private Control control;
+  private ControlChannel control;
 
   /** Of the calls that may take as long as the upload of a snapshot. */
-  private Control uploads;
+  private ControlChannel uploads;
 
   private ChannelPool channels;
   private Thread log;
   private volatile boolean isGivenUp;
 
-  private EngineProcess(
+  private WorkerProcess(
       String name,
       Process process,
       Path socketDir,
@@ -68,8 +71,9 @@ final class EngineProcess implements AutoCloseable {
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
     JsonNode ready = handShake(settings, token);
     int port = ready.path("port").asInt();
-    control = new Control(name, port, token, settings.callTimeoutMs(), this::giveUp);
-    uploads = new Control(name, port, token, settings.uploadingCallTimeoutMs(), this::giveUp);
+    control = new ControlChannel(name, port, token, settings.callTimeoutMs(), this::giveUp);
+    uploads =
+        new ControlChannel(name, port, token, settings.uploadingCallTimeoutMs(), this::giveUp);
     channels =
         new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
@@ -82,7 +86,7 @@ final class EngineProcess implements AutoCloseable {
   }
 
   /** Starts a worker and waits, within the time limit, until it answers. */
-  static EngineProcess start(String name, WorkerSettings settings) {
+  static WorkerProcess start(String name, WorkerSettings settings) {
     long startedNs = System.nanoTime();
     Process process = null;
     Path socketDir = null;
@@ -94,7 +98,7 @@ final class EngineProcess implements AutoCloseable {
       // glibc's arenas, one a thread, would hold memory that no bound of ours sees.
       environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
       process = builder.start();
-      return new EngineProcess(name, process, socketDir, startedNs, settings, token());
+      return new WorkerProcess(name, process, socketDir, startedNs, settings, token());
     } catch (IOException e) {
       end(process, socketDir);
       throw CairnException.of(
@@ -115,7 +119,7 @@ final class EngineProcess implements AutoCloseable {
   }
 
   private JsonNode handShake(WorkerSettings settings, String token) throws IOException {
-    ObjectNode hello = Control.JSON.createObjectNode();
+    ObjectNode hello = ControlChannel.JSON.createObjectNode();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
     hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir.toString());
     hello
@@ -125,7 +129,8 @@ final class EngineProcess implements AutoCloseable {
         .put("download_threads", settings.downloadThreads())
         .put("upload_threads", settings.uploadThreads());
     try {
-      input.write((Control.JSON.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
+      input.write(
+          (ControlChannel.JSON.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
       input.flush();
     } catch (IOException e) {
       throw ended("ended before it read its settings", settings);
@@ -136,7 +141,7 @@ final class EngineProcess implements AutoCloseable {
     }
     JsonNode ready;
     try {
-      ready = Control.JSON.readTree(line);
+      ready = ControlChannel.JSON.readTree(line);
     } catch (IOException e) {
       throw ended("wrote '" + line + "' instead of its address", settings);
     }

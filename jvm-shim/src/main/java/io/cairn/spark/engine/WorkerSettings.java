@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 /**
  * What a worker is started with.

@@ -5,4 +5,4 @@
  * <p>Knows nothing of Spark's state store interfaces. Wire format: docs/architecture.md, "Data
  * channel" and "Control calls".
  */
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;

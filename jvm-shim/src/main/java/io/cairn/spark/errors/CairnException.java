@@ -1,6 +1,7 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.errors;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import io.cairn.spark.protocol.FrameHeader;
 
 /**
  * A failure with a kind, a code, and where it happened: {@code [CODE] message (store=..,
@@ -78,7 +79,7 @@ public final class CairnException extends RuntimeException {
   }
 
   /** A key and its value, or the list of one key, that no frame can carry. */
-  static CairnException rowTooLarge(long bytes) {
+  public static CairnException rowTooLarge(long bytes) {
     return of(
         ErrorKind.INVALID,
         "CAIRN_ROW_TOO_LARGE",
@@ -147,7 +148,7 @@ public final class CairnException extends RuntimeException {
     return isWorkerLost() || code.equals("CAIRN_UNKNOWN_INSTANCE") || areKeysExpired();
   }
 
-  boolean areKeysExpired() {
+  public boolean areKeysExpired() {
     return code.equals("CAIRN_CREDENTIALS_EXPIRED");
   }
 

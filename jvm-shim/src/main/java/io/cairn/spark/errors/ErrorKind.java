@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.errors;
 
 /** What a caller must do about an error; the same words as the engine's. */
 public enum ErrorKind {
@@ -7,7 +7,7 @@ public enum ErrorKind {
   /** Somebody else wrote first. */
   CONFLICT,
   /** What is stored cannot be used. */
-  DAMAGED,
+  CORRUPT,
   /** The set-up is wrong. */
   INVALID,
   /** Cairn broke its own rules. */

@@ -1,6 +1,6 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.protocol;
 
-import io.cairn.spark.tier.Rows;
+import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
@@ -10,12 +10,12 @@ import org.apache.arrow.flatbuf.RecordBatch;
 
 /**
  * Reads the engine's batches where they lie: keys and values become regions of the payload's array,
- * which {@link Rows} then owns.
+ * which {@link RowPage} then owns.
  *
- * <p>Every offset is checked against the payload before a row is handed out: a damaged or foreign
+ * <p>Every offset is checked against the payload before a row is handed out: a corrupt or foreign
  * frame ends in CAIRN_PROTOCOL. Not thread-safe.
  */
-final class BatchReader {
+public final class BatchReader {
   private byte[] payload;
   private ByteBuffer bytes;
   private int payloadBytes;
@@ -26,7 +26,7 @@ final class BatchReader {
   private int buffer;
 
   /** Takes over a payload whose schema has the given number of columns. */
-  void begin(byte[] data, int dataBytes, int expectedRows, int columns) {
+  public void begin(byte[] data, int dataBytes, int expectedRows, int columns) {
     payload = data;
     payloadBytes = dataBytes;
     bytes = ByteBuffer.wrap(data, 0, dataBytes).order(ByteOrder.LITTLE_ENDIAN);
@@ -44,7 +44,7 @@ final class BatchReader {
     try {
       readMetadata(metadataBytes, columns);
     } catch (IndexOutOfBoundsException | IllegalArgumentException e) {
-      throw CairnException.protocol("a reply's metadata is damaged: " + e);
+      throw CairnException.protocol("a reply's metadata is corrupt: " + e);
     }
   }
 
@@ -66,14 +66,14 @@ final class BatchReader {
   }
 
   /** Reads a uint8 column. */
-  void bytes(byte[] into) {
+  public void bytes(byte[] into) {
     skipValidity();
     int from = region(rows);
     System.arraycopy(payload, from, into, 0, rows);
   }
 
   /** Reads a uint16 column. */
-  void shorts(short[] into) {
+  public void shorts(short[] into) {
     skipValidity();
     ByteBuffer.wrap(payload, region(rows * 2), rows * 2)
         .order(ByteOrder.LITTLE_ENDIAN)
@@ -82,7 +82,7 @@ final class BatchReader {
   }
 
   /** Reads a binary column as regions of the payload; a null gets length -1. */
-  void binary(int[] offset, int[] length) {
+  public void binary(int[] offset, int[] length) {
     long nulls = batch.nodes(column++).nullCount();
     int validity = region(nulls == 0 ? 0 : (rows + 7) / 8);
     if (rows == 0) {
@@ -125,7 +125,7 @@ final class BatchReader {
   }
 
   /** Gives the payload to the rows it was read into. */
-  void handOver(Rows into) {
+  public void handOver(RowPage into) {
     into.data = payload;
     payload = null;
     bytes = null;
@@ -133,7 +133,7 @@ final class BatchReader {
   }
 
   /** Makes the arrays of a page long enough without allocating its data. */
-  static void room(Rows rows, int count) {
+  public static void room(RowPage rows, int count) {
     rows.count = count;
     rows.more = false;
     if (rows.origin.length < count) {

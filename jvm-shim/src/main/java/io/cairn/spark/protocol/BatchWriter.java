@@ -1,6 +1,7 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.protocol;
 
 import com.google.flatbuffers.FlatBufferBuilder;
+import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
@@ -25,7 +26,7 @@ import org.apache.arrow.flatbuf.RecordBatch;
  * {@code ints}, {@code longs} or {@code binary}. Heap arrays and {@code System.arraycopy} instead
  * of Arrow's own buffers: nothing off the heap to free, and rows are copied once. Not thread-safe.
  */
-final class BatchWriter {
+public final class BatchWriter {
   /**
    * Room for the header and the message's metadata, which is some 200 bytes for five columns; a
    * multiple of 8.
@@ -49,7 +50,7 @@ final class BatchWriter {
   private int start;
   private int length;
 
-  void begin(int rowCount) {
+  public void begin(int rowCount) {
     rows = rowCount;
     columns = 0;
     buffers = 0;
@@ -59,14 +60,14 @@ final class BatchWriter {
     }
   }
 
-  void bytes(byte[] values) {
+  public void bytes(byte[] values) {
     notNull();
     reserve(rows);
     System.arraycopy(values, 0, frame, position, rows);
     endBuffer(rows);
   }
 
-  void shorts(short[] values) {
+  public void shorts(short[] values) {
     notNull();
     reserve(rows * 2L);
     ByteBuffer.wrap(frame, position, rows * 2)
@@ -77,7 +78,7 @@ final class BatchWriter {
   }
 
   /** A uint16 column that says the same in every row. */
-  void shorts(int value) {
+  public void shorts(int value) {
     notNull();
     reserve(rows * 2L);
     for (int row = 0; row < rows; row++) {
@@ -88,7 +89,7 @@ final class BatchWriter {
   }
 
   /** One uint32 cell of a batch of one row. */
-  void oneInt(int value) {
+  public void oneInt(int value) {
     notNull();
     reserve(4);
     putInt(position, value);
@@ -96,7 +97,7 @@ final class BatchWriter {
   }
 
   /** One uint64 cell of a batch of one row. */
-  void oneLong(long value) {
+  public void oneLong(long value) {
     notNull();
     reserve(8);
     putInt(position, (int) value);
@@ -105,7 +106,7 @@ final class BatchWriter {
   }
 
   /** One uint8 cell of a batch of one row. */
-  void oneByte(int value) {
+  public void oneByte(int value) {
     notNull();
     reserve(1);
     frame[position] = (byte) value;
@@ -113,7 +114,7 @@ final class BatchWriter {
   }
 
   /** One binary cell of a batch of one row; null means null. */
-  void oneBinary(byte[] value) {
+  public void oneBinary(byte[] value) {
     binary(
         new byte[][] {value == null ? new byte[0] : value},
         new int[1],
@@ -122,7 +123,7 @@ final class BatchWriter {
   }
 
   /** Whole arrays as a binary column. */
-  void binary(byte[][] values) {
+  public void binary(byte[][] values) {
     int[] lengths = new int[rows];
     long total = 0;
     for (int row = 0; row < rows; row++) {
@@ -137,7 +138,7 @@ final class BatchWriter {
    *
    * @param totalBytes sum of the lengths
    */
-  void binary(byte[][] base, int[] offset, int[] lengths, long totalBytes) {
+  public void binary(byte[][] base, int[] offset, int[] lengths, long totalBytes) {
     reserve((rows + 7) / 8 + 8 + 4L * (rows + 1) + 8 + totalBytes);
     int nulls = 0;
     for (int row = 0; row < rows; row++) {
@@ -182,7 +183,7 @@ final class BatchWriter {
    * Completes the frame, which then is {@link #array()} from {@link #start()}, {@link #length()}
    * bytes.
    */
-  void finish(int kind, long session, long sequence, long applied) {
+  public void finish(int kind, long session, long sequence, long applied) {
     int bodyBytes = position - PREFIX_BYTES;
     ByteBuffer message = message(bodyBytes);
     int metadataBytes = padded(message.remaining());
@@ -230,15 +231,15 @@ final class BatchWriter {
     return metadata.dataBuffer();
   }
 
-  byte[] array() {
+  public byte[] array() {
     return frame;
   }
 
-  int start() {
+  public int start() {
     return start;
   }
 
-  int length() {
+  public int length() {
     return length;
   }
 

@@ -1,9 +1,7 @@
-package io.cairn.spark.transport;
-
-import io.cairn.spark.tier.Rows;
+package io.cairn.spark.protocol;
 
 /**
  * Some changes of one version, in the changelog's order: op and family of each row beside its key
  * and value.
  */
-public record ChangePage(byte[] ops, short[] families, Rows rows) {}
+public record ChangePage(byte[] ops, short[] families, RowPage rows) {}

@@ -1,7 +1,7 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.protocol;
 
 /**
- * What the tier asks of the engine: bulk reads of one instance at its loaded version, and a place
+ * What the cache asks of the engine: bulk reads of one instance at its loaded version, and a place
  * for writes.
  *
  * <p>One source serves one session. Implemented over the data channel; tests have one over a map.
@@ -17,7 +17,7 @@ public interface EngineSource {
    * @param requireApplied deltas up to this version are applied before the answer; 0 asks for no
    *     wait
    */
-  Rows get(int family, byte[][] keys, int count, long requireApplied);
+  RowPage get(int family, byte[][] keys, int count, long requireApplied);
 
   /**
    * Reads one page of keys in ascending unsigned order, the session's spill merged over committed
@@ -27,7 +27,7 @@ public interface EngineSource {
    * @param inclusive whether {@code from} itself belongs to the page
    * @param to exclusive end, or null
    */
-  Rows scan(
+  RowPage scan(
       int family,
       byte[] from,
       boolean inclusive,
@@ -40,7 +40,7 @@ public interface EngineSource {
    * Hands over writes of the session: a spill before commit, or the last ones at commit. The rows
    * are read before the call returns.
    *
-   * @param isSpill the tier lets go of them; else it can write all of the session's again
+   * @param isSpill the cache lets go of them; else it can write all of the session's again
    */
   void write(WriteBlock block, boolean isSpill);
 

@@ -1,5 +1,6 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.protocol;
 
+import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
@@ -30,14 +31,14 @@ public record FrameHeader(
   /** "CRNF" as it stands in the bytes. */
   private static final int MAGIC = 'C' | 'R' << 8 | 'N' << 16 | 'F' << 24;
 
-  void write(byte[] into, int at) {
+  public void write(byte[] into, int at) {
     ByteBuffer buffer = ByteBuffer.wrap(into, at, BYTES).order(ByteOrder.LITTLE_ENDIAN);
     buffer.putInt(MAGIC).put((byte) PROTOCOL).put((byte) kind).putShort((short) flags);
     buffer.putLong(session).putLong(sequence).putLong(applied).putInt(rows).putInt(payloadBytes);
   }
 
   /** Reads a header; refuses what is not one of this protocol. */
-  static FrameHeader read(byte[] from, int at) {
+  public static FrameHeader read(byte[] from, int at) {
     ByteBuffer buffer = ByteBuffer.wrap(from, at, BYTES).order(ByteOrder.LITTLE_ENDIAN);
     int magic = buffer.getInt();
     int protocol = buffer.get() & 0xFF;
@@ -66,7 +67,7 @@ public record FrameHeader(
     return header;
   }
 
-  boolean hasMore() {
+  public boolean hasMore() {
     return (flags & FrameKind.FLAG_MORE) != 0;
   }
 }

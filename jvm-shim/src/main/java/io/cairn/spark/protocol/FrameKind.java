@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.protocol;
 
 /** Kinds of frames on the data channel. DO NOT RENUMBER: docs/architecture.md, "Data channel". */
 public final class FrameKind {

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.protocol;
 
 /**
  * A page of rows out of the engine, as regions of one byte array.
@@ -7,7 +7,7 @@ package io.cairn.spark.tier;
  * of -1 means none. The arrays may be longer than {@code count}. Valid until the source that made
  * it is asked again, unless taken over by {@link #copy}.
  */
-public final class Rows {
+public final class RowPage {
   /** Origins of a row, as on the data channel. DO NOT RENUMBER. */
   public static final byte ABSENT = 0;
 
@@ -43,8 +43,8 @@ public final class Rows {
   }
 
   /** An own copy that outlives the next request. */
-  public Rows copy() {
-    Rows copy = new Rows();
+  public RowPage copy() {
+    RowPage copy = new RowPage();
     copy.count = count;
     copy.more = more;
     copy.data = data.clone();

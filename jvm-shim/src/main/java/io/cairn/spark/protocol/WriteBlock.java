@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.protocol;
 
 /**
  * Writes on their way to the engine: at most one a key, as references into the slabs that hold

@@ -1,7 +1,7 @@
-package io.cairn.spark.storage;
+package io.cairn.spark.settings;
 
-import io.cairn.spark.transport.CairnException;
-import io.cairn.spark.transport.ErrorKind;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
 import java.io.IOException;
 import java.util.List;
 import java.util.Locale;

@@ -1,5 +1,8 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
 import java.util.Locale;
@@ -7,11 +10,11 @@ import java.util.Random;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Speed of the tier alone, no engine: {@code java -cp ... io.cairn.spark.tier.TierBenchmark
+ * Speed of the cache alone, no engine: {@code java -cp ... io.cairn.spark.cache.CacheBenchmark
  * [keys]}. Keys of 17 bytes (a version byte and a row of one long), values of 32 bytes in a row,
  * batches of 100,000. Each figure is the median of the rounds, in CPU time of the one thread.
  */
-public final class TierBenchmark {
+public final class CacheBenchmark {
   private static final int BATCH = 100_000;
   private static final int KEY_BYTES = 17;
   private static final int VALUE_BYTES = 40;
@@ -20,24 +23,24 @@ public final class TierBenchmark {
   private final byte[] key = new byte[KEY_BYTES];
   private final byte[] value = new byte[VALUE_BYTES];
   private final ValueRef found = new ValueRef();
-  private final StoreTier tier;
+  private final StateCache cache;
   private long version;
   private long check;
 
-  private TierBenchmark(int keys) {
+  private CacheBenchmark(int keys) {
     this.keys = keys;
-    tier = new StoreTier(new TierBudget(2L << 30));
-    tier.reset(0, "v0", true);
-    tier.defineFamily(0, false, false);
-    tier.defineFamily(1, true, false);
+    cache = new StateCache(new MemoryPool(2L << 30));
+    cache.reset(0, "v0", true);
+    cache.defineFamily(0, false, false);
+    cache.defineFamily(1, true, false);
   }
 
   public static void main(String[] args) {
     int keys = args.length > 0 ? Integer.parseInt(args[0]) : 1_000_000;
-    TierBenchmark benchmark = new TierBenchmark(keys);
+    CacheBenchmark benchmark = new CacheBenchmark(keys);
     report("bulk load", keys, benchmark.load(0));
     report("bulk load, ordered", keys, benchmark.load(1));
-    TierStats stats = benchmark.tier.stats();
+    CacheStats stats = benchmark.cache.stats();
     System.out.printf(
         Locale.ROOT,
         "%-24s %10.1f bytes a key (two families)%n",
@@ -79,16 +82,16 @@ public final class TierBenchmark {
 
   private void setKey(long n) {
     // Big-endian, so that key order is number order, as a range encoder does.
-    Platform.putLong(key, Regions.ARRAY + 9, Long.reverseBytes(n));
+    Platform.putLong(key, Bytes.ARRAY + 9, Long.reverseBytes(n));
   }
 
-  private void put(TierSession session, int family, long n) {
+  private void put(CacheSession session, int family, long n) {
     setKey(n);
-    Platform.putLong(value, Regions.ARRAY + 8, n);
-    session.put(family, key, Regions.ARRAY, KEY_BYTES, value, Regions.ARRAY, VALUE_BYTES, true);
+    Platform.putLong(value, Bytes.ARRAY + 8, n);
+    session.put(family, key, Bytes.ARRAY, KEY_BYTES, value, Bytes.ARRAY, VALUE_BYTES, true);
   }
 
-  private void commit(TierSession session) {
+  private void commit(CacheSession session) {
     session.finishWrites();
     session.commit(++version, "v" + version);
   }
@@ -96,7 +99,7 @@ public final class TierBenchmark {
   private long load(int family) {
     long start = nanos();
     for (int from = 0; from < keys; from += BATCH) {
-      TierSession session = tier.begin(new SilentEngine());
+      CacheSession session = cache.begin(new SilentEngine());
       for (int n = from; n < Math.min(keys, from + BATCH); n++) {
         put(session, family, n);
       }
@@ -108,11 +111,11 @@ public final class TierBenchmark {
   private long upserts(int family) {
     Random random = new Random(version);
     long start = nanos();
-    TierSession session = tier.begin(new SilentEngine());
+    CacheSession session = cache.begin(new SilentEngine());
     for (int i = 0; i < BATCH; i++) {
       long n = random.nextInt(keys);
       setKey(n);
-      if (session.get(family, key, Regions.ARRAY, KEY_BYTES, found)) {
+      if (session.get(family, key, Bytes.ARRAY, KEY_BYTES, found)) {
         check += Platform.getLong(found.base, found.offset + 9);
       }
       put(session, family, n);
@@ -123,11 +126,11 @@ public final class TierBenchmark {
 
   private long reads() {
     Random random = new Random(version);
-    TierSession session = tier.begin(new SilentEngine());
+    CacheSession session = cache.begin(new SilentEngine());
     long start = nanos();
     for (int i = 0; i < BATCH * 10; i++) {
       setKey(random.nextInt(keys));
-      if (session.get(0, key, Regions.ARRAY, KEY_BYTES, found)) {
+      if (session.get(0, key, Bytes.ARRAY, KEY_BYTES, found)) {
         check += Platform.getLong(found.base, found.offset + 9);
       }
     }
@@ -137,7 +140,7 @@ public final class TierBenchmark {
   }
 
   private long scan(boolean overWrites) {
-    TierSession session = tier.begin(new SilentEngine());
+    CacheSession session = cache.begin(new SilentEngine());
     for (int i = 0; overWrites && i < BATCH; i++) {
       put(session, 0, i * 7L % keys);
     }
@@ -149,7 +152,7 @@ public final class TierBenchmark {
   }
 
   private long range() {
-    TierSession session = tier.begin(new SilentEngine());
+    CacheSession session = cache.begin(new SilentEngine());
     long start = nanos();
     drain(session.range(1, null, null), keys);
     long nanos = nanos() - start;
@@ -159,7 +162,7 @@ public final class TierBenchmark {
 
   private long ranges() {
     Random random = new Random(version);
-    TierSession session = tier.begin(new SilentEngine());
+    CacheSession session = cache.begin(new SilentEngine());
     long start = nanos();
     for (int i = 0; i < BATCH / 10; i++) {
       long n = random.nextInt(keys - 10);
@@ -173,7 +176,7 @@ public final class TierBenchmark {
     return nanos;
   }
 
-  private void drain(TierCursor cursor, int expected) {
+  private void drain(RowCursor cursor, int expected) {
     int rows = 0;
     while (cursor.next()) {
       rows++;
@@ -190,7 +193,7 @@ public final class TierBenchmark {
   private long smallBatch() {
     Random random = new Random(version);
     long start = nanos();
-    TierSession session = tier.begin(new SilentEngine());
+    CacheSession session = cache.begin(new SilentEngine());
     for (int i = 0; i < 1_000; i++) {
       put(session, 0, random.nextInt(keys));
     }
@@ -201,12 +204,12 @@ public final class TierBenchmark {
   /** Takes writes and is asked nothing. */
   private static final class SilentEngine implements EngineSource {
     @Override
-    public Rows get(int family, byte[][] keys, int count, long requireApplied) {
-      throw new IllegalStateException("the tier asked for keys");
+    public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
+      throw new IllegalStateException("the cache asked for keys");
     }
 
     @Override
-    public Rows scan(
+    public RowPage scan(
         int family,
         byte[] from,
         boolean inclusive,
@@ -214,7 +217,7 @@ public final class TierBenchmark {
         int limitRows,
         int limitBytes,
         long requireApplied) {
-      throw new IllegalStateException("the tier asked for a page");
+      throw new IllegalStateException("the cache asked for a page");
     }
 
     @Override

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertNull;
 
@@ -7,34 +7,34 @@ import java.util.Random;
 import java.util.TreeMap;
 
 /** A store, its engine and its open session. */
-final class TierFixture {
+final class CacheFixture {
   static final int PLAIN = 0;
   static final int ORDERED = 1;
   static final int LISTS = 2;
 
   final MapEngine engine = new MapEngine(new Random(7));
-  final StoreTier tier;
-  TierSession session;
+  final StateCache cache;
+  CacheSession session;
 
-  TierFixture(TierBudget budget) {
-    tier = new StoreTier(budget);
-    tier.reset(0, "v0", true);
+  CacheFixture(MemoryPool budget) {
+    cache = new StateCache(budget);
+    cache.reset(0, "v0", true);
     define();
   }
 
-  TierFixture(long budgetBytes) {
-    this(new TierBudget(budgetBytes));
+  CacheFixture(long budgetBytes) {
+    this(new MemoryPool(budgetBytes));
   }
 
   void define() {
-    tier.defineFamily(PLAIN, false, false);
-    tier.defineFamily(ORDERED, true, false);
-    tier.defineFamily(LISTS, false, true);
+    cache.defineFamily(PLAIN, false, false);
+    cache.defineFamily(ORDERED, true, false);
+    cache.defineFamily(LISTS, false, true);
   }
 
-  TierSession begin() {
-    engine.begin(tier.stampVersion());
-    session = tier.begin(engine);
+  CacheSession begin() {
+    engine.begin(cache.stampVersion());
+    session = cache.begin(engine);
     return session;
   }
 
@@ -46,31 +46,31 @@ final class TierFixture {
 
   /** As a provider on another executor: nothing in the base. */
   void forget() {
-    tier.reset(engine.newest(), "v" + engine.newest(), false);
+    cache.reset(engine.newest(), "v" + engine.newest(), false);
     define();
   }
 
   void put(int family, String key, String value) {
     byte[] k = bytes(key);
     byte[] v = bytes(value);
-    session.put(family, k, Regions.ARRAY, k.length, v, Regions.ARRAY, v.length, false);
+    session.put(family, k, Bytes.ARRAY, k.length, v, Bytes.ARRAY, v.length, false);
   }
 
   void append(String key, String value) {
     byte[] k = bytes(key);
     byte[] v = bytes(value);
-    session.append(LISTS, k, Regions.ARRAY, k.length, v, Regions.ARRAY, v.length);
+    session.append(LISTS, k, Bytes.ARRAY, k.length, v, Bytes.ARRAY, v.length);
   }
 
   void remove(int family, String key) {
     byte[] k = bytes(key);
-    session.remove(family, k, Regions.ARRAY, k.length);
+    session.remove(family, k, Bytes.ARRAY, k.length);
   }
 
   String get(int family, String key) {
     byte[] k = bytes(key);
     ValueRef out = new ValueRef();
-    return session.get(family, k, Regions.ARRAY, k.length, out)
+    return session.get(family, k, Bytes.ARRAY, k.length, out)
         ? text(out.base, out.offset, out.length)
         : null;
   }
@@ -78,8 +78,8 @@ final class TierFixture {
   /** Writes enough other keys that what was written before is with the engine. */
   void fillUntilSpilled() {
     int i = 0;
-    long before = tier.spills;
-    while (tier.spills == before) {
+    long before = cache.spills;
+    while (cache.spills == before) {
       put(PLAIN, "fill" + i++, "x".repeat(100));
     }
   }
@@ -89,10 +89,10 @@ final class TierFixture {
   }
 
   static String text(Object base, long offset, int length) {
-    return new String(Regions.copy(base, offset, length), StandardCharsets.UTF_8);
+    return new String(Bytes.copy(base, offset, length), StandardCharsets.UTF_8);
   }
 
-  static TreeMap<String, String> rows(TierCursor cursor) {
+  static TreeMap<String, String> rows(RowCursor cursor) {
     TreeMap<String, String> rows = new TreeMap<>();
     while (cursor.next()) {
       String key = text(cursor.keyBase, cursor.keyOffset, cursor.keyLength);

@@ -1,38 +1,39 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
-import static io.cairn.spark.tier.TierFixture.ORDERED;
-import static io.cairn.spark.tier.TierFixture.PLAIN;
+import static io.cairn.spark.cache.CacheFixture.ORDERED;
+import static io.cairn.spark.cache.CacheFixture.PLAIN;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What the tier takes of its budget and gives back. */
-class TierRoomTest {
+/** What the cache takes of its budget and gives back. */
+class CacheMemoryTest {
   @Test
   void idleStoresMakeRoomForTheOneInUse() {
-    TierBudget budget = new TierBudget(1 << 20);
-    TierFixture idle = new TierFixture(budget);
+    MemoryPool budget = new MemoryPool(1 << 20);
+    CacheFixture idle = new CacheFixture(budget);
     idle.begin();
     for (int i = 0; i < 5_000; i++) {
       idle.put(PLAIN, "k" + i, "x".repeat(80));
     }
     idle.commit();
-    assertTrue(idle.tier.accountedBytes() > budget.limitBytes() / 2);
-    TierFixture busy = new TierFixture(budget);
+    assertTrue(idle.cache.accountedBytes() > budget.limitBytes() / 2);
+    CacheFixture busy = new CacheFixture(budget);
     busy.begin();
     for (int i = 0; i < 4_000; i++) {
       busy.put(PLAIN, "k" + i, "y".repeat(80));
     }
     busy.commit();
     assertTrue(budget.peakBytes() <= budget.limitBytes() + 4096, "peak " + budget.peakBytes());
-    assertTrue(idle.tier.stats().evictions() > 0);
+    assertTrue(idle.cache.stats().evictions() > 0);
     assertTrue(
-        busy.tier.accountedBytes() > budget.limitBytes() / 5,
-        "busy holds " + busy.tier.accountedBytes());
+        busy.cache.accountedBytes() > budget.limitBytes() / 5,
+        "busy holds " + busy.cache.accountedBytes());
     idle.begin();
     for (int i = 0; i < 5_000; i++) {
       assertEquals("x".repeat(80), idle.get(PLAIN, "k" + i));
@@ -41,16 +42,16 @@ class TierRoomTest {
 
   @Test
   void eightHundredSmallStoresCostLittle() {
-    TierBudget budget = new TierBudget(64 << 20);
-    List<TierFixture> stores = new ArrayList<>();
+    MemoryPool budget = new MemoryPool(64 << 20);
+    List<CacheFixture> stores = new ArrayList<>();
     for (int i = 0; i < 800; i++) {
-      TierFixture f = new TierFixture(budget);
+      CacheFixture f = new CacheFixture(budget);
       stores.add(f);
       f.begin();
       f.commit();
     }
     assertEquals(0, budget.accountedBytes(), "empty stores hold nothing");
-    for (TierFixture f : stores) {
+    for (CacheFixture f : stores) {
       f.begin();
       for (int i = 0; i < 10; i++) {
         f.put(PLAIN, "k" + i, "v");
@@ -62,7 +63,7 @@ class TierRoomTest {
 
   @Test
   void anEntryLargerThanTheBudgetIsSpilledAtOnce() {
-    TierFixture f = new TierFixture(32 << 10);
+    CacheFixture f = new CacheFixture(32 << 10);
     f.begin();
     String large = "x".repeat(200_000);
     f.put(PLAIN, "large", large);
@@ -70,7 +71,7 @@ class TierRoomTest {
     assertTrue(f.session.hasSpilled());
     assertEquals(large, f.get(PLAIN, "large"));
     f.commit();
-    assertTrue(f.tier.accountedBytes() <= 32 << 10);
+    assertTrue(f.cache.accountedBytes() <= 32 << 10);
     f.begin();
     assertEquals(large, f.get(PLAIN, "large"));
     assertEquals("v", f.get(PLAIN, "small"));
@@ -79,20 +80,20 @@ class TierRoomTest {
   /** With all room held by others, each dozen of rows was once sent by itself. */
   @Test
   void aSessionBesideFullOnesSendsNoTinyBlocks() {
-    TierBudget budget = new TierBudget(16 << 20);
-    List<TierFixture> others = new ArrayList<>();
+    MemoryPool budget = new MemoryPool(16 << 20);
+    List<CacheFixture> others = new ArrayList<>();
     while (budget.limitBytes() - budget.accountedBytes() > 1_500 && others.size() < 100) {
-      TierFixture other = new TierFixture(budget);
+      CacheFixture other = new CacheFixture(budget);
       others.add(other);
       other.begin();
       long goal =
           Math.min(
               budget.limitBytes() / 5, (budget.limitBytes() - budget.accountedBytes()) / 3 + 1);
-      for (int i = 0; other.tier.stats().bytes() < goal && other.engine.blocks == 0; i++) {
+      for (int i = 0; other.cache.stats().bytes() < goal && other.engine.blocks == 0; i++) {
         other.put(PLAIN, "k" + i, "x".repeat(100));
       }
     }
-    TierFixture late = new TierFixture(budget);
+    CacheFixture late = new CacheFixture(budget);
     late.begin();
     for (int i = 0; i < 10_000; i++) {
       late.put(PLAIN, "k" + i, "y".repeat(100));
@@ -102,8 +103,8 @@ class TierRoomTest {
     long most = budget.limitBytes() + (others.size() + 1) * (budget.guaranteedBytes() + 4096);
     assertTrue(budget.peakBytes() <= most, "peak " + budget.peakBytes());
     others.forEach(other -> other.session.abort());
-    others.forEach(other -> other.tier.close());
-    late.tier.close();
+    others.forEach(other -> other.cache.close());
+    late.cache.close();
     assertEquals(0, budget.accountedBytes());
   }
 
@@ -112,7 +113,7 @@ class TierRoomTest {
    */
   @Test
   void aLargeRowLeavesInABlockOfItsOwn() {
-    TierFixture f = new TierFixture(64 << 20);
+    CacheFixture f = new CacheFixture(64 << 20);
     f.begin();
     f.put(PLAIN, "a", "x".repeat(600_000));
     f.put(PLAIN, "b", "y".repeat(600_000));
@@ -126,7 +127,7 @@ class TierRoomTest {
   /** The engine says how; before heap is spent on what no frame could carry. */
   @Test
   void whatNoFrameCarriesIsRefusedAtOnce() {
-    TierFixture f = new TierFixture(256 << 20);
+    CacheFixture f = new CacheFixture(256 << 20);
     f.begin();
     String half = "x".repeat(WriteBlock.MAX_ROW_BYTES / 2);
     assertThrows(IllegalArgumentException.class, () -> f.put(PLAIN, "k", half + half));
@@ -136,13 +137,13 @@ class TierRoomTest {
     f.commit();
     f.begin();
     assertEquals("small", f.get(PLAIN, "k"));
-    assertEquals(half.length(), f.get(TierFixture.LISTS, "list").length());
+    assertEquals(half.length(), f.get(CacheFixture.LISTS, "list").length());
   }
 
-  /** Only what the tier lets go of needs to be kept for another worker. */
+  /** Only what the cache lets go of needs to be kept for another worker. */
   @Test
   void writesOfTheCommitAreNoSpillUnlessSomeWereSpilledBefore() {
-    TierFixture f = new TierFixture(256 << 10);
+    CacheFixture f = new CacheFixture(256 << 10);
     f.begin();
     f.put(PLAIN, "k", "v");
     f.commit();
@@ -156,11 +157,11 @@ class TierRoomTest {
 
   @Test
   void closingWithAnOpenSessionFreesWhenItEnds() {
-    TierBudget budget = new TierBudget(1 << 20);
-    TierFixture f = new TierFixture(budget);
+    MemoryPool budget = new MemoryPool(1 << 20);
+    CacheFixture f = new CacheFixture(budget);
     f.begin();
     f.put(PLAIN, "k", "v");
-    f.tier.close();
+    f.cache.close();
     f.session.abort();
     assertEquals(0, budget.accountedBytes());
     assertThrows(IllegalStateException.class, f::begin);
@@ -168,7 +169,7 @@ class TierRoomTest {
 
   @Test
   void steadyInsertAndDeleteDoesNotGrow() {
-    TierFixture f = new TierFixture(64 << 20);
+    CacheFixture f = new CacheFixture(64 << 20);
     long after10 = 0;
     for (int batch = 0; batch < 100; batch++) {
       f.begin();
@@ -179,12 +180,12 @@ class TierRoomTest {
         }
       }
       f.commit();
-      after10 = batch == 10 ? f.tier.accountedBytes() : after10;
+      after10 = batch == 10 ? f.cache.accountedBytes() : after10;
     }
-    assertTrue(f.tier.isComplete(ORDERED));
-    assertEquals(2_000, f.tier.entries(ORDERED));
+    assertTrue(f.cache.isComplete(ORDERED));
+    assertEquals(2_000, f.cache.entries(ORDERED));
     assertTrue(
-        f.tier.accountedBytes() < after10 * 2,
-        f.tier.accountedBytes() + " bytes, after ten batches " + after10);
+        f.cache.accountedBytes() < after10 * 2,
+        f.cache.accountedBytes() + " bytes, after ten batches " + after10);
   }
 }

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -10,18 +10,18 @@ class FamilyLifeTest {
   /** One of an aborted session was left behind, incomplete after the next reset. */
   @Test
   void abortForgetsTheFamiliesThatTheSessionMade() {
-    try (StoreTier tier = new StoreTier(new TierBudget(1 << 20))) {
+    try (StateCache cache = new StateCache(new MemoryPool(1 << 20))) {
       MapEngine engine = new MapEngine(new Random(7));
-      tier.reset(0, "v0", true);
-      TierSession aborted = tier.begin(engine);
+      cache.reset(0, "v0", true);
+      CacheSession aborted = cache.begin(engine);
       aborted.createFamily(9, false, false);
       aborted.abort();
-      tier.reset(0, "again", false);
+      cache.reset(0, "again", false);
 
-      TierSession session = tier.begin(engine);
+      CacheSession session = cache.begin(engine);
       session.createFamily(9, true, false);
 
-      assertTrue(tier.isComplete(9));
+      assertTrue(cache.isComplete(9));
       session.abort();
     }
   }

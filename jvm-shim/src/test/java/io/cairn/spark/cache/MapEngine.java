@@ -1,8 +1,11 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -26,7 +29,7 @@ final class MapEngine implements EngineSource {
   private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
   private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
   private long applied;
-  private final Rows reply = new Rows();
+  private final RowPage reply = new RowPage();
 
   /** Version that the open session stands on. */
   long base;
@@ -113,7 +116,7 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public Rows get(int family, byte[][] keys, int asked, long requireApplied) {
+  public RowPage get(int family, byte[][] keys, int asked, long requireApplied) {
     int count = Math.min(asked, mostKeys);
     getRequests++;
     keysAsked += count;
@@ -128,17 +131,17 @@ final class MapEngine implements EngineSource {
       byte[] value = write == null ? committed : apply(write, committed);
       origins[i] =
           write == null
-              ? (committed == null ? Rows.ABSENT : Rows.COMMITTED)
-              : value == null ? Rows.SPILL_DELETED : Rows.SPILL;
+              ? (committed == null ? RowPage.ABSENT : RowPage.COMMITTED)
+              : value == null ? RowPage.SPILL_DELETED : RowPage.SPILL;
       values.add(value);
       none.add(new byte[0]);
     }
-    Rows rows = answer(none, values, origins);
+    RowPage rows = answer(none, values, origins);
     rows.more = count < asked;
     return rows;
   }
 
-  private Rows answer(List<byte[]> keys, List<byte[]> values, byte[] origins) {
+  private RowPage answer(List<byte[]> keys, List<byte[]> values, byte[] origins) {
     int bytes = 0;
     for (int i = 0; i < keys.size(); i++) {
       bytes += keys.get(i).length + (values.get(i) == null ? 0 : values.get(i).length);
@@ -165,7 +168,7 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public Rows scan(
+  public RowPage scan(
       int family,
       byte[] from,
       boolean inclusive,
@@ -197,9 +200,9 @@ final class MapEngine implements EngineSource {
     }
     byte[] origins = new byte[keys.size()];
     for (int i = 0; i < origins.length; i++) {
-      origins[i] = spill.containsKey(keys.get(i)) ? Rows.SPILL : Rows.COMMITTED;
+      origins[i] = spill.containsKey(keys.get(i)) ? RowPage.SPILL : RowPage.COMMITTED;
     }
-    Rows page = answer(keys, values, origins);
+    RowPage page = answer(keys, values, origins);
     page.more = more;
     return page;
   }

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -14,7 +14,7 @@ import java.util.TreeSet;
 
 /** A scan that stays open across writes, with all states its keys had since. */
 final class ModelScan {
-  final TierCursor cursor;
+  final RowCursor cursor;
   final int family;
   final boolean inOrder;
   final TreeMap<byte[], List<byte[]>> states = new TreeMap<>(MapEngine.UNSIGNED);
@@ -24,7 +24,7 @@ final class ModelScan {
   byte[] last;
 
   ModelScan(
-      TierCursor cursor,
+      RowCursor cursor,
       int family,
       boolean inOrder,
       byte[] from,
@@ -59,8 +59,8 @@ final class ModelScan {
       assertFalse(cursor.next());
       return false;
     }
-    byte[] key = Regions.copy(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
-    byte[] value = Regions.copy(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+    byte[] key = Bytes.copy(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
+    byte[] value = Bytes.copy(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
     assertTrue(inRange(key), "outside the range");
     assertTrue(seen.add(key), "twice: " + Arrays.toString(key));
     if (inOrder) {

@@ -1,4 +1,4 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Test;
 /**
  * Random sessions of stores that share a small budget, against one plain map a version and family.
  */
-class StoreTierModelTest {
+class StateCacheModelTest {
   private static final int PLAIN = 0;
   private static final int ORDERED = 1;
   private static final int LISTS = 2;
@@ -53,7 +53,7 @@ class StoreTierModelTest {
   /** Stores of several tasks evict each other's entries while they are idle. */
   @Test
   void sameRowsAsAMapWhenTwoThreadsShareABudget() throws Exception {
-    TierBudget budget = new TierBudget(150_000);
+    MemoryPool budget = new MemoryPool(150_000);
     ExecutorService threads = Executors.newFixedThreadPool(2);
     List<Future<?>> runs = new ArrayList<>();
     for (int thread = 0; thread < 2; thread++) {
@@ -73,7 +73,7 @@ class StoreTierModelTest {
   private static void runSeeds(int from, int to, long budgetBytes) {
     for (int seed = from; seed < to; seed++) {
       try {
-        Run run = new Run(seed, new TierBudget(budgetBytes));
+        Run run = new Run(seed, new MemoryPool(budgetBytes));
         run.sessions(25);
         assertEquals(0, run.budget.accountedBytes(), "bytes left after all stores are closed");
       } catch (Throwable failure) {
@@ -93,10 +93,10 @@ class StoreTierModelTest {
   /** One seed: some stores over one budget. */
   private static final class Run {
     final Random random;
-    final TierBudget budget;
+    final MemoryPool budget;
     final List<Store> stores = new ArrayList<>();
 
-    Run(int seed, TierBudget budget) {
+    Run(int seed, MemoryPool budget) {
       random = new Random(seed);
       this.budget = budget;
     }
@@ -110,7 +110,7 @@ class StoreTierModelTest {
         checkBound();
       }
       for (Store store : stores) {
-        store.tier.close();
+        store.cache.close();
       }
     }
 
@@ -125,24 +125,24 @@ class StoreTierModelTest {
     final Run run;
     final Random random;
     final MapEngine engine;
-    final StoreTier tier;
+    final StateCache cache;
     Map<Integer, TreeMap<byte[], byte[]>> model;
     final List<ModelScan> scans = new ArrayList<>();
-    TierSession session;
+    CacheSession session;
 
     Store(Run run) {
       this.run = run;
       this.random = run.random;
       this.engine = new MapEngine(random);
       engine.mostKeys = 1 + random.nextInt(8);
-      this.tier = new StoreTier(run.budget);
-      tier.reset(0, "v0", true);
+      this.cache = new StateCache(run.budget);
+      cache.reset(0, "v0", true);
       define();
     }
 
     void define() {
       for (int family : FAMILIES) {
-        tier.defineFamily(family, ordered(family), multi(family));
+        cache.defineFamily(family, ordered(family), multi(family));
       }
     }
 
@@ -151,15 +151,15 @@ class StoreTierModelTest {
       if (random.nextInt(8) == 0) {
         version = Math.max(0, version - random.nextInt(3));
       }
-      boolean reload = tier.stampVersion() != version || random.nextInt(10) == 0;
+      boolean reload = cache.stampVersion() != version || random.nextInt(10) == 0;
       if (reload) {
         engine.load(version);
-        tier.reset(version, "v" + version, version == 0);
+        cache.reset(version, "v" + version, version == 0);
         define();
       } else {
         engine.begin(version);
       }
-      session = tier.begin(engine);
+      session = cache.begin(engine);
       if (reload && random.nextBoolean()) {
         session.loadCommitted();
       }
@@ -167,9 +167,9 @@ class StoreTierModelTest {
       for (int family : FAMILIES) {
         model.put(family, new TreeMap<>(engine.state(version, family)));
         // Within the session: an idle store may lose entries to the other thread at any time.
-        if (tier.isComplete(family)) {
+        if (cache.isComplete(family)) {
           assertEquals(
-              model.get(family).size(), tier.entries(family), "entries of a complete family");
+              model.get(family).size(), cache.entries(family), "entries of a complete family");
         }
       }
       int steps = random.nextInt(3) == 0 ? 20 : 400;
@@ -189,7 +189,7 @@ class StoreTierModelTest {
       scans.clear();
       if (random.nextInt(4) == 0) {
         session.abort();
-        assertEquals(version, tier.stampVersion());
+        assertEquals(version, cache.stampVersion());
         return;
       }
       session.finishWrites();
@@ -199,7 +199,7 @@ class StoreTierModelTest {
         assertSame(model.get(family), engine.state(next, family));
       }
       session.commit(next, "v" + next);
-      assertEquals(next, tier.stampVersion());
+      assertEquals(next, cache.stampVersion());
     }
 
     void assertSame(NavigableMap<byte[], byte[]> expected, NavigableMap<byte[], byte[]> actual) {
@@ -249,7 +249,7 @@ class StoreTierModelTest {
         case 4 ->
             assertEquals(
                 model.get(family).containsKey(key),
-                session.exists(family, key, Regions.ARRAY, key.length));
+                session.exists(family, key, Bytes.ARRAY, key.length));
         case 5, 6, 7, 8 -> put(family, key);
         case 9, 10 -> append(family, key);
         case 11, 12 -> remove(family, key);
@@ -262,11 +262,11 @@ class StoreTierModelTest {
     void checkGet(int family, byte[] key) {
       ValueRef out = new ValueRef();
       byte[] expected = model.get(family).get(key);
-      boolean found = session.get(family, key, Regions.ARRAY, key.length, out);
+      boolean found = session.get(family, key, Bytes.ARRAY, key.length, out);
       assertEquals(
           expected != null, found, "presence of " + Arrays.toString(key) + " in family " + family);
       if (found) {
-        assertArrayEquals(expected, Regions.copy(out.base, out.offset, out.length));
+        assertArrayEquals(expected, Bytes.copy(out.base, out.offset, out.length));
       }
     }
 
@@ -287,12 +287,10 @@ class StoreTierModelTest {
     void put(int family, byte[] key) {
       byte[] value = value();
       if (random.nextBoolean()) {
-        session.put(
-            family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, false);
+        session.put(family, key, Bytes.ARRAY, key.length, value, Bytes.ARRAY, value.length, false);
         set(family, key, value);
       } else {
-        session.put(
-            family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length, true);
+        session.put(family, key, Bytes.ARRAY, key.length, value, Bytes.ARRAY, value.length, true);
         set(family, key, MapEngine.join(new byte[1], value));
       }
     }
@@ -302,13 +300,13 @@ class StoreTierModelTest {
         return;
       }
       byte[] value = value();
-      session.append(family, key, Regions.ARRAY, key.length, value, Regions.ARRAY, value.length);
+      session.append(family, key, Bytes.ARRAY, key.length, value, Bytes.ARRAY, value.length);
       byte[] before = model.get(family).get(key);
       set(family, key, before == null ? value : MapEngine.join(before, value));
     }
 
     void remove(int family, byte[] key) {
-      session.remove(family, key, Regions.ARRAY, key.length);
+      session.remove(family, key, Bytes.ARRAY, key.length);
       set(family, key, null);
     }
 

@@ -1,11 +1,11 @@
-package io.cairn.spark.tier;
+package io.cairn.spark.cache;
 
-import static io.cairn.spark.tier.TierFixture.LISTS;
-import static io.cairn.spark.tier.TierFixture.ORDERED;
-import static io.cairn.spark.tier.TierFixture.PLAIN;
-import static io.cairn.spark.tier.TierFixture.bytes;
-import static io.cairn.spark.tier.TierFixture.rows;
-import static io.cairn.spark.tier.TierFixture.text;
+import static io.cairn.spark.cache.CacheFixture.LISTS;
+import static io.cairn.spark.cache.CacheFixture.ORDERED;
+import static io.cairn.spark.cache.CacheFixture.PLAIN;
+import static io.cairn.spark.cache.CacheFixture.bytes;
+import static io.cairn.spark.cache.CacheFixture.rows;
+import static io.cairn.spark.cache.CacheFixture.text;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -17,10 +17,10 @@ import java.util.Arrays;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
-class StoreTierTest {
+class StateCacheTest {
   @Test
   void abortAfterOverwritingAPinnedKey() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "k", "one");
     f.commit();
@@ -36,7 +36,7 @@ class StoreTierTest {
 
   @Test
   void abortAfterASpillWasReadBack() {
-    TierFixture f = new TierFixture(64 << 10);
+    CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
     f.put(PLAIN, "k", "one");
     f.append("list", "a");
@@ -60,7 +60,7 @@ class StoreTierTest {
   @Test
   void spillAndEvictionDuringAnOpenScan() {
     for (int family : new int[] {PLAIN, ORDERED}) {
-      TierFixture f = new TierFixture(96 << 10);
+      CacheFixture f = new CacheFixture(96 << 10);
       f.begin();
       TreeMap<String, String> expected = new TreeMap<>();
       for (int i = 0; i < 300; i++) {
@@ -69,14 +69,14 @@ class StoreTierTest {
         expected.put(key, "committed");
       }
       f.commit();
-      assertTrue(f.tier.isComplete(family));
+      assertTrue(f.cache.isComplete(family));
       f.begin();
       for (int i = 0; i < 300; i += 3) {
         String key = String.format("key%04d", i);
         f.put(family, key, "written");
         expected.put(key, "written");
       }
-      TierCursor cursor =
+      RowCursor cursor =
           family == ORDERED ? f.session.range(family, null, null) : f.session.scan(family);
       TreeMap<String, String> seen = new TreeMap<>();
       for (int i = 0; i < 50; i++) {
@@ -95,14 +95,14 @@ class StoreTierTest {
       seen.putAll(rest);
       assertEquals(expected, seen);
       f.session.abort();
-      f.tier.close();
-      assertEquals(0, f.tier.accountedBytes());
+      f.cache.close();
+      assertEquals(0, f.cache.accountedBytes());
     }
   }
 
   @Test
   void anAppendToALongListCostsNoRead() {
-    TierFixture f = new TierFixture(8 << 20);
+    CacheFixture f = new CacheFixture(8 << 20);
     f.begin();
     for (int i = 0; i < 20_000; i++) {
       f.append("list", "0123456789");
@@ -122,14 +122,14 @@ class StoreTierTest {
 
   @Test
   void appendsCostTheSameHoweverLongTheListIs() {
-    TierFixture f = new TierFixture(16 << 20);
+    CacheFixture f = new CacheFixture(16 << 20);
     f.begin();
     int rows = 100_000;
     for (int i = 0; i < rows; i++) {
       f.append("list", "0123456789");
     }
     // Geometric growth leaves copies of at most a few times the list behind.
-    assertTrue(f.tier.accountedBytes() < rows * 10L * 6, "accounted " + f.tier.accountedBytes());
+    assertTrue(f.cache.accountedBytes() < rows * 10L * 6, "accounted " + f.cache.accountedBytes());
     f.commit();
     for (int batch = 0; batch < 200; batch++) {
       f.begin();
@@ -138,13 +138,13 @@ class StoreTierTest {
     }
     f.begin();
     assertEquals((rows + 200) * 10, f.get(LISTS, "list").length());
-    assertTrue(f.tier.accountedBytes() < rows * 10L * 4, "accounted " + f.tier.accountedBytes());
+    assertTrue(f.cache.accountedBytes() < rows * 10L * 4, "accounted " + f.cache.accountedBytes());
     assertEquals(0, f.engine.getRequests);
   }
 
   @Test
   void aCompleteFamilyAsksTheEngineNothing() {
-    TierFixture f = new TierFixture(8 << 20);
+    CacheFixture f = new CacheFixture(8 << 20);
     for (int batch = 0; batch < 5; batch++) {
       f.begin();
       for (int i = 0; i < 1_000; i++) {
@@ -153,7 +153,7 @@ class StoreTierTest {
       }
       f.remove(ORDERED, batch + "-7");
       f.commit();
-      assertEquals(999L * (batch + 1), f.tier.entries(ORDERED));
+      assertEquals(999L * (batch + 1), f.cache.entries(ORDERED));
     }
     f.begin();
     assertEquals(999 * 5, rows(f.session.scan(ORDERED)).size());
@@ -164,7 +164,7 @@ class StoreTierTest {
 
   @Test
   void aLoadMakesAllFamiliesCompleteWhenTheyFit() {
-    TierFixture f = new TierFixture(8 << 20);
+    CacheFixture f = new CacheFixture(8 << 20);
     f.begin();
     for (int i = 0; i < 500; i++) {
       f.put(ORDERED, "k" + i, "v" + i);
@@ -172,7 +172,7 @@ class StoreTierTest {
     }
     f.commit();
     f.forget();
-    assertFalse(f.tier.isComplete(ORDERED));
+    assertFalse(f.cache.isComplete(ORDERED));
     f.begin();
     assertTrue(f.session.loadCommitted());
     long asked = f.engine.scanRequests;
@@ -184,7 +184,7 @@ class StoreTierTest {
 
   @Test
   void aLoadThatDoesNotFitLeavesTheFamiliesIncomplete() {
-    TierFixture f = new TierFixture(32 << 10);
+    CacheFixture f = new CacheFixture(32 << 10);
     f.begin();
     for (int i = 0; i < 2_000; i++) {
       f.put(ORDERED, "k" + i, "x".repeat(50));
@@ -193,21 +193,21 @@ class StoreTierTest {
     f.forget();
     f.begin();
     assertFalse(f.session.loadCommitted());
-    assertFalse(f.tier.isComplete(ORDERED));
+    assertFalse(f.cache.isComplete(ORDERED));
     assertEquals(2_000, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals(2_000, rows(f.session.scan(ORDERED)).size());
   }
 
   @Test
   void aScanAsksNothingBeforeTheFirstNext() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(ORDERED, "k", "v");
     f.commit();
     f.forget();
     f.begin();
-    TierCursor walk = f.session.scan(ORDERED);
-    TierCursor range = f.session.range(ORDERED, null, null);
+    RowCursor walk = f.session.scan(ORDERED);
+    RowCursor range = f.session.range(ORDERED, null, null);
     assertEquals(0, f.engine.scanRequests);
     assertTrue(walk.next());
     assertTrue(range.next());
@@ -216,7 +216,7 @@ class StoreTierTest {
 
   @Test
   void keysFetchedInBulkAreReadWithoutTheEngine() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     for (int i = 0; i < 100; i++) {
       f.put(PLAIN, "k" + i, "v" + i);
@@ -238,7 +238,7 @@ class StoreTierTest {
 
   @Test
   void aDroppedFamilyIsOneWrite() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.session.createFamily(9, true, false);
     f.put(9, "k", "v");
@@ -258,21 +258,21 @@ class StoreTierTest {
 
   @Test
   void aKeyPutAndRemovedInOneSessionIsNotWritten() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "k", "v");
     f.remove(PLAIN, "k");
     f.remove(PLAIN, "never");
-    assertEquals(new Sent(0, 0, 0), f.session.finishWrites());
+    assertEquals(new SentWrites(0, 0, 0), f.session.finishWrites());
   }
 
   @Test
   void writesAreSentAgainToAWorkerThatLostThem() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "k", "v");
     f.append("list", "a");
-    Sent first = f.session.finishWrites();
+    SentWrites first = f.session.finishWrites();
     f.engine.begin(0);
     assertTrue(f.session.rewindWrites());
     assertEquals(first, f.session.finishWrites());
@@ -283,7 +283,7 @@ class StoreTierTest {
 
   @Test
   void aSessionThatSpilledIsNotSentAgain() {
-    TierFixture f = new TierFixture(64 << 10);
+    CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
     f.fillUntilSpilled();
     assertFalse(f.session.rewindWrites());
@@ -291,7 +291,7 @@ class StoreTierTest {
 
   @Test
   void aSpillThatFailsHalfWayEndsTheWrites() {
-    TierFixture f = new TierFixture(64 << 10);
+    CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
     f.engine.failsWrites = true;
     assertThrows(IllegalStateException.class, f::fillUntilSpilled, "worker lost");
@@ -303,31 +303,31 @@ class StoreTierTest {
     f.begin();
     f.put(PLAIN, "k", "v");
     f.commit();
-    assertEquals(1, f.tier.entries(PLAIN));
+    assertEquals(1, f.cache.entries(PLAIN));
   }
 
   @Test
   void theRowBehindTheVersionByteIsAligned() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     byte[] value = {1, 2, 3, 4, 5, 6, 7, 8};
     for (int length = 1; length < 40; length++) {
       byte[] key = new byte[length];
       ValueRef out = new ValueRef();
-      f.session.put(PLAIN, key, Regions.ARRAY, length, value, Regions.ARRAY, 8, true);
-      assertTrue(f.session.get(PLAIN, key, Regions.ARRAY, length, out));
+      f.session.put(PLAIN, key, Bytes.ARRAY, length, value, Bytes.ARRAY, 8, true);
+      assertTrue(f.session.get(PLAIN, key, Bytes.ARRAY, length, out));
       assertEquals(0, (out.offset + 1) % 8);
       assertArrayEquals(
-          new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, Regions.copy(out.base, out.offset, out.length));
+          new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, Bytes.copy(out.base, out.offset, out.length));
     }
   }
 
   @Test
   void aSessionIsOneAtATimeAndDeadAfterItsEnd() {
-    TierFixture f = new TierFixture(1 << 20);
-    TierSession first = f.begin();
+    CacheFixture f = new CacheFixture(1 << 20);
+    CacheSession first = f.begin();
     assertThrows(IllegalStateException.class, f::begin);
-    TierCursor cursor = first.scan(PLAIN);
+    RowCursor cursor = first.scan(PLAIN);
     first.abort();
     first.abort();
     assertThrows(IllegalStateException.class, cursor::next);
@@ -358,15 +358,14 @@ class StoreTierTest {
         int expected = Integer.signum(Arrays.compareUnsigned(a, b));
         assertEquals(
             expected,
-            Integer.signum(
-                Regions.compare(a, Regions.ARRAY, a.length, b, Regions.ARRAY, b.length)));
+            Integer.signum(Bytes.compare(a, Bytes.ARRAY, a.length, b, Bytes.ARRAY, b.length)));
       }
     }
   }
 
   @Test
   void largeValuesAskedForTogetherComeInSeveralReplies() {
-    TierFixture f = new TierFixture(1 << 20);
+    CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     byte[][] keys = new byte[10][];
     for (int i = 0; i < keys.length; i++) {

@@ -1,10 +1,13 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.protocol.FrameHeader;
+import io.cairn.spark.protocol.FrameKind;
 import java.io.IOException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;

@@ -1,4 +1,4 @@
-package io.cairn.spark.transport;
+package io.cairn.spark.engine;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -6,7 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import io.cairn.spark.tier.Rows;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.BatchReader;
+import io.cairn.spark.protocol.BatchWriter;
+import io.cairn.spark.protocol.FrameHeader;
+import io.cairn.spark.protocol.RowPage;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
@@ -55,7 +60,7 @@ class FrameVectorsTest {
   }
 
   private static JsonNode meaning(String name) throws IOException {
-    return Control.JSON.readTree(VECTORS.resolve(name + ".meaning.json").toFile());
+    return ControlChannel.JSON.readTree(VECTORS.resolve(name + ".meaning.json").toFile());
   }
 
   private static Schema schema(Object... namesAndTypes) {
@@ -125,7 +130,7 @@ class FrameVectorsTest {
     JsonNode expected = meaning(name);
     FrameHeader header = FrameHeader.read(bytes, 0);
     byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
-    Rows rows = new Rows();
+    RowPage rows = new RowPage();
     BatchReader.room(rows, header.rows());
     byte[] ops = new byte[header.rows()];
     short[] families = new short[header.rows()];
@@ -191,7 +196,7 @@ class FrameVectorsTest {
   }
 
   private static void read(byte[] payload, int count) {
-    Rows rows = new Rows();
+    RowPage rows = new RowPage();
     BatchReader.room(rows, count);
     BatchReader reader = new BatchReader();
     reader.begin(payload, payload.length, count, 3);
@@ -206,9 +211,10 @@ class FrameVectorsTest {
 
     CairnException error =
         CairnException.fromEngine(
-            Control.JSON.readTree(bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
+            ControlChannel.JSON.readTree(
+                bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
 
-    assertEquals(ErrorKind.DAMAGED, error.kind());
+    assertEquals(ErrorKind.CORRUPT, error.kind());
     assertEquals(
         "[CAIRN_MISSING] there is no changelog of version 7 (store=0/3/default, version=7,"
             + " object=file:/checkpoint/state/0/3/changelog/7.arrow)",

@@ -1,0 +1,1 @@
+"""S3 through boto3, the only importer of it."""
