@@ -17,7 +17,7 @@ if [ "$1" = --install ]; then
     exit 0
 fi
 
-jar=$(find "$tool" -name 'google-java-format-*-all-deps.jar' 2>/dev/null | head -n 1) || true
+jar=$(find "$tool/" -name 'google-java-format-*-all-deps.jar' 2>/dev/null | head -n 1) || true
 if [ -z "$jar" ]; then
     echo "NOT CHECKED: the format of Java (no npm when this was set up; rm .build/stamps/google-java-format to retry)"
     exit 0

@@ -10,7 +10,6 @@ import os
 import socket
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound
@@ -94,13 +93,3 @@ def _context(binary: Path) -> io.BytesIO:
 def _executable(info: tarfile.TarInfo) -> tarfile.TarInfo:
     info.mode = 0o755
     return info
-
-
-def describe_engine() -> dict[str, Any]:
-    """Return the engine's version, for the test header."""
-    client = docker.from_env(timeout=_PING_TIMEOUT_S)
-    try:
-        version: dict[str, Any] = client.version()
-        return version
-    finally:
-        client.close()
