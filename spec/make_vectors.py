@@ -133,9 +133,9 @@ def make_changelogs() -> None:
     many = [
         rows(
             changelog.CHANGELOG_SCHEMA,
-            *((1, 0, struct.pack(">Q", key), b"v%d" % key) for key in range(start, start + 100)),
+            *((1, 0, struct.pack(">Q", key), b"v%d" % key) for key in keys),
         )
-        for start in (0, 100, 200)
+        for keys in (range(3), range(3, 4), range(4, 6))
     ]
     on_snapshot = replace(
         HEADER,
@@ -143,7 +143,7 @@ def make_changelogs() -> None:
         ref=THIRD,
         base=Base(1, FIRST.checkpoint_id),
         lineage=(SECOND, THIRD),
-        counts={0: 300},
+        counts={0: 6},
     )
     loaded_empty = replace(HEADER, ref=THIRD, base=Base(2, None), lineage=(THIRD,), counts={0: 0})
     for name, header, batches in (
