@@ -193,10 +193,7 @@ def make_manifests() -> None:
         counts={0: 3, 1: 1},
         column_families=(DEFAULT, replace(LISTS, name="Städte")),
         max_cf_id=1,
-        files=(
-            *first.files,
-            manifest.SstFile("sst/" + "b" * 32 + ".sst", "000009.sst", 5678, 1),
-        ),
+        files=(*first.files, manifest.SstFile("sst/" + "b" * 32 + ".sst", "000009.sst", 5678, 1)),
         changelogs=(
             manifest.ChangelogRef(SECOND, Base(0, None)),
             manifest.ChangelogRef(THIRD, Base(1, FIRST.checkpoint_id)),
@@ -263,16 +260,7 @@ def frame(
         meaning = {"rows": spelled(content)}
     session = 0 if kind in {0x01, 0x81} else SESSION
     header = struct.pack(
-        "<4sBBHQQQII",
-        b"CRNF",
-        1,
-        kind,
-        flags,
-        session,
-        sequence,
-        applied,
-        row_count,
-        len(payload),
+        "<4sBBHQQQII", b"CRNF", 1, kind, flags, session, sequence, applied, row_count, len(payload)
     )
     fields = {
         "protocol": 1,

@@ -53,10 +53,7 @@ def test_a_tree_in_order_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "imported",
-    [
-        "import io.cairn.spark.cache.Scan;",
-        "import static io.cairn.spark.cache.Scan.LIMIT;",
-    ],
+    ["import io.cairn.spark.cache.Scan;", "import static io.cairn.spark.cache.Scan.LIMIT;"],
 )
 def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
     """A lower package that knows a higher one cannot be read, or tested, without it."""

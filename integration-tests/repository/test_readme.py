@@ -1,4 +1,4 @@
-"""Every block of README.md does what it says: a job made of them keeps its state in Cairn."""
+"""Every block of README.md works: a job made of them keeps its state in Cairn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.spark import REPOSITORY
 
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LIMIT_S = 240
-# What a reader's own job may be. It stands behind the README's session, or behind one by hand.
+# A reader's own job. It follows the README's session, or one that the job creates itself.
 _QUERY = """
 spark.range(100).selectExpr("id % 7 AS key").write.json("input")
 rows = spark.readStream.schema("key long").json("input")
@@ -29,7 +29,7 @@ query.awaitTermination()
 assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 7
 spark.stop()
 """
-_SESSION_BY_HAND = """
+_OWN_SESSION = """
 from pyspark.sql import SparkSession
 
 spark = (
@@ -43,13 +43,13 @@ def _blocks() -> list[str]:
 
 
 def _block(words: str) -> str:
-    """Return the one block that has these words."""
+    """Return the one block with these words."""
     (found,) = [block for block in _blocks() if words in block]
     return found
 
 
 def _run(command: list[str], folder: Path) -> None:
-    """Run in a folder of the test's own, as a person does whose virtual environment is active."""
+    """Run in the test's folder, as a person does whose virtual environment is active."""
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
@@ -71,12 +71,12 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def _changelogs(folder: Path) -> list[Path]:
-    """The objects by which a version of Cairn's is committed."""
+    """Return Cairn's changelogs in the checkpoint."""
     return list(folder.glob("checkpoint/state/0/*/**/changelog/*.arrow"))
 
 
 def test_the_python_block_gives_a_session_that_keeps_its_state_in_cairn(tmp_path: Path) -> None:
-    """Who copies the lines and gets Spark's own provider would not notice until it is too late."""
+    """Whoever copies the lines and gets Spark's own provider would notice it too late."""
     (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
 
     _run([sys.executable, "job.py"], tmp_path)
@@ -86,15 +86,15 @@ def test_the_python_block_gives_a_session_that_keeps_its_state_in_cairn(tmp_path
 
 def test_the_spark_submit_block_runs_a_job_on_cairn(tmp_path: Path) -> None:
     """A class name or a setting misspelled in the README fails a reader's first job."""
-    (tmp_path / "job.py").write_text(_SESSION_BY_HAND + _QUERY)
+    (tmp_path / "job.py").write_text(_OWN_SESSION + _QUERY)
 
     _run(["bash", "-euc", _block("spark-submit")], tmp_path)
 
     assert _changelogs(tmp_path)
 
 
-def test_every_other_block_is_a_verb_or_the_package() -> None:
-    """Commands that a reader types must exist; `.ci/run` runs the two verbs themselves."""
+def test_every_other_block_has_verbs_of_make_or_the_package() -> None:
+    """Commands that a reader types must exist; `.ci/run` runs `make test` itself."""
     package = tomllib.loads((REPOSITORY / "python" / "pyproject.toml").read_text())["project"]
     verbs = re.findall(r"^([a-z0-9-]+):.*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     known = {f"pip install {package['name']}", *(f"make {verb}" for verb in verbs)}
