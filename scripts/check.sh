@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# All static checks, each under its name; runs every one and fails at the end if one failed.
+# Runs all static checks, each under its name; fails at the end if one of them has failed.
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=$PWD/.venv/bin
+folders=(python integration-tests examples benchmarks scripts spec)
 failed=()
 
 check() {
@@ -13,48 +14,41 @@ check() {
     "$@" || failed+=("$name")
 }
 
-layers() (
+python_layers() (
     cd python && "$bin/lint-imports" --config pyproject.toml
 )
 
-# types <folder> <what>...: from that folder, as what is in it imports its neighbours. Never from
-# the root: seen from there, the folder docker/ would pass for the package of that name.
+# types <folder> <what>...: runs mypy in that folder, because its files import their neighbours.
+# Never in the root, where mypy takes the folder docker/ for the package of that name.
 types() (
     config=$PWD/python/pyproject.toml
     cd "$1" && "$bin/mypy" --config-file "$config" "${@:2}"
 )
 
-# Programs that import what lies beside them are typed each in its own folder, all others together.
-own_folders=(bench spark_suites)
-
 types_of_integration_tests() {
     local folder together=(conftest.py)
     for folder in integration-tests/*/; do
         folder=$(basename "$folder")
-        [[ " ${own_folders[*]} " == *" $folder "* ]] || together+=("$folder")
+        [ "$folder" = spark_suites ] || together+=("$folder")
     done
     types integration-tests "${together[@]}"
 }
 
-documents() {
-    # The page is generated from the settings' table; a difference means that it was not renewed.
-    "$bin/python" scripts/configuration_page.py --check || return
-    # No figure on that page is typed by hand.
-    "$bin/python" integration-tests/bench/report.py --check
-}
-
-check "lint: ruff check" "$bin/ruff" check python integration-tests scripts spec
-check "format: ruff format" "$bin/ruff" format --check python integration-tests scripts spec
+check "lint: ruff check" "$bin/ruff" check "${folders[@]}"
+check "format: ruff format" "$bin/ruff" format --check "${folders[@]}"
+check "format: google-java-format" scripts/java_format.sh --check
 check "types: mypy --strict, package and its tests" types python src tests
 check "types: mypy --strict, integration tests" types_of_integration_tests
-for folder in "${own_folders[@]}"; do
-    check "types: mypy --strict, $folder" types "integration-tests/$folder" .
+for folder in integration-tests/spark_suites examples/flights benchmarks; do
+    check "types: mypy --strict, $folder" types "$folder" .
 done
-check "types: mypy --strict, scripts and vectors" types integration-tests ../scripts ../spec
-check "layers: import-linter" layers
-check "format: google-java-format" scripts/java_format.sh --check
-check "sizes: modules and functions" "$bin/python" scripts/check_sizes.py
-check "documents: docs/configuration.md, docs/benchmarks.md" documents
+check "types: mypy --strict, scripts and vectors" types scripts . ../spec
+check "layers: import-linter" python_layers
+check "layers: imports and circles of both languages" "$bin/python" scripts/check_layers.py
+check "sizes: lines and arguments" "$bin/python" scripts/check_sizes.py
+check "documents: line lengths" "$bin/python" scripts/check_documents.py
+check "documents: docs/configuration.md" "$bin/python" scripts/configuration_page.py --check
+check "documents: docs/benchmarks.md" "$bin/python" benchmarks/report.py --check
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -1,22 +1,22 @@
-# Starts a Docker engine of our own and ends it by its id. To be sourced: start_docker_engine, stop_docker_engine.
+# Starts a private Docker engine and ends it by its process id. To be sourced: start_docker_engine, stop_docker_engine.
 #
-# Needs root and a kernel that allows namespaces. All of the engine lies in one new folder: data, state, socket,
-# log. Sets DOCKER_HOST on success; says why and returns 1 otherwise, with nothing left behind.
+# Needs root and a kernel that allows namespaces. Data, state, socket and log of the engine are in one new folder.
+# Sets DOCKER_HOST on success; otherwise prints the reason, cleans up and returns 1.
 
 docker_folder=
 docker_pid=
 
 start_docker_engine() {
     if [ "$(id -u)" != 0 ]; then
-        echo "No Docker engine of our own: needs root"
+        echo "No private Docker engine: needs root"
         return 1
     fi
     if ! command -v dockerd >/dev/null; then
         echo "Installing docker.io by apt-get"
-        # RUNLEVEL=1: the package shall not start a service, we start an engine of our own.
+        # RUNLEVEL=1 keeps the package from starting a service.
         if ! { apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
             apt-get install -y -qq --no-install-recommends docker.io iptables >/dev/null; }; then
-            echo "No Docker engine of our own: apt-get could not install docker.io"
+            echo "No private Docker engine: apt-get could not install docker.io"
             return 1
         fi
     fi
@@ -32,13 +32,13 @@ start_docker_engine() {
         if curl --silent --fail --unix-socket "$docker_folder/docker.sock" http://localhost/_ping >/dev/null 2>&1 ||
             docker --host "unix://$docker_folder/docker.sock" version >/dev/null 2>&1; then
             export DOCKER_HOST="unix://$docker_folder/docker.sock" TESTCONTAINERS_RYUK_DISABLED=true
-            echo "A Docker engine of our own answers at $DOCKER_HOST"
+            echo "A private Docker engine answers at $DOCKER_HOST"
             return 0
         fi
         kill -0 "$docker_pid" 2>/dev/null || break
         sleep 0.5
     done
-    echo "No Docker engine of our own: dockerd did not come up. Its last words:"
+    echo "No private Docker engine: dockerd did not start. The end of its log:"
     tail -n 5 "$docker_folder/dockerd.log"
     stop_docker_engine
     return 1
@@ -57,7 +57,7 @@ stop_docker_engine() {
     fi
     docker_pid=
     if [ -n "$docker_folder" ]; then
-        # Mounts of containers that were cut off would keep the folder.
+        # The folder cannot be removed while mounts of killed containers exist.
         awk -v under="$docker_folder/" 'index($2, under) == 1 {print $2}' /proc/mounts | sort -r |
             while read -r mount; do umount -l "$mount" 2>/dev/null || true; done
         rm -rf "$docker_folder"

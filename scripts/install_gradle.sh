@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that a JDK 17 or newer and Gradle are on PATH; installs Gradle by apt-get where that is allowed.
+# Checks that a JDK and Gradle are on PATH; installs Gradle by apt-get if that is allowed.
 set -euo pipefail
 
 command -v javac >/dev/null || {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# google-java-format over the shim and the Java of the tests: java_format.sh --install | --check | --replace
+# Formats all Java files with google-java-format: java_format.sh --install | --check | --replace
 #
-# The jar comes from the npm package of that name: 1.23.0, the newest that runs on a JDK 17.
+# The jar comes from the npm package of that name: 1.23.0, the latest that runs on JDK 17.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -10,14 +10,14 @@ package='google-java-format@1.4.0'
 
 if [ "$1" = --install ]; then
     if ! command -v npm >/dev/null; then
-        echo "No npm on PATH: the format of Java is not checked. To have it checked: apt-get install npm" >&2
+        echo "No npm on PATH: the format of Java is not checked. Next: apt-get install npm" >&2
         exit 0
     fi
     npm install --silent --no-audit --no-fund --prefix "$tool" "$package"
     exit 0
 fi
 
-jar=$(find "$tool" -name 'google-java-format-*-all-deps.jar' 2>/dev/null | head -n 1) || true
+jar=$(find "$tool/" -name 'google-java-format-*-all-deps.jar' 2>/dev/null | head -n 1) || true
 if [ -z "$jar" ]; then
     echo "NOT CHECKED: the format of Java (no npm when this was set up; rm .build/stamps/google-java-format to retry)"
     exit 0

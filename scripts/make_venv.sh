@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment and installs the package editable with its development tools: make_venv.sh <folder>
+# Creates the virtual environment with the package, editable, and its development tools: make_venv.sh <folder>
 set -euo pipefail
 
 venv=$1
@@ -8,16 +8,16 @@ python=${PYTHON:-python3}
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
     echo "error: Cairn needs Python 3.11 or newer, and $python is $("$python" --version 2>&1 || echo missing)." >&2
-    echo "Next: apt-get install python3 python3-venv, or name another one: make PYTHON=python3.12 ..." >&2
+    echo "Next: apt-get install python3 python3-venv, or select another one: make PYTHON=python3.12 ..." >&2
     exit 1
 }
 if ! [ -x "$venv/bin/pip" ]; then
-    echo "Making $venv with $("$python" --version)"
+    echo "Creating $venv with $("$python" --version)"
     "$python" -m venv "$venv" || {
-        echo "error: $python cannot make virtual environments. Next: apt-get install python3-venv" >&2
+        echo "error: $python cannot create virtual environments. Next: apt-get install python3-venv" >&2
         exit 1
     }
 fi
-echo "Installing what runs and tests Cairn into $venv (a minute, once)"
+echo "Installing Cairn's dependencies into $venv (a minute, once)"
 "$venv/bin/pip" install --quiet --disable-pip-version-check \
     -c "$root/python/constraints.txt" -e "$root/python[dev]"

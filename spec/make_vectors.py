@@ -1,8 +1,8 @@
-"""Makes the golden vectors of ``spec/vectors``; adds those that are missing, replaces none.
+"""Writes the golden vectors of ``spec/vectors`` that are missing; replaces none.
 
-A vector is a file of bytes and beside it what it means, as JSON: ``<name>.<suffix>`` and
-``<name>.meaning.json``. Binary values are hexadecimal. Frames are built from the page alone
-(docs/architecture.md#data-channel), not with the engine's code, so that both halves can fail them.
+A vector is a file of bytes, ``<name>.<suffix>``, and its meaning as JSON, ``<name>.meaning.json``.
+Binary values are hexadecimal. Frames are built from docs/protocol.md alone, without code of the
+engine or the shim, so that an error in either fails their tests.
 
     PYTHONPATH=python/src python spec/make_vectors.py     # from the root of the repository
 """
@@ -23,6 +23,7 @@ from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 
 VECTORS = Path(__file__).parent / "vectors"
+LINE_WIDTH = 180
 MORE_FOLLOWS = 1
 
 
@@ -69,7 +70,7 @@ HEADER = ChangelogHeader(
 
 
 def rows(schema: pa.Schema, *values: tuple[Any, ...]) -> pa.RecordBatch:
-    """Return a batch of ``schema`` with a tuple a row."""
+    """Return a batch of ``schema`` with one row per tuple."""
     columns = [
         pa.array([row[index] for row in values], field.type) for index, field in enumerate(schema)
     ]
@@ -77,15 +78,29 @@ def rows(schema: pa.Schema, *values: tuple[Any, ...]) -> pa.RecordBatch:
 
 
 def spelled(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Return rows as JSON has them."""
+    """Return the rows as values of JSON."""
     return [
         {name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()}
         for row in batch.to_pylist()
     ]
 
 
+def text(value: object, indent: int = 0) -> str:
+    """Return ``value`` as JSON; an object or list stands on one line if it fits."""
+    line = json.dumps(value, sort_keys=True)
+    if len(line) + indent <= LINE_WIDTH or not isinstance(value, dict | list):
+        return line
+    if isinstance(value, dict):
+        items = [f"{json.dumps(name)}: {text(value[name], indent + 1)}" for name in sorted(value)]
+    else:
+        items = [text(item, indent + 1) for item in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    separator = ",\n" + " " * (indent + 1)
+    return f"{begin}\n{' ' * (indent + 1)}{separator.join(items)}\n{' ' * indent}{end}"
+
+
 def write(name: str, data: bytes, meaning: object) -> None:
-    """Write a vector unless it is there."""
+    """Write a vector unless it exists."""
     path = VECTORS / name
     meaning_path = path.with_suffix(".meaning.json")
     if path.exists() or meaning_path.exists():
@@ -93,12 +108,12 @@ def write(name: str, data: bytes, meaning: object) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    meaning_path.write_text(json.dumps(meaning, indent=1, sort_keys=True) + "\n", "utf-8")
-    print(f"made {name}: {len(data)} bytes")
+    meaning_path.write_text(text(meaning) + "\n", "utf-8")
+    print(f"wrote {name}: {len(data)} bytes")
 
 
 def make_changelogs() -> None:
-    """Every op, no rows, several batches, a store with a name, emptiness at a later version."""
+    """Write changelogs: all ops; no rows; several batches, named store; empty at version 2."""
     ops = rows(
         changelog.CHANGELOG_SCHEMA,
         (1, 0, b"\x00key-a", b"\x00value-a"),
@@ -118,9 +133,9 @@ def make_changelogs() -> None:
     many = [
         rows(
             changelog.CHANGELOG_SCHEMA,
-            *((1, 0, struct.pack(">Q", key), b"v%d" % key) for key in range(start, start + 100)),
+            *((1, 0, struct.pack(">Q", key), b"v%d" % key) for key in keys),
         )
-        for start in (0, 100, 200)
+        for keys in (range(3), range(3, 4), range(4, 6))
     ]
     on_snapshot = replace(
         HEADER,
@@ -128,7 +143,7 @@ def make_changelogs() -> None:
         ref=THIRD,
         base=Base(1, FIRST.checkpoint_id),
         lineage=(SECOND, THIRD),
-        counts={0: 300},
+        counts={0: 6},
     )
     loaded_empty = replace(HEADER, ref=THIRD, base=Base(2, None), lineage=(THIRD,), counts={0: 0})
     for name, header, batches in (
@@ -150,7 +165,7 @@ def make_changelogs() -> None:
 
 
 def make_manifests() -> None:
-    """A first snapshot, and one with a chain."""
+    """Write manifests: of a first snapshot, and of a later one with retained manifests."""
     small = (
         manifest.SmallFile("CURRENT", b"MANIFEST-000005\n"),
         manifest.SmallFile("MANIFEST-000005", bytes(range(64))),
@@ -178,10 +193,7 @@ def make_manifests() -> None:
         counts={0: 3, 1: 1},
         column_families=(DEFAULT, replace(LISTS, name="Städte")),
         max_cf_id=1,
-        files=(
-            *first.files,
-            manifest.SstFile("sst/" + "b" * 32 + ".sst", "000009.sst", 5678, 1),
-        ),
+        files=(*first.files, manifest.SstFile("sst/" + "b" * 32 + ".sst", "000009.sst", 5678, 1)),
         changelogs=(
             manifest.ChangelogRef(SECOND, Base(0, None)),
             manifest.ChangelogRef(THIRD, Base(1, FIRST.checkpoint_id)),
@@ -248,16 +260,7 @@ def frame(
         meaning = {"rows": spelled(content)}
     session = 0 if kind in {0x01, 0x81} else SESSION
     header = struct.pack(
-        "<4sBBHQQQII",
-        b"CRNF",
-        1,
-        kind,
-        flags,
-        session,
-        sequence,
-        applied,
-        row_count,
-        len(payload),
+        "<4sBBHQQQII", b"CRNF", 1, kind, flags, session, sequence, applied, row_count, len(payload)
     )
     fields = {
         "protocol": 1,
@@ -273,7 +276,7 @@ def frame(
 
 
 def make_write_and_read_frames() -> None:
-    """Opening, writes and reads of keys on the data channel, with the corners of their columns."""
+    """Write frames of hello, writes and gets, with edge cases of each column."""
     frame("hello", 0x01, b"c2VjcmV0LXRva2Vu", sequence=0)
     frame("hello_reply", 0x81, b"", sequence=0)
     frame(
@@ -306,7 +309,7 @@ def make_write_and_read_frames() -> None:
 
 
 def make_scan_frames() -> None:
-    """Scans, changes and errors on the data channel, with the corners of their columns."""
+    """Write frames of scans, changes and errors, with edge cases of each column."""
     frame("scan_all", 0x04, rows(SCAN, (0, None, 1, None, 1000, 1 << 20)), sequence=78)
     frame(
         "scan_range",
@@ -350,7 +353,7 @@ def make_scan_frames() -> None:
 
 
 def main() -> int:
-    """Make what is missing."""
+    """Write the vectors that are missing."""
     make_changelogs()
     make_manifests()
     make_write_and_read_frames()

@@ -1,4 +1,4 @@
-"""Cluster: the same query on a standalone Spark cluster whose parts die."""
+"""Cluster: queries on a standalone Spark cluster whose parts are killed."""
 
 from harness.fixtures import driver, nothing_survives
 

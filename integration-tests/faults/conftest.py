@@ -1,4 +1,4 @@
-"""Faults: each bad input or broken part ends in one clear error, or in the right rows."""
+"""Faults: each bad input or broken part leads to one clear error, or to the right rows."""
 
 from harness.fixtures import driver, nothing_survives
 

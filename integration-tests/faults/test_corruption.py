@@ -1,4 +1,4 @@
-"""An object is missing, cut, corrupt, foreign or too new: an error names it, others load."""
+"""An object is missing, cut, corrupt, foreign or too new: an error names it; others load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Corruption = Callable[[bytes], bytes | None]
 
 
 def too_new(changelog: bytes) -> bytes:
-    """Give a changelog as a later Cairn might write it: another format, all its checksums right."""
+    """Return a changelog of a later format version with right checksums."""
     body = bytearray(changelog)
     struct.pack_into("<I", body, len(body) - TRAILER_BYTES + FORMAT_OFFSET, NEWER_FORMAT)
     struct.pack_into("<I", body, len(body) - 4, crc32c(bytes(body[:-4])))
@@ -43,7 +43,7 @@ def flipped(data: bytes) -> bytes:
 
 
 def cut_at(kept: int) -> Corruption:
-    """Keep some bytes; from the end when negative."""
+    """Keep the first bytes; a negative number counts from the end."""
     return lambda data: data[:kept]
 
 
@@ -55,7 +55,7 @@ CHANGELOG_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "cut-by-one-byte": (cut_at(-1), "CAIRN_CORRUPT"),
     "flipped-bit": (flipped, "CAIRN_CORRUPT"),
     "foreign": (
-        lambda _: b"PK\x03\x04 a zip of somebody else's, long enough to hold a trailer",
+        lambda _: b"PK\x03\x04 a zip of another program, long enough for a trailer",
         "CAIRN_FOREIGN_OBJECT",
     ),
     "too-new": (too_new, "CAIRN_FORMAT_VERSION"),
@@ -64,7 +64,7 @@ CHANGELOG_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Give a finished run, snapshots and all; tests corruption copies of its checkpoint."""
+    """Return a finished run with snapshots; the tests corrupt copies of its checkpoint."""
     folder = tmp_path_factory.mktemp("corruption")
     events = Events(folder / "input")
     events.add_files(0, FILES)
@@ -75,7 +75,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def copied(finished: Run, tmp_path: Path) -> Run:
-    """Give a run on a copy, with an engine that has nothing of it on its disk."""
+    """Return a run on a copy, with an engine whose local directory is empty."""
     (tmp_path / "local").mkdir()
     run = copy_checkpoint(finished, tmp_path / "copy")
     run.conf = {CAIRN_CONF + "localDir": str(tmp_path / "local")}
@@ -83,12 +83,12 @@ def copied(finished: Run, tmp_path: Path) -> Run:
 
 
 def store_of(run: Run) -> Path:
-    """Give the folder of the store of partition 0."""
+    """Return the folder of the store of partition 0."""
     return Path(run.checkpoint, "state", "0", "0")
 
 
-def spoil(path: Path, corruption: Corruption) -> None:
-    """Replace an object by what is left of it."""
+def corrupt(path: Path, corruption: Corruption) -> None:
+    """Corrupt an object, or delete it."""
     left = corruption(path.read_bytes())
     path.unlink()
     if left is not None:
@@ -96,21 +96,21 @@ def spoil(path: Path, corruption: Corruption) -> None:
 
 
 def failure_of_load(run: Run, batch: int) -> str:
-    """Read a batch's state to the failure; give its text."""
-    with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
+    """Read a batch's state, which fails; return the message."""
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - py4j's class; the text is checked
         run.state(VIEW, batchId=batch)
     return str(failure.value)
 
 
 @pytest.mark.parametrize("kind", CHANGELOG_CORRUPTIONS)
-def test_a_spoiled_changelog_is_named_and_the_version_before_loads(
+def test_a_corrupt_changelog_is_named_and_the_previous_version_loads(
     finished: Run, copied: Run, kind: str
 ) -> None:
-    """A load that passes over a broken object gives older rows as if they were today's."""
+    """A load that skips a corrupt object would return older rows."""
     corruption, code = CHANGELOG_CORRUPTIONS[kind]
     last = finished.record.last_batch
     name = f"changelog/{last + 1}.arrow"
-    spoil(store_of(copied) / name, corruption)
+    corrupt(store_of(copied) / name, corruption)
 
     message = failure_of_load(copied, last)
 
@@ -119,16 +119,16 @@ def test_a_spoiled_changelog_is_named_and_the_version_before_loads(
     assert copied.state(VIEW, batchId=last - 1) == before
 
 
-def test_a_query_stops_at_a_missing_changelog_and_goes_on_when_it_is_back(
+def test_a_query_stops_at_a_missing_changelog_and_continues_when_it_is_restored(
     finished: Run, copied: Run
 ) -> None:
-    """The object is restored from the bucket's versions: then nothing else must have changed."""
+    """Once the object is restored from the bucket's versions, nothing else must be missing."""
     last = finished.record.last_batch
     changelog = store_of(copied) / f"changelog/{last + 1}.arrow"
     aside = changelog.rename(changelog.with_name("aside"))
     finished.events.add_files(FILES, 1)
 
-    with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - py4j's class; the text is checked
         copied.advance()
     aside.rename(changelog)
     copied.advance()
@@ -138,16 +138,16 @@ def test_a_query_stops_at_a_missing_changelog_and_goes_on_when_it_is_back(
 
 
 def base_of(run: Run, version: int) -> Path:
-    """Give the manifest from which a version of partition 0 is rebuilt."""
+    """Return the manifest that is the base of a version of partition 0."""
     changelog = (store_of(run) / f"changelog/{version}.arrow").read_bytes()
     metadata = pa.ipc.open_stream(changelog[:-TRAILER_BYTES]).schema.metadata
     base = json.loads(metadata[b"cairn.header"])["base"]
-    assert "checkpoint_id" in base, "no snapshot was there when the version was committed"
+    assert "checkpoint_id" in base, "there was no snapshot when the version was committed"
     return store_of(run) / f"snapshot/{base['version']}_{base['checkpoint_id']}.json"
 
 
 def edited(**fields: object) -> Corruption:
-    """Change fields of a manifest, its checksum set right."""
+    """Change fields of a manifest and correct its checksum."""
 
     def edit(data: bytes) -> bytes:
         manifest = {**json.loads(data), **fields}
@@ -162,17 +162,17 @@ MANIFEST_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "missing": (lambda _: None, "CAIRN_MISSING"),
     "cut": (cut_at(-20), "CAIRN_CORRUPT"),
     "flipped-bit": (flipped, "CAIRN_CORRUPT"),
-    "foreign": (lambda _: b'{"metadata": "of somebody else"}', "CAIRN_FOREIGN_OBJECT"),
+    "foreign": (lambda _: b'{"metadata": "of another program"}', "CAIRN_FOREIGN_OBJECT"),
     "too-new": (edited(format=NEWER_FORMAT), "CAIRN_FORMAT_VERSION"),
 }
 
 
 @pytest.mark.parametrize("kind", MANIFEST_CORRUPTIONS)
-def test_a_spoiled_manifest_is_named(finished: Run, copied: Run, kind: str) -> None:
-    """Without the base that a version names there is no whole state to give."""
+def test_a_corrupt_manifest_is_named(finished: Run, copied: Run, kind: str) -> None:
+    """Without its base a version cannot be loaded completely."""
     corruption, code = MANIFEST_CORRUPTIONS[kind]
     base = base_of(copied, finished.record.last_batch + 1)
-    spoil(base, corruption)
+    corrupt(base, corruption)
     version = int(base.name.partition("_")[0])
 
     message = failure_of_load(copied, finished.record.last_batch)
@@ -183,20 +183,16 @@ def test_a_spoiled_manifest_is_named(finished: Run, copied: Run, kind: str) -> N
 
 @pytest.mark.parametrize(
     ("corruption", "code"),
-    [
-        (lambda _: None, "CAIRN_MISSING"),
-        (flipped, "CAIRN_CORRUPT"),
-        (cut_at(-1), "CAIRN_CORRUPT"),
-    ],
+    [(lambda _: None, "CAIRN_MISSING"), (flipped, "CAIRN_CORRUPT"), (cut_at(-1), "CAIRN_CORRUPT")],
     ids=["missing", "flipped-bit", "cut"],
 )
-def test_a_spoiled_sst_is_named(
+def test_a_corrupt_sst_is_named(
     finished: Run, copied: Run, corruption: Corruption, code: str
 ) -> None:
-    """RocksDB itself finds a flipped bit only when it reads that block, if at all."""
+    """RocksDB finds a flipped bit only when it reads that block, if at all."""
     base = base_of(copied, finished.record.last_batch + 1)
     named = json.loads(base.read_bytes())["files"][0]["object"]
-    spoil(store_of(copied) / named, corruption)
+    corrupt(store_of(copied) / named, corruption)
 
     message = failure_of_load(copied, finished.record.last_batch)
 

@@ -1,4 +1,4 @@
-"""A disk is full: one clear error, nothing half-written; with room again the query goes on."""
+"""A disk is full: one clear error and no partial object; the query continues with free space."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip(f"this machine mounts no tmpfs: {mounted.stderr.strip()}")
     yield disk
-    # Lazily: an engine may hold files of it for a moment yet.
+    # Lazily: an engine may still have open files there.
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def fill(disk: Path) -> None:
-    """Leave no byte free."""
+    """Fill the disk to the last byte."""
     with (disk / BALLAST).open("wb", buffering=0) as ballast:
         for size in (1 << 16, 1 << 12, 1):
             try:
@@ -53,7 +53,7 @@ def fill(disk: Path) -> None:
 def test_a_full_checkpoint_disk_fails_the_batch_and_nothing_else(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    """The commit that found no room must leave no object that later passes for a version."""
+    """A commit without space must leave no object that a later load takes for a version."""
     events = Events(tmp_path / "input")
     events.add_files(0, 2)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "checkpoint"), SUBJECT)
@@ -75,7 +75,7 @@ def test_a_full_checkpoint_disk_fails_the_batch_and_nothing_else(
 
 
 def move_store_to(disk: Path, store: Path) -> None:
-    """Put one partition's state on a disk of its own, by a symbolic link."""
+    """Move one partition's state to its own disk and link to it."""
     shutil.copytree(store, disk / "store")
     shutil.rmtree(store)
     store.symlink_to(disk / "store")
@@ -84,7 +84,7 @@ def move_store_to(disk: Path, store: Path) -> None:
 def test_a_full_local_disk_fails_the_batch_and_nothing_else(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    """Executors' disks fill up; what was committed is safe, so an executor with room goes on."""
+    """Executors' disks fill up; committed state is safe, so an executor with space continues."""
     events = Events(tmp_path / "input")
     events.add_files(0, 3)
     checkpoint = str(tmp_path / "checkpoint")

@@ -1,4 +1,4 @@
-"""S3 says no: the error names bucket or rights, and carries no secret."""
+"""S3 refuses a request: the error names the bucket or the missing rights, and has no secret."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWERS = {
 
 
 class Refusal(BaseHTTPRequestHandler):
-    """Answers every request with one error of S3."""
+    """Answers every request with the same error of S3."""
 
     protocol_version = "HTTP/1.1"
     code = ""
@@ -43,15 +43,15 @@ class Refusal(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _refuse  # noqa: N815 - the base's names
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _refuse  # noqa: N815 - names of the base class
 
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the base has it
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as in the base class
         """Print nothing."""
 
 
 @pytest.fixture(params=ANSWERS)
 def refusing(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """Give a server that refuses, and the code of ours that its refusal means."""
+    """Yield the URL of a server that refuses, and Cairn's code for its refusal."""
     handler = type("OneRefusal", (Refusal,), {"code": request.param})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -63,10 +63,10 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     thread.join()
 
 
-def test_a_refusal_is_told_as_what_it_is(
+def test_a_refusal_has_its_own_error(
     s3_bucket: S3Bucket, refusing: tuple[str, str], tmp_path: Path
 ) -> None:
-    """Spark's own files reach the bucket and ours do not: people must see why, and no key."""
+    """Spark reaches the bucket and Cairn does not: users must see why, and no secret key."""
     endpoint, code = refusing
     events = Events(tmp_path / "input")
     events.add_files(0, 1)

@@ -1,4 +1,4 @@
-"""A setting, a Python or a place that cannot work: one clear error; corrected, the query runs."""
+"""A wrong setting, Python or directory leads to one clear error; once corrected, the query runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[[dict[str, str]], Run]
 
 @pytest.fixture
 def run_with(tmp_path: Path) -> Make:
-    """Give a maker of runs, all on one checkpoint, each with settings of its own."""
+    """Return a function that creates runs on one checkpoint, each with its own settings."""
     events = Events(tmp_path / "input")
     events.add_files(0, 2)
 
@@ -35,14 +35,14 @@ def run_with(tmp_path: Path) -> Make:
 
 
 def failure_of(run: Run) -> str:
-    """Run to the failure; give its text."""
+    """Run to the failure; return its message."""
     with pytest.raises(StreamingQueryException) as failure:
         run.advance()
     return str(failure.value)
 
 
 def python_without_rocksdict(folder: Path) -> str:
-    """Make a Python that has all that this one has, but rocksdict."""
+    """Create a Python with all packages of this one, except rocksdict."""
     packages = folder / "packages"
     packages.mkdir(parents=True)
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -66,14 +66,14 @@ def python_without_rocksdict(folder: Path) -> str:
     ],
 )
 def test_a_wrong_setting_is_named(run_with: Make, name: str, value: str, named: str) -> None:
-    """A typing error that is passed over leaves a job on defaults that nobody chose."""
+    """A misspelled setting that is ignored leaves a job on defaults."""
     message = failure_of(run_with({CAIRN_CONF + name: value}))
 
     assert_clear(message, "CAIRN_CONFIG", named)
 
 
 def test_a_query_runs_once_its_setting_is_corrected(run_with: Make) -> None:
-    """A refused start must leave nothing on the checkpoint that stands in the way of the next."""
+    """A refused start must leave nothing in the checkpoint that prevents the next start."""
     failure_of(run_with({CAIRN_CONF + "localDri": "/nowhere"}))
     corrected = run_with({})
 
@@ -82,14 +82,14 @@ def test_a_query_runs_once_its_setting_is_corrected(run_with: Make) -> None:
     assert corrected.record.rows[corrected.record.last_batch]
 
 
-def test_an_absent_python_is_named(run_with: Make) -> None:
-    """Clusters whose images lack the Python of the driver are common; people must see which one."""
+def test_a_missing_python_is_named(run_with: Make) -> None:
+    """Images of executors often lack the driver's Python: the error must name the path."""
     message = failure_of(run_with({CAIRN_CONF + "python": "/nowhere/python3"}))
 
     assert_clear(message, "CAIRN_PYTHON", "/nowhere/python3")
 
 
-def test_a_program_that_is_no_python_is_named(run_with: Make) -> None:
+def test_a_program_other_than_python_is_named(run_with: Make) -> None:
     """A wrapper script that ends at once must not look like a crash of the engine."""
     message = failure_of(run_with({CAIRN_CONF + "python": "/bin/false"}))
 
@@ -97,8 +97,10 @@ def test_a_program_that_is_no_python_is_named(run_with: Make) -> None:
     assert_clear(message, "CAIRN_WORKER_START", "/bin/false")
 
 
-def test_a_python_without_rocksdict_is_told_what_to_install(run_with: Make, tmp_path: Path) -> None:
-    """The package is missing on the executors, not where the job was written."""
+def test_the_error_of_a_python_without_rocksdict_says_what_to_install(
+    run_with: Make, tmp_path: Path
+) -> None:
+    """The package is missing on the executors, where the job's author does not see it."""
     message = failure_of(
         run_with({CAIRN_CONF + "python": python_without_rocksdict(tmp_path / "py")})
     )
@@ -107,7 +109,7 @@ def test_a_python_without_rocksdict_is_told_what_to_install(run_with: Make, tmp_
 
 
 def test_a_file_system_that_is_not_supported_is_refused(run_with: Make, tmp_path: Path) -> None:
-    """A checkpoint on HDFS must be refused at the start, not written to an executor's disk."""
+    """An unsupported location must be refused at the start, not written to a local disk."""
     run = run_with({"fs.viewfs.mounttable.here.link./cp": f"file://{tmp_path}/mounted"})
     (tmp_path / "mounted").mkdir()
     run.checkpoint = "viewfs://here/cp/query"
@@ -119,7 +121,7 @@ def test_a_file_system_that_is_not_supported_is_refused(run_with: Make, tmp_path
 
 
 def test_a_local_directory_that_cannot_be_written_is_named(run_with: Make, tmp_path: Path) -> None:
-    """A path typed wrong, or of another machine, is found out at the start."""
+    """A misspelled path, or one of another machine, must be found at the start."""
     (tmp_path / "file").write_text("in the way")
     message = failure_of(run_with({CAIRN_CONF + "localDir": str(tmp_path / "file" / "below")}))
 

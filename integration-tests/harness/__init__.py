@@ -1,1 +1,1 @@
-"""What the integration tests start and stop: S3 servers, Docker, proxies."""
+"""Servers, processes, queries and sessions of the integration tests."""

@@ -1,4 +1,4 @@
-"""What a user is owed when something fails: one error of ours, with what, where and what next."""
+"""What an error must tell its user: what failed, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _CONTEXT = 600
 
 
 def assert_clear(message: str, code: str, *names: str) -> None:
-    """Assert that a failure is one of ours with this code, names these things and a next step.
+    """Assert that an error of Cairn has this code and contains these names and a next step.
 
-    Spark repeats a task's error; all codes in a message must be this one. Under another subject
-    than Cairn an error suffices.
+    Spark repeats a task's error: all codes in the message must be this one. If the provider under
+    test is not Cairn, any error is enough.
     """
     assert message, "nothing failed"
     if SUBJECT != CAIRN:
         return
     found = _CODE.search(message)
-    assert found, f"no error of ours in: {message[:2000]}"
-    told = message[found.start() : found.start() + _CONTEXT].partition("\n")[0]
-    assert set(_CODE.findall(message)) == {code}, f"expected {code}: {told}"
+    assert found, f"no error of Cairn in: {message[:2000]}"
+    error = message[found.start() : found.start() + _CONTEXT].partition("\n")[0]
+    assert set(_CODE.findall(message)) == {code}, f"expected {code}: {error}"
     for name in (*names, "Next:"):
-        assert name in told, f"{name!r} is not named: {told}"
+        assert name in error, f"{name!r} is missing in: {error}"

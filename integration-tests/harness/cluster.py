@@ -1,6 +1,7 @@
 """A standalone Spark cluster on loopback: a master and workers, each with its own folders.
 
-Started with pyspark's own `spark-class`, since its package has no start scripts; ended by id.
+pyspark's `spark-class` starts them, because the package has no start scripts; they are ended by
+process id.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class StandaloneCluster:
 
     Args:
         folder: for logs, work and local directories.
-        workers: how many; each offers one core.
+        workers: number of workers, each with one core.
 
     Attributes:
-        url: what `spark.master` takes.
+        url: the value of `spark.master`.
     """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
@@ -73,18 +74,14 @@ class StandaloneCluster:
         self._stop()
 
     def worker(self, number: int) -> Process:
-        """Give a worker daemon; its executors are its descendants."""
+        """Return a worker daemon; its executors are its descendants."""
         pid = self._children[f"worker-{number}"].pid
         return Process(pid, command_of(pid) or "")
 
     def executors(self, number: int) -> list[Process]:
-        """Give the executor JVMs of a worker."""
+        """Return the executor JVMs of a worker."""
         found = descendants(self.worker(number).pid)
         return [p for p in found if "CoarseGrainedExecutorBackend" in p.command]
-
-    def local_dir(self, number: int) -> Path:
-        """Give a worker's own folder for temporary files."""
-        return self._folder / f"worker-{number}" / "local"
 
     def _start(self, name: str, command: list[str]) -> None:
         home = self._folder / name
@@ -124,15 +121,10 @@ class StandaloneCluster:
         options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
         options += ["--webui-port", str(free_port())]
         options += ["--work-dir", str(self._folder / f"worker-{number}" / "work")]
-        return [
-            _spark_class(),
-            "org.apache.spark.deploy.worker.Worker",
-            *options,
-            self.url,
-        ]
+        return [_spark_class(), "org.apache.spark.deploy.worker.Worker", *options, self.url]
 
     def _stop(self) -> None:
-        # Workers first: an executor outlives a worker that was not asked to end.
+        # Workers first: the executors of a worker that is not terminated stay alive.
         for name in sorted(self._children, reverse=True):
             child = self._children[name]
             below = descendants(child.pid)

@@ -1,8 +1,8 @@
-"""Runs one operator under a provider and records all that a user can see of it.
+"""Runs one operator under a provider and records everything that a user can see of it.
 
-Two records of the same input are compared field by field: the sink's rows batch by batch, the
-progress of each batch, and the rows of the `statestore` source. Rows are compared as sorted text:
-neither Spark nor a provider promises an order.
+The records of two providers on the same input are compared field by field: the sink's rows per
+batch, the progress of each batch, and the rows of the `statestore` source. Rows are compared as
+sorted text, because neither Spark nor a provider guarantees an order.
 """
 
 from __future__ import annotations
@@ -23,23 +23,18 @@ from harness.spark import new_session, provider_conf
 
 QUERY_TIMEOUT_S = 120
 Rows = list[str]
-COUNTS = (
-    "numRowsTotal",
-    "numRowsUpdated",
-    "numRowsRemoved",
-    "numRowsDroppedByWatermark",
-)
+COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
 
 
 @dataclass
 class Record:
-    """What a query showed: rows and counts by batch; counts one tuple an operator."""
+    """The visible results of a query by batch: rows, and one tuple of counts per operator."""
 
     rows: dict[int, Rows] = field(default_factory=dict)
     counts: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
 
     def add_progress(self, query: StreamingQuery) -> None:
-        """Take the counts of the batches that a query ran."""
+        """Add the counts of the batches that a query ran."""
         for progress in query.recentProgress:
             operators = progress["stateOperators"]
             if operators:
@@ -49,7 +44,7 @@ class Record:
 
     @property
     def last_batch(self) -> int:
-        """The newest batch that reached the sink."""
+        """The latest batch that reached the sink."""
         return max(self.rows)
 
 
@@ -60,7 +55,7 @@ def as_text(frame: DataFrame) -> Rows:
 
 @dataclass
 class Run:
-    """One operator under one provider, on a checkpoint of its own.
+    """One operator under one provider, with its own checkpoint.
 
     Attributes:
         operator: the query.
@@ -69,8 +64,8 @@ class Run:
         provider: class name of the state store provider.
         checkpoint_format: of Spark, 1 or 2.
         conf: further settings of its session.
-        record: what it showed.
-        before_batch: called when a batch reaches the sink, before its state is touched.
+        record: its visible results.
+        before_batch: called when a batch begins, before its state is read.
     """
 
     operator: Operator
@@ -83,12 +78,12 @@ class Run:
     before_batch: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def session(self) -> SparkSession:
-        """Give a new session with this run's settings."""
+        """Return a new session with this run's settings."""
         settings = provider_conf(self.provider, self.checkpoint_format)
         return new_session({**settings, **self.operator.conf, **self.conf})
 
     def start(self) -> StreamingQuery:
-        """Start, or start again, over the input files that are there; ends when they are read."""
+        """Start or resume the query; it ends when it has read all present input files."""
         rows, before = self.record.rows, self.before_batch
 
         def keep(frame: DataFrame, batch: int) -> None:
@@ -103,7 +98,7 @@ class Run:
         )
 
     def finish(self, query: StreamingQuery) -> None:
-        """Wait for the end and take the progress.
+        """Wait for the end and record the progress.
 
         Raises:
             StreamingQueryException: the query failed.
@@ -115,7 +110,7 @@ class Run:
         self.record.add_progress(query)
 
     def advance(self) -> None:
-        """Run over the input files that are there, to the end."""
+        """Process all present input files."""
         self.finish(self.start())
 
     def state(self, view: StateView, **options: object) -> Rows:
@@ -123,16 +118,12 @@ class Run:
         return as_text(self._read(view, options))
 
     def changes(self, view: StateView, last: int) -> Rows:
-        """Read the change feed up to a batch, reduced to what each batch changed in the end.
+        """Read the change feed up to a batch, reduced to the net changes of each batch.
 
-        Spark's changelog keeps every write of a batch, in order; Cairn's keeps one a key, and none
-        of a key that the batch brought and took again.
+        Spark's changelog has every write of a batch, in order. Cairn's has one write per key, and
+        none if the batch both added and removed the key.
         """
-        options = {
-            "readChangeFeed": True,
-            "changeStartBatchId": 0,
-            "changeEndBatchId": last,
-        }
+        options = {"readChangeFeed": True, "changeStartBatchId": 0, "changeEndBatchId": last}
         final: dict[int, dict[str, tuple[str, str]]] = {}
         for row in self._read(view, options).collect():
             batch = final.setdefault(row["batch_id"], {})
@@ -161,7 +152,7 @@ class Run:
         return frame
 
     def snapshot_versions(self, view: StateView, partition: int = 0) -> list[int]:
-        """List the versions of a view's store of which a snapshot exists; `file://` only."""
+        """List the versions with a snapshot in a view's store; `file://` only."""
         options = dict(view.options)
         folder = Path(self.checkpoint, "state", options.get("operatorId", "0"), str(partition))
         folder /= options.get("storeName", "")
@@ -171,25 +162,10 @@ class Run:
 
 
 def copy_checkpoint(run: Run, destination: Path) -> Run:
-    """Give a run on a copy of the checkpoint as it stands; `file://` only."""
-    # A provider's maintenance may be renaming what it has just written.
+    """Return a run on a copy of the checkpoint; `file://` only."""
+    # A provider's maintenance may be renaming its temporary files.
     unfinished = shutil.ignore_patterns("*.tmp", "*.tmp.crc")
     shutil.copytree(run.checkpoint, destination, ignore=unfinished)
     return Run(
-        run.operator,
-        run.events,
-        str(destination),
-        run.provider,
-        run.checkpoint_format,
-        run.conf,
+        run.operator, run.events, str(destination), run.provider, run.checkpoint_format, run.conf
     )
-
-
-def batch_rows(run: Run) -> Rows:
-    """Compute the operator's rows by Spark in batch, without any state store."""
-    return as_text(run.operator.batch(run.session(), run.events))
-
-
-def sink_rows(record: Record) -> Rows:
-    """Give all rows that reached the sink, of all batches; for append mode."""
-    return sorted(row for rows in record.rows.values() for row in rows)

@@ -1,6 +1,6 @@
-"""Is there a Docker engine, and does it have our MinIO image?
+"""Finds a Docker engine and builds the MinIO image of the tests in it.
 
-The engine is the one that ``DOCKER_HOST`` or the default socket names; nothing here starts one.
+The engine is the one of ``DOCKER_HOST`` or of the default socket; this module starts none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import socket
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound
@@ -38,7 +37,7 @@ def engine_answers() -> bool:
 
 
 def _socket_answers(host: str) -> bool:
-    """Tell whether somebody listens; where nobody does, docker's client leaks its socket."""
+    """Tell whether a server listens; without one, docker's client would leak its socket."""
     if not host.startswith("unix://"):
         return True
     with socket.socket(socket.AF_UNIX) as probe:
@@ -51,14 +50,14 @@ def _socket_answers(host: str) -> bool:
 
 
 def ensure_minio_image(image: str, binary: Path | None) -> None:
-    """Build our MinIO image where the engine lacks it; another name is pulled when it starts.
+    """Build the MinIO image of the tests if it is missing; Docker pulls other images itself.
 
     Args:
         image: its name; only ``DEFAULT_MINIO_IMAGE`` is built.
         binary: the static MinIO binary that goes in.
 
     Raises:
-        FileNotFoundError: the image has to be built and there is no binary.
+        FileNotFoundError: the image must be built and there is no binary.
     """
     if image != DEFAULT_MINIO_IMAGE:
         return
@@ -68,21 +67,17 @@ def ensure_minio_image(image: str, binary: Path | None) -> None:
             client.images.get(image)
         except ImageNotFound:
             if binary is None:
-                message = f"{image} has to be built, and there is no minio binary: `make minio`"
+                message = f"building {image} needs a minio binary. Next: make minio"
                 raise FileNotFoundError(message) from None
             client.images.build(
-                fileobj=_context(binary),
-                custom_context=True,
-                tag=image,
-                rm=True,
-                forcerm=True,
+                fileobj=_context(binary), custom_context=True, tag=image, rm=True, forcerm=True
             )
     finally:
         client.close()
 
 
 def _context(binary: Path) -> io.BytesIO:
-    """Return what the Dockerfile sees, as a tar: itself and the binary."""
+    """Return the build context as a tar: the Dockerfile and the binary."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(REPOSITORY / "docker" / "minio" / "Dockerfile", arcname="Dockerfile")
@@ -94,13 +89,3 @@ def _context(binary: Path) -> io.BytesIO:
 def _executable(info: tarfile.TarInfo) -> tarfile.TarInfo:
     info.mode = 0o755
     return info
-
-
-def describe_engine() -> dict[str, Any]:
-    """Return the engine's version, for the test header."""
-    client = docker.from_env(timeout=_PING_TIMEOUT_S)
-    try:
-        version: dict[str, Any] = client.version()
-        return version
-    finally:
-        client.close()

@@ -1,7 +1,8 @@
-"""Small generated inputs of the operator tests: one JSON file a micro-batch, set by a seed.
+"""Small inputs of the operator tests: one JSON file per micro-batch, generated from a seed.
 
-Two streams, `left` and `right`, of the schema below. Event time moves ten minutes a file; one row
-in twelve is late by up to an hour, keys repeat, and every column but the time is null now and then.
+There are two streams of the same schema, `left` and `right`. Event time advances by ten minutes per
+file. One row in twelve is late by up to an hour, keys repeat, and every column but the time is
+sometimes null.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 FILE_MINUTES = 10
 LATE_ONE_IN = 12
 NULL_ONE_IN = 25
-# Ordered by the file source: modification times that do not depend on when a test runs.
+# The file source orders by modification time, which must not depend on when a test runs.
 FIRST_MTIME_S = 1_750_000_000
 
 
 @dataclass(frozen=True)
 class Events:
-    """A folder of input files, one a micro-batch.
+    """A folder of input files, one per micro-batch.
 
     Attributes:
-        folder: holds `left/` and `right/`.
-        seed: of all its rows.
-        rows_per_file: of each file of each side.
-        keys: how many distinct `k`.
+        folder: contains `left/` and `right/`.
+        seed: seed of all rows.
+        rows_per_file: rows in each file of each side.
+        keys: number of distinct `k`.
     """
 
     folder: Path
@@ -39,7 +40,7 @@ class Events:
     keys: int = 12
 
     def side(self, name: str) -> str:
-        """Give the folder of one stream."""
+        """Return the folder of one stream."""
         return str(self.folder / name)
 
     def add_files(self, first: int, count: int) -> None:
@@ -53,7 +54,7 @@ class Events:
         chance = random.Random(f"{self.seed}/{side}/{number}")
         lines = [json.dumps(self._row(chance, number)) for _ in range(self.rows_per_file)]
         path = self.folder / side / f"{number:04}.json"
-        # Whole before it has its name: the file source may list the folder at any time.
+        # The file gets its name when it is complete: the source may list the folder at any time.
         hidden = path.with_name(f".{path.name}.new")
         hidden.write_text("\n".join(lines) + "\n")
         os.utime(hidden, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))
@@ -66,7 +67,7 @@ class Events:
         k = chance.randrange(self.keys) - 2
         return {
             "k": _or_null(chance, k),
-            # Of many lengths, one beyond a byte's worth of characters, one not ASCII.
+            # Various lengths, short and long, with a character outside ASCII.
             "name": _or_null(chance, f"ö{k}-" + "x" * chance.choice((0, 3, 8, 200))),
             "ts": at.isoformat(),
             "v": _or_null(chance, chance.randrange(-500, 1000)),

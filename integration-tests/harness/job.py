@@ -1,8 +1,8 @@
-"""A driver in a process of its own, for tests that kill it: `python job.py <spec.json>`.
+"""A Spark driver in its own process, for tests that kill it: `python job.py <job.json>`.
 
-Runs the queries of the specification one after the other, each to the end of its input. What the
-sink of query `n` got in batch `b` is written whole to `<out>/<n>/<b>.json`; an error that ended it
-to `<out>/<n>/error.txt`. `JobProcess` is the other side.
+Runs the queries of the specification one after the other, each to the end of its input. The rows of
+batch `b` of query `n` go to `<out>/<n>/<b>.json`, an error that ends the query to
+`<out>/<n>/error.txt`. `JobProcess` starts this program and reads these files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent))
 from harness.events import Events
 from harness.operators import BY_NAME
 from harness.processes import Process, descendants, engines_of, wait_until
-from harness.spark import driver_conf, provider_conf
+from harness.spark import driver_conf, new_session, provider_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ END_TIMEOUT_S = 240
 
 @dataclass(frozen=True)
 class Query:
-    """One query of a job: fields of `harness.differential.Run` that can be written to a file."""
+    """One query of a job: the fields of `harness.differential.Run` that fit into a file."""
 
     operator: str
     events: Events
@@ -44,23 +44,24 @@ class Query:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the form that the specification file has."""
-        return {
-            **vars(self),
-            "events": str(self.events.folder),
-            "conf": dict(self.conf),
-        }
+        """Return the form of the specification file."""
+        return {**vars(self), "events": str(self.events.folder), "conf": dict(self.conf)}
+
+    def batch_rows(self) -> list[str]:
+        """Compute the query's rows in the shared driver JVM, without a state store."""
+        frame = BY_NAME[self.operator].batch(new_session({}), self.events)
+        return sorted(map(repr, frame.collect()))
 
 
 class JobProcess:
-    """A running driver: the Python process, its JVM below it, engines below that.
+    """A running driver: a Python process, its child the JVM, whose children are the engines.
 
     Args:
-        folder: for specification, sink rows and log; a later life may use the same.
-        queries: what it runs, in this order.
-        conf: settings of the driver JVM on top of `driver_conf`.
-        environment: variables on top of this process's.
-        pause_s: how long the sink waits in each batch, so that a killer finds it at work.
+        folder: for specification, sink rows and log; a later run may use the same one.
+        queries: the queries in their order.
+        conf: settings of the driver JVM in addition to `driver_conf`.
+        environment: environment variables in addition to those of this process.
+        pause_s: the sink waits that long in each batch, so that a kill hits a running batch.
     """
 
     def __init__(
@@ -97,22 +98,26 @@ class JobProcess:
         return self._child.pid
 
     def jvm(self) -> Process:
-        """Give the driver JVM."""
+        """Return the driver JVM."""
         return next(
             p for p in descendants(self.pid) if "org.apache.spark.deploy.SparkSubmit" in p.command
         )
 
     def engines(self) -> list[Process]:
-        """Give the engine workers that are alive now."""
+        """Return the live engine workers."""
         return engines_of(self.pid)
 
     def rows(self, query: int = 0) -> dict[int, list[str]]:
-        """Give what the sink of a query holds, by batch."""
+        """Return the rows in the sink of a query, by batch."""
         files = (self.folder / "sink" / str(query)).glob("*.json")
         return {int(path.stem): json.loads(path.read_text()) for path in files}
 
+    def all_rows(self, query: int = 0) -> list[str]:
+        """Return the rows in the sink of a query in append mode, sorted."""
+        return sorted(row for rows in self.rows(query).values() for row in rows)
+
     def error(self, query: int = 0) -> str:
-        """Give the error that ended a query; empty when none did."""
+        """Return the error that ended a query; empty if there is none."""
         path = self.folder / "sink" / str(query) / "error.txt"
         return path.read_text() if path.exists() else ""
 
@@ -120,7 +125,7 @@ class JobProcess:
         """Wait until the sink of a query has a batch.
 
         Raises:
-            TimeoutError: it did not come; shows the end of the log.
+            TimeoutError: it did not arrive; the message has the end of the log.
         """
         wait_until(
             lambda: batch in self.rows(query) or self._child.poll() is not None,
@@ -131,36 +136,32 @@ class JobProcess:
         assert batch in self.rows(query), f"the job ended before batch {batch}:\n{self.tail()}"
 
     def wait(self) -> int:
-        """Wait for the end; give the exit code."""
+        """Wait for the end; return the exit code."""
         try:
             return self._child.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"the job did not end\n{self.tail()}") from None
 
     def end(self) -> None:
-        """End whatever of it still runs, the JVM first; by id."""
+        """Kill its processes that still run, descendants first."""
         for process in reversed(descendants(self.pid)):
             process.kill()
         self._child.kill()
         self._child.wait()
 
     def tail(self) -> str:
-        """Give the end of the log."""
+        """Return the end of the log."""
         return self.log.read_text(errors="replace")[-6000:]
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    own = {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONUNBUFFERED": "1",
-    }
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     return {**os.environ, **own, **more}
 
 
 def main(path: str) -> None:
     """Run the queries of a specification file."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the other side needs no Spark
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - JobProcess needs no Spark
 
     specification = json.loads(Path(path).read_text())
     builder = SparkSession.builder
@@ -170,11 +171,11 @@ def main(path: str) -> None:
     for number, query in enumerate(specification["queries"]):
         out = Path(specification["out"], str(number))
         out.mkdir(parents=True, exist_ok=True)
-        # Of an earlier life.
+        # Left by an earlier run.
         (out / "error.txt").unlink(missing_ok=True)
         try:
             _run(spark, query, out, specification["pause_s"])
-        except Exception as failure:  # noqa: BLE001 - the test judges it
+        except Exception as failure:  # noqa: BLE001 - the test checks it
             (out / "error.txt").write_text(str(failure))
     spark.stop()
 

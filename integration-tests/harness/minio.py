@@ -1,11 +1,10 @@
-"""A MinIO server of one's own: the binary, a data directory, a free port on loopback."""
+"""A MinIO server process with its own data directory, on a free loopback port."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import boto3
 from botocore.config import Config
 
+from harness.processes import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
@@ -27,30 +28,22 @@ _STOP_TIMEOUT_S = 10.0
 
 
 def find_minio_binary() -> Path | None:
-    """Return ``CAIRN_TEST_MINIO_BINARY``, else the one that the Makefile builds, else ``None``."""
+    """Return ``CAIRN_TEST_MINIO_BINARY``, else the binary of `make minio`, else ``None``."""
     named = os.environ.get("CAIRN_TEST_MINIO_BINARY")
     if named:
         path = Path(named)
         if not path.is_file():
-            message = f"CAIRN_TEST_MINIO_BINARY names no file: {path}"
+            message = f"CAIRN_TEST_MINIO_BINARY is not a file: {path}"
             raise FileNotFoundError(message)
         return path
     built = REPOSITORY / ".build" / "tools" / "minio"
     return built if built.is_file() else None
 
 
-def free_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def s3_client(
     endpoint_url: str, access_key: str, secret_key: str, region: str = "us-east-1"
 ) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
-    """Return a plain boto3 client, to look from outside at what Cairn did."""
+    """Return a plain boto3 client, to inspect what Cairn wrote."""
     return boto3.client(
         "s3",
         endpoint_url=endpoint_url,
@@ -62,19 +55,19 @@ def s3_client(
 
 
 def await_health(endpoint_url: str, log: Callable[[], str]) -> None:
-    """Return when a MinIO server is healthy.
+    """Wait until a MinIO server is healthy.
 
     Args:
-        endpoint_url: of the server.
-        log: returns what the server has printed; may raise where the server has ended.
+        endpoint_url: URL of the server.
+        log: returns the server's output; may raise if the server has ended.
 
     Raises:
-        TimeoutError: it is not within 30 s; has the log.
+        TimeoutError: it is not healthy within 30 s; the message contains the log.
     """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
-            # Ours, on loopback.
+            # The tests' own server, on loopback.
             with urllib.request.urlopen(f"{endpoint_url}/minio/health/live", timeout=2):  # noqa: S310
                 return
         except (urllib.error.URLError, OSError):
@@ -91,16 +84,13 @@ class MinioProcess:
     Counters are public: ``<endpoint_url>/minio/v2/metrics/cluster``.
 
     Args:
-        binary: of MinIO.
-        environment: more settings for the server, as MinIO names them.
-        folder: for data and log, must exist and is kept; by default a fresh one that is removed.
+        binary: the MinIO program.
+        environment: further environment variables of the server.
+        folder: an existing folder for data and log, which is kept; default: a temporary one.
     """
 
     def __init__(
-        self,
-        binary: Path,
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
+        self, binary: Path, environment: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> None:
         self.access_key = "cairn" + secrets.token_hex(4)
         self.secret_key = secrets.token_hex(16)
@@ -113,12 +103,12 @@ class MinioProcess:
 
     @property
     def pid(self) -> int:
-        """The server's process id. REQUIRES: it is up."""
+        """The server's process id. REQUIRES: it runs."""
         assert self._process is not None
         return self._process.pid
 
     def log(self) -> str:
-        """Return what the server has printed so far."""
+        """Return the server's output so far."""
         path = self._directory / "minio.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -127,10 +117,10 @@ class MinioProcess:
         return s3_client(self.endpoint_url, self.access_key, self.secret_key)
 
     def request_counts(self) -> dict[str, int]:
-        """Requests answered since the start, by S3 operation, by MinIO's own counters."""
+        """Return MinIO's counts of answered requests since the start, by S3 operation."""
         counts: dict[str, int] = {}
         url = f"{self.endpoint_url}/minio/v2/metrics/cluster"
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own server
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - the tests' own server
             for line in answer.read().decode().splitlines():
                 if line.startswith("minio_s3_requests_total{"):
                     labels, _, value = line.rpartition(" ")
@@ -181,7 +171,7 @@ class MinioProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C is for the caller, which ends this in its turn
+                start_new_session=True,  # Ctrl-C goes to the caller, which ends the server
             )
         await_health(self.endpoint_url, self._log_if_ended)
 

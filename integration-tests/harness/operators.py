@@ -1,8 +1,8 @@
-"""Every stateful operator that any provider may serve, as a query over `harness.events`.
+"""Every stateful operator that all providers may serve, as a query over `harness.events`.
 
-Each is a plan over two streams and what it takes to run it: output mode, settings, and how the
-`statestore` source shows its state. Scala's flatMapGroupsWithState has no Python form; its operator
-is the one of applyInPandasWithState.
+Each is a plan over two streams with its output mode, its settings, and the ways in which the
+`statestore` source shows its state. Scala's flatMapGroupsWithState has no Python form, but the same
+operator as applyInPandasWithState.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from harness.events import SCHEMA, Events
 from harness.spark import CONTROL, HDFS
 
-# Spark's Python workers know nothing of this folder: its functions travel whole, not by name.
+# Spark's Python workers cannot import this module: its functions are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 Plan = Callable[[DataFrame, DataFrame], DataFrame]
@@ -40,7 +40,7 @@ class StateView:
 
     @property
     def is_store_of_join(self) -> bool:
-        """Whether it shows a store that a join keeps for itself, not what the join keeps in it."""
+        """Whether it shows one store of a join, and not the rows of a side of the join."""
         return any(name == "storeName" for name, _ in self.options)
 
     def __str__(self) -> str:
@@ -52,12 +52,12 @@ class Operator:
     """A stateful query.
 
     Attributes:
-        name: for folders and test ids.
-        plan: of the left and the right stream; most take the left alone.
-        output_mode: of the sink.
-        conf: settings of the session beside the provider's.
-        views: how its state is read.
-        control: the provider whose answers are right.
+        name: names folders and tests.
+        plan: the plan over the left and the right stream; most use the left one only.
+        output_mode: output mode of the sink.
+        conf: settings of the session, in addition to the provider's.
+        views: the ways to read its state.
+        control: the provider whose results are expected.
     """
 
     name: str
@@ -68,11 +68,11 @@ class Operator:
     control: str = CONTROL
 
     def stream(self, spark: SparkSession, events: Events) -> DataFrame:
-        """Give the streaming form: one input file of each side a micro-batch."""
+        """Return the streaming form: one input file of each side per micro-batch."""
         return self.plan(*(_stream(spark, events, side) for side in ("left", "right")))
 
     def batch(self, spark: SparkSession, events: Events) -> DataFrame:
-        """Give the same plan over the same files without any state store."""
+        """Return the same plan over the same files, without a state store."""
         return self.plan(*(_batch(spark, events, side) for side in ("left", "right")))
 
 
@@ -89,11 +89,7 @@ def _windows(left: DataFrame, _: DataFrame) -> DataFrame:
     return (
         left.withWatermark("ts", "10 minutes")
         .groupBy(f.window("ts", "5 minutes"), "k")
-        .agg(
-            f.sum("v").alias("total"),
-            f.count("*").alias("events"),
-            f.max("name").alias("last"),
-        )
+        .agg(f.sum("v").alias("total"), f.count("*").alias("events"), f.max("name").alias("last"))
     )
 
 
@@ -168,7 +164,7 @@ def _count_with_processing_time(
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
-    # Even keys time out in the next batch without rows of theirs, odd ones never: every run alike.
+    # Even keys time out in the next batch without their rows, odd ones never, in every run.
     state.setTimeoutDuration(3_600_000 if key[0] % 2 else 1)
     yield pd.DataFrame([(key[0], events, total, False)])
 
@@ -176,7 +172,7 @@ def _count_with_processing_time(
 def _grouped(function: Callable[..., Any], timeout: str, *, watermark: bool) -> Plan:
     def plan(left: DataFrame, _: DataFrame) -> DataFrame:
         present = left.where("k is not null and v is not null")
-        # Few of the keys in a batch, so that the others have their timeouts.
+        # A batch has few of the keys, so that the others time out.
         some = present.where("(v + k) % 4 = 0").select("k", "v", "ts")
         timed = some.withWatermark("ts", "10 minutes") if watermark else some
         return timed.groupBy("k").applyInPandasWithState(
@@ -195,7 +191,7 @@ def _first_rows(left: DataFrame, _: DataFrame) -> DataFrame:
 
 
 def _windows_once(left: DataFrame, _: DataFrame) -> DataFrame:
-    # The keys of both operators are one, so that Spark runs them in one stage.
+    # Both operators have the same keys, so that Spark runs them in one stage.
     counted = (
         left.withWatermark("ts", "10 minutes")
         .groupBy(f.window("ts", "5 minutes"), "k")
@@ -243,11 +239,9 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "groups_processing_time",
         _grouped(
-            _count_with_processing_time,
-            GroupStateTimeout.ProcessingTimeTimeout,
-            watermark=False,
+            _count_with_processing_time, GroupStateTimeout.ProcessingTimeTimeout, watermark=False
         ),
-        # Else Spark runs batches without rows for ever, to look for timeouts.
+        # Without this, Spark runs empty batches endlessly, to check for timeouts.
         conf={
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
@@ -259,7 +253,7 @@ OPERATORS: tuple[Operator, ...] = (
         "windows_then_distinct",
         _windows_once,
         views=(StateView((("operatorId", "0"),)), StateView((("operatorId", "1"),))),
-        # Spark's RocksDB provider fails: it upgrades one operator's read store to the other's.
+        # Spark's RocksDB provider fails: it upgrades the read store of the other operator.
         control=HDFS,
     ),
 )

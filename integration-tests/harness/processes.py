@@ -1,7 +1,7 @@
-"""Processes of the tests, found by `/proc` and ended by their own ids.
+"""Processes of the tests, found in `/proc` and ended by their ids, never by their names.
 
-A process is ours when its environment carries the marker that the session set before it started
-anything; children inherit it, however they are spawned.  Nothing here ends a process by its name.
+A process belongs to the tests if its environment has the marker that the session sets before it
+starts anything; all children inherit it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Process:
-    """One live process as `/proc` shows it."""
+    """One live process."""
 
     pid: int
     command: str
 
     def kill(self) -> None:
-        """End it as a crash would: SIGKILL, by its id; a process that is gone is no error."""
-        # Its id may be another's by now.
+        """End it by SIGKILL; it is no error if it has ended already."""
+        # Another process may have its id now.
         if command_of(self.pid) != self.command:
             return
         try:
@@ -40,7 +40,7 @@ class Process:
 
 
 def command_of(pid: int) -> str | None:
-    """Give the command line of a live process; ``None`` when it is gone or a zombie."""
+    """Return the command line of a live process; ``None`` if it is gone or a zombie."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -49,7 +49,7 @@ def command_of(pid: int) -> str | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """Give the parent's id; ``None`` when the process is gone."""
+    """Return the parent's id; ``None`` if the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -58,7 +58,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def live_pids() -> list[int]:
-    """List every process id of this machine."""
+    """List the ids of all processes of this machine."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
@@ -80,12 +80,12 @@ def descendants(root: int) -> list[Process]:
 
 
 def engines_of(root: int) -> list[Process]:
-    """List the engine workers below a process."""
+    """List the engine workers among the descendants of a process."""
     return [process for process in descendants(root) if ENGINE in process.command]
 
 
 def marked(run: str) -> list[Process]:
-    """List the live processes, but this one, whose environment carries the marker of ``run``."""
+    """List the live processes, except this one, whose environment has the marker of ``run``."""
     sign = f"{MARKER}={run}".encode()
     found = []
     for pid in live_pids():
@@ -107,10 +107,10 @@ def wait_until(
     what: str,
     explain: Callable[[], str] | None = None,
 ) -> None:
-    """Poll until the claim holds.
+    """Poll until the condition is met.
 
     Raises:
-        TimeoutError: it did not within ``timeout_s``; says ``what`` was awaited, and ``explain()``.
+        TimeoutError: it is not met within ``timeout_s``; the message has ``what``, ``explain()``.
     """
     deadline = time.monotonic() + timeout_s
     while not is_met():
@@ -121,7 +121,7 @@ def wait_until(
 
 
 def wait_gone(processes: list[Process], timeout_s: float) -> list[Process]:
-    """Wait for processes to end; give those that did not."""
+    """Wait for processes to end; return those that did not."""
     deadline = time.monotonic() + timeout_s
     left = processes
     while left and time.monotonic() < deadline:
@@ -131,7 +131,7 @@ def wait_gone(processes: list[Process], timeout_s: float) -> list[Process]:
 
 
 def free_port() -> int:
-    """Give a loopback port that nothing listens on now."""
+    """Return a loopback port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -140,10 +140,10 @@ def free_port() -> int:
 
 @dataclass
 class Shared:
-    """Something that several folders of tests use and the last of them closes.
+    """A resource that several folders of tests share and the last of them closes.
 
-    pytest makes a session fixture once per conftest that names it; this keeps what it stands for
-    single, and closes it when the last of those fixtures ends.
+    pytest creates a session fixture once per conftest that imports it. This counts these fixtures
+    and closes the resource when the last one ends.
     """
 
     users: int = 0
@@ -151,7 +151,7 @@ class Shared:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Hold it open; the last one to leave runs the closers, newest first."""
+        """Keep it open; the last user runs the closers, newest first."""
         self.users += 1
         try:
             yield
@@ -166,9 +166,9 @@ _run = Shared()
 
 @contextmanager
 def nothing_survives(timeout_s: float = 20.0) -> Iterator[str]:
-    """Mark every process started within, and fail at the end when one is still there.
+    """Mark every process started within, and fail at the end if one is still alive.
 
-    Nests: only the outermost one to end looks. A survivor is ended before the failure is raised.
+    May be nested: the last one to end checks. A survivor is killed before the failure is raised.
     """
     if not _run.users:
         os.environ[MARKER] = uuid.uuid4().hex

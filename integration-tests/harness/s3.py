@@ -1,13 +1,11 @@
-"""The S3 server that tests use, and which one it is.
-
-The way is the first of these that can be gone:
+"""The S3 server of the tests: the first of these kinds that is available.
 
     endpoint         CAIRN_TEST_S3_ENDPOINT with CAIRN_TEST_S3_ACCESS_KEY, _SECRET_KEY, _REGION
     testcontainers   a Docker engine answers; image CAIRN_TEST_MINIO_IMAGE, else cairn-minio:test
     binary           CAIRN_TEST_MINIO_BINARY, else .build/tools/minio
 
-``CAIRN_TEST_S3_WAY`` asks for one of them by name. Where none can be gone the tests fail: S3 is
-half of what they are about. A ``conftest.py`` takes the fixtures in by importing them.
+``CAIRN_TEST_S3_WAY`` selects one of them by name. If none is available, the tests fail. A
+``conftest.py`` imports the fixtures.
 """
 
 from __future__ import annotations
@@ -24,11 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.docker_engine import (
-    DEFAULT_MINIO_IMAGE,
-    engine_answers,
-    ensure_minio_image,
-)
+from harness.docker_engine import DEFAULT_MINIO_IMAGE, engine_answers, ensure_minio_image
 from harness.minio import MinioProcess, await_health, find_minio_binary, s3_client
 from harness.s3_audit import AuditedS3, AuditServer
 
@@ -37,7 +31,7 @@ if TYPE_CHECKING:
 
 _EMPTY_WITHIN_S = 60.0
 _WAYS = ("endpoint", "testcontainers", "binary")
-_NO_WAY = (
+_NO_SERVER = (
     "tests need an S3 server: set CAIRN_TEST_S3_ENDPOINT, start a Docker engine, "
     "or build a minio binary with `make minio`"
 )
@@ -45,7 +39,7 @@ _NO_WAY = (
 
 @dataclass(frozen=True)
 class S3Endpoint:
-    """Where the server is and how to sign. ``way`` says how it came to be."""
+    """The URL and the credentials of a server; ``way`` is its kind."""
 
     endpoint_url: str
     access_key: str = field(repr=False)
@@ -55,7 +49,7 @@ class S3Endpoint:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What ``cairn.storage.open.open_store`` takes."""
+        """The settings for ``cairn.storage.open.open_store``."""
         return {
             "endpoint_url": self.endpoint_url,
             "access_key": self.access_key,
@@ -71,7 +65,7 @@ class S3Endpoint:
 
 @dataclass(frozen=True)
 class S3Bucket:
-    """A bucket that one test has for itself."""
+    """A bucket for one test."""
 
     name: str
     endpoint: S3Endpoint
@@ -83,19 +77,19 @@ class S3Bucket:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What ``cairn.storage.open.open_store`` takes."""
+        """The settings for ``cairn.storage.open.open_store``."""
         return self.endpoint.settings
 
 
 @cache
 def s3_way() -> str | None:
-    """Return the way that will be gone, ``None`` where none can be."""
-    asked = os.environ.get("CAIRN_TEST_S3_WAY", "")
-    if asked:
-        if asked not in _WAYS:
-            message = f"CAIRN_TEST_S3_WAY is one of {', '.join(_WAYS)}, not {asked!r}"
+    """Return the kind of server to use, ``None`` if none is available."""
+    selected = os.environ.get("CAIRN_TEST_S3_WAY", "")
+    if selected:
+        if selected not in _WAYS:
+            message = f"CAIRN_TEST_S3_WAY is one of {', '.join(_WAYS)}, not {selected!r}"
             raise ValueError(message)
-        return asked
+        return selected
     if os.environ.get("CAIRN_TEST_S3_ENDPOINT"):
         return "endpoint"
     if engine_answers():
@@ -104,14 +98,14 @@ def s3_way() -> str | None:
 
 
 def s3_header() -> str:
-    """Return the line that a test run's header shows."""
+    """Return the line for the header of a test run."""
     way = s3_way()
     detail = {
         "endpoint": os.environ.get("CAIRN_TEST_S3_ENDPOINT", ""),
         "testcontainers": os.environ.get("CAIRN_TEST_MINIO_IMAGE", DEFAULT_MINIO_IMAGE),
         "binary": str(find_minio_binary()),
     }
-    return f"S3 server: {way} ({detail[way]})" if way else f"S3 server: none ({_NO_WAY})"
+    return f"S3 server: {way} ({detail[way]})" if way else f"S3 server: none ({_NO_SERVER})"
 
 
 @contextmanager
@@ -119,7 +113,7 @@ def s3_by_binary() -> Iterator[S3Endpoint]:
     """Run the MinIO binary."""
     binary = find_minio_binary()
     if binary is None:
-        pytest.fail(_NO_WAY)
+        pytest.fail(_NO_SERVER)
     with MinioProcess(binary) as minio:
         yield endpoint_of(minio)
 
@@ -132,7 +126,7 @@ def endpoint_of(minio: MinioProcess) -> S3Endpoint:
 @contextmanager
 def s3_by_testcontainers() -> Iterator[S3Endpoint]:
     """Run MinIO in a container."""
-    # The reaper's image cannot be had without a registry; the container ends with this block.
+    # The reaper needs an image from a registry; this block ends the container itself.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -161,7 +155,7 @@ def s3_by_testcontainers() -> Iterator[S3Endpoint]:
 
 @contextmanager
 def s3_by_endpoint() -> Iterator[S3Endpoint]:
-    """Use the server that the environment names."""
+    """Use the server that the environment variables name."""
     yield S3Endpoint(
         os.environ["CAIRN_TEST_S3_ENDPOINT"],
         os.environ["CAIRN_TEST_S3_ACCESS_KEY"],
@@ -171,7 +165,7 @@ def s3_by_endpoint() -> Iterator[S3Endpoint]:
 
 
 def _delete_bucket(client: Any, name: str) -> None:  # noqa: ANN401 - boto3 has no types
-    """Delete a bucket with all in it; a worker may still be uploading the last snapshot to it."""
+    """Delete a bucket and its objects, while a worker may still be uploading a snapshot to it."""
     deadline = time.monotonic() + _EMPTY_WITHIN_S
     while True:
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
@@ -190,7 +184,7 @@ def _delete_bucket(client: Any, name: str) -> None:  # noqa: ANN401 - boto3 has 
 
 @contextmanager
 def fresh_bucket(endpoint: S3Endpoint) -> Iterator[S3Bucket]:
-    """Make a bucket and take it away again with all that is in it."""
+    """Create a bucket, and delete it with its objects at the end."""
     client = endpoint.client()
     name = f"cairn-test-{uuid.uuid4().hex[:16]}"
     client.create_bucket(Bucket=name)
@@ -203,10 +197,10 @@ def fresh_bucket(endpoint: S3Endpoint) -> Iterator[S3Bucket]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Endpoint]:
-    """The S3 server of this run."""
+    """The S3 server of this test run."""
     way = s3_way()
     if way is None:
-        pytest.fail(_NO_WAY)
+        pytest.fail(_NO_SERVER)
     starts = {
         "endpoint": s3_by_endpoint,
         "testcontainers": s3_by_testcontainers,
@@ -218,24 +212,24 @@ def s3_server() -> Iterator[S3Endpoint]:
 
 @pytest.fixture
 def s3_bucket(s3_server: S3Endpoint) -> Iterator[S3Bucket]:
-    """A bucket for this test alone."""
+    """A bucket for this test only."""
     with fresh_bucket(s3_server) as bucket:
         yield bucket
 
 
 @pytest.fixture(scope="session")
 def s3_binary_server() -> Iterator[S3Endpoint]:
-    """A server from the binary, whichever way the others take."""
+    """A server from the binary, whichever kind the other tests use."""
     with s3_by_binary() as endpoint:
         yield endpoint
 
 
 @pytest.fixture
 def s3_audited() -> Iterator[AuditedS3]:
-    """A server of this test's own that reports each request, with a bucket in it."""
+    """A server for this test only that reports each request, with a bucket in it."""
     binary = find_minio_binary()
     if binary is None:
-        pytest.fail(_NO_WAY)
+        pytest.fail(_NO_SERVER)
     with AuditServer() as audit, MinioProcess(binary, audit.minio_environment) as minio:
         endpoint = endpoint_of(minio)
         with fresh_bucket(endpoint) as bucket:

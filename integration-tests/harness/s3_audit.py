@@ -1,7 +1,7 @@
-"""Every request that a MinIO server answered, one by one, by its audit webhook.
+"""Records every request that a MinIO server answers, through its audit webhook.
 
-MinIO's totals say how many requests of a kind there were; this says by whom and on what, so that a
-test can say "under ``state/``, by our client: four PutObject a batch and nothing else".
+MinIO's counters count requests by kind. The records also have the client and the key, so that a
+test can assert "under ``state/``, by Cairn: four PutObject per batch and nothing else".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One request, answered; ``key`` of a listing is the prefix that it asked for."""
+    """One answered request; the ``key`` of a listing is its prefix."""
 
     api: str
     bucket: str
@@ -39,12 +39,12 @@ class AuditEntry:
 
 
 class AuditServer:
-    """The other end of the webhook, up between ``__enter__`` and ``__exit__``."""
+    """The receiver of the webhook, up between ``__enter__`` and ``__exit__``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: list[AuditEntry] = []
-        owner = self
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -54,7 +54,7 @@ class AuditServer:
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
-                owner._take(body)
+                server._add(body)
 
             def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as the base class has it
                 """Print nothing."""
@@ -65,7 +65,7 @@ class AuditServer:
 
     @property
     def minio_environment(self) -> dict[str, str]:
-        """What makes MinIO report here."""
+        """The environment with which MinIO reports to this server."""
         port = self._server.server_address[1]
         return {
             "MINIO_AUDIT_WEBHOOK_ENABLE_CAIRN": "on",
@@ -73,12 +73,12 @@ class AuditServer:
         }
 
     def entries(self) -> list[AuditEntry]:
-        """Return what has been reported so far, in order of arrival."""
+        """Return the reported requests in order of arrival."""
         with self._lock:
             return list(self._entries)
 
     def clear(self) -> None:
-        """Forget what has been reported so far."""
+        """Drop the reported requests."""
         with self._lock:
             self._entries.clear()
 
@@ -96,7 +96,7 @@ class AuditServer:
         self._server.server_close()
         self._thread.join()
 
-    def _take(self, body: bytes) -> None:
+    def _add(self, body: bytes) -> None:
         for line in body.splitlines():
             try:
                 report = json.loads(line)
@@ -122,10 +122,10 @@ class AuditedS3:
     """A server that reports its requests, and a bucket in it.
 
     Attributes:
-        audit: where the reports arrive.
-        client: boto3's, for the test itself.
+        audit: receives the reports.
+        client: a boto3 client for the test itself.
         bucket: the bucket's name.
-        settings: what ``cairn.storage.open.open_store`` takes.
+        settings: the settings for ``cairn.storage.open.open_store``.
     """
 
     audit: AuditServer
@@ -139,25 +139,25 @@ class AuditedS3:
         return f"s3a://{self.bucket}"
 
     def restart_count(self) -> None:
-        """Count from here on."""
+        """Count requests from now on."""
         self.settled()
         self.audit.clear()
 
     def settled(self) -> list[AuditEntry]:
-        """Return all requests so far; waits until the server has reported the last one.
+        """Wait until the server has reported all requests so far, and return them.
 
         Raises:
-            TimeoutError: it does not within a minute.
+            TimeoutError: the reports do not arrive within a minute.
         """
         deadline = time.monotonic() + _TIMEOUT_S
         mark, sent_at, count = "", -math.inf, -1
         while time.monotonic() < deadline:
             entries = self.audit.entries()
             is_reported = any(entry.key == mark for entry in entries)
-            # Reports of requests that ran at once may overtake one another.
+            # Reports of concurrent requests may arrive in another order.
             if is_reported and len(entries) == count:
                 return [entry for entry in entries if not entry.key.startswith(_MARK)]
-            # A server that has just started reports nothing yet.
+            # A server that has just started does not report yet.
             if not is_reported and time.monotonic() - sent_at > _MARK_AGAIN_S:
                 mark, sent_at = _MARK + uuid.uuid4().hex, time.monotonic()
                 with suppress(self.client.exceptions.ClientError):
@@ -168,20 +168,16 @@ class AuditedS3:
         raise TimeoutError(message)
 
     def counted(
-        self,
-        prefix: str,
-        *,
-        user_agent: str = CAIRN_USER_AGENT,
-        leave_out: tuple[str, ...] = (),
+        self, prefix: str, *, user_agent: str = CAIRN_USER_AGENT, leave_out: tuple[str, ...] = ()
     ) -> dict[str, int]:
-        """Return how many requests of each kind touched keys under ``prefix``.
+        """Count the requests of each kind for keys under ``prefix``.
 
-        A listing of more than that counts too.
+        A listing counts if its results may contain such keys.
 
         Args:
-            prefix: of the key.
-            user_agent: a part of the client's; empty for all clients.
-            leave_out: parts of keys that do not count, for instance ``/snapshot/``.
+            prefix: prefix of the key.
+            user_agent: part of the client's user agent; empty for all clients.
+            leave_out: requests with these parts in their keys do not count.
         """
         counts = Counter(
             entry.api
@@ -196,6 +192,6 @@ class AuditedS3:
     def assert_only(
         self, prefix: str, expected: dict[str, int], *, leave_out: tuple[str, ...] = ()
     ) -> None:
-        """Assert that Cairn made exactly these requests under ``prefix``."""
+        """Assert that Cairn sent exactly these requests under ``prefix``."""
         found = self.counted(prefix, leave_out=leave_out)
         assert found == expected, f"under {prefix}: {found}, expected {expected}"

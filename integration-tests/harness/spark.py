@@ -1,6 +1,6 @@
-"""Spark sessions of the tests: one driver JVM, a session per query, the provider a parameter.
+"""Spark sessions of the tests: one driver JVM, one session per query, any provider.
 
-`SUBJECT` is the provider under test; `CONTROL` is the one whose answers it must give.
+`SUBJECT` is the provider under test; its results must equal those of `CONTROL`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUBJECT = os.environ.get("CAIRN_TEST_SUBJECT", CAIRN)
 CONTROL = ROCKSDB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# Another jar than the one that `make shim` builds, for whoever builds while tests run.
+# The variable selects another jar than that of `make shim`, to build while tests run.
 SHIM_JAR = Path(
     os.environ.get("CAIRN_TEST_SHIM_JAR", REPOSITORY / "jvm-shim/build/libs/cairn-shim.jar")
 )
@@ -33,21 +33,21 @@ CAIRN_CONF = STATE_STORE + "cairn."
 PROVIDER_CLASS = STATE_STORE + "providerClass"
 CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 
-# Short tests compile more than they run: the first compiler cache halves their time.
+# Most of a short test is compilation: using the first compiler only halves its time.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 
 def class_path() -> str:
-    """Give what a driver or executor needs beside Spark's own jars: the shim, and `s3a://`."""
+    """Return the class path of a driver or executor: the shim and the jars of `s3a://`."""
     if CAIRN == SUBJECT and not SHIM_JAR.exists():
         raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
     return os.pathsep.join([str(SHIM_JAR), *map(str, sorted(S3A_JARS.glob("*.jar")))])
 
 
 def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
-    """Give the settings of a driver JVM: loopback only, quiet, two partitions, no provider.
+    """Return the settings of a driver JVM: loopback only, quiet, two partitions, no provider.
 
-    Four attempts a task, as on a cluster: `local[2]` would end the query at the first failure.
+    A task has four attempts, as on a cluster; with `local[2]` the first failure ends the query.
     """
     return {
         "spark.master": master,
@@ -64,7 +64,7 @@ def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.streaming.stopTimeout": "60s",
         STATE_STORE + "maintenanceInterval": "500ms",
-        # Of the short queries' time most would be compiling Java; no stateful operator is compiled.
+        # Saves most of the time of a short query; stateful operators are not compiled anyway.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
@@ -73,7 +73,7 @@ def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
 
 
 def provider_conf(provider: str, checkpoint_format: int = 1) -> dict[str, str]:
-    """Give the settings of one query under a provider; Spark's own keeps changelogs, as ours."""
+    """Return the settings of one query under a provider; Spark's own writes changelogs too."""
     return {
         PROVIDER_CLASS: provider,
         CHECKPOINT_FORMAT: str(checkpoint_format),
@@ -83,7 +83,7 @@ def provider_conf(provider: str, checkpoint_format: int = 1) -> dict[str, str]:
 
 
 def s3a_conf(settings: Mapping[str, str]) -> dict[str, str]:
-    """Give the Hadoop settings of an S3 server of the harness, as a job has them."""
+    """Return a job's Hadoop settings for an S3 server of the tests."""
     return {
         "fs.s3a.endpoint": settings["endpoint_url"],
         "fs.s3a.endpoint.region": settings["region"],
@@ -99,9 +99,9 @@ _root: list[SparkSession] = []
 
 
 def hold_driver() -> Shared:
-    """Give the one driver JVM of this Python process, started if needed; `used()` keeps it.
+    """Return the driver JVM of this Python process, started if needed; `used()` keeps it alive.
 
-    Engines inherit this process's environment, so `PYSPARK_PYTHON` is set to this very Python.
+    Engines inherit the environment of this process; `PYSPARK_PYTHON` is set to this Python.
     """
     if not _root:
         scratch = Path(tempfile.mkdtemp(prefix="cairn-it-"))
@@ -119,7 +119,7 @@ def hold_driver() -> Shared:
 
 def _stop_driver() -> None:
     session = _root.pop()
-    gateway = session.sparkContext._gateway  # noqa: SLF001 - the way to end the JVM too
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - to end the JVM too
     session.stop()
     if gateway is None:
         return
@@ -130,7 +130,7 @@ def _stop_driver() -> None:
 
 
 def new_session(conf: Mapping[str, str]) -> SparkSession:
-    """Give a session with settings of its own in the shared driver JVM."""
+    """Return a new session with these settings in the shared driver JVM."""
     session = _root[0].newSession()
     for name, value in conf.items():
         session.conf.set(name, value)
@@ -138,6 +138,6 @@ def new_session(conf: Mapping[str, str]) -> SparkSession:
 
 
 def driver_pid() -> int:
-    """Give the process id of the shared driver JVM."""
-    jvm = _root[0].sparkContext._jvm  # noqa: SLF001 - nothing public tells it
+    """Return the process id of the shared driver JVM."""
+    jvm = _root[0].sparkContext._jvm  # noqa: SLF001 - there is no public way
     return int(jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]

@@ -1,8 +1,7 @@
-"""A TCP proxy on loopback that loses, cuts and delays what an HTTP server says.
+"""A TCP proxy on loopback that drops, cuts and delays the answers of an HTTP server.
 
-It sits between a client and a real server, so that the server has done what it was asked and only
-the client does not hear of it. One fault applies to one request; requests are told by their first
-bytes.
+It stands between a client and a real server: the server executes the request, but the client does
+not get the answer. A fault applies to a request that it recognises by its first bytes.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ _IDLE_TIMEOUT_S = 60.0
 
 @dataclass
 class Fault:
-    """What happens to the requests that match.
+    """A fault of the requests that match.
 
     Attributes:
         starts_with: the request's first bytes, such as ``b"PUT "``.
-        contains: something else in its head, such as ``b"if-none-match"``; lower case.
-        times: how many requests it applies to.
-        before: runs before the request reaches the server.
-        drops_answer: the server answers, the client sees its connection closed.
-        cuts_answer_after_bytes: the client gets this much of the answer, head included.
+        contains: another part of its head in lower case, such as ``b"if-none-match"``.
+        times: number of requests to which it applies.
+        before: is called before the request reaches the server.
+        drops_answer: the connection is closed instead of the server's answer.
+        cuts_answer_after_bytes: the client gets so many bytes of the answer, including its head.
     """
 
     starts_with: bytes
@@ -46,7 +45,7 @@ class Fault:
     applied: int = field(default=0, init=False)
 
     def matches(self, head: bytes) -> bool:
-        """Tell whether it applies to a request that begins so."""
+        """Tell whether it applies to a request with this head."""
         return (
             self.applied < self.times
             and head.startswith(self.starts_with)
@@ -73,11 +72,11 @@ class TcpProxy:
 
     Args:
         target_url: the server's ``http://host:port``.
-        latency_ms: added to each piece of an answer.
+        latency_ms: delay of each piece of an answer.
 
     Attributes:
-        is_down: connections are closed as they come.
-        hidden_header: name of a request header, in lower case, that the server shall not know.
+        is_down: whether new connections are closed at once.
+        hidden_header: name, in lower case, of a request header that is hidden from the server.
     """
 
     def __init__(self, target_url: str, *, latency_ms: int = 0) -> None:
@@ -94,11 +93,11 @@ class TcpProxy:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def add(self, fault: Fault) -> Fault:
-        """Let ``fault`` apply from now on, after those that were added before."""
+        """Apply ``fault`` from now on, after those that were added before."""
         with self._lock:
             self._faults.append(fault)
         return fault
@@ -163,16 +162,13 @@ class TcpProxy:
         return None
 
     def _without_header(self, data: bytes) -> bytes:
-        """Rename the hidden header; as long as before, so that nothing else moves."""
+        """Rename the hidden header to a name of the same length."""
         if not self.hidden_header:
             return data
         name = self.hidden_header
         disguise = b"x-" + b"h" * (len(name) - 2)
         return re.sub(
-            rb"(?i)(\r\n)" + re.escape(name) + rb"(?=:)",
-            rb"\1" + disguise,
-            data,
-            count=1,
+            rb"(?i)(\r\n)" + re.escape(name) + rb"(?=:)", rb"\1" + disguise, data, count=1
         )
 
     def _pump_answers(self, connection: _Connection) -> None:

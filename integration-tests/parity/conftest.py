@@ -1,4 +1,4 @@
-"""Parity: what a user sees under Cairn is what a user sees under Spark's own provider."""
+"""Parity: users see the same results under Cairn and under Spark's own provider."""
 
 from harness.fixtures import driver, nothing_survives
 

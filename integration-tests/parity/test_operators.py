@@ -1,7 +1,7 @@
-"""Each stateful operator gives under the subject what it gives under Spark's RocksDB provider.
+"""Each stateful operator has the same results under the subject and under Spark's provider.
 
-The same input files, one a micro-batch; the query ends after some and starts again from its
-checkpoint; then sink, progress and the `statestore` source are compared.
+Both queries read the same files, one per micro-batch, and restart from their checkpoints in the
+middle. Then sink, progress and the `statestore` source are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES_BEFORE_RESTART = 3
 FILES_AFTER_RESTART = 2
-# Read, written twice and scanned by time, by prefix and by key: the store's calls are all there.
+# Together they use all calls of a store: get, put, remove, scans by key, prefix and time.
 IN_FORMAT_2 = (
     "windows_update",
     "distinct_within_watermark",
@@ -42,16 +42,13 @@ class Pair:
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[f"{name}-format{n}" for name, n in CASES])
-def pair(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Pair:
-    """Run one case under both providers, side by side, with a restart in the middle."""
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Run one case under both providers concurrently, with a restart in the middle."""
     name, checkpoint_format = request.param
     folder = tmp_path_factory.mktemp(name)
     events = Events(folder / "input")
     operator = BY_NAME[name]
-    # The control's format matters to nobody, and Spark's HDFS-backed provider knows the first only.
+    # The control has format 1 only: Spark's HDFS-backed provider does not support format 2.
     runs = [
         Run(operator, events, str(folder / "subject"), SUBJECT, checkpoint_format),
         Run(operator, events, str(folder / "control"), operator.control),
@@ -64,19 +61,19 @@ def pair(
     return Pair(*runs)
 
 
-def test_the_sink_gets_the_same_rows_in_every_batch(pair: Pair) -> None:
-    """A wrong or absent row, or one batch late, is a wrong result for whoever reads the sink."""
+def test_the_sink_has_the_same_rows_in_every_batch(pair: Pair) -> None:
+    """A wrong, missing or late row is a wrong result for the readers of the sink."""
     assert pair.subject.record.rows == pair.control.record.rows
     assert any(pair.control.record.rows.values())
 
 
 def test_progress_counts_the_same_rows(pair: Pair) -> None:
-    """People watch numRowsTotal to see state grow; a drifting count hides a leak or shows one."""
+    """Users watch numRowsTotal for the growth of the state; a wrong count hides a leak."""
     assert pair.subject.record.counts == pair.control.record.counts
 
 
 def test_the_statestore_source_shows_the_same_state(pair: Pair) -> None:
-    """State is inspected, and repaired, from what this source shows, now and some batches ago."""
+    """Users inspect and repair state with this source, of the last and of earlier batches."""
     last = pair.control.record.last_batch
     for view in pair.control.operator.views:
         for batch in (last,) if view.is_store_of_join else (FILES_BEFORE_RESTART - 1, last):
@@ -86,7 +83,7 @@ def test_the_statestore_source_shows_the_same_state(pair: Pair) -> None:
 
 
 def test_the_change_feed_shows_the_same_changes(pair: Pair) -> None:
-    """Audits follow a key through the feed: a change left out or made up misleads them."""
+    """Audits follow a key through the feed: a missing or additional change misleads them."""
     last = pair.control.record.last_batch
     for view in pair.control.operator.views:
         if view.has_changes:
@@ -96,7 +93,7 @@ def test_the_change_feed_shows_the_same_changes(pair: Pair) -> None:
 
 
 def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:
-    """`snapshotStartBatchId` is how a corrupt checkpoint is searched for its last good version."""
+    """`snapshotStartBatchId` finds the last good version of a corrupt checkpoint."""
     last = pair.control.record.last_batch
     view = pair.control.operator.views[-1]
     versions = pair.subject.snapshot_versions(view)
@@ -110,6 +107,6 @@ def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:
 
 
 def _both(pair: Pair, read: Callable[[Run], list[str]]) -> list[list[str]]:
-    """Read both runs at once; most of a read is waiting."""
+    """Read both runs concurrently."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(read, (pair.subject, pair.control)))

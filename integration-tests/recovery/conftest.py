@@ -1,4 +1,4 @@
-"""Recovery: whatever dies, the query goes on with the rows it would have given."""
+"""Recovery: whichever process is killed, the query continues with the right rows."""
 
 from harness.fixtures import driver, nothing_survives
 

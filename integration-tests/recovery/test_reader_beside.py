@@ -1,4 +1,4 @@
-"""The state is read while the query that writes it runs, in the same JVM."""
+"""The state of a query is read while the query runs in the same JVM."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ VIEW = StateView()
 FILES = 5
 
 
-def test_a_reader_beside_the_query_sees_whole_versions_and_disturbs_nothing(tmp_path: Path) -> None:
-    """Who looks into a running query's state must see a whole batch, and not stop the query."""
+def test_a_reader_sees_whole_versions_of_a_running_query_and_does_not_disturb_it(
+    tmp_path: Path,
+) -> None:
+    """Whoever inspects a running query's state must see a whole batch, and not stop the query."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "subject"), SUBJECT)
@@ -41,5 +43,5 @@ def test_a_reader_beside_the_query_sees_whole_versions_and_disturbs_nothing(tmp_
 
 
 def committed_batches(checkpoint: Path) -> set[int]:
-    """List the batches that Spark has recorded as done."""
+    """List the batches that Spark has committed."""
     return {int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()}

@@ -18,7 +18,7 @@ VIEW = StateView()
 
 
 def forget_batches_from(checkpoint: Path, first: int) -> None:
-    """Make a checkpoint as a crash left it: batch ``first`` planned and its state committed."""
+    """Turn a checkpoint into that of a crash: batch ``first`` planned, its state committed."""
     for log, planned in (("commits", False), ("offsets", True)):
         for entry in (checkpoint / log).iterdir():
             name = entry.name.removeprefix(".").removesuffix(".crc")
@@ -27,7 +27,7 @@ def forget_batches_from(checkpoint: Path, first: int) -> None:
 
 
 def crashed_run(whole: Run, copy: Path) -> Run:
-    """Run to the end; give a run on a copy of its checkpoint, as a crash left it."""
+    """Run to the end; return a run on a copy of its checkpoint, as after a crash."""
     whole.advance()
     again = copy_checkpoint(whole, copy)
     forget_batches_from(copy, FILES - 1)
@@ -36,15 +36,15 @@ def crashed_run(whole: Run, copy: Path) -> Run:
 
 @pytest.fixture(params=[1, 2], ids=["format1", "format2"])
 def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Give a run that has not begun."""
+    """Return a run that has not started."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     operator = BY_NAME["windows_update"]
     return Run(operator, events, str(tmp_path / "whole"), SUBJECT, request.param)
 
 
-def test_a_rerun_batch_gives_the_same_rows(whole: Run, tmp_path: Path) -> None:
-    """The store already holds what the crashed attempt wrote: it must not be added twice."""
+def test_a_rerun_batch_has_the_same_rows(whole: Run, tmp_path: Path) -> None:
+    """The store has the writes of the crashed attempt already: they must not be added twice."""
     again = crashed_run(whole, tmp_path / "crashed")
 
     again.advance()
@@ -56,12 +56,12 @@ def test_a_rerun_batch_gives_the_same_rows(whole: Run, tmp_path: Path) -> None:
     assert again.state(VIEW, batchId=last) == whole.state(VIEW, batchId=last)
 
 
-def test_the_query_goes_on_after_a_rerun(whole: Run, tmp_path: Path) -> None:
-    """What was written before the crash stands where the next batches now write other rows."""
+def test_the_query_continues_after_a_rerun(whole: Run, tmp_path: Path) -> None:
+    """The next batches write other rows where objects of the crashed run exist."""
     control = Run(whole.operator, whole.events, str(tmp_path / "control"), CONTROL)
     again = crashed_run(whole, tmp_path / "crashed")
     expected = crashed_run(control, tmp_path / "control-crashed")
-    # The next batch, without rows before the crash, has some now.
+    # The next batch had no rows before the crash and has some now.
     whole.events.add_files(FILES, 2)
 
     for run in (again, expected):

@@ -1,4 +1,4 @@
-"""Old versions load as they were; versions beyond retention are gone from the disk and say so."""
+"""Retained versions load unchanged; older ones are deleted, and loading them is an error."""
 
 from __future__ import annotations
 
@@ -27,19 +27,15 @@ KEEP_FEW = {
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    """Give long runs of both providers: the subject keeps three batches, the control all.
+    """Return long runs of both providers: the subject retains three batches, the control all.
 
-    Spark's own logs of the first batches, which it purges too, are put back, so that what is
-    missing of them is their state alone.
+    Spark also purges its own logs of the first batches. They are restored, so that only the state
+    of these batches is missing.
     """
     folder = tmp_path_factory.mktemp("retained")
     events = Events(folder / "input", rows_per_file=30)
     subject = Run(
-        BY_NAME["windows_update"],
-        events,
-        str(folder / "subject"),
-        SUBJECT,
-        conf=KEEP_FEW,
+        BY_NAME["windows_update"], events, str(folder / "subject"), SUBJECT, conf=KEEP_FEW
     )
     control = Run(subject.operator, events, str(folder / "control"), CONTROL)
     with ThreadPoolExecutor(2) as pool:
@@ -53,8 +49,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     return subject, control
 
 
-def test_each_retained_version_is_what_it_was(pair: tuple[Run, Run]) -> None:
-    """A query is rolled back to a retained batch: its state must be that batch's, not today's."""
+def test_each_retained_version_is_unchanged(pair: tuple[Run, Run]) -> None:
+    """A query that is rolled back to a retained batch needs the state of that batch."""
     subject, control = pair
     last = control.record.last_batch
 
@@ -63,7 +59,7 @@ def test_each_retained_version_is_what_it_was(pair: tuple[Run, Run]) -> None:
 
 
 def test_state_beyond_retention_is_deleted(pair: tuple[Run, Run]) -> None:
-    """Checkpoints that only ever grow are what people pay their object store for."""
+    """Users pay for the objects of a checkpoint that only grows."""
     subject, _ = pair
 
     kept = changelog_versions(subject)
@@ -72,18 +68,18 @@ def test_state_beyond_retention_is_deleted(pair: tuple[Run, Run]) -> None:
     assert len(kept) < max(kept), kept
 
 
-def test_a_version_beyond_retention_says_that_it_is_gone(pair: tuple[Run, Run]) -> None:
-    """An old version asked for must never come back empty, or as another one."""
+def test_loading_a_version_beyond_retention_is_an_error(pair: tuple[Run, Run]) -> None:
+    """A request for an old version must never return no rows, or those of another version."""
     subject, _ = pair
 
-    with pytest.raises(Exception) as failure:  # noqa: PT011 - of py4j's class; the text is judged
+    with pytest.raises(Exception) as failure:  # noqa: PT011 - py4j's class; the text is checked
         subject.state(VIEW, batchId=0)
 
     assert_clear(str(failure.value), "CAIRN_MISSING", "changelog/1.arrow")
 
 
-def test_the_query_goes_on_after_retention(pair: tuple[Run, Run]) -> None:
-    """What retention deletes must not be what the next start needs."""
+def test_the_query_continues_after_retention(pair: tuple[Run, Run]) -> None:
+    """Retention must not delete what the next start needs."""
     subject, control = pair
     subject.events.add_files(14, 1)
 
@@ -94,7 +90,7 @@ def test_the_query_goes_on_after_retention(pair: tuple[Run, Run]) -> None:
 
 
 def changelog_versions(run: Run) -> list[int]:
-    """List the versions of partition 0 that have a changelog in the checkpoint."""
+    """List the versions of partition 0 with a changelog in the checkpoint."""
     folder = Path(run.checkpoint, "state", "0", "0")
     paths = folder.glob("changelog/*.arrow" if CAIRN == SUBJECT else "*.changelog")
     return sorted({int(path.stem.partition("_")[0]) for path in paths})

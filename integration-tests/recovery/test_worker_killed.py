@@ -1,4 +1,4 @@
-"""The engine process dies by SIGKILL while a query runs; the query neither fails nor errs."""
+"""The engine process is killed while a query runs; the query does not fail or change a row."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ KILL_STEP_S = 0.08
 
 
 @pytest.fixture(scope="module", params=["windows_update", "join_left_outer_v2"])
-def control(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Run:
-    """Give a finished run under Spark's own provider."""
+def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a finished run under Spark's own provider."""
     folder = tmp_path_factory.mktemp("killed")
     events = Events(folder / "input")
     events.add_files(0, FILES)
@@ -34,12 +31,12 @@ def control(
 
 
 def subject_of(control: Run, checkpoint: Path) -> Run:
-    """Give the same query under the subject, not yet run."""
+    """Return the same query under the subject, not started."""
     return Run(control.operator, control.events, str(checkpoint), SUBJECT)
 
 
 def kill_engines() -> list[Process]:
-    """Kill every engine of the driver JVM; give those that were there."""
+    """Kill and return all engines of the driver JVM."""
     engines = engines_of(driver_pid())
     for engine in engines:
         engine.kill()
@@ -47,7 +44,7 @@ def kill_engines() -> list[Process]:
 
 
 def kill_during(run: Run, batches: range) -> list[Process]:
-    """Kill the engines in each of these batches, each time later in it; gives the growing list."""
+    """Kill the engines in each of these batches, later each time; the returned list grows."""
     killed: list[Process] = []
     for batch in batches:
         timer = Timer(KILL_STEP_S * batch, lambda: killed.extend(kill_engines()))
@@ -58,7 +55,7 @@ def kill_during(run: Run, batches: range) -> list[Process]:
 def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
     control: Run, tmp_path: Path
 ) -> None:
-    """The next query on this executor must not talk to an engine that the memory killer took."""
+    """The next query on this executor must not use an engine that the OOM killer has ended."""
     run = subject_of(control, tmp_path / "checkpoint")
     run.advance()
     killed = kill_engines()
@@ -66,17 +63,17 @@ def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
 
     rerun.advance()
 
-    assert killed, "no engine was there to be killed"
+    assert killed, "there was no engine to kill"
     assert run.record.rows == rerun.record.rows == control.record.rows
 
 
 def test_workers_killed_while_the_query_runs_change_no_row(control: Run, tmp_path: Path) -> None:
-    """A kill may hit a load, a read, a commit or a snapshot: it is repeated, nothing is lost."""
+    """A kill may hit a load, a read, a commit or a snapshot: each is repeated, no row is lost."""
     run = subject_of(control, tmp_path / "checkpoint")
     killed = kill_during(run, range(1, FILES))
 
     run.advance()
 
-    assert killed, "no engine was there to be killed"
+    assert killed, "there was no engine to kill"
     assert run.record.rows == control.record.rows
     assert run.record.counts == control.record.counts

@@ -4,7 +4,8 @@
     python integration-tests/spark_suites/run.py --provider cairn --quick
     python integration-tests/spark_suites/run.py --provider control --record-control
 
-Ends with 0 when Cairn passes what the control passes, except what `expected.toml` lists, exactly.
+The exit code is 0 if Cairn passes exactly the tests that the control passes, except those that
+`expected.toml` lists.
 """
 
 from __future__ import annotations
@@ -34,17 +35,14 @@ SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what ``arguments`` ask for; the exit status."""
+    """Run the selected suites; return the exit code."""
     options = _parser().parse_args(arguments)
     suites = _selected(options)
     if options.record_control and (options.quick or options.provider == "cairn"):
-        print("--record-control needs whole suites run under the control", file=sys.stderr)
+        print("--record-control needs whole suites under the control", file=sys.stderr)
         return 2
     if options.provider in ("cairn", "both") and not options.shim_jar.exists():
-        print(
-            f"no shim jar at {options.shim_jar}: build it with `make shim`",
-            file=sys.stderr,
-        )
+        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
         return 2
     kit = prepare()
     results: list[SuiteResult] = []
@@ -72,36 +70,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--provider", choices=("control", "cairn", "both"), default="both")
     parser.add_argument("--quick", action="store_true", help="only the suites marked quick")
     parser.add_argument(
-        "--suites",
-        nargs="+",
-        metavar="NAME",
-        help="only these; a part of the name will do",
+        "--suites", nargs="+", metavar="NAME", help="only these; a part of the name is enough"
     )
     parser.add_argument(
-        "--parallel",
-        type=int,
-        default=1,
-        metavar="N",
-        help="suites at a time (default 1)",
+        "--parallel", type=int, default=1, metavar="N", help="suites run concurrently (default 1)"
     )
     parser.add_argument(
         "--refresh-control",
         action="store_true",
-        help="run the control even where a result is cached",
+        help="run the control even if a result is cached",
     )
     parser.add_argument(
-        "--record-control",
-        action="store_true",
-        help="write control.toml from this run's control",
+        "--record-control", action="store_true", help="write control.toml from this run's control"
     )
     parser.add_argument(
         "--provider-class",
         default=CAIRN_PROVIDER,
-        help="class under judgement (default %(default)s)",
+        help="class under test (default %(default)s)",
     )
-    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar that holds it")
+    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar of this class")
     parser.add_argument(
-        "--list", action="store_true", dest="is_list", help="name the suites and end"
+        "--list", action="store_true", dest="is_list", help="list the suites and exit"
     )
     return parser
 
@@ -128,14 +117,14 @@ def _selected(options: argparse.Namespace) -> list[Suite]:
             part for part in options.suites if not any(part in suite.name for suite in suites)
         ]
         if unknown:
-            message = f"no suite is named like {', '.join(unknown)}; --list names them"
+            message = f"no suite has a name like {', '.join(unknown)}; see --list"
             raise SystemExit(message)
         suites = [suite for suite in suites if any(part in suite.name for part in options.suites)]
     return suites
 
 
 def _run_control(kit: Kit, suites: list[Suite], options: argparse.Namespace) -> list[SuiteResult]:
-    """Results of Spark's RocksDB provider, from the cache where it has them."""
+    """Return the results of Spark's RocksDB provider, from the cache if they are there."""
     provider = Provider("control", ROCKSDB_PROVIDER)
     cached = (
         []
@@ -177,15 +166,7 @@ def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
     row = "{:46} {:8} {:>6} {:>6} {:>7} {:>8}  {}"
     print(
         "\n"
-        + row.format(
-            "suite",
-            "provider",
-            "passed",
-            "failed",
-            "ignored",
-            "seconds",
-            "stores opened",
-        )
+        + row.format("suite", "provider", "passed", "failed", "ignored", "seconds", "stores opened")
     )
     for suite in suites:
         for result in (result for result in results if result.suite == suite.name):
@@ -197,11 +178,7 @@ def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
             note = "" if result.is_ended else "  (stopped at its time limit)"
             print(
                 row.format(
-                    suite.name,
-                    result.provider,
-                    *counts,
-                    f"{result.seconds:.0f}",
-                    opened + note,
+                    suite.name, result.provider, *counts, f"{result.seconds:.0f}", opened + note
                 )
             )
 
@@ -225,12 +202,9 @@ def _print_verdict(results: list[SuiteResult], verdict: Verdict) -> int:
             for test in result.names(FAILED):
                 print(f"the control itself fails: {result.suite}: {test}")
     for title, lines in (
-        (
-            "The control passes, this provider does not, and it is not listed",
-            verdict.broken,
-        ),
-        ("Listed in expected.toml, and wrongly so", verdict.healed),
-        ("Did not run on the provider under judgement", verdict.elsewhere),
+        ("The control passes, this provider does not, and the test is not listed", verdict.broken),
+        ("Wrongly listed in expected.toml", verdict.healed),
+        ("Did not run on the provider under test", verdict.elsewhere),
     ):
         if lines:
             print(f"\n{title} ({len(lines)}):")
@@ -238,7 +212,7 @@ def _print_verdict(results: list[SuiteResult], verdict: Verdict) -> int:
     unfinished = [result for result in results if not result.is_ended]
     is_pass = verdict.is_pass and not unfinished
     judged = any(result.provider == "cairn" for result in results)
-    print("\n" + (("PASS" if is_pass else "FAIL") if judged else "control only: nothing judged"))
+    print("\n" + (("PASS" if is_pass else "FAIL") if judged else "control only: no verdict"))
     return 0 if is_pass else 1
 
 

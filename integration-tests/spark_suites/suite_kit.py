@@ -1,8 +1,7 @@
-"""What a run of Spark's suites needs on disk: test classes, libraries and the agent, made once.
+"""Prepares the files for Spark's suites once: test classes, libraries and the agent.
 
-Gradle fetches the jars (build.gradle beside this file). Spark's test jars are unpacked into one
-folder, because suites open their resources as plain files. The agent is compiled with the JDK's own
-compiler.
+Gradle fetches the jars (build.gradle in this folder). Spark's test jars are unpacked into one
+folder, because suites open their resources as plain files. The JDK's compiler compiles the agent.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ AGENT_CLASS = "io.cairn.suites.ProviderSwapAgent"
 
 @dataclass(frozen=True)
 class Kit:
-    """Folders that every suite's JVM uses."""
+    """The folders that every suite's JVM uses."""
 
     classes: Path
     libraries: Path
@@ -36,12 +35,12 @@ class Kit:
 
 
 def pyspark_jars() -> Path:
-    """The jars of the pyspark package that runs this program."""
+    """Return the folder of the jars of the installed pyspark."""
     return Path(pyspark.__file__).resolve().parent / "jars"
 
 
 def prepare(build: Path = BUILD) -> Kit:
-    """Fetch, unpack and compile what is missing or older than its source; quick the second time."""
+    """Fetch, unpack and compile what is missing or older than its source."""
     build.mkdir(parents=True, exist_ok=True)
     kit = Kit(
         classes=build / "classes",
@@ -63,7 +62,7 @@ def prepare(build: Path = BUILD) -> Kit:
 
 
 def _digest(*files: Path) -> str:
-    """One digest over the bytes of ``files``."""
+    """Return one digest of all ``files``."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
@@ -121,7 +120,7 @@ def _compile_agent(kit: Kit, classes: Path) -> None:
 
 
 def _make_spark_home(kit: Kit) -> None:
-    """A folder shaped like Spark's source tree: some suites look for resources from its root."""
+    """Create a folder like Spark's source tree: some suites find their resources from its root."""
     resources = kit.spark_home / "sql" / "core" / "src" / "test" / "resources"
     resources.parent.mkdir(parents=True, exist_ok=True)
     if not resources.is_symlink():

@@ -1,7 +1,7 @@
-"""One suite under one provider, in a JVM of its own, and what came of it.
+"""Runs one suite under one provider in a new JVM and reads its results.
 
-Results come from scalatest's JUnit XML; where a suite did not end (time limit, crash) the lines
-that it printed serve.
+The results come from scalatest's JUnit XML, or from the printed lines if the suite did not end
+(time limit, crash).
 """
 
 from __future__ import annotations
@@ -27,27 +27,15 @@ PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
 STOP_GRACE_S = 20
 
 OPENED_PACKAGES = (
-    *(
-        "java.lang",
-        "java.lang.invoke",
-        "java.lang.reflect",
-        "java.io",
-        "java.net",
-        "java.nio",
-    ),
-    *(
-        "java.util",
-        "java.util.concurrent",
-        "java.util.concurrent.atomic",
-        "jdk.internal.ref",
-    ),
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite class, the time it may take, and what the names of the tests to run must hold."""
+    """A suite class, its time limit, and a part of the names of the tests to run."""
 
     name: str
     class_name: str
@@ -57,7 +45,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider under judgement; ``swap`` names the classes that it stands in for."""
+    """A provider under test; it replaces the provider classes in ``swap``."""
 
     label: str
     class_name: str
@@ -67,7 +55,7 @@ class Provider:
 
 @dataclass
 class SuiteResult:
-    """What one suite did under one provider."""
+    """The results of one suite under one provider."""
 
     suite: str
     provider: str
@@ -80,7 +68,7 @@ class SuiteResult:
     opened: dict[str, int] = field(default_factory=dict)
 
     def names(self, outcome: str) -> list[str]:
-        """Tests with this outcome, sorted."""
+        """Return the tests with this outcome, sorted."""
         return sorted(name for name, value in self.outcomes.items() if value == outcome)
 
     def save(self, file: Path) -> None:
@@ -89,20 +77,17 @@ class SuiteResult:
 
     @classmethod
     def read(cls, file: Path) -> SuiteResult:
-        """The result that ``save`` wrote."""
+        """Return the result that ``save`` wrote."""
         return cls(**json.loads(file.read_text()))
 
 
 def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> SuiteResult:
-    """Run ``suite`` in a JVM under ``provider``; everything that it writes stays in ``folder``."""
+    """Run ``suite`` in a JVM under ``provider``; all its files are written to ``folder``."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("junit", "tmp"):
         (folder / name).mkdir(parents=True)
     started = time.monotonic()
-    with (
-        (folder / "stdout.txt").open("wb") as out,
-        (folder / "stderr.txt").open("wb") as err,
-    ):
+    with (folder / "stdout.txt").open("wb") as out, (folder / "stderr.txt").open("wb") as err:
         process = subprocess.Popen(
             java_command(kit, suite, provider, folder),
             cwd=folder,
@@ -130,7 +115,7 @@ def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> Suite
 
 
 def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> list[str]:
-    """The command line of a suite's JVM."""
+    """Return the command line of a suite's JVM."""
     class_path = [
         str(HERE / "conf"),
         str(kit.classes),
@@ -153,12 +138,7 @@ def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> li
     }
     return [
         "java",
-        *(
-            "-Xmx3g",
-            "-Xss4m",
-            "-XX:ReservedCodeCacheSize=256m",
-            "-XX:-OmitStackTraceInFastThrow",
-        ),
+        *("-Xmx3g", "-Xss4m", "-XX:ReservedCodeCacheSize=256m", "-XX:-OmitStackTraceInFastThrow"),
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
         f"-javaagent:{kit.agent_jar}={agent}",
@@ -173,7 +153,7 @@ def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> li
 
 
 def environment(kit: Kit) -> dict[str, str]:
-    """The environment of a suite's JVM and of the workers that a provider starts from it."""
+    """Return the environment of a suite's JVM and of the workers below it."""
     python_path = [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
@@ -186,7 +166,7 @@ def environment(kit: Kit) -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
-    """Whether the JVM ended within its limit; after that it and its children are stopped."""
+    """Wait for the JVM, end all its processes, and tell whether it ended within its limit."""
     try:
         process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -197,13 +177,13 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
     else:
         is_ended = True
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # children that outlived their JVM
+        os.killpg(process.pid, signal.SIGKILL)  # processes that outlived the JVM
     process.wait()
     return is_ended
 
 
 def _opened(report: Path) -> dict[str, int]:
-    """Stores opened, by provider class, as the agent counted them."""
+    """Return the agent's counts of opened stores by provider class."""
     opened = {}
     for line in report.read_text().splitlines() if report.exists() else ():
         what, class_name, count = line.split(" ")
@@ -214,12 +194,11 @@ def _opened(report: Path) -> dict[str, int]:
 
 def _read_outcomes(folder: Path, result: SuiteResult) -> None:
     for file in (folder / "junit").glob("*.xml"):
-        report = ET.parse(file).getroot()  # noqa: S314 - our own JVM wrote it
+        report = ET.parse(file).getroot()  # noqa: S314 - written by our own JVM
         for case in report.iter("testcase"):
             name = case.attrib["name"]
             problem = next(
-                (case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None),
-                None,
+                (case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None
             )
             if problem is not None:
                 result.outcomes[name] = FAILED
@@ -233,7 +212,7 @@ def _read_outcomes(folder: Path, result: SuiteResult) -> None:
 
 
 def outcomes_of_lines(text: str) -> dict[str, str]:
-    """Outcomes from what scalatest printed: ``- name``, with a mark behind it unless it passed."""
+    """Read outcomes from scalatest's lines ``- name``; a test that did not pass has a mark."""
     marks = {"*** FAILED ***": FAILED, "!!! IGNORED !!!": IGNORED, "(pending)": IGNORED}
     outcomes = {}
     for line in re.findall(r"^- (.+)$", text, re.MULTILINE):

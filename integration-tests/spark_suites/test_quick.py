@@ -1,7 +1,7 @@
-"""Spark's own tests agree with Cairn: the quick subset, against what Spark's RocksDB provider does.
+"""Cairn passes the quick subset of Spark's own tests that Spark's RocksDB provider passes.
 
-The control's outcomes are committed (control.toml), so this runs Cairn only. The whole list:
-`make spark-suites`.
+The control's outcomes are committed (control.toml), so this runs Cairn only. `make spark-suites`
+runs all suites.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 RUN = Path(__file__).resolve().parent / "run.py"
 
 
-def test_what_the_control_passes_cairn_passes() -> None:
-    """Spark's authors wrote these tests: a provider that fails one gives some query wrong rows."""
+def test_cairn_passes_what_the_control_passes() -> None:
+    """Spark's authors wrote these tests: a provider that fails one returns wrong rows."""
     command = [sys.executable, str(RUN), "--provider", "cairn", "--quick"]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)

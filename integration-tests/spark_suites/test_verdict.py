@@ -1,4 +1,4 @@
-"""The judge judges: a difference between provider and control is found, an allowed one is exact."""
+"""The verdict finds differences between provider and control, and checks the allowed ones."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _judged(
 
 
 def test_the_same_outcomes_pass() -> None:
-    """What the control itself fails is not asked of the provider."""
+    """The provider need not pass what the control fails."""
     assert _judged({"sums": PASSED, "counts": PASSED, "odd": FAILED}).is_pass
 
 
 def test_a_failing_test_is_named() -> None:
-    """The person who reads the end of a long run needs the test, not a count."""
+    """The report of a long run must name the tests, not count them."""
     verdict = _judged({"sums": FAILED, "counts": PASSED})
 
     assert len(verdict.broken) == 1
@@ -48,31 +48,31 @@ def test_a_failing_test_is_named() -> None:
 
 
 def test_a_test_that_did_not_run_is_broken() -> None:
-    """A suite that dies early must not look like one that passed."""
+    """A suite that crashes must not look like one that passed."""
     assert not _judged({"sums": PASSED}).is_pass
 
 
 def test_an_ignored_test_is_broken() -> None:
-    """Ignoring is no way round the control."""
+    """A provider must not pass by ignoring a test."""
     assert not _judged({"sums": PASSED, "counts": IGNORED}).is_pass
 
 
 def test_a_listed_failure_passes() -> None:
-    """An exception with its reason is the agreed way to differ."""
+    """A listed exception with its reason is an allowed difference."""
     expected = {("Suite", "sums"): "why"}
 
     assert _judged({"sums": FAILED, "counts": PASSED}, expected=expected).is_pass
 
 
 def test_a_listed_test_that_passes_now_fails_the_run() -> None:
-    """The list must shrink with the work, or it hides the next fault."""
+    """An outdated exception would hide the next fault."""
     expected = {("Suite", "sums"): "why"}
 
     assert _judged({"sums": PASSED, "counts": PASSED}, expected=expected).healed
 
 
 def test_a_listed_test_that_the_control_fails_or_lacks_fails_the_run() -> None:
-    """An exception for nothing is a typing error."""
+    """An exception without a difference is a mistake in the list."""
     expected = {("Suite", "odd"): "why", ("Suite", "no such test"): "why"}
 
     verdict = _judged({"sums": PASSED, "counts": PASSED}, expected=expected)
@@ -81,31 +81,27 @@ def test_a_listed_test_that_the_control_fails_or_lacks_fails_the_run() -> None:
 
 
 def test_a_run_on_another_provider_fails() -> None:
-    """Suites that name Spark's provider pass without ours: such a pass is worth nothing."""
+    """Suites that use Spark's provider pass without Cairn: such a pass proves nothing."""
     outcomes = {"sums": PASSED, "counts": PASSED}
 
     assert _judged(outcomes, opened={"org.example.Other": 9}).elsewhere
 
 
-def test_a_quick_run_is_held_to_its_own_tests() -> None:
-    """The filter leaves tests out; those that it names must pass."""
+def test_a_quick_run_must_pass_its_own_tests() -> None:
+    """The filter excludes tests; the others must pass."""
     assert _judged({"sums": PASSED}, name_filter="sum").is_pass
     assert not _judged({"sums": FAILED}, name_filter="sum").is_pass
 
 
 def test_outcomes_are_read_from_printed_lines() -> None:
-    """A suite that was stopped leaves no XML: its lines say what was done."""
+    """A suite that was stopped leaves no XML, but its lines."""
     text = "Suite:\n- sums (x = 1)\n- counts *** FAILED ***\n  why\n- odd !!! IGNORED !!!\n"
 
-    assert outcomes_of_lines(text) == {
-        "sums (x = 1)": PASSED,
-        "counts": FAILED,
-        "odd": IGNORED,
-    }
+    assert outcomes_of_lines(text) == {"sums (x = 1)": PASSED, "counts": FAILED, "odd": IGNORED}
 
 
 def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
-    """Names of Spark's tests hold quotes and backslashes."""
+    """Names of Spark's tests have quotes and backslashes."""
     file = tmp_path / "control.toml"
     control = Control("Suite", 2, 1.5, {'a "b" \\ c': PASSED, "odd": FAILED})
 
@@ -115,5 +111,5 @@ def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
 
 
 def test_the_committed_exceptions_name_suites_of_the_control() -> None:
-    """An exception in a suite that nobody runs would never be found out of date."""
+    """An outdated exception in a suite that does not run would never be found."""
     assert {suite for suite, _ in read_expected()} <= set(read_control())

@@ -1,6 +1,6 @@
-"""Compares a provider's results with the control's: what the control passes, the provider passes.
+"""Compares a provider's results with the control's: it must pass what the control passes.
 
-`control.toml` holds the control's outcome of every test, `expected.toml` the exact list of allowed
+`control.toml` has the control's outcome of every test, `expected.toml` the exact list of allowed
 differences.
 """
 
@@ -24,10 +24,10 @@ EXPECTED_FILE = HERE / "expected.toml"
 
 @dataclass(frozen=True)
 class Control:
-    """What the control did in one suite; ``opened_count`` counts stores of its own provider only.
+    """The control's results of one suite; ``opened_count`` counts stores of its own provider.
 
-    A suite may also name Spark's HDFS-backed provider, or restart checkpoints that are pinned to
-    it; those stores are nobody's under judgement, in either run.
+    A suite may also use Spark's HDFS-backed provider, by name or through old checkpoints; such
+    stores do not count in either run.
     """
 
     suite: str
@@ -37,14 +37,14 @@ class Control:
 
     @classmethod
     def of(cls, result: SuiteResult) -> Control:
-        """The control's part of a run."""
+        """Return the control of a result."""
         opened_count = result.opened.get(ROCKSDB_PROVIDER, 0)
         return cls(result.suite, opened_count, result.seconds, result.outcomes)
 
 
 @dataclass
 class Verdict:
-    """Differences that matter, each as a line for a person; empty lists are a pass."""
+    """The differences, one line each; a verdict without differences is a pass."""
 
     broken: list[str] = field(default_factory=list)
     healed: list[str] = field(default_factory=list)
@@ -52,12 +52,12 @@ class Verdict:
 
     @property
     def is_pass(self) -> bool:
-        """Whether nothing differs but what is listed."""
+        """Whether there is no difference beyond those that are listed."""
         return not (self.broken or self.healed or self.elsewhere)
 
 
 def read_control(file: Path = CONTROL_FILE) -> dict[str, Control]:
-    """The committed outcomes of the control, by suite."""
+    """Return the committed outcomes of the control, by suite."""
     if not file.exists():
         return {}
     content = tomllib.loads(file.read_text())
@@ -74,7 +74,7 @@ def _control_of(name: str, suite: dict[str, Any]) -> Control:
 def write_control(
     controls: Iterable[Control], versions: dict[str, str], file: Path = CONTROL_FILE
 ) -> None:
-    """Write the control's outcomes; suites that were not run keep what the file said."""
+    """Write the control's outcomes; those of suites that were not run stay in the file."""
     merged = read_control(file) | {control.suite: control for control in controls}
     lines = [
         "# Written by run.py --record-control: each test's outcome under Spark's RocksDB provider.",
@@ -97,10 +97,10 @@ def write_control(
 
 
 def read_expected(file: Path = EXPECTED_FILE) -> dict[tuple[str, str], str]:
-    """Allowed differences: (suite, test) -> reason.
+    """Return the reasons of the allowed differences by suite and test.
 
     Raises:
-        SystemExit: an entry lacks its suite, test or reason, or stands twice.
+        SystemExit: an entry has no suite, test or reason, or occurs twice.
     """
     expected: dict[tuple[str, str], str] = {}
     for entry in tomllib.loads(file.read_text()).get("exception", []):
@@ -121,7 +121,7 @@ def judge(
     expected: dict[tuple[str, str], str],
     provider_class: str,
 ) -> Verdict:
-    """What differs between ``results`` and ``controls`` beyond ``expected``."""
+    """Compare ``results`` with ``controls``; differences in ``expected`` are allowed."""
     verdict = Verdict()
     for result in results:
         control = controls.get(result.suite)
@@ -138,10 +138,7 @@ def judge(
 
 
 def _judge_tests(
-    result: SuiteResult,
-    control: Control,
-    expected: dict[tuple[str, str], str],
-    verdict: Verdict,
+    result: SuiteResult, control: Control, expected: dict[tuple[str, str], str], verdict: Verdict
 ) -> None:
     for test, outcome in sorted(control.outcomes.items()):
         if result.name_filter not in test:
@@ -153,7 +150,9 @@ def _judge_tests(
                     f"{result.suite}: {test}: listed, but the control does not pass it either"
                 )
             continue
-        actual = result.outcomes.get(test, "not run" if result.is_ended else "not run in its time")
+        actual = result.outcomes.get(
+            test, "not run" if result.is_ended else "not run within its time"
+        )
         if actual == PASSED and is_listed:
             verdict.healed.append(f"{result.suite}: {test}: listed as failing, and passes now")
         elif actual != PASSED and not is_listed:

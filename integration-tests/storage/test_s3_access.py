@@ -1,4 +1,4 @@
-"""Wrong keys and an absent bucket, on a real server: what is told, and that nothing is written."""
+"""Wrong credentials or a missing bucket on a real server: a clear error, and nothing written."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from harness.s3 import S3Bucket
 
 @pytest.mark.parametrize("wrong", ["access_key", "secret_key"])
 @pytest.mark.parametrize("operation", ["put", "put_if_absent", "get", "list"])
-def test_a_wrong_key_is_told_and_shown_to_nobody(
+def test_wrong_credentials_are_refused_and_not_shown(
     s3_bucket: S3Bucket, wrong: str, operation: str
 ) -> None:
-    """A refusal must not look like an absent object, nor like a server that is down."""
+    """A refusal must not look like a missing object, nor like a server that is down."""
     settings = {**s3_bucket.settings, wrong: "not-the-one-of-this-server"}
     with S3Store(f"{s3_bucket.url}/state", S3Settings.from_mapping(settings)) as store:
-        acts: dict[str, Callable[[], object]] = {
+        operations: dict[str, Callable[[], object]] = {
             "put": lambda: store.put("changelog/1.arrow", b"x"),
             "put_if_absent": lambda: store.put_if_absent("changelog/1.arrow", b"x"),
             "get": lambda: store.get("changelog/1.arrow"),
             "list": lambda: list(store.list("")),
         }
         with pytest.raises(AccessError) as refusal:
-            acts[operation]()
+            operations[operation]()
 
-    told = str(refusal.value)
-    assert s3_bucket.name in told
-    assert "Next: " in told
-    assert not any(settings[name] in told for name in ("access_key", "secret_key"))
+    message = str(refusal.value)
+    assert s3_bucket.name in message
+    assert "Next: " in message
+    assert not any(settings[name] in message for name in ("access_key", "secret_key"))
     assert not s3_bucket.endpoint.client().list_objects_v2(Bucket=s3_bucket.name)["KeyCount"]
 
 
 @pytest.mark.parametrize("operation", ["put", "get"])
-def test_an_absent_bucket_is_told_by_name(s3_bucket: S3Bucket, operation: str) -> None:
-    """A typing error in the location is no empty state."""
+def test_a_missing_bucket_is_named(s3_bucket: S3Bucket, operation: str) -> None:
+    """A misspelled location must not look like an empty state."""
     absent = f"{s3_bucket.url}-absent"
     settings = S3Settings.from_mapping(s3_bucket.settings)
     with S3Store(f"{absent}/state", settings) as store, pytest.raises(NoSuchBucketError) as refusal:

@@ -1,4 +1,4 @@
-"""The binary way of having an S3 server, taken whichever way the other tests take."""
+"""The S3 server from the binary, whichever kind the other tests use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_a_store_works_against_the_binary(s3_binary_server: S3Endpoint, tmp_path: Path) -> None:
-    """A machine without Docker runs all S3 tests; this keeps that way from rotting."""
+    """All S3 tests must run on a machine without Docker too."""
     source = tmp_path / "1.sst"
     source.write_bytes(bytes(range(256)) * 100)
 
@@ -30,10 +30,10 @@ def test_a_store_works_against_the_binary(s3_binary_server: S3Endpoint, tmp_path
 
 
 def test_the_servers_counters_are_public(s3_binary_server: S3Endpoint) -> None:
-    """Requests are counted at the server, so its counters must be readable without a token."""
+    """The demo reads the server's counters, without a token."""
     url = f"{s3_binary_server.endpoint_url}/minio/v2/metrics/cluster"
 
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours, on loopback
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - the tests' own server
         text = answer.read().decode()
 
     assert "minio_" in text

@@ -1,4 +1,4 @@
-"""S3 behind a line that loses, cuts and delays: what the store makes of it."""
+"""S3 behind a connection that drops, cuts and delays answers."""
 
 from __future__ import annotations
 
@@ -29,19 +29,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def proxy(s3_server: S3Endpoint) -> Iterator[TcpProxy]:
-    """A line between store and server that obeys the test."""
+    """A proxy between store and server."""
     with TcpProxy(s3_server.endpoint_url) as proxy:
         yield proxy
 
 
 def store_through(
-    proxy: TcpProxy,
-    bucket: S3Bucket,
-    *,
-    max_attempts: int = 3,
-    read_timeout_ms: int = 20_000,
+    proxy: TcpProxy, bucket: S3Bucket, *, max_attempts: int = 3, read_timeout_ms: int = 20_000
 ) -> S3Store:
-    """Return a store that reaches its bucket through the proxy only."""
+    """Return a store that reaches its bucket through the proxy."""
     settings = {
         **bucket.settings,
         "endpoint_url": proxy.url,
@@ -53,14 +49,14 @@ def store_through(
 
 @pytest.fixture
 def store(proxy: TcpProxy, s3_bucket: S3Bucket) -> Iterator[S3Store]:
-    """A store behind the proxy, with an answered request behind it."""
+    """A store behind the proxy."""
     with store_through(proxy, s3_bucket) as store:
         yield store
 
 
 @pytest.fixture
 def direct(s3_bucket: S3Bucket) -> Iterator[S3Store]:
-    """Another writer, on a good line."""
+    """Another writer, with a direct connection."""
     url = f"{s3_bucket.url}/state"
     with S3Store(url, S3Settings.from_mapping(s3_bucket.settings)) as store:
         yield store
@@ -69,7 +65,7 @@ def direct(s3_bucket: S3Bucket) -> Iterator[S3Store]:
 def test_a_lost_answer_to_a_create_is_recognised_as_own_success(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
-    """The object was stored, the retry is told that it exists: failing would kill a good batch."""
+    """The object was stored and the retry conflicts with it: this must not fail the batch."""
     fault = proxy.add(Fault(b"PUT ", drops_answer=True))
 
     etag = store.put_if_absent("changelog/1.arrow", b"ours")
@@ -82,7 +78,7 @@ def test_a_lost_answer_to_a_create_is_recognised_as_own_success(
 def test_a_lost_answer_without_a_retry_is_settled_too(
     proxy: TcpProxy, s3_bucket: S3Bucket, direct: S3Store
 ) -> None:
-    """The last attempt's outcome is unknown; the object says whose it is."""
+    """The outcome of the last attempt is unknown; the object's id tells who wrote it."""
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
     with store_through(proxy, s3_bucket, max_attempts=1) as store:
@@ -94,7 +90,7 @@ def test_a_lost_answer_without_a_retry_is_settled_too(
 def test_a_lost_answer_to_a_replacement_is_recognised(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
-    """The retry finds an etag that has changed: by this very put."""
+    """The retry finds a changed etag, which this put has changed."""
     old_etag = direct.put("changelog/1.arrow", b"abandoned")
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
@@ -116,10 +112,10 @@ def test_a_lost_answer_to_a_plain_put_is_settled(
     assert direct.get("changelog/1_a.arrow").data == b"ours"
 
 
-def test_another_writers_object_is_no_success(
+def test_the_object_of_another_writer_is_a_conflict(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
-    """A twin came first and our answer was lost as well: taking its object for ours would fork."""
+    """Another attempt was first and our answer was lost: its object must not pass for ours."""
     fault = proxy.add(
         Fault(
             b"PUT ",
@@ -135,10 +131,10 @@ def test_another_writers_object_is_no_success(
     assert direct.get("changelog/1.arrow").data == b"theirs"
 
 
-def test_the_same_bytes_of_another_writer_are_no_success(
+def test_the_same_bytes_of_another_writer_are_a_conflict(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
-    """Equal content has an equal etag; only the id tells two attempts apart."""
+    """Equal content has an equal etag; only the id distinguishes two attempts."""
     proxy.add(
         Fault(
             b"PUT ",
@@ -151,10 +147,10 @@ def test_the_same_bytes_of_another_writer_are_no_success(
         store.put_if_absent("changelog/1.arrow", b"same")
 
 
-def test_another_writers_replacement_is_no_success(
+def test_the_replacement_of_another_writer_is_a_conflict(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
-    """Both read the abandoned object; the other replaced it first."""
+    """Both writers read the abandoned object; the other one replaced it first."""
     old_etag = direct.put("changelog/1.arrow", b"abandoned")
     proxy.add(
         Fault(
@@ -170,10 +166,8 @@ def test_another_writers_replacement_is_no_success(
     assert direct.get("changelog/1.arrow").data == b"theirs"
 
 
-def test_an_outcome_that_nobody_can_tell_is_unavailable(
-    proxy: TcpProxy, s3_bucket: S3Bucket
-) -> None:
-    """Neither success nor conflict may be claimed; Spark retries the task."""
+def test_an_unknown_outcome_is_unavailable(proxy: TcpProxy, s3_bucket: S3Bucket) -> None:
+    """It is neither a success nor a conflict; Spark retries the task."""
     proxy.add(Fault(b"PUT ", drops_answer=True))
     proxy.add(Fault(b"HEAD ", times=10, drops_answer=True))
 
@@ -188,10 +182,10 @@ def test_an_outcome_that_nobody_can_tell_is_unavailable(
 
 
 @pytest.mark.parametrize("cut_at_bytes", [1, 700, 50_000])
-def test_an_answer_cut_in_its_middle_is_asked_for_again(
+def test_a_cut_answer_is_requested_again(
     proxy: TcpProxy, store: S3Store, direct: S3Store, cut_at_bytes: int
 ) -> None:
-    """A changelog cut between two batches reads as a shorter one: only a whole body may count."""
+    """A changelog cut between two batches reads as a shorter one: only a whole body is valid."""
     body = os.urandom(100_000)
     direct.put("changelog/1.arrow", body)
     fault = proxy.add(Fault(b"GET ", cuts_answer_after_bytes=cut_at_bytes))
@@ -203,7 +197,7 @@ def test_an_answer_cut_in_its_middle_is_asked_for_again(
 def test_an_answer_that_is_always_cut_is_unavailable(
     proxy: TcpProxy, store: S3Store, direct: S3Store, tmp_path: Path
 ) -> None:
-    """A line that never brings the whole object ends in an error, and in no file."""
+    """An object that never arrives completely leads to an error, and leaves no file."""
     direct.put("sst/1.sst", os.urandom(100_000))
     proxy.add(Fault(b"GET ", times=100, cuts_answer_after_bytes=50_000))
 
@@ -216,7 +210,7 @@ def test_an_answer_that_is_always_cut_is_unavailable(
 def test_ranges_survive_cut_answers(
     proxy: TcpProxy, store: S3Store, direct: S3Store, tmp_path: Path
 ) -> None:
-    """One broken range of a large SST must not spoil the others, nor the whole."""
+    """A cut range of a large SST must not affect the other ranges or the whole file."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(os.urandom(20 << 20))
     direct.upload("sst/1.sst", source)
@@ -241,7 +235,7 @@ def test_an_upload_in_parts_survives_a_lost_answer(
     request_line: bytes,
     contains: bytes,
 ) -> None:
-    """A completed upload whose answer was lost is gone for its retry: still our success."""
+    """The retry of a completed upload does not find it; it has succeeded all the same."""
     source = tmp_path / "source"
     source.write_bytes(os.urandom(17 << 20))
     fault = proxy.add(Fault(request_line, contains=contains, drops_answer=True))
@@ -253,10 +247,10 @@ def test_an_upload_in_parts_survives_a_lost_answer(
     assert direct.get("sst/1.sst").data == source.read_bytes()
 
 
-def test_a_server_that_is_gone_is_unavailable_and_named(
+def test_a_server_that_is_down_is_unavailable_and_named(
     proxy: TcpProxy, s3_bucket: S3Bucket
 ) -> None:
-    """The person reading the log must learn which endpoint to look at."""
+    """The log must name the endpoint."""
     proxy.is_down = True
 
     with (
@@ -273,7 +267,7 @@ def test_a_server_that_is_gone_is_unavailable_and_named(
 def test_a_server_that_does_not_answer_in_time_is_unavailable(
     proxy: TcpProxy, s3_bucket: S3Bucket
 ) -> None:
-    """A hung server must not hang the batch."""
+    """A server that hangs must not block the batch."""
     proxy.latency_ms = 2_000
 
     with (
@@ -283,8 +277,8 @@ def test_a_server_that_does_not_answer_in_time_is_unavailable(
         store.get("changelog/1.arrow")
 
 
-def test_a_slow_line_is_only_slow(proxy: TcpProxy, store: S3Store, tmp_path: Path) -> None:
-    """20 ms of latency is what another zone costs."""
+def test_a_slow_connection_is_only_slow(proxy: TcpProxy, store: S3Store, tmp_path: Path) -> None:
+    """Another zone has a latency of 20 ms."""
     proxy.latency_ms = 20
     source = tmp_path / "source"
     source.write_bytes(b"x" * 100_000)
@@ -297,11 +291,11 @@ def test_a_slow_line_is_only_slow(proxy: TcpProxy, store: S3Store, tmp_path: Pat
 
 
 @pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
-def test_a_server_that_ignores_a_condition_is_found_out(
+def test_a_server_that_ignores_a_condition_is_detected(
     proxy: TcpProxy, s3_bucket: S3Bucket, header: str
 ) -> None:
-    """Such a server would let two attempts overwrite each other without a word."""
-    _open_to_everyone(s3_bucket)  # a signature would cover the header that is hidden
+    """Such a server would let two attempts overwrite each other silently."""
+    _open_to_everyone(s3_bucket)  # a signature would cover the hidden header
     proxy.hidden_header = header.lower().encode()
     settings = S3Settings(endpoint_url=proxy.url, anonymous=True)
 

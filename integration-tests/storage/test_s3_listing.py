@@ -13,14 +13,14 @@ from harness.s3 import S3Bucket
 
 @pytest.fixture
 def store(s3_bucket: S3Bucket) -> Iterator[S3Store]:
-    """A store whose listings have three keys a page."""
+    """A store whose listings have three keys per page."""
     settings = S3Settings.from_mapping(s3_bucket.settings)
     with S3Store(f"{s3_bucket.url}/state", settings, page_keys=3) as store:
         yield store
 
 
-def test_a_listing_goes_on_over_its_pages(store: S3Store) -> None:
-    """A partition may have more objects than a page: a sweep that sees a part deletes wrong."""
+def test_a_listing_has_the_keys_of_all_pages(store: S3Store) -> None:
+    """A partition may have more objects than a page: a sweep must see them all."""
     keys = [f"sst/{number:02d} +%.sst" for number in range(10)]
     for key in keys:
         store.put(key, b"x")
@@ -32,8 +32,8 @@ def test_a_listing_goes_on_over_its_pages(store: S3Store) -> None:
     assert store.request_counts()["ListObjectsV2"] - before == 4
 
 
-def test_pages_come_as_they_are_asked_for(store: S3Store) -> None:
-    """Who looks for the first object only must not pay for all."""
+def test_a_page_is_requested_when_it_is_needed(store: S3Store) -> None:
+    """Whoever needs the first object only must not pay for all."""
     for number in range(10):
         store.put(f"sst/{number}", b"x")
 
@@ -43,8 +43,8 @@ def test_pages_come_as_they_are_asked_for(store: S3Store) -> None:
     assert store.request_counts()["ListObjectsV2"] == 1
 
 
-def test_a_root_sees_nothing_of_its_neighbours(s3_bucket: S3Bucket, store: S3Store) -> None:
-    """``state/1`` is no part of ``state/10``: a sweep of one partition must not reach another."""
+def test_a_root_does_not_see_its_neighbours(s3_bucket: S3Bucket, store: S3Store) -> None:
+    """``state/1`` is not a part of ``state/10``: a sweep must not reach another partition."""
     settings = S3Settings.from_mapping(s3_bucket.settings)
     with (
         S3Store(f"{s3_bucket.url}/state/1", settings) as one,
@@ -58,7 +58,7 @@ def test_a_root_sees_nothing_of_its_neighbours(s3_bucket: S3Bucket, store: S3Sto
 
 
 def test_more_than_a_thousand_keys_are_deleted(store: S3Store) -> None:
-    """S3 takes a thousand a request; the rest must not be forgotten."""
+    """S3 deletes up to a thousand keys per request; the others must be deleted too."""
     store.put("sst/last", b"x")
 
     store.delete([*(f"sst/{number}" for number in range(1_500)), "sst/last"])

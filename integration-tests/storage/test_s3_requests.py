@@ -1,4 +1,4 @@
-"""What a store asks of S3, counted at the server."""
+"""The requests of a store to S3, counted at the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def test_a_put_is_one_request_and_a_get_is_one(s3_audited: AuditedS3) -> None:
-    """A commit is one PUT and nothing else: no bucket check, no HEAD, no LIST."""
+    """A commit is one PUT and nothing else: no check of the bucket, no HEAD, no LIST."""
     with open_store(f"{s3_audited.url}/state/0/0", s3_audited.settings) as store:
         store.put("warm", b"")
         s3_audited.restart_count()
@@ -24,7 +24,7 @@ def test_a_put_is_one_request_and_a_get_is_one(s3_audited: AuditedS3) -> None:
     s3_audited.assert_only("state/0/0", {"PutObject": 5, "GetObject": 3})
 
 
-def test_the_first_put_of_a_store_asks_nothing_before(s3_audited: AuditedS3) -> None:
+def test_the_first_put_of_a_store_is_its_only_request(s3_audited: AuditedS3) -> None:
     """Each of an executor's hundreds of stores has a first commit."""
     s3_audited.restart_count()
 
@@ -35,7 +35,7 @@ def test_the_first_put_of_a_store_asks_nothing_before(s3_audited: AuditedS3) -> 
 
 
 def test_the_store_counts_what_the_server_counts(s3_audited: AuditedS3) -> None:
-    """The counters that users see must be the bill that they get."""
+    """The counters that users see must match their bill."""
     s3_audited.restart_count()
 
     with open_store(f"{s3_audited.url}/state", s3_audited.settings) as store:
@@ -46,12 +46,7 @@ def test_the_store_counts_what_the_server_counts(s3_audited: AuditedS3) -> None:
         counts = store.request_counts()
 
     reported = s3_audited.counted("state")
-    assert counts == {
-        "PutObject": 1,
-        "GetObject": 1,
-        "ListObjectsV2": 1,
-        "DeleteObjects": 1,
-    }
+    assert counts == {"PutObject": 1, "GetObject": 1, "ListObjectsV2": 1, "DeleteObjects": 1}
     assert reported == {
         "PutObject": 1,
         "GetObject": 1,
@@ -61,7 +56,7 @@ def test_the_store_counts_what_the_server_counts(s3_audited: AuditedS3) -> None:
 
 
 def test_the_next_store_of_a_bucket_does_not_probe_again(s3_audited: AuditedS3) -> None:
-    """An executor opens hundreds of stores, and opens them anew when keys are renewed."""
+    """An executor opens hundreds of stores, and again when credentials are renewed."""
     with open_store(f"{s3_audited.url}/state/0/0", s3_audited.settings) as first:
         first.probe_conditional_put()
         s3_audited.restart_count()

@@ -17,18 +17,16 @@ import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
 
 /**
- * Java agent that makes Spark's own suites build one provider where they name another, and counts
- * what was built.
+ * Java agent that replaces the provider class in Spark's own suites and counts the providers.
  *
- * <p>Suites that name Spark's RocksDB provider would judge that provider whatever the session
- * default is. The agent rewrites the name on its way into {@code
- * StateStoreProvider.create(String)}; the session conf keeps the name that the suite wrote. It
- * counts two things apart: objects constructed ({@code create}; Spark makes some on the driver only
- * to ask for metric names) and stores opened ({@code createAndInit}).
+ * <p>Suites that name Spark's RocksDB provider would test that provider whatever the default is.
+ * The agent replaces the argument of {@code StateStoreProvider.create(String)}; the session's
+ * settings keep the original name. It counts constructed objects ({@code create}; Spark creates
+ * some on the driver for their metric names only) and opened stores ({@code createAndInit}).
  *
  * <p>Arguments: {@code report=<file>;target=<class>;names=<class>|<class>}. Without a target it
- * only counts. The report is written when the JVM ends, one {@code <created|opened> <class>
- * <count>} a line.
+ * only counts. The report is written when the JVM ends, one line {@code <created|opened> <class>
+ * <count>} per class.
  */
 public final class ProviderSwapAgent {
   private static final String FACTORY =
@@ -61,15 +59,12 @@ public final class ProviderSwapAgent {
         .installOn(instrumentation);
   }
 
-  /** The class to build where Spark asked for {@code name}. Called from Spark's code. */
+  /** Returns the class to use instead of {@code name}. Called from Spark's code. */
   public static String replace(String name) {
     return !target.isEmpty() && names.contains(name) ? target : name;
   }
 
-  /**
-   * Adds one to the count of {@code what} for the class of {@code provider}. Called from Spark's
-   * code.
-   */
+  /** Counts {@code what} for the class of {@code provider}. Called from Spark's code. */
   public static void count(String what, Object provider) {
     if (provider == null) {
       return;
@@ -100,7 +95,7 @@ public final class ProviderSwapAgent {
     }
   }
 
-  /** Inlined into {@code create}: public members only, for they run inside Spark's class. */
+  /** Inlined into {@code create}: uses public members only, as it runs in Spark's class. */
   public static final class OnCreate {
     private OnCreate() {}
 

@@ -1,0 +1,63 @@
+package io.cairn.bench;
+
+import java.io.IOException;
+import java.util.concurrent.ExecutionException;
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaSparkContext;
+
+/** Runs one workload with one provider in this JVM and writes its numbers. */
+public final class Bench {
+  private Bench() {}
+
+  /** See {@link BenchOptions} for the arguments. */
+  public static void main(String[] arguments)
+      throws IOException, InterruptedException, ExecutionException {
+    BenchOptions options = BenchOptions.parse(arguments);
+    SparkConf conf =
+        new SparkConf()
+            .setMaster("local[2]")
+            .setAppName("cairn-bench")
+            .set("spark.ui.enabled", "false")
+            .set("spark.local.dir", options.folder().resolve("local").toString());
+    options.conf().forEach(conf::set);
+    Results results = new Results();
+    // Providers look for SparkEnv: local directories, memory, cluster settings.
+    JavaSparkContext context = new JavaSparkContext(conf);
+    try {
+      run(options, results);
+    } finally {
+      context.stop();
+    }
+    results.write(options.result());
+    System.exit(0); // threads of a provider must not keep the JVM alive
+  }
+
+  private static void run(BenchOptions options, Results results)
+      throws IOException, InterruptedException, ExecutionException {
+    ThroughputWorkloads throughput = new ThroughputWorkloads(options, results);
+    LatencyWorkloads latency = new LatencyWorkloads(options, results);
+    switch (options.workload()) {
+      case "bulk_load" -> throughput.bulkLoad();
+      case "upserts" -> throughput.upserts(KeyStream.uniform(options.keyCount(), options.seed()));
+      case "upserts_zipf" -> throughput.upserts(KeyStream.zipf(options.keyCount(), options.seed()));
+      case "deduplication" -> throughput.deduplication();
+      case "reads" -> throughput.reads();
+      case "scan" -> throughput.scan();
+      case "small_commits" -> latency.smallCommits();
+      case "empty_batches" -> latency.emptyBatches();
+      case "read_latency" -> latency.readLatency();
+      case "partitions" -> new PartitionsWorkload(options, results).run();
+      case "memory" -> new MemoryWorkload(options, results).run();
+      case "worker_start" -> workerStart(options, results);
+      default -> throw new IllegalArgumentException("no workload named " + options.workload());
+    }
+  }
+
+  /** Sets the time from spawning the first worker to its first reply, which Cairn reports. */
+  private static void workerStart(BenchOptions options, Results results) {
+    try (StoreUnderTest store = new StoreUnderTest(options, 0, "default")) {
+      store.fill(1, 1);
+      results.set("worker_start_ms", store.customMetric("cairnWorkerStartMs"));
+    }
+  }
+}

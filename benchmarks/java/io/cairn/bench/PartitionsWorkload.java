@@ -1,0 +1,99 @@
+package io.cairn.bench;
+
+import static io.cairn.bench.StoreUnderTest.COLUMN_FAMILY;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+
+/**
+ * Many stores in one executor: the four stores of a stream-stream join for each of many partitions,
+ * two tasks at a time.
+ *
+ * <p>The first round creates the stores; then rounds with rows and rounds without rows alternate.
+ */
+final class PartitionsWorkload {
+  private static final int TASK_SLOTS = 2;
+  private static final int ROWS_PER_STORE = 100;
+  private static final String[] STORES = {
+    "left-keyToNumValues",
+    "left-keyWithIndexToValue",
+    "right-keyToNumValues",
+    "right-keyWithIndexToValue"
+  };
+
+  private final BenchOptions options;
+  private final Results results;
+
+  PartitionsWorkload(BenchOptions options, Results results) {
+    this.options = options;
+    this.results = results;
+  }
+
+  void run() throws InterruptedException, ExecutionException {
+    int partitions = options.storeCount() / STORES.length;
+    List<List<StoreUnderTest>> tasks = new ArrayList<>();
+    ExecutorService slots = Executors.newFixedThreadPool(TASK_SLOTS);
+    try {
+      long start = System.nanoTime();
+      for (int partition = 0; partition < partitions; partition++) {
+        List<StoreUnderTest> stores = new ArrayList<>();
+        for (String name : STORES) {
+          stores.add(new StoreUnderTest(options, partition, name));
+        }
+        tasks.add(stores);
+      }
+      round(slots, tasks, 0, ROWS_PER_STORE);
+      results.setMillis("first_round", new long[] {System.nanoTime() - start});
+
+      long[] full = new long[options.batchCount()];
+      long[] empty = new long[options.batchCount()];
+      for (int i = 0; i < options.batchCount(); i++) {
+        full[i] = round(slots, tasks, i, ROWS_PER_STORE);
+        empty[i] = round(slots, tasks, i, 0);
+      }
+      results.setMillis("round", full);
+      results.setMillis("empty_round", empty);
+      results.set("stores", (double) partitions * STORES.length);
+      results.set("rss_bytes", Processes.ownRssBytes());
+      results.set("worker_rss_bytes", Processes.workerRssBytes());
+    } finally {
+      slots.shutdownNow();
+      tasks.forEach(stores -> stores.forEach(StoreUnderTest::close));
+    }
+  }
+
+  /** Runs one micro-batch over all partitions and returns its time. */
+  private static long round(
+      ExecutorService slots, List<List<StoreUnderTest>> tasks, int seed, int rowCount)
+      throws InterruptedException, ExecutionException {
+    long start = System.nanoTime();
+    List<Future<?>> running = new ArrayList<>();
+    for (List<StoreUnderTest> stores : tasks) {
+      running.add(slots.submit(() -> task(stores, seed, rowCount)));
+    }
+    for (Future<?> task : running) {
+      task.get();
+    }
+    return System.nanoTime() - start;
+  }
+
+  private static void task(List<StoreUnderTest> stores, int seed, int rowCount) {
+    Rows rows = new Rows();
+    for (StoreUnderTest store : stores) {
+      long[] keys =
+          rowCount == 0 ? new long[0] : KeyStream.uniform(10 * ROWS_PER_STORE, seed).next(rowCount);
+      store.batch(
+          keys,
+          (opened, key) -> {
+            UnsafeRow row = rows.key(key);
+            opened.get(row, COLUMN_FAMILY);
+            opened.put(row, rows.value(key), COLUMN_FAMILY);
+          });
+    }
+  }
+}

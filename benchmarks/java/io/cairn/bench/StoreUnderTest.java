@@ -1,0 +1,154 @@
+package io.cairn.bench;
+
+import java.util.UUID;
+import java.util.function.ObjLongConsumer;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.Option;
+
+/**
+ * One provider instance, called as Spark's tasks call it: open the last version, read and write,
+ * commit, get the metrics.
+ *
+ * <p>Not thread-safe, but {@link #snapshot()} may run on another thread, as Spark's maintenance.
+ */
+final class StoreUnderTest implements AutoCloseable {
+  static final String COLUMN_FAMILY = StateStore.DEFAULT_COL_FAMILY_NAME();
+
+  private final StateStoreProvider provider;
+  private final StateStoreConf conf;
+  private long version;
+  private Option<String> checkpointId = Option.empty();
+  private StateStoreMetrics metrics;
+
+  /** Creates the provider as Spark does; the first batch loads the store. */
+  StoreUnderTest(BenchOptions options, int partition, String storeName) {
+    this(options, partition, storeName, 0, Option.empty());
+  }
+
+  private StoreUnderTest(
+      BenchOptions options, int partition, String storeName, long version, Option<String> id) {
+    SQLConf sqlConf = new SQLConf();
+    options.conf().forEach(sqlConf::setConfString);
+    sqlConf.setConfString("spark.sql.streaming.stateStore.providerClass", options.providerClass());
+    // Without a query there is no coordinator to report to.
+    sqlConf.setConfString("spark.sql.streaming.stateStore.commitValidation.enabled", "false");
+    sqlConf.setConfString(
+        "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag", "false");
+
+    UUID run = UUID.randomUUID();
+    Configuration hadoopConf = new Configuration();
+    sqlConf
+        .getAllConfs()
+        .foreach(
+            pair -> {
+              hadoopConf.set(pair._1(), pair._2());
+              return null;
+            });
+    hadoopConf.set("sql.streaming.runId", run.toString());
+
+    String root = options.folder().resolve("checkpoint/state").toUri().toString();
+    StateStoreId storeId = new StateStoreId(root, 0, partition, storeName);
+    this.conf = StateStoreConf.apply(sqlConf);
+    this.provider =
+        StateStoreProvider.createAndInit(
+            new StateStoreProviderId(storeId, run),
+            Rows.KEY_SCHEMA,
+            Rows.VALUE_SCHEMA,
+            new NoPrefixKeyStateEncoderSpec(Rows.KEY_SCHEMA),
+            false,
+            conf,
+            hadoopConf,
+            false,
+            Option.empty());
+    this.version = version;
+    this.checkpointId = id;
+  }
+
+  /** Creates another provider instance of the same store. */
+  StoreUnderTest another(BenchOptions options) {
+    StateStoreId id = provider.stateStoreId();
+    return new StoreUnderTest(options, id.partitionId(), id.storeName(), version, checkpointId);
+  }
+
+  StateStore open() {
+    return provider.getStore(version, checkpointId, false, false);
+  }
+
+  ReadStateStore openToRead() {
+    return provider.getReadStore(version, checkpointId);
+  }
+
+  /** Commits {@code store} and returns the time of {@code commit()} alone. */
+  long commit(StateStore store) {
+    long start = System.nanoTime();
+    long committed = store.commit();
+    long nanos = System.nanoTime() - start;
+    version = committed;
+    if (conf.enableStateStoreCheckpointIds()) {
+      checkpointId = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    }
+    metrics = store.metrics();
+    return nanos;
+  }
+
+  /** Runs one batch and returns its time from open to metrics. */
+  long batch(long[] keys, ObjLongConsumer<StateStore> perKey) {
+    long start = System.nanoTime();
+    StateStore store = open();
+    for (long key : keys) {
+      perKey.accept(store, key);
+    }
+    commit(store);
+    return System.nanoTime() - start;
+  }
+
+  /** Fills the store with the first {@code keyCount} keys in batches of {@code batchRows}. */
+  void fill(int keyCount, int batchRows) {
+    Rows rows = new Rows();
+    KeyStream keys = KeyStream.sequential(0);
+    for (int done = 0; done < keyCount; done += batchRows) {
+      long[] batch = keys.next(Math.min(batchRows, keyCount - done));
+      batch(batch, (store, key) -> store.put(rows.key(key), rows.value(key), COLUMN_FAMILY));
+    }
+  }
+
+  /** Does the work of Spark's maintenance thread. */
+  void snapshot() {
+    provider.doSnapshotMaintenance();
+    provider.doCleanupMaintenance();
+  }
+
+  /** Metrics of the last commit; null before it. */
+  StateStoreMetrics metrics() {
+    return metrics;
+  }
+
+  /** The value of a custom metric of the last commit; -1 if the provider does not have it. */
+  long customMetric(String name) {
+    long[] found = {-1};
+    metrics
+        .customMetrics()
+        .foreach(
+            pair -> {
+              if (pair._1().name().equals(name)) {
+                found[0] = (Long) pair._2();
+              }
+              return null;
+            });
+    return found[0];
+  }
+
+  @Override
+  public void close() {
+    provider.close();
+  }
+}

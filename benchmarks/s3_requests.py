@@ -1,0 +1,270 @@
+"""Counts the S3 requests of a provider under ``state/``: a streaming aggregation on MinIO.
+
+    make bench-requests                               Cairn and two forms of Spark's RocksDB
+    make bench-requests ARGS='--providers rocksdb'
+
+``rocksdb`` is the provider as shipped; ``rocksdb_abortable`` has the checkpoint file manager of
+spark-hadoop-cloud, which does not rename.
+
+The query runs 10 batches, then 100 more (20 under Spark's own providers), with 4 shuffle
+partitions. Only the requests of the latter count. No engine worker may start after batch 0. MinIO's
+audit webhook reports each request with its API, key and query; a listing counts under its prefix.
+The file `<result>-<provider>.txt` has one line per request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import result_file
+from driver import BUILD, CONF_PREFIX, HERE, REPOSITORY, SHIM_JAR
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+sys.path.insert(0, str(REPOSITORY / "integration-tests"))
+
+from harness.minio import MinioProcess, find_minio_binary
+from harness.s3 import endpoint_of
+from harness.s3_audit import AuditedS3, AuditEntry, AuditServer
+
+WARM_UP_BATCHES = 10
+COUNTED_BATCHES = 100
+SPARK_BATCHES = 20
+PARTITIONS = 4
+ROWS_PER_BATCH = 1_000
+BUCKET = "bench"
+
+
+def main() -> int:
+    """Count for each provider and print a table; return 1 if a query failed."""
+    options = _parser().parse_args()
+    if options.only:
+        _one(options)
+        return 0
+    counts: dict[str, Any] = {}
+    for provider in options.providers:
+        # One Python process per provider: a driver JVM keeps its class path and its providers.
+        command = [sys.executable, str(Path(__file__).resolve()), "--only", provider]
+        command += _passed_on(options, provider)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            print(f"{provider}: the query failed", file=sys.stderr)
+            return 1
+        counts[provider] = json.loads(done.stdout.splitlines()[-1])
+    _print_table(counts)
+    content = {"partitions": PARTITIONS, "format": options.format, "counts": counts}
+    result_file.write(options.result, content)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--providers",
+        nargs="+",
+        choices=("cairn", "rocksdb", "rocksdb_abortable", "hdfs"),
+        default=["cairn", "rocksdb", "rocksdb_abortable"],
+    )
+    parser.add_argument(
+        "--batches", type=int, default=COUNTED_BATCHES, help="counted batches (default %(default)s)"
+    )
+    parser.add_argument(
+        "--spark-batches",
+        type=int,
+        default=SPARK_BATCHES,
+        help="counted batches of Spark's own providers, which are slower (default %(default)s)",
+    )
+    parser.add_argument(
+        "--format", type=int, default=1, choices=(1, 2), help="checkpoint format (default 1)"
+    )
+    parser.add_argument("--cairn-conf", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR)
+    parser.add_argument("--result", type=Path, default=BUILD / "s3-requests.json")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    return parser
+
+
+def _passed_on(options: argparse.Namespace, provider: str) -> list[str]:
+    confs = [part for pair in options.cairn_conf for part in ("--cairn-conf", pair)]
+    jar = ["--shim-jar", str(options.shim_jar)]
+    result = ["--result", str(options.result)]
+    batches = options.batches if provider == "cairn" else options.spark_batches
+    sizes = ["--batches", str(batches), "--format", str(options.format)]
+    return [*sizes, *jar, *result, *confs]
+
+
+def _one(options: argparse.Namespace) -> None:
+    """Run the query under one provider and print its counts as one line of JSON."""
+    binary = find_minio_binary()
+    if binary is None:
+        message = "no minio binary: build it with `make minio`"
+        raise SystemExit(message)
+    with AuditServer() as audit, MinioProcess(binary, audit.minio_environment) as server:
+        endpoint = endpoint_of(server)
+        client = endpoint.client()
+        client.create_bucket(Bucket=BUCKET)
+        log = AuditedS3(audit, client, BUCKET, endpoint.settings)
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
+            starts_ms, requests = _run_query(options, server, log, Path(folder))
+        client.close()
+    trace = options.result.with_name(f"{options.result.stem}-{options.only}.txt")
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    trace.write_text("".join(f"{one.api} {one.status} {one.key}\n" for one in requests))
+    found = {"batches": options.batches, "worker_starts_ms": starts_ms, **_counts(requests)}
+    print(json.dumps(found))
+
+
+def _run_query(
+    options: argparse.Namespace, server: MinioProcess, log: AuditedS3, folder: Path
+) -> tuple[dict[int, int], list[AuditEntry]]:
+    """Run the batches; return the workers' start times by batch, and the requests."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH")])
+    )
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in _conf(options, server, folder).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    source = folder / "input"
+    source.mkdir()
+    _write_input(source, 0, WARM_UP_BATCHES)
+    rows = (
+        spark.readStream.schema("key long, value long")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(source))
+    )
+    query = (
+        rows.groupBy("key")
+        .agg(sf.sum("value").alias("total"))
+        .writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", f"s3a://{BUCKET}/query")
+        .start()
+    )
+    query.processAllAvailable()
+    log.restart_count()
+    _write_input(source, WARM_UP_BATCHES, options.batches)
+    query.processAllAvailable()
+    requests = log.settled()
+    last, progress = query.lastProgress, query.recentProgress
+    query.stop()
+    spark.stop()
+    expected = WARM_UP_BATCHES + options.batches
+    if last is None or last["batchId"] < expected - 1:
+        message = f"the query ran {last and last['batchId']} batches, not {expected}"
+        raise SystemExit(message)
+    return _worker_starts(progress, expected, options.only), requests
+
+
+def _worker_starts(progress: list[Any], expected: int, provider: str) -> dict[int, int]:
+    starts_ms = {
+        one["batchId"]: operator["customMetrics"].get("cairnWorkerStartMs", 0)
+        for one in progress
+        for operator in one["stateOperators"]
+    }
+    if len(starts_ms) < expected:
+        message = f"the progress of {len(starts_ms)} batches was reported, not of {expected}"
+        raise SystemExit(message)
+    started = {batch: time_ms for batch, time_ms in starts_ms.items() if time_ms}
+    if list(started) != ([0] if provider == "cairn" else []):
+        message = f"workers started in the batches {sorted(started)}, expected in batch 0 only"
+        raise SystemExit(message)
+    return started
+
+
+def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> dict[str, str]:
+    provider = tomllib.loads((HERE / "bench.toml").read_text())["providers"][options.only]
+    jars = [
+        str(options.shim_jar.resolve()),
+        *map(str, sorted((REPOSITORY / ".build" / "s3a-jars").glob("*.jar"))),
+        *map(str, sorted((REPOSITORY / ".build" / "bench-jars").glob("*.jar"))),
+    ]
+    ours = (
+        dict(pair.split("=", 1) for pair in options.cairn_conf) if options.only == "cairn" else {}
+    )
+    return {
+        "spark.driver.extraClassPath": os.pathsep.join(jars),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        # Twice the batches: a query also reports progress when it waits for rows.
+        "spark.sql.streaming.numRecentProgressUpdates": str(
+            2 * (WARM_UP_BATCHES + options.batches)
+        ),
+        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.access.key": server.access_key,
+        "spark.hadoop.fs.s3a.secret.key": server.secret_key,
+        "spark.sql.streaming.stateStore.providerClass": provider["class"],
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": str(options.format),
+        **provider["conf"],
+        **{CONF_PREFIX + key: value for key, value in ours.items()},
+    }
+
+
+def _write_input(folder: Path, first: int, count: int) -> None:
+    """Write one file per batch, with ascending modification times: the source orders by them."""
+    for number in range(first, first + count):
+        keys = (number * 7919 + i * 31 for i in range(ROWS_PER_BATCH))
+        lines = [json.dumps({"key": key % 20_000, "value": number}) for key in keys]
+        hidden = folder / f".{number:05}.json"
+        hidden.write_text("\n".join(lines))
+        os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+        hidden.rename(folder / f"{number:05}.json")
+
+
+def _counts(requests: list[AuditEntry]) -> dict[str, dict[str, int]]:
+    """Count requests by kind: commits and maintenance under ``state/``, and all others."""
+    groups: dict[str, Counter[str]] = {
+        name: Counter() for name in ("commit", "snapshot", "elsewhere")
+    }
+    for request in requests:
+        if not request.key.startswith("query/state/"):
+            groups["elsewhere"][request.api] += 1
+        elif _is_maintenance(request):
+            groups["snapshot"][request.api] += 1
+        else:
+            groups["commit"][request.api] += 1
+    return {name: dict(sorted(counter.items())) for name, counter in groups.items()}
+
+
+def _is_maintenance(request: AuditEntry) -> bool:
+    """Tell by its key whether a request belongs to a snapshot or to retention."""
+    if request.api.startswith("Delete") and ".changelog" not in request.key:
+        return True
+    return any(
+        part in request.key for part in ("/snapshot/", "/sst/", ".zip", "/SSTs/", "/.cairn-probe-")
+    )
+
+
+def _print_table(counts: dict[str, Any]) -> None:
+    print(f"\nrequests per batch with {PARTITIONS} partitions")
+    print(f"{'provider':10} {'batches':>8} {'commits':>11} {'snapshots':>10}   of the commits")
+    for provider, groups in counts.items():
+        batches = groups["batches"]
+        commit, snapshot = (sum(groups[name].values()) / batches for name in ("commit", "snapshot"))
+        detail = ", ".join(f"{count / batches:g} {api}" for api, count in groups["commit"].items())
+        print(f"{provider:10} {batches:8} {commit:11.2f} {snapshot:10.2f}   {detail}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,101 @@
+"""The programs of `make check` find what they look for, in small trees made for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.spark import REPOSITORY
+
+JAVA = "jvm-shim/src/main/java/io/cairn/spark"
+PYTHON = "python/src/cairn"
+
+
+def layers_of(folder: Path, files: dict[str, str]) -> tuple[int, str]:
+    """Write the files and check their layers; return the exit code and the output."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    program = REPOSITORY / "scripts" / "check_layers.py"
+    command = [sys.executable, str(program), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def java(package: str, name: str, body: str = "", imports: str = "") -> dict[str, str]:
+    """Return a Java class as a file."""
+    text = f"package io.cairn.spark.{package};\n{imports}\nclass {name} {{ {body} }}\n"
+    return {f"{JAVA}/{package.replace('.', '/')}/{name}.java": text}
+
+
+def test_a_tree_in_order_passes(tmp_path: Path) -> None:
+    """A name in a comment, a string or a link in Javadoc is no use of a class."""
+    downwards = "import io.cairn.spark.cache.memory.Slabs;\nimport java.util.Map;"
+    entry = 'Map.Entry<String, String> one; String text = "Pool"; // Pool\n/** {@link Pool} */'
+    files = {
+        **java("cache", "Scan", "Slabs slabs; Entry entry;", downwards),
+        **java("cache", "Entry"),
+        **java("cache.memory", "Slabs", entry, "import java.util.Map;"),
+        **java("cache.memory", "Pool", "Slabs slabs;"),
+        **java("cache.memory", "Entry", "Pool pool;"),
+        f"{PYTHON}/__init__.py": "from cairn.a import one\n",
+        f"{PYTHON}/a.py": "from cairn import b\n",
+        f"{PYTHON}/b.py": '"""Not cairn.a."""\n',
+    }
+
+    assert layers_of(tmp_path, files) == (0, "5 classes and 3 modules in order, no circle\n")
+
+
+@pytest.mark.parametrize(
+    "imported",
+    ["import io.cairn.spark.cache.Scan;", "import static io.cairn.spark.cache.Scan.LIMIT;"],
+)
+def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
+    """A lower package that knows a higher one cannot be read, or tested, without it."""
+    files = {**java("cache", "Scan"), **java("cache.memory", "Slabs", imports=imported)}
+
+    code, output = layers_of(tmp_path, files)
+
+    assert code == 1
+    assert "io.cairn.spark.cache.memory.Slabs imports io.cairn.spark.cache.Scan" in output
+
+
+def test_a_package_without_a_place_fails(tmp_path: Path) -> None:
+    """A new package that is in no order would escape the check."""
+    code, output = layers_of(tmp_path, java("helpers", "Text"))
+
+    assert (code, output) == (1, "package helpers has no place in the order\n")
+
+
+def test_a_circle_in_one_java_package_is_shown_as_a_path(tmp_path: Path) -> None:
+    """Within a package no import shows it: three files that need each other are one file."""
+    files = {
+        **java("cache", "A", "B b;"),
+        **java("cache", "B", "C c() { return C.create(); }"),
+        **java("cache", "C", "static C create() { return null; } A a;"),
+        **java("cache", "Outside", "A a;"),
+    }
+
+    code, output = layers_of(tmp_path, files)
+
+    path = " > ".join(f"io.cairn.spark.cache.{name}" for name in "ABCA")
+    assert (code, output) == (1, f"circle: {path}\n")
+
+
+def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
+    """An import for types alone is coupling too, and so is one inside a function."""
+    files = {
+        f"{PYTHON}/__init__.py": "",
+        f"{PYTHON}/a.py": "if TYPE_CHECKING:\n    from cairn.b import B\n",
+        f"{PYTHON}/b/__init__.py": "def f():\n    from .inner import C\n",
+        f"{PYTHON}/b/inner.py": "from cairn import a\n",
+    }
+
+    code, output = layers_of(tmp_path, files)
+
+    assert (code, output) == (1, "circle: cairn.a > cairn.b > cairn.b.inner > cairn.a\n")

@@ -1,0 +1,110 @@
+"""Every block of README.md works: a job made of them keeps its state in Cairn."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from harness.spark import REPOSITORY
+
+_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LIMIT_S = 240
+# A reader's own job. It follows the README's session, or one that the job creates itself.
+_QUERY = """
+spark.range(100).selectExpr("id % 7 AS key").write.json("input")
+rows = spark.readStream.schema("key long").json("input")
+query = (
+    rows.groupBy("key").count()
+    .writeStream.format("noop")
+    .outputMode("update")
+    .option("checkpointLocation", "checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 7
+spark.stop()
+"""
+_OWN_SESSION = """
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+)
+"""
+
+
+def _blocks() -> list[str]:
+    return [block[1] for block in _BLOCK.finditer((REPOSITORY / "README.md").read_text())]
+
+
+def _block(words: str) -> str:
+    """Return the one block with these words."""
+    (found,) = [block for block in _blocks() if words in block]
+    return found
+
+
+def _run(command: list[str], folder: Path) -> None:
+    """Run in the test's folder, as a person does whose virtual environment is active."""
+    programs = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+
+
+def _changelogs(folder: Path) -> list[Path]:
+    """Return Cairn's changelogs in the checkpoint."""
+    return list(folder.glob("checkpoint/state/0/*/**/changelog/*.arrow"))
+
+
+def test_the_python_block_gives_a_session_that_keeps_its_state_in_cairn(tmp_path: Path) -> None:
+    """Whoever copies the lines and gets Spark's own provider would notice it too late."""
+    (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
+
+    _run([sys.executable, "job.py"], tmp_path)
+
+    assert _changelogs(tmp_path)
+
+
+def test_the_spark_submit_block_runs_a_job_on_cairn(tmp_path: Path) -> None:
+    """A class name or a setting misspelled in the README fails a reader's first job."""
+    (tmp_path / "job.py").write_text(_OWN_SESSION + _QUERY)
+
+    _run(["bash", "-euc", _block("spark-submit")], tmp_path)
+
+    assert _changelogs(tmp_path)
+
+
+def test_every_other_block_has_verbs_of_make_or_the_package() -> None:
+    """Commands that a reader types must exist; `.ci/run` runs `make test` itself."""
+    package = tomllib.loads((REPOSITORY / "python" / "pyproject.toml").read_text())["project"]
+    verbs = re.findall(r"^([a-z0-9-]+):.*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    known = {f"pip install {package['name']}", *(f"make {verb}" for verb in verbs)}
+
+    shown = [
+        line
+        for block in _blocks()
+        if "cairn.spark_conf(" not in block and "spark-submit" not in block
+        for line in block.splitlines()
+    ]
+
+    assert {"make demo", "make test"} <= set(shown)
+    assert set(shown) <= known

@@ -1,0 +1,156 @@
+"""Fails on a Java import against the order of the packages, and on a circle in either language.
+
+    check_layers.py            checks this repository
+    check_layers.py <folder>   checks another folder of the same layout
+
+In a circle each file needs the next one. Imports count, those for types alone included. In Java a
+use of a class of the same package counts too, but not a link in Javadoc. The order of Python's
+packages is checked by import-linter (python/pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from java_source import code_of
+
+Graph = dict[str, set[str]]
+
+JAVA_ROOT = "io.cairn.spark"
+# The packages directly below each package, without the root's name; a package may import all
+# packages below it. "" is the root.
+BELOW: Graph = {
+    "": {"session", "settings"},
+    "session": {"cache", "engine", "codec", "settings"},
+    "cache": {"cache.memory", "protocol"},
+    "engine": {"protocol", "settings"},
+    "codec": {"bytes"},
+    "cache.memory": {"bytes"},
+    "protocol": {"bytes"},
+    "settings": {"bytes"},
+    "bytes": {"errors"},
+    "errors": set(),
+}
+
+
+def package_of(name: str) -> str:
+    """Return the package of a Java class as ``BELOW`` names it."""
+    return name.rpartition(".")[0].removeprefix(JAVA_ROOT).removeprefix(".")
+
+
+def all_below(package: str) -> set[str]:
+    """Return ``package`` and all packages below it."""
+    return {package}.union(*(all_below(one) for one in BELOW.get(package, ())))
+
+
+def java_graph(folder: Path) -> Graph:
+    """Return the classes that each class needs, by full names; a file is its top-level class."""
+    code = {
+        ".".join(path.relative_to(folder).with_suffix("").parts): code_of(path.read_text())
+        for path in folder.rglob("*.java")
+        if path.name != "package-info.java"
+    }
+    return {name: _java_needs(name, text, code.keys() - {name}) for name, text in code.items()}
+
+
+def _java_needs(name: str, code: str, others: set[str]) -> set[str]:
+    named = {match[0] for match in re.finditer(rf"\b{re.escape(JAVA_ROOT)}(\.\w+)+", code)}
+    found = {one for one in others if any(f"{path}.".startswith(f"{one}.") for path in named)}
+    # Simple names that this file gives to classes of another package or to its own nested classes.
+    taken = set(re.findall(r"^import (?:static )?[\w.]+\.(\w+);", code, re.MULTILINE))
+    taken |= set(re.findall(r"\b(?:class|interface|enum|record) (\w+)", code))
+    packages = {name.rpartition(".")[0], *re.findall(r"^import ([\w.]+)\.\*;", code, re.MULTILINE)}
+    for one in others - found:
+        package, _, simple = one.rpartition(".")
+        if (
+            package in packages
+            and simple not in taken
+            and re.search(rf"(?<![\w.]){simple}\b", code)
+        ):
+            found.add(one)
+    return found
+
+
+def upward_imports(graph: Graph) -> list[str]:
+    """Return the faults of a Java graph against the order of the packages."""
+    packages = {package_of(name) for name in graph}
+    unknown = [
+        f"package {one} has no place in the order" for one in sorted(packages - BELOW.keys())
+    ]
+    return unknown + [
+        f"{name} imports {other}, which is not in a package below"
+        for name, others in sorted(graph.items())
+        for other in sorted(others)
+        if package_of(other) not in all_below(package_of(name))
+    ]
+
+
+def python_graph(folder: Path) -> Graph:
+    """Return the modules that each module imports; a package is its ``__init__``."""
+    trees = {}
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        module = ".".join(parts[:-1] if is_package else parts)
+        trees[module] = (
+            module if is_package else ".".join(parts[:-1]),
+            ast.parse(path.read_text()),
+        )
+    return {
+        module: {_module_of(name, trees.keys()) for name in _imported(tree, package)} - {"", module}
+        for module, (package, tree) in trees.items()
+    }
+
+
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    """Yield all imported names in full; relative imports begin at ``package``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*parts, *([node.module] if node.module else [])])
+            base = base if node.level else node.module or ""
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _module_of(name: str, modules: Collection[str]) -> str:
+    """Return the module that has ``name``: itself, or the nearest one above it, or none."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Return a shortest circle through each file that is in one, each circle once."""
+    found: dict[frozenset[str], list[str]] = {}
+    for start in sorted(graph):
+        paths = [[start]]
+        seen: set[str] = set()
+        for path in paths:  # grows while it is read: a search by breadth
+            if start in graph[path[-1]]:
+                found.setdefault(frozenset(path), [*path, start])
+                break
+            new = sorted(graph[path[-1]] - seen)
+            seen.update(new)
+            paths += [[*path, one] for one in new]
+    return list(found.values())
+
+
+def main() -> None:
+    """Check both languages and print every fault."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    java = java_graph(root / "jvm-shim" / "src" / "main" / "java")
+    python = python_graph(root / "python" / "src")
+    faults = upward_imports(java)
+    faults += [f"circle: {' > '.join(path)}" for path in circles(java) + circles(python)]
+    print("\n".join(faults) or f"{len(java)} classes and {len(python)} modules in order, no circle")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
