@@ -47,9 +47,13 @@ Messages appear in logs and in Spark's task failures: they never contain a secre
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+import errno
+from typing import ClassVar, Final, Literal, Self
 
 Kind = Literal["retry", "conflict", "corrupt", "invalid", "bug"]
+
+DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The numbers of an OSError that mean ``DiskFullError``."""
 
 
 class CairnError(Exception):

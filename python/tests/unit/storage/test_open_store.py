@@ -17,7 +17,7 @@ from cairn.storage.s3.store import S3Store
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "{}/"])
 def test_every_spelling_of_a_path_is_the_same_store(tmp_path: Path, form: str) -> None:
-    """Hadoop writes ``file:/a``, people write ``/a`` or ``file:///a``; nothing is percent-decoded."""
+    """Hadoop writes ``file:/a``, people ``/a`` or ``file:///a``; nothing is percent-decoded."""
     root = tmp_path / "100% sure? #1"
 
     with open_store(form.format(root), {}) as store:

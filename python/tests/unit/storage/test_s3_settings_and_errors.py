@@ -86,7 +86,7 @@ def test_all_faults_are_reported_at_once() -> None:
 
 
 def test_equal_settings_share_a_client_and_idle_ones_are_closed() -> None:
-    """Hundreds of stores must not have hundreds of pools; clients of old tokens must not pile up."""
+    """Hundreds of stores must not open hundreds of pools; clients of old tokens must close."""
     first = acquire(S3Settings(region="eu-central-1", max_attempts=91))
     again = acquire(S3Settings(region="eu-central-1", max_attempts=91))
     other = acquire(S3Settings(region="eu-central-1", max_attempts=92))

@@ -6,23 +6,20 @@ Layer: storage. The shared client's transfer threads bound the number in flight.
 from __future__ import annotations
 
 import os
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.checksum import crc32c_file
 from cairn.errors import CairnError, CorruptError
 from cairn.storage.files import PendingFile, check_crc32c, check_size, translate_os_error
+from cairn.storage.parallel import run_all
 from cairn.storage.s3.requests import checksum_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from cairn.storage.s3.requests import S3Requests
-
-T = TypeVar("T")
 
 PARTS_ABOVE_BYTES = 16 << 20
 """Larger objects are transferred in parts; most of RocksDB's files are smaller."""
@@ -76,8 +73,8 @@ def upload_parts(
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            parts = _run_all(
-                requests,
+            parts = run_all(
+                requests.transfers,
                 upload_part,
                 [(number, *part) for number, part in enumerate(ranges_of(size_bytes), start=1)],
             )
@@ -117,7 +114,7 @@ def download_ranges(
 
     try:
         with PendingFile(path) as pending:
-            etags = _run_all(requests, fetch, ranges_of(size_bytes))
+            etags = run_all(requests.transfers, fetch, ranges_of(size_bytes))
             if len(set(etags)) != 1:
                 raise CorruptError(
                     "the object changed during the download", object_name=object_name
@@ -128,17 +125,3 @@ def download_ranges(
             pending.publish()
     except OSError as error:
         raise translate_os_error(error, object_name) from error
-
-
-def _run_all(requests: S3Requests, work: Callable[..., T], calls: Iterable[Any]) -> list[T]:
-    """Run ``work`` once per tuple of arguments; when this returns, none of them is running.
-
-    The caller then closes the file that ``work`` uses.
-    """
-    futures: list[Future[T]] = [requests.transfers.submit(work, *call) for call in calls]
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    if any(future.exception() for future in done):
-        for future in futures:
-            future.cancel()
-        wait(futures)
-    return [future.result() for future in futures if not future.cancelled()]
