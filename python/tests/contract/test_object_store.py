@@ -1,4 +1,4 @@
-"""Contract of ObjectStore: objects. A backend is one that passes; add yours to BACKENDS."""
+"""Contract of ObjectStore: objects. Every backend passes it; add a new one to BACKENDS."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     ],
     ids=["empty", "bytes", "bytearray", "memoryview", "pa.Buffer"],
 )
-def test_put_and_get_give_back_the_bytes(
+def test_get_returns_the_bytes_of_put(
     store: ObjectStore, data: bytes | bytearray | memoryview | pa.Buffer
 ) -> None:
-    """Changelogs come as Arrow buffers, manifests as bytes; none may be altered or copied wrong."""
+    """Changelogs are Arrow buffers, manifests are bytes; the type must not change the content."""
     etag = store.put("changelog/7.arrow", data)
 
     fetched = store.get("changelog/7.arrow")
@@ -49,7 +49,7 @@ def test_put_and_get_give_back_the_bytes(
 
 
 def test_put_replaces_and_changes_the_etag(store: ObjectStore) -> None:
-    """A reader after a replacement must see the new bytes whole."""
+    """A reader after a replacement must get all the new bytes."""
     first = store.put("mark", b"one")
 
     second = store.put("mark", b"second")
@@ -71,7 +71,7 @@ def test_put_if_absent_never_replaces(store: ObjectStore) -> None:
 
 
 def test_put_if_absent_works_again_after_delete(store: ObjectStore) -> None:
-    """A purged name is free."""
+    """The name of a purged object is free."""
     store.put_if_absent("x", b"first")
     store.delete(["x"])
 
@@ -83,7 +83,7 @@ def test_put_if_absent_works_again_after_delete(store: ObjectStore) -> None:
 def test_of_sixteen_concurrent_creates_exactly_one_wins(
     open_again: Callable[[], ObjectStore],
 ) -> None:
-    """Speculative twins commit one version at the same time; two winners would fork the state."""
+    """Speculative attempts commit one version concurrently; two winners would fork the state."""
     stores = [open_again() for _ in range(16)]
     barrier = threading.Barrier(len(stores))
 
@@ -103,7 +103,7 @@ def test_of_sixteen_concurrent_creates_exactly_one_wins(
 
 
 def test_put_if_match_replaces_what_was_read(store: ObjectStore) -> None:
-    """Format 1 takes over an abandoned attempt's name only if nobody else has."""
+    """Format 1 replaces an abandoned attempt only if no other attempt has done so."""
     store.put("changelog/7.arrow", b"abandoned")
     read = store.get("changelog/7.arrow")
 
@@ -114,7 +114,7 @@ def test_put_if_match_replaces_what_was_read(store: ObjectStore) -> None:
 
 
 def test_put_if_match_refuses_a_changed_object(store: ObjectStore) -> None:
-    """A twin that replaced it first has won."""
+    """Another attempt replaced the object first and has won."""
     old_etag = store.put("x", b"one")
     store.put("x", b"two")
 
@@ -124,8 +124,8 @@ def test_put_if_match_refuses_a_changed_object(store: ObjectStore) -> None:
     assert store.get("x").data == b"two"
 
 
-def test_put_if_match_refuses_a_vanished_object(store: ObjectStore) -> None:
-    """Replacing must not bring back what retention deleted."""
+def test_put_if_match_refuses_a_deleted_object(store: ObjectStore) -> None:
+    """A replacement must not restore an object that retention deleted."""
     etag = store.put("x", b"one")
     store.delete(["x"])
 
@@ -139,7 +139,7 @@ def test_put_if_match_refuses_a_vanished_object(store: ObjectStore) -> None:
 def test_of_eight_concurrent_replacements_exactly_one_wins(
     open_again: Callable[[], ObjectStore],
 ) -> None:
-    """Two attempts that both read the abandoned object must not both take its name."""
+    """Of two attempts that read the abandoned object, only one may replace it."""
     stores = [open_again() for _ in range(8)]
     etag = stores[0].put("x", b"abandoned")
     barrier = threading.Barrier(len(stores))
@@ -160,7 +160,7 @@ def test_of_eight_concurrent_replacements_exactly_one_wins(
 
 
 def test_get_of_nothing_is_missing(store: ObjectStore) -> None:
-    """A missing changelog must be named, never read as an empty one."""
+    """A missing changelog must be named, never be read as an empty one."""
     with pytest.raises(MissingError) as raised:
         store.get("changelog/8.arrow")
 
@@ -168,7 +168,7 @@ def test_get_of_nothing_is_missing(store: ObjectStore) -> None:
 
 
 def test_a_prefix_of_objects_is_no_object(store: ObjectStore) -> None:
-    """Directories exist only on disks."""
+    """A directory of a file system is not an object."""
     store.put("a/b/c", b"x")
 
     with pytest.raises(MissingError):
@@ -189,7 +189,7 @@ def test_a_prefix_of_objects_is_no_object(store: ObjectStore) -> None:
     ids=["blanks", "unicode", "punctuation", "long"],
 )
 def test_keys_survive_escaping(store: ObjectStore, key: str) -> None:
-    """Checkpoint ids are opaque to us and may bring any printable character into a name."""
+    """A key may contain any printable character."""
     store.put(key, b"here")
 
     assert store.get(key).data == b"here"
@@ -200,7 +200,7 @@ def test_keys_survive_escaping(store: ObjectStore, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/../b", ".a", "a\nb", "a" * 201])
 def test_keys_that_not_every_backend_can_store_are_refused(store: ObjectStore, key: str) -> None:
-    """A key that climbs out of the root would reach another store's objects."""
+    """A key that leaves the root would reach the objects of another store."""
     with pytest.raises(InternalError):
         store.put(key, b"x")
     with pytest.raises(InternalError):
@@ -210,7 +210,7 @@ def test_keys_that_not_every_backend_can_store_are_refused(store: ObjectStore, k
 
 
 def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
-    """Repair looks for the newest version in a listing; an order by directory would mislead it."""
+    """All backends must list in the same order; an order by directory would differ."""
     keys = ["a", "a/b", "a-b", "B", "z/1", "z/10", "z/2", "ü", "a.b/c"]
     names = [key for key in keys if key != "a"]
     for key in names:
@@ -225,7 +225,7 @@ def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
 
 
 def test_list_describes_what_it_finds(store: ObjectStore) -> None:
-    """Retention compares ages: a time in another zone would delete what is in use."""
+    """The sweep compares ages: a time in another zone would delete objects in use."""
     etag = store.put("sst/1.sst", b"12345")
 
     (info,) = store.list("sst/")
@@ -255,22 +255,22 @@ def test_list_takes_any_prefix(store: ObjectStore, prefix: str, expected: list[s
     assert [info.key for info in store.list(prefix)] == expected
 
 
-def test_list_leaves_out_what_is_not_ours(store: ObjectStore) -> None:
-    """Spark keeps its own metadata below the state directory; no orphan sweep may touch it."""
-    store.put("_metadata/schema", b"spark's")
-    store.put("sst/1.sst", b"ours")
+def test_list_hides_the_metadata_of_spark(store: ObjectStore) -> None:
+    """Spark keeps its metadata below the state directory; an orphan sweep must not see it."""
+    store.put("_metadata/schema", b"of spark")
+    store.put("sst/1.sst", b"of cairn")
 
     assert [info.key for info in store.list("")] == ["sst/1.sst"]
     assert [info.key for info in store.list("_metadata/")] == ["_metadata/schema"]
 
 
 def test_list_of_a_store_that_never_wrote_is_empty(store: ObjectStore) -> None:
-    """The first look at a fresh partition is no error."""
+    """The first listing of a new partition is not an error."""
     assert list(store.list("")) == []
 
 
-def test_delete_is_idempotent_and_takes_many(store: ObjectStore) -> None:
-    """A purge that died half-way is simply done again."""
+def test_delete_is_idempotent_and_deletes_many(store: ObjectStore) -> None:
+    """A purge that failed half-way is repeated."""
     keys = [f"sst/{number}.sst" for number in range(25)]
     for key in keys:
         store.put(key, b"x")
@@ -283,7 +283,7 @@ def test_delete_is_idempotent_and_takes_many(store: ObjectStore) -> None:
 
 
 def test_sixteen_threads_share_one_instance(store: ObjectStore, tmp_path: Path) -> None:
-    """SSTs are loaded in parallel through one store."""
+    """SSTs are downloaded in parallel through one store."""
 
     def round_trip(number: int) -> bytes:
         store.put(f"sst/{number}", b"%d" % number)
@@ -313,8 +313,8 @@ def test_another_instance_sees_a_write_at_once(
     assert [info.key for info in reader.list("changelog/")] == ["changelog/1.arrow"]
 
 
-def test_the_ordinary_way_is_one_request_each(store: ObjectStore) -> None:
-    """Requests are billed and each costs a round trip: no probing, no listing, no second look."""
+def test_each_call_costs_one_request(store: ObjectStore) -> None:
+    """Requests are billed, and each is a round trip: no probing, no listing, no HEAD."""
     etag = store.put("a", b"1")
     store.put_if_absent("b", b"2")
     store.put_if_match("a", b"3", etag)
@@ -324,7 +324,7 @@ def test_the_ordinary_way_is_one_request_each(store: ObjectStore) -> None:
 
 
 def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:
-    """Format 1 rests on conditional puts; the probe must neither litter nor be paid twice."""
+    """Format 1 needs conditional PUTs; the probe must leave no object and run only once."""
     store.probe_conditional_put()
     after_first = store.request_counts()
 
@@ -334,8 +334,8 @@ def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:
     assert list(store.list("")) == []
 
 
-def test_a_closed_store_says_so(open_again: Callable[[], ObjectStore]) -> None:
-    """Use after close is a bug of ours and must not look like a storage fault."""
+def test_a_closed_store_raises_closed_error(open_again: Callable[[], ObjectStore]) -> None:
+    """Use after close is a bug and must not look like a fault of the storage."""
     with open_again() as store:
         store.put("a", b"1")
 

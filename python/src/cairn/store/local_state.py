@@ -119,7 +119,7 @@ class LocalState:
         try:
             self._db = RocksDb(directory, memory, create=create, multi_families=multi)
         except CorruptError:
-            self._services.cache.distrust()
+            self._services.cache.mark_unverified()
             raise
         self.applied_through = version
         self.incarnation += 1
@@ -142,7 +142,7 @@ class LocalState:
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
         # The cache's files are links to the same bytes; and a compaction that read a corrupt block
         # reports as a failed write.
-        self._services.cache.distrust()
+        self._services.cache.mark_unverified()
         self._forget_deltas()
         self._tell(failure)
 
