@@ -9,7 +9,7 @@ session and database), ``store.reads`` (spill over committed rows), ``RocksDb``.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -33,31 +33,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
+_REPLIES = (frames.GET, frames.SCAN, frames.CHANGES)
 # Of a reply, which holds little else where one value is as large.
 MAX_VALUES_BYTES = frames.MAX_REPLY_BYTES - (1 << 20)
-
-
-@dataclass(slots=True)
-class _Request:
-    """A frame that expects a reply."""
-
-    instance: ProviderInstance
-    session: int
-    header: Header
-    payload: memoryview
-    connection: Connection
-
-    def reply(self, rows: pa.RecordBatch, *, applied: int, more: bool) -> None:
-        self.connection.reply(
-            self.header,
-            frames.encode_rows(rows),
-            rows=rows.num_rows,
-            applied=applied,
-            flags=frames.FLAG_MORE if more else 0,
-        )
-
-    def fail(self, failure: Exception) -> None:
-        self.connection.reply_error(self.header, reported(failure, self.instance))
 
 
 class FrameService:
@@ -76,13 +54,8 @@ class FrameService:
         downloads: Executor,
     ) -> None:
         self._find_instance = find_instance
-        self._event_loop = event_loop
-        self._downloads = downloads
-        self._kinds: dict[int, Callable[[_Request], None]] = {
-            frames.GET: lambda request: self._read(request, _get),
-            frames.SCAN: lambda request: self._read(request, _scan),
-            frames.CHANGES: self._read_changes,
-        }
+        self.event_loop = event_loop
+        self.downloads = downloads
 
     def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
         """Serve one frame; see ``channel.Dispatcher``."""
@@ -90,23 +63,12 @@ class FrameService:
         if header.kind == frames.WRITES:
             self._take_writes(session, header, payload, connection)
             return
-        serve = self._kinds.get(header.kind)
-        if serve is None:
+        if header.kind not in _REPLIES:
             raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
         instance = self._find_instance(session.instance)
-        request = _Request(instance, session.number, header, payload, connection)
-
-        def serve_when_applied(failure: CairnError | None) -> None:
-            try:
-                if failure is None:
-                    serve(request)
-                else:
-                    request.fail(failure)
-            except Exception as problem:  # noqa: BLE001 - whatever it is, a task waits for it
-                request.fail(problem)
-
+        request = _Request(self, instance, session.number, header, payload, connection)
         try:
-            instance.when_applied(header.applied, serve_when_applied)
+            instance.when_applied(header.applied, request.serve)
         except CairnError as failure:
             request.fail(failure)
 
@@ -125,50 +87,63 @@ class FrameService:
         except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must report it
             instance.refuse_writes(session.number, reported(failure, instance))
 
-    def _read(self, request: _Request, read: Callable[[_Request], Steps]) -> None:
-        def begin() -> None:
-            # Before the first row is read: the reply says nothing of deltas applied after it.
-            applied = request.instance.state.local.applied_through
-            steps = read(request)
 
-            def step() -> bool:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    rows, more = end.value
-                    request.reply(rows, applied=applied, more=more)
-                except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
-                    request.fail(failure)
-                else:
-                    return not request.connection.is_closed
-                return False
+@dataclass(slots=True)
+class _Request:
+    """A frame that expects a reply. Whatever fails, a task waits for the reply."""
 
-            # One step is enough for most reads; other work runs between the steps of a longer one.
-            if step():
-                self._event_loop.post_steps(step)
+    service: FrameService
+    instance: ProviderInstance
+    session: int
+    header: Header
+    payload: memoryview
+    connection: Connection
+    steps: Steps = field(init=False)
+    applied: int = 0
 
-        request.instance.when_readable(request.session, begin)
-
-    def _read_changes(self, request: _Request) -> None:
-        columns = frames.decode_rows(request.payload, frames.CHANGES_SCHEMA).columns
-        version, checkpoint_id, from_row, limit_rows = (one[0].as_py() for one in columns)
-        instance = request.instance
-
-        def read() -> None:
-            # In a thread, as the changelog may have to be fetched; the event loop replies.
-            try:
-                page, more = instance.changes.page(
-                    version, checkpoint_id.decode(), from_row, limit_rows
-                )
-                applied = instance.state.local.applied_through
-                rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
-            except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
-                error = reported(failure, instance, version)
-                self._event_loop.post(lambda: request.fail(error))
+    def serve(self, failure: CairnError | None) -> None:
+        """Reply, now or later. REQUIRES: the required version is applied, or ``failure``."""
+        try:
+            if failure is not None:
+                self.fail(failure)
+            elif self.header.kind == frames.CHANGES:
+                _read_changes(self)
             else:
-                self._event_loop.post(lambda: request.reply(rows, applied=applied, more=more))
+                self.instance.when_readable(self.session, self._begin)
+        except Exception as problem:  # noqa: BLE001 - see the class
+            self.fail(problem)
 
-        self._downloads.submit(read)
+    def _begin(self) -> None:
+        # Before the first row is read: the reply says nothing of deltas applied after it.
+        self.applied = self.instance.state.local.applied_through
+        self.steps = _get(self) if self.header.kind == frames.GET else _scan(self)
+        # One step is enough for most reads; other work runs between the steps of a longer one.
+        if self._step():
+            self.service.event_loop.post_steps(self._step)
+
+    def _step(self) -> bool:
+        try:
+            next(self.steps)
+        except StopIteration as end:
+            rows, more = end.value
+            self.reply(rows, more=more)
+        except Exception as failure:  # noqa: BLE001 - see the class
+            self.fail(failure)
+        else:
+            return not self.connection.is_closed
+        return False
+
+    def reply(self, rows: pa.RecordBatch, *, more: bool) -> None:
+        self.connection.reply(
+            self.header,
+            frames.encode_rows(rows),
+            rows=rows.num_rows,
+            applied=self.applied,
+            flags=frames.FLAG_MORE if more else 0,
+        )
+
+    def fail(self, failure: Exception) -> None:
+        self.connection.reply_error(self.header, reported(failure, self.instance))
 
 
 def _get(request: _Request) -> Steps:
@@ -176,7 +151,7 @@ def _get(request: _Request) -> Steps:
     origins, values = yield from request.instance.get(
         request.session, cast("list[int]", cf.to_pylist()), cast("list[bytes]", key.to_pylist())
     )
-    _check_size(value for value in values if value is not None)
+    _check_size(values)
     rows = pa.RecordBatch.from_arrays(
         [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
     )
@@ -201,6 +176,28 @@ def _scan(request: _Request) -> Steps:
     return rows, page.more
 
 
+def _read_changes(request: _Request) -> None:
+    columns = frames.decode_rows(request.payload, frames.CHANGES_SCHEMA).columns
+    version, checkpoint_id, from_row, limit_rows = (one[0].as_py() for one in columns)
+    instance, event_loop = request.instance, request.service.event_loop
+
+    def read() -> None:
+        # In a thread, as the changelog may have to be fetched; the event loop replies.
+        try:
+            page, more = instance.changes.page(
+                version, checkpoint_id.decode(), from_row, limit_rows
+            )
+            request.applied = instance.state.local.applied_through
+            rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
+            error = reported(failure, instance, version)
+            event_loop.post(lambda: request.fail(error))
+        else:
+            event_loop.post(lambda: request.reply(rows, more=more))
+
+    request.service.downloads.submit(read)
+
+
 def reported(
     failure: Exception, instance: ProviderInstance, version: int | None = None
 ) -> CairnError:
@@ -219,8 +216,8 @@ def reported(
     return unexpected(failure).with_context(store=instance.store, version=version)
 
 
-def _check_size(values: Iterable[bytes]) -> None:
-    size = sum(map(len, values))
+def _check_size(values: Iterable[bytes | None]) -> None:
+    size = sum(map(len, filter(None, values)))
     if size > MAX_VALUES_BYTES:
         raise InvalidError(
             f"a value, or the list of one key, of {size} bytes is over the limit of "

@@ -14,7 +14,7 @@ from cairn.errors import CairnError, ClosedError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import ScanReply, ScanRequest, TimeSlice, read_keys, read_page
+from cairn.store.reads import ScanReply, ScanRequest, read_keys, read_page
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.spill import Spill
 from cairn.store.state import StoreState
@@ -210,11 +210,6 @@ class ProviderInstance:
         if session is not None:
             session.close()
 
-    def _current_session(self, number: int) -> StoreSession | None:
-        with self._sessions_lock:
-            session = self._session
-        return session if session is not None and session.number == number else None
-
     # -- the event loop's side -----------------------------------------------------------------
 
     def take_writes(self, session: int, sequence: int, rows: pa.RecordBatch) -> None:
@@ -231,8 +226,8 @@ class ProviderInstance:
 
     def pause_if_full(self, session: int, resume: Callable[[], None]) -> bool:
         """Tell whether the sender of a session must pause; ``resume`` is then called later."""
-        found = self._current_session(session)
-        return found is not None and found.pause_if_full(resume)
+        found = self._session
+        return found is not None and found.number == session and found.pause_if_full(resume)
 
     def when_applied(self, version: int, act: Callable[[CairnError | None], None]) -> None:
         """Call ``act``, now or later, once ``version`` is applied or that has failed.
@@ -242,19 +237,21 @@ class ProviderInstance:
             ProtocolError: ``version`` is above the current one.
         """
         local = self.state.local
-        if version > local.applied_through:
-            current = self.state.require_version()
-            if version > current.version:
-                raise ProtocolError(
-                    f"a read requires version {version} where {current.version} is loaded",
-                    store=self.store,
-                )
+        if version <= local.applied_through:
+            act(None)
+            return
+        current = self.state.require_version()
+        if version > current.version:
+            raise ProtocolError(
+                f"a read requires version {version} where {current.version} is loaded",
+                store=self.store,
+            )
         local.when_applied(version, act)
 
     def when_readable(self, session: int, act: Callable[[], None]) -> None:
         """Call ``act``, now or later, once reads of a session see all its frames that arrived."""
-        found = self._current_session(session)
-        if found is None:
+        found = self._session
+        if found is None or found.number != session:
             act()
         else:
             found.when_readable(act)
@@ -270,8 +267,7 @@ class ProviderInstance:
         state.require_version()  # none during a load, and after one that failed half-way
         spill = self._spill_of(session)
         with state.local.reading() as database:
-            time_slice = TimeSlice(self._resources.clock)
-            found = yield from read_keys(database, spill, cfs, keys, time_slice)
+            found = yield from read_keys(database, spill, cfs, keys, self._resources.clock)
         state.metrics.add("gets_count", len(found[0]))
         return found
 
@@ -281,8 +277,7 @@ class ProviderInstance:
         state.require_version()
         spill = self._spill_of(session)
         with state.local.reading() as database:
-            time_slice = TimeSlice(self._resources.clock)
-            page = yield from read_page(database, spill, request, time_slice)
+            page = yield from read_page(database, spill, request, self._resources.clock)
         state.metrics.add("scanned_rows_count", len(page.keys))
         return page
 

@@ -80,7 +80,7 @@ class TimeSlice:
 
 
 def read_keys(
-    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], time_slice: TimeSlice
+    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
     """Steps that return origin and value of each key, in the order of ``keys``.
 
@@ -91,11 +91,12 @@ def read_keys(
         spill: the session's own writes.
         cfs: the family of each key.
         keys: to read.
-        time_slice: when to yield.
+        clock: for the length of a step.
     """
     if len(keys) == 1 and not spill:  # most requests
         values = db.get_many(cfs[0], keys)
         return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
+    time_slice = TimeSlice(clock)
     origins: list[int] = []
     values = []
     size = 0
@@ -148,7 +149,7 @@ def _with_spill(
 
 
 def read_page(
-    db: RocksDb, spill: Spill, request: ScanRequest, time_slice: TimeSlice
+    db: RocksDb, spill: Spill, request: ScanRequest, clock: Clock
 ) -> Generator[None, None, ScanReply]:
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
@@ -157,6 +158,7 @@ def read_page(
         page = _scan(db, request, limit_rows, limit_bytes)
         return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
     merged = _MergedPage(spill, request.cf, limit_rows, limit_bytes)
+    time_slice = TimeSlice(clock)
     # In strides: the session may have deleted most of what the page passes over.
     while True:
         stride = min(limit_rows, _MERGE_STRIDE_ROWS)

@@ -18,7 +18,7 @@ from cairn.errors import CairnError, ClosedError
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import spill as spills
-from cairn.store.reads import ScanRequest, TimeSlice, read_keys, read_page
+from cairn.store.reads import ScanRequest, read_keys, read_page
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.spill import Run, RunFiles, Spill
 
@@ -300,7 +300,7 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: Rocks
     start, more = None, True
     while more:
         request = ScanRequest(0, start, not found, None, 16_384, MIB)
-        _, page = all_steps(read_page(database, spill, request, TimeSlice(SystemClock())))
+        _, page = all_steps(read_page(database, spill, request, SystemClock()))
         assert sum(map(len, page.values)) <= MIB + 6 * KIB
         found += page.keys
         start, more = found[-1], page.more
@@ -316,7 +316,7 @@ def test_a_page_over_many_deleted_keys_lets_others_in(tmp_path: Path, database: 
     spill = Spill((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
     request = ScanRequest(0, None, True, None, 1000, MIB)  # noqa: FBT003 - as the frame has it
 
-    turns, page = all_steps(read_page(database, spill, request, TimeSlice(HurriedClock())))
+    turns, page = all_steps(read_page(database, spill, request, HurriedClock()))
 
     assert (page.keys, page.more) == (keys[-1:], False)
     assert turns >= len(keys) // 1000
@@ -328,7 +328,7 @@ def test_many_keys_are_looked_up_in_turns(tmp_path: Path, database: RocksDb) -> 
     runs = tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8))
 
     turns, (origins, values) = all_steps(
-        read_keys(database, Spill(runs), [0] * len(keys), keys, TimeSlice(HurriedClock()))
+        read_keys(database, Spill(runs), [0] * len(keys), keys, HurriedClock())
     )
 
     assert turns >= len(keys) // 64
