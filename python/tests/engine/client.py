@@ -17,8 +17,8 @@ import pyarrow as pa
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
 from cairn.protocol import frames
-from cairn.protocol.frames import Header
-from cairn.store.writes import WRITES_SCHEMA
+from cairn.protocol.frames import WRITES_SCHEMA, Header
+from cairn.protocol.session_id import SessionId
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4
 DEFAULT: dict[str, Any] = {
@@ -234,7 +234,7 @@ class Store:
 
     @property
     def session(self) -> int:
-        return self.number << 32 | self.session_number
+        return SessionId(self.number, self.session_number).pack()
 
     def load(self, version: int, checkpoint_id: str | None = None, **more: Any) -> dict[str, Any]:
         self.session_number += 1

@@ -1,9 +1,9 @@
 """A worker's life: one JSON line in, one out, then it serves until its standard input ends.
 
-Layer: engine.  Spec: docs/architecture.md#control-calls.
+Layer: engine.  Spec: docs/protocol.md#control-calls.
 
-The end of standard input is the end of the executor, however it died. (The kernel's parent-death
-signal is not used: it fires when the *thread* that spawned us ends, and that is a Spark task.)
+Standard input ends when the executor ends, however it died. (The kernel's parent-death signal is
+not used: it fires when the *thread* that spawned this process ends, and that is a Spark task.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,7 +27,10 @@ from cairn.engine import control
 from cairn.engine.directories import WorkerDirectories
 from cairn.engine.worker import Worker, WorkerLimits
 from cairn.errors import CairnError, InternalError, ProtocolError
-from cairn.protocol import frames
+from cairn.protocol.calls import StartAnswer, StartRequest
+
+if TYPE_CHECKING:
+    from cairn.protocol.calls import Json
 
 _SWITCH_INTERVAL_S = 0.0005
 _M_ARENA_MAX = -8
@@ -37,23 +40,23 @@ _LOG = logging.getLogger("cairn.engine")
 
 
 def _settle_process() -> None:
-    # A reply under a busy thread waits this long: 5 ms by default.
+    # A reply waits this long for a busy thread: 5 ms by default.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # Arenas a thread keep what they freed: two are enough for a process whose rows have one owner.
+    # An arena per thread keeps what the thread freed: two are enough, as one thread has the rows.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        # Fixed: glibc raises it with each large buffer freed, and then keeps their memory.
+        # Fixed: glibc raises it with each large buffer that is freed, and then keeps such memory.
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
     with suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the driver, and that ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the driver, and thereby this
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
 
 
-def _say(message: dict[str, Any]) -> None:
+def _print(message: Json) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -69,44 +72,38 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _start(asked: dict[str, Any]) -> tuple[Worker, WorkerDirectories, int]:
-    if asked["protocol"] != frames.PROTOCOL:
-        raise ProtocolError(
-            f"the shim speaks protocol {asked['protocol']}, this engine {frames.PROTOCOL}",
-            next_step="install the shim jar and the Python package of one release",
-        )
-    directories = WorkerDirectories(Path(asked["local_dir"]), Path(asked["socket_dir"]))
+def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
+    directories = WorkerDirectories(Path(request.local_dir), Path(request.socket_dir))
     limits = WorkerLimits(
-        memory_bytes=int(asked["memory_bytes"]),
-        local_disk_bytes=int(asked["local_disk_bytes"]),
-        download_threads=int(asked["download_threads"]),
-        upload_threads=int(asked["upload_threads"]),
+        memory_bytes=request.memory_bytes,
+        local_disk_bytes=request.local_disk_bytes,
+        download_threads=request.download_threads,
+        upload_threads=request.upload_threads,
     )
-    worker = Worker(directories, limits, token=asked["token"].encode())
+    worker = Worker(directories, limits, token=request.token.encode())
     worker.start()
-    _, port = control.serve(control.ControlEntry(worker.find_method), asked["token"])
-    return worker, directories, port
+    _, port = control.serve(control.ControlEntry(worker.find_method), request.token)
+    return directories, port
 
 
 def main() -> None:
     """Serve until standard input ends or SIGTERM comes; then remove what is on the local disk."""
     _settle_process()
-    directories: WorkerDirectories | None = None
     line = sys.stdin.readline()
     if not line:
         return
     try:
-        _, directories, port = _start(json.loads(line))
+        directories, port = _start(StartRequest.from_json(json.loads(line)))
     except CairnError as failure:
-        _say({"error": failure.to_dict()})
+        _print({"error": failure.to_dict()})
         sys.exit(1)
     except (KeyError, TypeError, ValueError) as failure:
-        error = ProtocolError(f"the start line is not understood: {type(failure).__name__}")
-        _say({"error": error.to_dict()})
+        error = ProtocolError(f"the start line is malformed: {type(failure).__name__}")
+        _print({"error": error.to_dict()})
         sys.exit(1)
-    except Exception as failure:  # noqa: BLE001 - told to the shim, which has no other way to know
+    except Exception as failure:  # noqa: BLE001 - the shim has no other way to learn of it
         _LOG.exception("the worker could not start")
-        _say({"error": InternalError(f"the worker could not start: {failure}").to_dict()})
+        _print({"error": InternalError(f"the worker could not start: {failure}").to_dict()})
         sys.exit(1)
 
     def end(*_: object) -> None:
@@ -114,15 +111,9 @@ def main() -> None:
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    _say(
-        {
-            "port": port,
-            "socket": str(directories.socket_path),
-            "pid": os.getpid(),
-            "versions": _versions(),
-        }
-    )
-    # Nobody reads our standard output any more: what prints there goes to the executor's log.
+    answer = StartAnswer(port, str(directories.socket_path), os.getpid(), _versions())
+    _print(answer.to_json())
+    # The shim reads no more of standard output: later prints go to the executor's log.
     os.dup2(2, 1)
     with suppress(OSError):
         while os.read(0, 4096):

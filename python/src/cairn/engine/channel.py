@@ -1,7 +1,7 @@
 """The data channel: a Unix socket, its connections, and their frames.
 
-Layer: engine.  Spec: docs/architecture.md#data-channel.  All of it runs on the owner thread;
-nothing blocks. A connection that breaks the protocol is told why and closed; others never notice.
+Layer: engine.  Spec: docs/protocol.md#data-channel.  All of it runs on the event loop; nothing
+blocks. A connection that breaks the protocol gets an error and is closed; others are not affected.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
-# A peer that asks and never reads its answers is not worth more memory than the largest one.
+# Of replies that a peer does not read: room for the largest one.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
 
 
 class Dispatcher(Protocol):
-    """Who answers frames, once the connection has said its token."""
+    """Serves the frames of connections that have sent the token."""
 
     def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
-        """Serve one frame; ``payload`` stays valid as long as it is referred to.
+        """Serve one frame; ``payload`` stays valid while something refers to it.
 
-        What it raises is sent to the peer as the reply, unless the frame is of WRITES.
+        An error that it raises is sent to the peer as the reply, unless the frame is of WRITES.
         """
 
 
@@ -44,46 +44,48 @@ class Listener:
     """The listening socket of a worker.
 
     Args:
-        path: of the socket; its folder is ours alone (0700).
-        token: what a HELLO must carry.
-        owner: the loop that serves it.
-        dispatcher: answers the frames.
+        path: of the socket; only this user may enter its folder (0700).
+        token: that a HELLO must carry.
+        event_loop: serves the socket.
+        dispatcher: serves the frames.
     """
 
-    def __init__(self, path: Path, token: bytes, owner: EventLoop, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, path: Path, token: bytes, event_loop: EventLoop, dispatcher: Dispatcher
+    ) -> None:
         self._token = token
-        self._owner = owner
+        self._event_loop = event_loop
         self._dispatcher = dispatcher
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         self._socket.listen(128)
         self._socket.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        owner.watch(self._socket, self, selectors.EVENT_READ)
+        event_loop.watch(self._socket, self, selectors.EVENT_READ)
 
     def on_ready(self, _events: int) -> None:
-        """Accept who knocks."""
+        """Accept a new connection."""
         try:
             accepted, _ = self._socket.accept()
         except OSError:
             return
         accepted.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        Connection(accepted, self._token, self._owner, self._dispatcher)
+        Connection(accepted, self._token, self._event_loop, self._dispatcher)
 
 
 class Connection:
-    """One peer. Frames come in whole; replies go out in the order in which they are given."""
+    """One peer. Frames are dispatched whole; replies are sent in the order of the calls."""
 
     def __init__(
-        self, peer: socket.socket, token: bytes, owner: EventLoop, dispatcher: Dispatcher
+        self, peer: socket.socket, token: bytes, event_loop: EventLoop, dispatcher: Dispatcher
     ) -> None:
         self._socket = peer
         self._token = token
-        self._owner = owner
+        self._event_loop = event_loop
         self._dispatcher = dispatcher
-        self._greeted = False
-        self.closed = False
-        # One frame at a time: its header's bytes, then a payload buffer of its exact size, which
-        # Arrow's columns may go on pointing into.
+        self._is_greeted = False
+        self.is_closed = False
+        # One frame at a time: the bytes of its header, then a payload buffer of its exact size, to
+        # which Arrow's columns may refer for long.
         self._head = bytearray()
         self._header: Header | None = None
         self._payload = bytearray()
@@ -92,14 +94,14 @@ class Connection:
         self._unsent_bytes = 0
         self._is_paused = False
         self._watched = selectors.EVENT_READ
-        owner.watch(peer, self, self._watched)
+        event_loop.watch(peer, self, self._watched)
 
     def on_ready(self, events: int) -> None:
-        """Read frames and serve them, or send what is left."""
+        """Read frames and serve them, or send what is unsent."""
         try:
             if events & selectors.EVENT_WRITE:
-                self._send_rest()
-            if events & selectors.EVENT_READ and not self.closed:
+                self._send_unsent()
+            if events & selectors.EVENT_READ and not self.is_closed:
                 self._receive()
         except OSError:
             self.close()
@@ -114,8 +116,8 @@ class Connection:
         flags: int = 0,
         kind: int | None = None,
     ) -> None:
-        """Answer ``request``. The owner only; a peer that is gone is ignored."""
-        if self.closed:
+        """Answer ``request``. On the event loop; does nothing if the peer is gone."""
+        if self.is_closed:
             return
         size = len(payload) if isinstance(payload, bytes) else payload.size
         if size > frames.MAX_REPLY_BYTES:
@@ -143,31 +145,31 @@ class Connection:
             self.close()
 
     def reply_error(self, request: Header, error: CairnError) -> None:
-        """Answer ``request`` with an error. The owner only."""
+        """Answer ``request`` with an error. On the event loop."""
         self.reply(request, frames.encode_error(error), kind=frames.ERROR)
 
     def close(self) -> None:
-        """Forget the peer. Idempotent."""
-        if self.closed:
+        """Close the connection. Idempotent."""
+        if self.is_closed:
             return
-        self.closed = True
+        self.is_closed = True
         if self._watched:
-            self._owner.unwatch(self._socket)
+            self._event_loop.unwatch(self._socket)
         self._socket.close()
         self._unsent.clear()
 
     def pause(self) -> None:
-        """Take no more frames until ``resume``; replies go out. The owner only."""
+        """Read no more frames until ``resume``; replies are sent. On the event loop."""
         self._is_paused = True
         self._watch()
 
     def resume(self) -> None:
-        """Take frames again. The owner only; idempotent."""
+        """Read frames again. On the event loop; idempotent."""
         self._is_paused = False
         self._watch()
 
     def _watch(self) -> None:
-        if self.closed:
+        if self.is_closed:
             return
         wanted = 0 if self._is_paused else selectors.EVENT_READ
         if self._unsent:
@@ -175,11 +177,11 @@ class Connection:
         if wanted == self._watched:
             return
         if not wanted:
-            self._owner.unwatch(self._socket)
+            self._event_loop.unwatch(self._socket)
         elif not self._watched:
-            self._owner.watch(self._socket, self, wanted)
+            self._event_loop.watch(self._socket, self, wanted)
         else:
-            self._owner.rewatch(self._socket, self, wanted)
+            self._event_loop.rewatch(self._socket, self, wanted)
         self._watched = wanted
 
     def _receive(self) -> None:
@@ -202,7 +204,7 @@ class Connection:
                 self.close()
                 return
             self._filled += count
-        if not self.closed:
+        if not self.is_closed:
             payload, self._payload, self._header = self._payload, bytearray(), None
             self._serve(header, memoryview(payload))
 
@@ -212,7 +214,7 @@ class Connection:
             self._head.clear()
         view = memoryview(piece)
         offset, end = 0, len(piece)
-        while end - offset >= frames.HEADER_BYTES and not self.closed:
+        while end - offset >= frames.HEADER_BYTES and not self.is_closed:
             try:
                 header = frames.decode_header(view, offset)
             except ProtocolError as failure:
@@ -220,9 +222,9 @@ class Connection:
                 self.reply_error(Header(0, 0, 0, 0, 0, 0, 0), failure)
                 self.close()
                 return
-            if not self._greeted and header.payload_bytes > len(self._token):
-                # Nobody makes us reserve memory before the token.
-                self.reply_error(header, ProtocolError("the token is not this worker's"))
+            if not self._is_greeted and header.payload_bytes > len(self._token):
+                # A peer without the token cannot make the worker reserve memory.
+                self.reply_error(header, ProtocolError("the token is not that of this worker"))
                 self.close()
                 return
             offset += frames.HEADER_BYTES
@@ -235,25 +237,25 @@ class Connection:
             payload = view[offset : offset + header.payload_bytes]
             is_alone = end == frames.HEADER_BYTES + header.payload_bytes
             offset += header.payload_bytes
-            # Arrow's columns go on pointing into it, and would keep all of the read alive.
+            # Arrow's columns refer to the payload for long, and would keep the whole read alive.
             self._serve(header, payload if is_alone else memoryview(bytes(payload)))
         self._head += view[offset:]
 
     def _serve(self, header: Header, payload: memoryview) -> None:
-        if not self._greeted:
+        if not self._is_greeted:
             self._greet(header, payload)
             return
         try:
             self._dispatcher.on_frame(header, payload, self)
         except CairnError as failure:
             self._refuse(header, failure)
-        except Exception as failure:  # noqa: BLE001 - the connection serves on, the bug is logged
+        except Exception as failure:  # noqa: BLE001 - the connection stays usable, the bug is logged
             _LOG.exception("a frame failed")
             self._refuse(header, unexpected(failure))
 
     def _refuse(self, header: Header, failure: CairnError) -> None:
         if header.kind == frames.WRITES:
-            # Nobody waits for a reply: one would be taken for that of the next request. The
+            # WRITES have no reply: the peer would take one for that of its next request. The
             # commit finds the frame missing.
             _LOG.warning("a frame of writes was refused: %s", failure)
         else:
@@ -261,10 +263,10 @@ class Connection:
 
     def _greet(self, header: Header, payload: memoryview) -> None:
         if header.kind != frames.HELLO or not hmac.compare_digest(bytes(payload), self._token):
-            self.reply_error(header, ProtocolError("the token is not this worker's"))
+            self.reply_error(header, ProtocolError("the token is not that of this worker"))
             self.close()
             return
-        self._greeted = True
+        self._is_greeted = True
         self.reply(header, b"")
 
     def _send(self, head: bytes, payload: pa.Buffer | bytes) -> None:
@@ -290,7 +292,7 @@ class Connection:
             return
         self._watch()
 
-    def _send_rest(self) -> None:
+    def _send_unsent(self) -> None:
         while self._unsent:
             part = self._unsent[0]
             try:

@@ -1,10 +1,10 @@
 """The control channel: one method, JSON in, an envelope out.
 
-Layer: engine.  Spec: docs/architecture.md#control-calls.
+Layer: engine.  Spec: docs/protocol.md#control-calls.
 
-Only the Python server listens, on loopback, with a token; the JVM opens nothing. Py4J echoes what a
-failing call was given and puts tracebacks into its answers: so ``call`` never raises, and no
-secret is ever in a message.
+Only the Python server listens, on loopback, with a token; the JVM opens no port. Py4J puts the
+arguments of a failing call and a traceback into its answer: so ``call`` never raises, and no secret
+is ever in a message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
@@ -22,7 +22,9 @@ from cairn.errors import CairnError, ProtocolError, unexpected
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Method = Callable[[dict[str, Any]], dict[str, Any]]
+    from cairn.protocol.calls import Answer, Json
+
+    Method = Callable[[Json], Answer]
 
 _LOG = logging.getLogger(__name__)
 _LISTEN_POLL_S = 0.001
@@ -30,7 +32,7 @@ _BACKLOG = 128
 
 
 class ControlEntry:
-    """What the JVM calls. Thread-safe as far as the methods are: Py4J has a thread a caller.
+    """The object that the JVM calls. As thread-safe as the methods: Py4J has a thread per caller.
 
     Args:
         find: returns the method of a name, or raises ProtocolError.
@@ -42,13 +44,13 @@ class ControlEntry:
     def call(self, method: str, arguments: str) -> str:
         """Run a method and return ``{"ok": …}`` or ``{"error": …}``; never raises."""
         try:
-            found = self._find(method)
-            return json.dumps({"ok": found(json.loads(arguments))})
+            answer = self._find(method)(json.loads(arguments))
+            return json.dumps({"ok": answer.to_json()})
         except CairnError as failure:
             return json.dumps({"error": failure.to_dict()})
         except (KeyError, TypeError, ValueError) as failure:
             _LOG.exception("%s failed", method)
-            # The text may hold arguments, and those may hold secrets: the kind alone goes out.
+            # The text may hold arguments, and those may hold secrets: only the kind is sent.
             error: CairnError = ProtocolError(
                 f"{method} failed on its arguments: {type(failure).__name__}"
             )
@@ -58,9 +60,9 @@ class ControlEntry:
             return json.dumps({"error": unexpected(failure).to_dict()})
 
     class Java:
-        """Tells Py4J which Java interface this object is."""
+        """Tells Py4J which Java interface this object implements."""
 
-        implements = ("io.cairn.spark.transport.EngineEntry",)
+        implements = ("io.cairn.spark.engine.EngineEntry",)
 
 
 def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
@@ -79,8 +81,8 @@ def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
         python_server_entry_point=entry,
     )
     listening = server.get_callback_server()
-    # Py4J binds here and listens in its thread, with room for five: who is told the port too early
-    # is refused, and so are many tasks that come at once.
+    # Py4J binds here, and its thread listens later, with a backlog of five: until then a connection
+    # is refused, and with that backlog many tasks at once are.
     while not listening.server_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         SYSTEM_CLOCK.sleep(_LISTEN_POLL_S)
     listening.server_socket.listen(_BACKLOG)

@@ -1,11 +1,12 @@
 """A worker's directories: made fresh, locked while it lives, removed when its lock is free.
 
-Layer: engine. Of a dead worker's directory the next start keeps the SST cache: its files become the
-new worker's, which checks each before its first use. A worker that ends in order leaves nothing.
+Layer: engine. A start removes the directories of dead workers. It keeps their SST caches: the files
+move into the new worker's cache, which verifies each before its first use. A worker that ends
+cleanly leaves nothing.
 
     <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…  sst/…
     <local_dir>/cairn-sst-<random>/      the SST cache of a dead worker, until one starts
-    <socket_dir>/s                       the Unix socket; its folder is 0700, or one inside is made
+    <socket_dir>/s                       the Unix socket; in a new folder if socket_dir is not 0700
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _LEFT_PREFIX = "cairn-sst-"
 _CACHE = "sst"
 _LOCK = "lock"
 _SOCKET_NOTE = "socket-dir"
-# sockaddr_un holds 108 bytes; some libraries want room for the closing zero and their own suffix.
+# sockaddr_un holds 108 bytes; some libraries add a closing zero and a suffix of their own.
 _MAX_SOCKET_PATH_BYTES = 100
 
 
 class WorkerDirectories:
-    """What a worker keeps on the local disk.
+    """A worker's place on the local disk.
 
     Args:
-        local_dir: where state goes; made if absent.
-        socket_dir: where the socket's folder goes; a short path.
+        local_dir: the parent of state; made if absent.
+        socket_dir: the parent of the socket's folder; a short path.
 
     Raises:
         ConfigError: a folder cannot be written, or the socket's path would be too long.
@@ -96,10 +97,10 @@ def _private(folder: Path) -> Path:
 
 @contextmanager
 def _alone(local_dir: Path) -> Iterator[None]:
-    """Let one worker start at a time: between its lock's making and locking it looks dead."""
+    """Let one worker start at a time: until its lock file is locked, it looks dead."""
     descriptor = os.open(local_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # NFS locks no directories: two starts at once may then collide
+        with suppress(OSError):  # NFS cannot lock directories: there two starts at once may collide
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -108,20 +109,20 @@ def _alone(local_dir: Path) -> Iterator[None]:
 
 def _lock(root: Path) -> int:
     descriptor = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    # The kernel frees it however the process ends: a free lock is a dead worker.
+    # The kernel releases it however the process ends: a free lock means a dead worker.
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return descriptor
 
 
 def remove_stale(local_dir: Path) -> int:
-    """Remove the directories of workers that are dead, but for their SST caches; return how many.
+    """Remove the directories of dead workers, except their SST caches; return how many.
 
-    Safe beside live ones; REQUIRES: none is starting.
+    Live workers are not affected. REQUIRES: none is starting.
     """
     count = 0
     for root in local_dir.glob(f"{_PREFIX}*"):
         try:
-            # No lock file yet: a worker that is just starting, or one that died there.
+            # Without a lock file it is of a worker that died right at its start.
             descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             continue
@@ -144,16 +145,16 @@ def _remove_root(root: Path) -> None:
         noted = None
     if noted is not None and noted.name.startswith("cairn-"):
         shutil.rmtree(noted, ignore_errors=True)
-    with suppress(OSError):  # it had none yet
+    with suppress(OSError):  # it had no cache yet
         (root / _CACHE).rename(root.with_name(_LEFT_PREFIX + root.name.removeprefix(_PREFIX)))
     shutil.rmtree(root, ignore_errors=True)
 
 
 def _take_over(local_dir: Path, cache: Path) -> None:
-    """Make the SSTs that dead workers left the new one's; all of them, whoever needs them first."""
+    """Move all SSTs that dead workers left into the new worker's cache."""
     for left in local_dir.glob(f"{_LEFT_PREFIX}*"):
         cache.mkdir(exist_ok=True)
         for path in list(left.iterdir()):
-            with suppress(OSError):  # what cannot be moved is downloaded when it is needed
+            with suppress(OSError):  # a file that cannot be moved is downloaded when it is needed
                 path.replace(cache / path.name)
         shutil.rmtree(left, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The loop of a worker's owner thread: sockets first, then a slice of other work.
+"""EventLoop: a worker's one thread for sockets and RocksDB; between sockets, a slice of other work.
 
-Layer: engine. This thread alone touches RocksDB's rows. Between two looks at the sockets it does at
-most one *slice*, some 2 ms: a task handed in by another thread, one step of a stepwise task, or
-what ``idle_work`` finds (deltas to apply, long lists to join).
+Layer: engine. Only this thread touches rows in RocksDB. Between two looks at the sockets it does at
+most one *slice* of some 2 ms: a task from another thread, one step of a stepwise task, or the
+``idle_work`` (deltas to apply, long lists to join).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 1_000_000_000
 
 
-class Readable(Protocol):
-    """Who is called when a socket can be read or written."""
+class SocketHandler(Protocol):
+    """Is called when its socket can be read or written."""
 
     def on_ready(self, events: int) -> None:
-        """Read or write what is possible without blocking; never raise."""
+        """Read or write as much as is possible without blocking; never raise."""
 
 
 class EventLoop:
-    """Runs one thread; hand it work from others by ``run`` and ``run_stepwise``.
+    """Runs one thread; other threads give it work by ``run``, ``run_stepwise`` and ``post``.
 
     Args:
-        idle_work: does one slice of work that waits; returns whether any may be left. After an
-            error it is called again, 10 ms later at first, then up to 1 s.
+        idle_work: does one slice of waiting work; returns whether any may be left. After an error
+            it is called again, 10 ms later at first, then up to 1 s.
         clock: for those pauses.
     """
 
@@ -47,24 +47,23 @@ class EventLoop:
         self._idle_work = idle_work
         self._clock = clock
         self._idle_pause_ns = _FIRST_PAUSE_NS
-        self._idle_from_ns = 0  # before then no idle work: it has just failed
+        self._idle_from_ns = 0  # no idle work before this time: it has just failed
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)  # noqa: FBT003 - by place in the standard library
         self._wake_sender.setblocking(False)  # noqa: FBT003 - by place in the standard library
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
         self._tasks: deque[Callable[[], None]] = deque()
-        # INVARIANT: generators in here are advanced by this thread alone.
         self._stepwise: deque[Callable[[], bool]] = deque()
         self._stopping = False
-        self._thread = threading.Thread(target=self._loop, name="cairn-owner", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="cairn-event-loop", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop after the slice under way and wait for it. Not from the owner itself."""
+        """End the loop after its current slice and wait for that. Not from the loop's thread."""
         self._stopping = True
         self.wake()
         self._thread.join()
@@ -73,26 +72,26 @@ class EventLoop:
         self._wake_receiver.close()
 
     def wake(self) -> None:
-        """Make the loop look at its work. Any thread."""
+        """Make the loop look for work. Any thread."""
         try:
             self._wake_sender.send(b"\0")
         except (BlockingIOError, OSError):
-            return  # full: it will wake anyway
+            return  # full: the loop will wake anyway
 
-    def watch(self, channel: socket.socket, who: Readable, events: int) -> None:
-        """Call ``who.on_ready`` when ``channel`` is ready. The owner, or before ``start``."""
-        self._selector.register(channel, events, who)
+    def watch(self, channel: socket.socket, handler: SocketHandler, events: int) -> None:
+        """Call ``handler.on_ready`` when ``channel`` is ready. On the loop, or before ``start``."""
+        self._selector.register(channel, events, handler)
 
-    def rewatch(self, channel: socket.socket, who: Readable, events: int) -> None:
-        """Change what is waited for. The owner only."""
-        self._selector.modify(channel, events, who)
+    def rewatch(self, channel: socket.socket, handler: SocketHandler, events: int) -> None:
+        """Wait for other events of ``channel``. On the loop."""
+        self._selector.modify(channel, events, handler)
 
     def unwatch(self, channel: socket.socket) -> None:
-        """Forget ``channel``. The owner only."""
+        """Watch ``channel`` no more. On the loop."""
         self._selector.unregister(channel)
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """Run ``work`` on the owner and return its result; from the owner itself, at once.
+        """Run ``work`` on the loop and return its result; on the loop itself, at once.
 
         Raises:
             ClosedError: the loop has ended.
@@ -104,21 +103,21 @@ class EventLoop:
         def task() -> None:
             try:
                 answer.set_result(work())
-            except BaseException as failure:  # noqa: BLE001 - it belongs to who waits
+            except BaseException as failure:  # noqa: BLE001 - it belongs to the caller
                 answer.set_exception(failure)
 
         self.post(task)
         return self._wait(answer)
 
     def post(self, task: Callable[[], None]) -> None:
-        """Run ``task``, which must not raise, on the owner some time soon. Any thread."""
+        """Run ``task``, which must not raise, on the loop soon. Any thread."""
         self._tasks.append(task)
         self.wake()
 
     def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
-        """Advance ``steps`` on the owner, one step a slice, and return what it returns.
+        """Advance ``steps`` on the loop, one step per slice, and return its result.
 
-        Not from the owner itself. Each step should take at most 2 ms.
+        Not from the loop's thread. Each step should take at most 2 ms.
         """
         answer: Future[Result] = Future()
 
@@ -128,7 +127,7 @@ class EventLoop:
             except StopIteration as end:
                 answer.set_result(end.value)
                 return False
-            except BaseException as failure:  # noqa: BLE001 - it belongs to who waits
+            except BaseException as failure:  # noqa: BLE001 - it belongs to the caller
                 answer.set_exception(failure)
                 return False
             return True
@@ -137,10 +136,7 @@ class EventLoop:
         return self._wait(answer)
 
     def post_steps(self, step: Callable[[], bool]) -> None:
-        """Call ``step``, which must not raise, one call a slice, until it returns false.
-
-        Any thread.
-        """
+        """Call ``step``, which must not raise, once per slice until it is false. Any thread."""
         self.post(lambda: self._stepwise.append(step))
 
     def _wait(self, answer: Future[Result]) -> Result:
@@ -157,40 +153,39 @@ class EventLoop:
         wait_s: float | None = None
         while not self._stopping:
             for key, events in self._selector.select(wait_s):
-                who = key.data
-                if who is None:
+                handler = key.data
+                if handler is None:
                     self._drain_wakes()
                 else:
-                    self._call(who, events)
+                    self._call(handler, events)
             wait_s = self._slice()
 
-    def _call(self, who: Readable, events: int) -> None:
+    def _call(self, handler: SocketHandler, events: int) -> None:
         try:
-            who.on_ready(events)
-        except Exception:  # noqa: BLE001 - see below
-            # A bug in one connection's service must not end the service of all.
+            handler.on_ready(events)
+        except Exception:  # noqa: BLE001 - a bug in one connection must not end all of them
             _LOG.exception("a connection failed")
 
     def _drain_wakes(self) -> None:
         try:
-            while len(self._wake_receiver.recv(4096)) == 4096:  # noqa: PLR2004 - as asked for
+            while len(self._wake_receiver.recv(4096)) == 4096:  # noqa: PLR2004 - the size of the read
                 pass
         except BlockingIOError:
             return
 
     def _slice(self) -> float | None:
-        """Do one slice; return how long to wait for a socket then, ``None``: until one wakes us."""
+        """Do one slice; return how long to wait for a socket afterwards, ``None`` for no limit."""
         if self._tasks:
             try:
                 self._tasks.popleft()()
-            except Exception:  # noqa: BLE001 - a bug in one task must not end the service of all
+            except Exception:  # noqa: BLE001 - a bug in one task must not end the loop
                 _LOG.exception("a task failed")
             return 0
         if self._stepwise:
             step = self._stepwise.popleft()
             if step():
                 self._stepwise.append(step)
-            # Deltas go on between the steps, which may be waiting for them.
+            # Deltas are applied between the steps, which may be waiting for them.
             self._idle()
             return 0
         return self._idle()
@@ -202,8 +197,8 @@ class EventLoop:
         try:
             is_left = self._idle_work()
         except Exception:  # noqa: BLE001 - see below
-            # A bug, or a database whose error nobody waits for. Others may wait for this very
-            # work: it is tried again, ever less often, and all else goes on meanwhile.
+            # A bug, or the error of a database that no call waits for. Other stores may wait for
+            # this very work: try again, less and less often, and do everything else meanwhile.
             _LOG.exception("a slice of work failed")
             self._idle_pause_ns = min(2 * self._idle_pause_ns, _LONGEST_PAUSE_NS)
             self._idle_from_ns = self._clock.monotonic_ns() + self._idle_pause_ns

@@ -30,20 +30,15 @@ from cairn.errors import (
     InternalError,
 )
 from cairn.format.header import ChangelogHeader
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cairn.ids import StoreId, Version
 
-# DO NOT RENUMBER: persisted in changelogs, sent in frames.
-OP_PUT = 1
-OP_DELETE = 2
-OP_APPEND = 3
-OP_DROP_CF = 4
-
 FORMAT_VERSION = 1
-BATCH_ROWS_MAX = 65_536
+MAX_BATCH_ROWS = 65_536
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("op", pa.uint8(), nullable=False),
@@ -149,8 +144,8 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             raise InternalError(f"a batch does not have the changelog's schema: {batch.schema}")
         if any(batch.column(index).null_count for index in range(3)):
             raise InternalError("op, cf or key of a batch has nulls")
-        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            yield batch.slice(start, BATCH_ROWS_MAX)
+        for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
+            yield batch.slice(start, MAX_BATCH_ROWS)
 
 
 def _decode(view: memoryview) -> Changelog:

@@ -1,1 +1,4 @@
-"""Frames and calls between shim and engine; no I/O.  Spec: docs/protocol.md."""
+"""Frames and control calls between shim and engine, as values and bytes; no I/O.
+
+Layer: protocol.  Spec: docs/protocol.md.
+"""

@@ -1,6 +1,6 @@
 """Frames of the data channel: header, kinds, and the Arrow schema of each payload.
 
-Layer: engine.  Spec: docs/architecture.md#data-channel.  Little-endian.
+Layer: protocol.  Spec: docs/protocol.md#data-channel.  Little-endian.
 
     frame  := header payload
     header := u32 magic = "CRNF"  u8 protocol = 1  u8 kind  u16 flags  u64 session  u64 sequence
@@ -11,25 +11,22 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError
-from cairn.store.writes import CHANGES_SCHEMA as CHANGES_COLUMNS
-
-if TYPE_CHECKING:
-    from cairn.errors import Kind
+from cairn.format.changelog import CHANGELOG_SCHEMA
 
 PROTOCOL = 1
 _MAGIC = int.from_bytes(b"CRNF", "little")
 _HEADER = struct.Struct("<IBBHQQQII")
 HEADER_BYTES = _HEADER.size
 MAX_PAYLOAD_BYTES = 64 << 20
-# One list may have grown by many appends beyond what any frame brought: it must come back whole.
+# Larger than a request: the appends of many frames make one list, and it is returned whole.
 MAX_REPLY_BYTES = 1 << 30
 
-# DO NOT RENUMBER: the shim speaks these.
+# Kinds. DO NOT RENUMBER: the shim uses the same numbers for all values below.
 HELLO = 0x01
 WRITES = 0x02
 GET = 0x03
@@ -39,11 +36,23 @@ REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
 
+# Of a written key among the committed ones, as far as the shim knows.
+PRESENCE_UNKNOWN = 0
+PRESENCE_PRESENT = 1
+PRESENCE_ABSENT = 2
+
+# Where the value in a reply comes from.
+ORIGIN_ABSENT = 0
+ORIGIN_COMMITTED = 1
+ORIGIN_SPILL = 2
+ORIGIN_DELETED = 3
+
 
 def _required(name: str, kind: pa.DataType) -> pa.Field[Any]:
     return pa.field(name, kind, nullable=False)
 
 
+WRITES_SCHEMA = CHANGELOG_SCHEMA.append(_required("presence", pa.uint8()))
 GET_SCHEMA = pa.schema([_required("cf", pa.uint16()), _required("key", pa.binary())])
 GET_REPLY_SCHEMA = pa.schema([_required("origin", pa.uint8()), pa.field("value", pa.binary())])
 SCAN_SCHEMA = pa.schema(
@@ -71,11 +80,11 @@ CHANGES_SCHEMA = pa.schema(
         _required("limit_rows", pa.uint32()),
     ]
 )
-CHANGES_REPLY_SCHEMA = CHANGES_COLUMNS
+CHANGES_REPLY_SCHEMA = CHANGELOG_SCHEMA
 
 
 class Header(NamedTuple):
-    """A frame's header, without what is constant."""
+    """A frame's header without its constant fields."""
 
     kind: int
     flags: int
@@ -90,8 +99,8 @@ def decode_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> He
     """Return the header at ``offset``.
 
     Raises:
-        ProtocolError: it is no frame of this protocol, or over the limit; the connection is lost,
-            because nobody knows where the next frame begins.
+        ProtocolError: it is no frame of this protocol, or over the limit. The connection must be
+            closed, because the start of the next frame is unknown.
     """
     magic, protocol, *rest = _HEADER.unpack_from(buffer, offset)
     header = Header(*rest)
@@ -134,19 +143,3 @@ def encode_rows(batch: pa.RecordBatch) -> pa.Buffer:
 def encode_error(error: CairnError) -> bytes:
     """Return the payload of an ERROR frame."""
     return json.dumps(error.to_dict()).encode()
-
-
-def decode_error(payload: bytes) -> CairnError:
-    """Return the error in an ERROR frame, for a client in Python."""
-    fields = json.loads(payload)
-    kind: Kind = fields["kind"]
-    error = CairnError(
-        fields["message"],
-        code=fields["code"],
-        store=fields["store"],
-        version=fields["version"],
-        object_name=fields["object"],
-        next_step=fields["next"],
-    )
-    error.kind = kind  # type: ignore[misc] # the class's default, as the other side said it
-    return error

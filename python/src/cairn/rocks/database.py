@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from rocksdict import Checkpoint, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from cairn.errors import ClosedError
+from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
-from cairn.rocks.delta import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks.failures import Translation
 from cairn.rocks.options import RocksMemory, database_options, delta_write_options
 

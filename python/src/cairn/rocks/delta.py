@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 # Arrow's type hints lack plain numbers as operands, and the results.
 pc: Any = pyarrow.compute
 
-# DO NOT RENUMBER: persisted in changelogs.
-OP_PUT = 1
-OP_DELETE = 2
-OP_APPEND = 3
-OP_DROP_CF = 4
-
 
 def sorted_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows with columns ``cf`` and ``key`` sorted by them, stably."""

@@ -1,4 +1,4 @@
-"""The past of a version, and the change feed: changelogs as rows, a page at a time.
+"""The past of a version, and the change feed: changelogs as rows, page by page.
 
 Layer: store.
 """
@@ -6,66 +6,68 @@ Layer: store.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cairn.errors import MissingError
 from cairn.format.header import Base
+from cairn.ids import CheckpointId, VersionRef
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
-    from cairn.ids import VersionRef
-    from cairn.store.durable import Durable, LoadedVersion
+    from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+    from cairn.format.changelog import Changelog
+    from cairn.protocol.calls import LoadSnapshotRequest
 
 MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
 
 
-def _back_to(
-    durable: Durable, head: StoreVersion, version: int
+def _lineage_from(
+    checkpoint: StoreCheckpoint, head: StoreVersion, version: int
 ) -> tuple[tuple[VersionRef, ...], Base]:
     """Return the changelogs up to ``head`` and their base, which is at ``version`` or before it.
 
-    Goes back over manifests by the changelogs of their versions; no listing.
+    Follows the changelogs of the bases, without a LIST.
 
     Raises:
         MissingError: an older changelog was purged.
     """
     refs, base = head.lineage, head.base
     while base.version > version and base.ref is not None:
-        older = durable.read(base.version, str(base.ref.checkpoint_id)).standing
+        older = checkpoint.read(base.version, str(base.ref.checkpoint_id)).header
         refs, base = (*older.lineage, *refs), older.base
     return refs, base
 
 
-def standing_upon(
-    durable: Durable, head: StoreVersion, version: int, checkpoint_id: str | None
+def on_snapshot(
+    checkpoint: StoreCheckpoint, head: StoreVersion, request: LoadSnapshotRequest
 ) -> StoreVersion:
-    """Return ``head`` as it is reached from the snapshot of exactly ``version``.
+    """Return ``head`` with exactly the requested snapshot as its base.
 
     Raises:
         MissingError: its past has no such version, or only under another id.
     """
-    refs, base = _back_to(durable, head, version)
-    # The oldest snapshot that is kept has no changelog any more: it is known as a base alone.
+    version = request.snapshot_version
+    refs, base = _lineage_from(checkpoint, head, version)
+    # The changelog of the oldest snapshot that is kept was purged: it is known as a base alone.
     past = refs if base.ref is None else (base.ref, *refs)
     at = next((ref for ref in past if ref.version == version), None)
-    if at is None or (checkpoint_id is not None and at.checkpoint_id != checkpoint_id):
+    if at is None or request.snapshot_checkpoint_id not in (None, at.checkpoint_id):
         raise MissingError(
             f"version {head.version} does not come from a snapshot of version {version}",
-            store=str(durable.store),
+            store=str(checkpoint.store),
             version=version,
             next_step="choose a version that has a snapshot",
         )
-    return StoreVersion(
-        head.version,
-        head.ref,
-        Base(at.version, at.checkpoint_id),
-        tuple(ref for ref in refs if ref.version > version),
-        head.counts,
-        head.families,
-        head.max_cf_id,
+    return replace(
+        head,
+        base=Base(version, at.checkpoint_id),
+        lineage=tuple(ref for ref in refs if ref.version > version),
     )
 
 
@@ -75,30 +77,26 @@ class ChangeFeed:
     Thread-safe.
 
     Args:
-        durable: whose.
+        checkpoint: of the store.
     """
 
-    def __init__(self, durable: Durable) -> None:
-        self._durable = durable
+    def __init__(self, checkpoint: StoreCheckpoint) -> None:
+        self._checkpoint = checkpoint
         self._lock = threading.Lock()
-        self._last: LoadedVersion | None = None
+        self._last: Changelog | None = None
 
-    def versions(self, start: int, end: int, end_id: str | None) -> list[list[Any]]:
-        """Return ``[version, checkpoint id, row count]`` of the versions from start to end."""
-        head = self._durable.read(end, end_id)
-        refs, _ = _back_to(self._durable, head.standing, start - 1)
-        answer: list[list[Any]] = []
+    def versions(self, start: int, end: int, end_id: str | None) -> list[tuple[int, str, int]]:
+        """Return version, checkpoint id and row count of the versions from start to end."""
+        head = self._checkpoint.read(end, end_id)
+        refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head.header), start - 1)
+        found: list[tuple[int, str, int]] = []
         for ref in refs:
-            if ref.version < start:
-                continue
-            changelog = (
-                head
-                if ref == head.standing.ref
-                else self._durable.read(ref.version, str(ref.checkpoint_id))
-            )
-            rows = sum(batch.num_rows for batch in changelog.batches)
-            answer.append([ref.version, str(ref.checkpoint_id), rows])
-        return answer
+            if ref.version >= start:
+                id_ = str(ref.checkpoint_id)
+                is_head = ref == head.header.ref
+                changelog = head if is_head else self._checkpoint.read(ref.version, id_)
+                found.append((ref.version, id_, changelog.table.num_rows))
+        return found
 
     def page(
         self, version: int, checkpoint_id: str, from_row: int, limit_rows: int
@@ -106,26 +104,23 @@ class ChangeFeed:
         """Return rows of one changelog from ``from_row`` on, and whether more follow.
 
         At least one row, if there is one; else at most ``MAX_PAGE_BYTES``. May do I/O: not on the
-        owner thread.
+        event loop.
         """
         with self._lock:
             last = self._last
-            if (
-                last is None
-                or last.standing.version != version
-                or last.standing.checkpoint_id != checkpoint_id
-            ):
-                last = self._last = self._durable.read(version, checkpoint_id)
-        page, more = _page_of(last.batches, from_row, limit_rows)
+            wanted = VersionRef(version, CheckpointId(checkpoint_id))
+            if last is None or last.header.ref != wanted:
+                last = self._last = self._checkpoint.read(version, checkpoint_id)
+        page, more = _page_of(last.table.to_batches(), from_row, limit_rows)
         if not more:
-            # Read to its end: who pages on reads another one, or nothing for hours.
+            # Read to its end: the next page is of another changelog, or comes in hours.
             with self._lock:
                 self._last = None if self._last is last else self._last
         return page, more
 
 
 def _page_of(
-    batches: list[pa.RecordBatch], from_row: int, limit_rows: int
+    batches: Sequence[pa.RecordBatch], from_row: int, limit_rows: int
 ) -> tuple[pa.RecordBatch | None, bool]:
     limit = max(1, min(limit_rows or MAX_PAGE_ROWS, MAX_PAGE_ROWS))
     start = 0

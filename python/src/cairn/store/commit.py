@@ -1,156 +1,129 @@
 """Committing a session: gather, count, encode, one PUT, then on to RocksDB.
 
-Layer: store.  If it dies before the PUT: nothing happened.  After it: the version stands; the local
-state is rebuilt from the objects.
+Layer: store.  If the worker dies before the PUT, nothing happened. After it the version is durable,
+and the local state is rebuilt from the objects.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cairn.errors import ProtocolError, RetryableError
-from cairn.rocks import Delta
-from cairn.store import snapshot, writes
+from cairn.errors import ProtocolError
+from cairn.format import changelog
+from cairn.format.header import ChangelogHeader, counts_to_json
+from cairn.ids import CheckpointId, VersionRef
+from cairn.protocol.calls import CommitAnswer
+from cairn.store import writes
+from cairn.store.local_state import nothing_loaded
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
-    from cairn.format.header import ColumnFamily
-    from cairn.ids import Attempt
-    from cairn.store.instance import ProviderInstance
+    from cairn.protocol.calls import CommitRequest
     from cairn.store.session import StoreSession
+    from cairn.store.state import StoreState
 
-MAX_PENDING_WAIT_S = 60.0
-# A lineage this many times Spark's minDeltasForSnapshot: maintenance does not keep up.
-_LINEAGE_FACTOR = 4
 _MS = 1_000_000
 
 
-@dataclass(frozen=True)
-class CommitRequest:
-    """What is asked for; see docs/architecture.md#control-calls."""
-
-    session: int
-    frames: int
-    rows: int
-    version: int
-    base_checkpoint_id: str | None
-    families: tuple[ColumnFamily, ...]
-    max_cf_id: int
-    attempt: Attempt
-    snapshot: bool = False
-    track_counts: bool = True
-    are_distinct: bool = False
-
-
-def commit(
-    instance: ProviderInstance, session: StoreSession, request: CommitRequest
-) -> dict[str, Any]:
+def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> CommitAnswer:
     """Commit and return the answer. REQUIRES: the instance's lock."""
-    clock = instance.services.clock
-    base = instance.snapshots.rebased(_base_of(instance, request))
+    clock, checkpoint = state.resources.clock, state.checkpoint
+    base = state.snapshots.rebased(_base_of(state, request))
     began = clock.monotonic_ns()
     batches = session.complete(
-        request.frames, request.rows, instance.durable.conf.frame_timeout_ms / 1000
+        request.frames, request.rows, checkpoint.conf.frame_timeout_ms / 1000
     )
     arrived = clock.monotonic_ns()
-    # Fewer copies at once; if the commit fails, the session has failed.
+    # Less memory at once; the session has failed if the commit fails.
     session.forget_frames()
     rows = writes.gather(batches, are_distinct=request.are_distinct) if batches else None
-    if rows is not None:
-        rows, counts = _counted(instance, base, rows, request)
-    else:
+    if not request.track_counts:
+        counts: dict[int, int] = {}
+    elif rows is None:
         counts = _kept_counts(base, request)
-    draft = StoreVersion(
-        version=request.version,
-        ref=None,
-        base=base.base,
-        lineage=base.lineage,
-        counts=counts,
-        families=request.families,
-        max_cf_id=request.max_cf_id,
-    )
+    else:
+        rows, counts = _counted(state, base, rows, request)
     changes = [] if rows is None else writes.as_changes(rows)
+    header = _header(state, base, request, counts)
+    data = changelog.encode(header, changes)
     encoded = clock.monotonic_ns()
-    written = instance.durable.write(draft, changes, request.attempt)
-    standing = written.standing
-    # First its base: a snapshot may begin as soon as the store stands there.
-    instance.snapshots.note_changelog(standing)
-    instance.standing = standing
-    instance.local.enqueue(Delta(request.version, changes, standing.multi_families))
-    instance.data_bytes += sum(batch.nbytes for batch in changes)
-    instance.metrics.add("commits_count")
-    instance.metrics.add("changelog_bytes", written.size_bytes)
-    is_long = (
-        len(standing.lineage) > _LINEAGE_FACTOR * instance.durable.conf.min_deltas_for_snapshot
+    checkpoint.commit(header, data)
+    stored = clock.monotonic_ns()
+    state.advance(StoreVersion.of_header(header), changes)
+    state.metrics.add("commits_count")
+    state.metrics.add("changelog_bytes", len(data))
+    return CommitAnswer(
+        checkpoint_id=str(header.ref.checkpoint_id),
+        counts=counts_to_json(counts),
+        changelog_bytes=len(data),
+        applied_through=state.local.applied_through,
+        wait_ms=(arrived - began) / _MS,
+        encode_ms=(encoded - arrived) / _MS,
+        put_ms=(stored - encoded) / _MS,
+        snapshot_version=state.snapshots.newest_version,
+        engine=state.figures(),
     )
-    if is_long and not request.snapshot:
-        instance.services.maintenance.submit(snapshot.snapshot_in_background, instance)
-    return {
-        "checkpoint_id": standing.checkpoint_id,
-        "counts": {str(cf): count for cf, count in counts.items()},
-        "changelog_bytes": written.size_bytes,
-        "applied_through": instance.local.applied_through,
-        "wait_ms": (arrived - began) / _MS,
-        "encode_ms": (encoded - arrived) / _MS + written.encode_ms,
-        "put_ms": written.put_ms,
-        "snapshot_version": instance.snapshots.newest_version,
-        "engine": instance.figures_now(),
-    }
 
 
-def _base_of(instance: ProviderInstance, request: CommitRequest) -> StoreVersion:
-    standing = instance.standing
-    if standing is None or not instance.local.is_open:
-        raise RetryableError(
-            "no version is loaded in this worker",
-            code="CAIRN_UNKNOWN_INSTANCE",
-            next_step="load the version again and repeat the writes",
-        )
-    if standing.version + 1 != request.version:
+def _base_of(state: StoreState, request: CommitRequest) -> StoreVersion:
+    current = state.version
+    if current is None or not state.local.is_open:
+        raise nothing_loaded()
+    if current.version + 1 != request.version:
         raise ProtocolError(
-            f"a commit of version {request.version} on a store that stands at {standing.version}"
+            f"a commit of version {request.version} where version {current.version} is loaded"
         )
-    asked = request.base_checkpoint_id
-    if asked and standing.checkpoint_id and asked != standing.checkpoint_id:
-        raise ProtocolError(
-            f"a commit upon {asked}, but the store stands at {standing.checkpoint_id}"
-        )
-    return standing
+    expected = request.base_checkpoint_id
+    if expected and current.checkpoint_id and expected != current.checkpoint_id:
+        raise ProtocolError(f"a commit on {expected} where {current.checkpoint_id} is loaded")
+    return current
+
+
+def _header(
+    state: StoreState, base: StoreVersion, request: CommitRequest, counts: Mapping[int, int]
+) -> ChangelogHeader:
+    ref = VersionRef(request.version, CheckpointId.new(state.resources.entropy))
+    return ChangelogHeader(
+        store=state.checkpoint.store,
+        ref=ref,
+        attempt=request.attempt,
+        base=base.base,
+        lineage=(*base.lineage, ref),
+        counts=counts,
+        column_families=request.column_families,
+        max_cf_id=request.max_cf_id,
+        written_at_ms=int(state.resources.clock.now().timestamp() * 1000),
+    )
 
 
 def _counted(
-    instance: ProviderInstance, base: StoreVersion, rows: pa.RecordBatch, request: CommitRequest
+    state: StoreState, base: StoreVersion, rows: pa.RecordBatch, request: CommitRequest
 ) -> tuple[pa.RecordBatch, dict[int, int]]:
-    if not request.track_counts:
-        return rows, {}
-    asked = writes.unknown_keys(rows)
-    if asked:
-        # All deltas up to the base must be in RocksDB for it to know what exists there.
-        present = instance.services.owner.run_stepwise(
-            instance.local.find_present(base.version, asked)
-        )
+    """Return the rows with every presence known, and the keys per family after them."""
+    keys_by_family = writes.unknown_keys(rows)
+    if keys_by_family:
+        # RocksDB must hold all deltas up to the base to know what exists there.
+        present = state.find_present(base.version, keys_by_family)
         rows = writes.with_presence(rows, present)
     counts = dict(base.counts)
     known_before = {family.id for family in base.families}
-    for cf in (family.id for family in request.families):
+    ids = [family.id for family in request.column_families]
+    for cf in ids:
         if cf in known_before and cf not in counts:
             # Earlier versions were committed without counting: count once.
-            counts[cf] = instance.services.owner.run_stepwise(
-                instance.local.count_keys(base.version, cf)
-            )
-    ids = [family.id for family in request.families]
+            counts[cf] = state.count_keys(base.version, cf)
     return rows, writes.counts_after(counts, rows, ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:
-    if not request.track_counts:
-        return {}
+    """Return the keys per family after a commit without writes."""
     known_before = {family.id for family in base.families}
     return {
         family.id: base.counts.get(family.id, 0)
-        for family in request.families
+        for family in request.column_families
         if family.id in base.counts or family.id not in known_before
     }

@@ -1,9 +1,9 @@
-"""LocalState: an instance's database, and the committed deltas on their way into it.
+"""LocalState: one store's database, and the queue of committed deltas that it does not hold yet.
 
-Layer: store. Methods run on the owner thread unless they say otherwise. A delta stays in the queue
-until its last slice is written; ``applied_through`` then says its version, and who waits is told.
-A database that fails to write, or a read of which finds corruption, is *broken*: nothing more is asked
-of it, what waits is told, and the next load makes it anew from the objects.
+Layer: store. Methods run on the event loop unless they say otherwise. A delta stays in the queue
+until its last slice is written; then ``applied_through`` is its version. A database that fails to
+write, or in which a read finds corruption, is *broken*: it is not used again, waiters get the
+error, and the next load opens a new one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cairn.metrics import Metrics
     from cairn.store.resources import WorkerResources
 
+    Waiter = Callable[[CairnError | None], None]
+
 _LOG = logging.getLogger(__name__)
 _SLICE_NS = 1_500_000
 _PIECE_ROWS = 1024
@@ -35,98 +37,115 @@ _SORTED_AT_ONCE_ROWS = 2048
 _SORT_WAIT_S = 0.001
 
 
+def nothing_loaded() -> RetryableError:
+    """Return the error of a call that needs a loaded version where there is none."""
+    return RetryableError(
+        "no version is loaded in this worker",
+        code="CAIRN_UNKNOWN_INSTANCE",
+        next_step="open the instance and load the version again",
+    )
+
+
 class LocalState:
     """See the module.
 
+    Attributes:
+        applied_through: the database holds all deltas up to this version.
+        incarnation: changes with each opening and closing. Work that began in one opening compares
+            it and must not go on in another.
+        failure: why the database is broken.
+
     Args:
-        services: of the worker.
+        resources: of the worker.
         metrics: of the instance.
     """
 
-    def __init__(self, services: WorkerResources, metrics: Metrics) -> None:
-        self._services = services
+    def __init__(self, resources: WorkerResources, metrics: Metrics) -> None:
+        self._resources = resources
+        self._scheduler = resources.scheduler
         self._metrics = metrics
-        self._pending: deque[tuple[int, Delta]] = deque()  # when it came, and what
-        self._waiting: list[tuple[int, Callable[[CairnError | None], None]]] = []
+        self._pending: deque[tuple[int, Delta]] = deque()  # with the time of its arrival
+        self._waiters: list[tuple[int, Waiter]] = []  # with the version that they wait for
         self._db: RocksDb | None = None
-        # What a snapshot holds back: deltas above it wait until its local checkpoint is made.
-        self._barrier: int | None = None
+        self._barrier: int | None = None  # deltas above it are held back for a snapshot
         self.applied_through = 0
-        self.failure: CairnError | None = None
-        # Counts openings: what began in one directory must not go on in the next.
         self.incarnation = 0
+        self.failure: CairnError | None = None
+
+    # -- the database --------------------------------------------------------------------------
 
     @property
     def db(self) -> RocksDb:
         """Return the open database.
 
         Raises:
-            RetryableError: none is open: load first.
-            CairnError: it broke; the next load starts afresh.
+            RetryableError: none is open.
+            CairnError: it is broken.
         """
         self.require_sound()
         if self._db is None:
-            raise RetryableError(
-                "no version is loaded in this worker",
-                code="CAIRN_UNKNOWN_INSTANCE",
-                next_step="open the instance and load the version again",
-            )
+            raise nothing_loaded()
         return self._db
 
-    @contextmanager
-    def reading(self) -> Iterator[RocksDb]:
-        """Yield the database for reads: one that finds corruption breaks it."""
-        incarnation = self.incarnation
-        try:
-            yield self.db
-        except CorruptError as failure:
-            if incarnation == self.incarnation:
-                self._break(failure)
-            raise
+    @property
+    def is_open(self) -> bool:
+        """Whether a database is open that is not broken. Any thread."""
+        return self._db is not None and self.failure is None
 
     def require_sound(self) -> None:
         """Raise what broke the database, if anything did. Any thread."""
         if self.failure is not None:
-            # Many tasks are told: of one raised again and again the traceback would only grow.
+            # A copy: an error that is raised often collects the traceback of each time.
             raise copy.copy(self.failure)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a sound database is open."""
-        return self._db is not None and self.failure is None
-
-    @property
-    def waiting_since_ns(self) -> int:
-        """When the oldest delta came; REQUIRES: ``has_work``."""
-        return self._pending[0][0]
-
-    @property
-    def has_work(self) -> bool:
-        """Whether a delta can be applied now."""
-        if not self._pending or self._db is None or self.failure is not None:
-            return False
-        delta = self._pending[0][1]
-        return delta.ready.is_set() and (self._barrier is None or delta.version <= self._barrier)
+    @contextmanager
+    def reading(self) -> Iterator[RocksDb]:
+        """Yield the database for reads; corruption that they find breaks it."""
+        database = self.db
+        try:
+            yield database
+        except CorruptError as failure:
+            if database is self._db:
+                self._break(failure)
+            raise
+        if database.has_long_lists and database is self._db:
+            self._scheduler.with_long_lists[self] = None
 
     def open(self, directory: Path, version: int, multi: frozenset[int], *, create: bool) -> None:
         """Open a directory that holds ``version``; REQUIRES: ``close`` before.
 
         Raises:
-            CorruptError: it is no whole database; the next load checks the cache's files again.
+            CorruptError: it is no whole database; the next load verifies the cache's files again.
             DiskFullError: no room.
         """
-        memory = self._services.memory
+        memory = self._resources.memory
         try:
             self._db = RocksDb(directory, memory, create=create, multi_families=multi)
         except CorruptError:
-            self._services.cache.mark_unverified()
+            self._resources.transfers.cache.mark_unverified()
             raise
         self.applied_through = version
         self.incarnation += 1
         self.failure = None
+        self._scheduler.add(self)
+
+    def close(self) -> None:
+        """Close the database, and fail all that waits for it. Idempotent."""
+        self._drop_deltas()
+        self._scheduler.remove(self)
+        self._barrier = None
+        database, self._db = self._db, None
+        self.incarnation += 1
+        self._call_waiters(_closed())
+        if database is not None:
+            try:
+                database.close()
+            except CairnError as failure:
+                # Its directory is never opened again, so nothing is lost.
+                _LOG.warning("a local database was not closed cleanly: %s", failure)
 
     def check(self) -> None:
-        """Find out what no delta has met yet: a flush or compaction that failed, on a full disk."""
+        """Break the database if a flush or compaction failed in the background."""
         if self.is_open and self.db.is_broken():
             failure = RetryableError(
                 "the local database could not write its files",
@@ -136,93 +155,87 @@ class LocalState:
             self._break(failure)
 
     def _break(self, failure: CairnError) -> None:
-        """Use this database no more; its deltas are in the objects, and the next load has them."""
+        """Use this database no more. Its deltas are in the object store for the next load."""
         if self._db is None or self.failure is not None:
             return
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
-        # The cache's files are links to the same bytes; and a compaction that read a corrupt block
-        # reports as a failed write.
-        self._services.cache.mark_unverified()
-        self._forget_deltas()
-        self._tell(failure)
+        # The cache has links to the same files; and a compaction that reads a corrupt block reports
+        # a failed write.
+        self._resources.transfers.cache.mark_unverified()
+        self._drop_deltas()
+        self._scheduler.with_long_lists.pop(self, None)
+        self._call_waiters(failure)
 
-    def _forget_deltas(self) -> None:
-        while self._pending:
-            _, delta = self._pending.popleft()
-            self._services.pending.add(-delta.bytes_left)
-        self._rest()
-        self._services.with_long_lists.pop(self, None)
-
-    def close(self, reason: CairnError | None = None) -> None:
-        """Forget the database and all that waits for it. Idempotent."""
-        self._forget_deltas()
-        self._barrier = None
-        database, self._db = self._db, None
-        self.incarnation += 1
-        self._tell(reason or ClosedError("the store was loaded anew or closed meanwhile"))
-        if database is not None:
-            try:
-                database.close()
-            except CairnError as failure:
-                # Its directory is never opened again: nothing is lost, and the next may open.
-                _LOG.warning("a local database was not closed in good order: %s", failure)
-
-    # -- deltas --------------------------------------------------------------------------------
+    # -- the queue of deltas -------------------------------------------------------------------
 
     def enqueue(self, delta: Delta) -> None:
-        """Hand over a committed delta; versions ascend. Any thread, one at a time."""
-        self._services.pending.add(delta.bytes_left)
+        """Add a committed delta; versions ascend. Any thread, one at a time."""
+        self._resources.pending.add(delta.bytes_left)
         if delta.rows_left > _SORTED_AT_ONCE_ROWS:
             delta.ready.clear()
-            self._services.sorting.submit(self._sort, delta)
+            self._resources.sorting.submit(self._sort, delta)
         else:
             delta.sort()
-        self._pending.append((self._services.clock.monotonic_ns(), delta))
-        self._services.with_deltas[self] = None
+        self._pending.append((self._resources.clock.monotonic_ns(), delta))
+        self._scheduler.with_deltas[self] = None
         if self.failure is not None:
-            # It broke during the commit: nobody will apply this, so it must not count as waiting.
-            self._services.owner.post(self._forget_if_broken)
-        self._services.owner.wake()
-
-    def _forget_if_broken(self) -> None:
-        if self.failure is not None:
-            self._forget_deltas()
+            # The database broke during the commit: this delta must not count as pending for ever.
+            self._resources.event_loop.post(self._drop_deltas_if_broken)
+        self._resources.event_loop.wake()
 
     def _sort(self, delta: Delta) -> None:
         try:
             delta.sort()
-        except Exception:  # noqa: BLE001 - unsorted it is applied as well, only slower
+        except Exception:  # noqa: BLE001 - an unsorted delta is applied as well, only slower
             _LOG.exception("the writes of version %d could not be sorted", delta.version)
         delta.ready.set()
-        self._services.owner.wake()
+        self._resources.event_loop.wake()
+
+    def _drop_deltas_if_broken(self) -> None:
+        if self.failure is not None:
+            self._drop_deltas()
+
+    def _drop_deltas(self) -> None:
+        while self._pending:
+            _, delta = self._pending.popleft()
+            self._resources.pending.add(-delta.bytes_left)
+        self._unschedule_if_empty()
+
+    def _unschedule_if_empty(self) -> None:
+        if self._pending:
+            return
+        self._scheduler.with_deltas.pop(self, None)
+        if self._pending:
+            # Another thread enqueued between the two lines above.
+            self._scheduler.with_deltas[self] = None
 
     def pending_bytes(self) -> int:
-        """Return the bytes of deltas not applied yet."""
+        """Return the bytes of deltas that are not applied yet."""
         return sum(delta.bytes_left for _, delta in list(self._pending))
 
-    def hold_for(self, version: int, incarnation: int) -> bool:
-        """Apply no delta above ``version`` until released.
+    @property
+    def waiting_since_ns(self) -> int:
+        """When the oldest delta came; REQUIRES: ``has_work``."""
+        return self._pending[0][0]
 
-        ``False`` if RocksDB is past that version, or is of another opening.
-        """
-        if not self.is_open or self.incarnation != incarnation or self.applied_through > version:
+    @property
+    def has_work(self) -> bool:
+        """Whether a delta can be applied now."""
+        if not self._pending or not self.is_open:
             return False
-        if self.applied_through == version and self._pending and self._pending[0][1].is_begun:
-            return False  # half of the next version is in already
-        self._barrier = version
-        return True
+        delta = self._pending[0][1]
+        return delta.ready.is_set() and (self._barrier is None or delta.version <= self._barrier)
 
-    def release_hold(self, incarnation: int) -> None:
-        """Let deltas go on; nothing if the database is another one by now."""
-        if incarnation == self.incarnation:
-            self._barrier = None
+    def is_write_stopped(self) -> bool:
+        """Whether a write would have to wait for a flush; REQUIRES: an open database."""
+        return self.db.is_write_stopped()
 
     def apply_slice(self) -> int:
-        """Apply some rows, at most some 2 ms of them; return their bytes.
+        """Apply rows for at most some 2 ms; return their bytes.
 
-        An error breaks this database alone: ``failure`` keeps it, and the next load begins afresh.
+        An error breaks this database alone; ``failure`` keeps it.
         """
-        clock = self._services.clock
+        clock = self._resources.clock
         began = clock.monotonic_ns()
         rows = size = 0
         while self.has_work and not self.db.is_write_stopped():
@@ -247,44 +260,37 @@ class LocalState:
             self._break(failure)
             return 0, 0
         finally:
-            self._services.pending.add(delta.bytes_left - before)
+            self._resources.pending.add(delta.bytes_left - before)
         if not delta.rows_left:
             self._pending.popleft()
-            self._rest()
+            self._unschedule_if_empty()
             self.applied_through = delta.version
-            self._tell(None)
+            self._call_waiters(None)
         return (0, 0) if piece is None else (piece.num_rows, piece.nbytes)
 
-    def _rest(self) -> None:
-        """Leave the list of those with work when the queue is empty."""
-        if self._pending:
-            return
-        self._services.with_deltas.pop(self, None)
-        if self._pending:
-            # Another thread enqueued between the two lines above.
-            self._services.with_deltas[self] = None
+    # -- waiting for deltas --------------------------------------------------------------------
 
-    def when_applied(self, version: int, act: Callable[[CairnError | None], None]) -> None:
-        """Call ``act`` once ``version`` is applied, or with the error that prevents it."""
+    def when_applied(self, version: int, waiter: Waiter) -> None:
+        """Call ``waiter`` once ``version`` is applied, or with the error that prevents it."""
         if self.applied_through >= version:
-            act(None)
+            waiter(None)
         elif self.failure is not None:
-            act(copy.copy(self.failure))
+            waiter(copy.copy(self.failure))
         else:
-            self._waiting.append((version, act))
+            self._waiters.append((version, waiter))
 
-    def _tell(self, failure: CairnError | None) -> None:
-        if not self._waiting:
+    def _call_waiters(self, failure: CairnError | None) -> None:
+        if not self._waiters:
             return
-        waiting, self._waiting = self._waiting, []
-        for version, act in waiting:
-            if failure is not None or version <= self.applied_through:
-                try:
-                    act(failure)
-                except Exception:  # noqa: BLE001 - the others wait as well, and so does the delta
-                    _LOG.exception("what waited for version %d failed", version)
-            else:
-                self._waiting.append((version, act))
+        waiters, self._waiters = self._waiters, []
+        for version, waiter in waiters:
+            if failure is None and version > self.applied_through:
+                self._waiters.append((version, waiter))
+                continue
+            try:
+                waiter(failure)
+            except Exception:  # noqa: BLE001 - one waiter must not stop the others, nor the delta
+                _LOG.exception("a read that waited for version %d failed", version)
 
     def until_applied(
         self, version: int, incarnation: int | None = None
@@ -292,8 +298,8 @@ class LocalState:
         """Steps until ``version`` is applied.
 
         Args:
-            version: REQUIRES: committed to this opening of the directory, or on its way.
-            incarnation: the opening that is meant; by default the one at the first step.
+            version: REQUIRES: it is enqueued in this opening, or will be.
+            incarnation: of the opening; by default the one at the first step.
 
         Raises:
             CairnError: the database broke, or another one was opened meanwhile.
@@ -301,7 +307,7 @@ class LocalState:
         expected = self.incarnation if incarnation is None else incarnation
         while True:
             if expected != self.incarnation:
-                raise ClosedError("the store was loaded anew or closed meanwhile")
+                raise _closed()
             if self.applied_through >= version:
                 return
             if self._pending:
@@ -311,14 +317,14 @@ class LocalState:
             yield
 
     def find_present(
-        self, version: int, asked: Sequence[tuple[int, pa.Array[Any]]]
+        self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
     ) -> Generator[None, None, list[bool]]:
         """Steps that find which keys exist at ``version``; REQUIRES: none above is committed."""
         yield from self.until_applied(version)
         found: list[bool] = []
-        for cf, keys in asked:
+        for cf, keys in keys_by_family:
             for start in range(0, len(keys), _PRESENCE_STRIDE):
-                # A stride at a time: all keys as objects would weigh as much as the commit.
+                # A stride at a time: all keys as objects would need as much memory as the commit.
                 stride = cast("list[bytes]", keys.slice(start, _PRESENCE_STRIDE).to_pylist())
                 with self.reading() as database:
                     found += database.present(cf, stride)
@@ -339,14 +345,75 @@ class LocalState:
             count = counted
             yield
 
+    # -- snapshots and upkeep ------------------------------------------------------------------
+
+    def checkpoint(self, version: int, incarnation: int, directory: Path) -> bool:
+        """Make ``directory`` a local checkpoint of exactly ``version``. Not from the event loop.
+
+        Returns:
+            Whether that was possible: not if the database is past ``version``, nor if the opening
+            is no longer ``incarnation``.
+
+        Raises:
+            CairnError: the database broke, or another one was opened meanwhile.
+        """
+        event_loop = self._resources.event_loop
+        if not event_loop.run(lambda: self.hold_above(version, incarnation)):
+            return False
+        try:
+            event_loop.run_stepwise(self.until_applied(version, incarnation))
+            database = event_loop.run(lambda: self.db if self.incarnation == incarnation else None)
+            if database is None:
+                return False
+            # In this thread, without the GIL; then the checkpoint has nothing to flush.
+            database.flush()
+            database.checkpoint(directory)
+        finally:
+            event_loop.run(lambda: self.release_held(incarnation))
+            event_loop.wake()
+        return True
+
+    def hold_above(self, version: int, incarnation: int) -> bool:
+        """Apply no delta above ``version`` until ``release_held``.
+
+        Returns:
+            Whether that is possible; see ``checkpoint``.
+        """
+        if not self.is_open or self.incarnation != incarnation or self.applied_through > version:
+            return False
+        if self.applied_through == version and self._pending and self._pending[0][1].is_begun:
+            return False  # a part of the next version is applied already
+        self._barrier = version
+        return True
+
+    def release_held(self, incarnation: int) -> None:
+        """Let deltas go on, if the database is still that of ``incarnation``."""
+        if incarnation == self.incarnation:
+            self._barrier = None
+
+    def memtable_bytes(self) -> int:
+        """Return the size of the open database's memtables, 0 if none is open."""
+        return self.db.memtable_bytes() if self.is_open else 0
+
+    def flush(self) -> None:
+        """Write the memtables to SSTs. Any thread."""
+        database = self._db
+        if database is not None:
+            self._metrics.add("flushes_count")
+            database.flush()
+
     def join_one_long_list(self) -> bool:
-        """Rewrite a list that a read found long; return whether there was one."""
+        """Rewrite one list of many chunks; return whether there was one."""
         if not self.is_open or self._barrier is not None or self._pending:
             return False
         with self.reading() as database:
             is_joined = database.join_one_long_list()
         if not is_joined:
-            self._services.with_long_lists.pop(self, None)
+            self._scheduler.with_long_lists.pop(self, None)
             return False
         self._metrics.add("lists_joined_count")
         return True
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the store was loaded again or closed meanwhile")

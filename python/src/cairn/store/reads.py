@@ -1,7 +1,7 @@
-"""Reads of a session: what it has spilled, over what is committed.
+"""Reads of a session: its spill over the committed state.
 
-Layer: store. Runs on the owner thread, in steps: between two of them others have their turn.
-Origins: docs/architecture.md#data-channel.
+Layer: store.  Spec: docs/protocol.md#data-channel (origin). Reads run on the event loop, in steps:
+other work runs between two steps.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cairn.rocks import OP_APPEND, OP_DELETE, RocksDb
+from cairn.format.ops import OP_APPEND, OP_DELETE
+from cairn.protocol.frames import (
+    ORIGIN_ABSENT,
+    ORIGIN_COMMITTED,
+    ORIGIN_DELETED,
+    ORIGIN_SPILL,
+)
 from cairn.rocks.keys import scan_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from cairn.clock import Clock
-    from cairn.rocks.database import ScanPage
+    from cairn.rocks import RocksDb, ScanPage
     from cairn.store.spill import Spill
 
-ORIGIN_ABSENT = 0
-ORIGIN_COMMITTED = 1
-ORIGIN_SPILL = 2
-ORIGIN_DELETED = 3
-
-# Of the values in one reply to GET; more only where one value alone is larger.
-MAX_GET_BYTES = 16 << 20
-
+# Of the values in one reply to GET; more only if a single value is larger.
+_MAX_GET_BYTES = 16 << 20
 _MAX_PAGE_ROWS = 16_384
 _MAX_PAGE_BYTES = 4 << 20
-_TURN_NS = 2_000_000
+_SLICE_NS = 2_000_000
 _STRIDE_KEYS = 512
-# Over a spill a key costs a bisection a run: some 2 ms.
+# A key costs a bisection per run of the spill: some 2 ms for a stride.
 _SPILL_STRIDE_KEYS = 64
 _MERGE_STRIDE_ROWS = 256
 
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """One page to read: family, from, up to before, and the page's size."""
+    """One page to read: a family, the first key, the key after the last, the page's size."""
 
     cf: int
     start: bytes | None
@@ -59,7 +59,7 @@ class ScanReply:
 
 
 class TimeSlice:
-    """How long a read may keep the owner before it lets others in.
+    """How long a read may occupy the event loop before other work runs.
 
     Args:
         clock: of the worker.
@@ -67,11 +67,11 @@ class TimeSlice:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._end_ns = clock.monotonic_ns() + _TURN_NS
+        self.begin()
 
     def begin(self) -> None:
-        """Begin another turn."""
-        self._end_ns = self._clock.monotonic_ns() + _TURN_NS
+        """Begin another slice."""
+        self._end_ns = self._clock.monotonic_ns() + _SLICE_NS
 
     @property
     def is_over(self) -> bool:
@@ -80,43 +80,44 @@ class TimeSlice:
 
 
 def read_keys(
-    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], turn: TimeSlice
+    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
-    """Steps that return origin and value of each key, in the order asked.
+    """Steps that return origin and value of each key, in the order of ``keys``.
 
-    Fewer than asked, but at least one, when their values come to more than ``MAX_GET_BYTES``.
+    Stops after the row with which the values reach ``_MAX_GET_BYTES``.
 
     Args:
         db: the committed state.
         spill: the session's own writes.
-        cfs: a family a key.
-        keys: as many.
-        turn: when to yield.
+        cfs: the family of each key.
+        keys: to read.
+        clock: for the length of a step.
     """
     if len(keys) == 1 and not spill:  # most requests
         values = db.get_many(cfs[0], keys)
         return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
+    time_slice = TimeSlice(clock)
     origins: list[int] = []
     values = []
     size = 0
     stride = 1  # grows while values are small
-    while len(values) < len(keys) and size < MAX_GET_BYTES:
-        if turn.is_over:
+    while len(values) < len(keys) and size < _MAX_GET_BYTES:
+        if time_slice.is_over:
             yield
-            turn.begin()
+            time_slice.begin()
         some = slice(len(values), len(values) + stride)
         found = _committed(db, cfs[some], keys[some])
         for cf, key, committed in zip(cfs[some], keys[some], found, strict=True):
             origin, value = (ORIGIN_ABSENT if committed is None else ORIGIN_COMMITTED), committed
             if spill:
-                origin, value = _over(spill, cf, key, origin, value)
+                origin, value = _with_spill(spill, cf, key, origin, value)
             origins.append(origin)
             values.append(value)
             size += len(value or b"")
-            if size >= MAX_GET_BYTES:
+            if size >= _MAX_GET_BYTES:
                 break
         most = _SPILL_STRIDE_KEYS if spill else _STRIDE_KEYS
-        stride = 1 if size > MAX_GET_BYTES // 8 else min(2 * stride, most)
+        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, most)
     return origins, values
 
 
@@ -133,7 +134,7 @@ def _committed(db: RocksDb, cfs: list[int], keys: list[bytes]) -> list[bytes | N
     return values
 
 
-def _over(
+def _with_spill(
     spill: Spill, cf: int, key: bytes, origin: int, value: bytes | None
 ) -> tuple[int, bytes | None]:
     hit = spill.find(cf, key)
@@ -148,7 +149,7 @@ def _over(
 
 
 def read_page(
-    db: RocksDb, spill: Spill, request: ScanRequest, turn: TimeSlice
+    db: RocksDb, spill: Spill, request: ScanRequest, clock: Clock
 ) -> Generator[None, None, ScanReply]:
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
@@ -157,7 +158,8 @@ def read_page(
         page = _scan(db, request, limit_rows, limit_bytes)
         return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
     merged = _MergedPage(spill, request.cf, limit_rows, limit_bytes)
-    # Much may be passed over that the session has deleted: piece by piece.
+    time_slice = TimeSlice(clock)
+    # In strides: the session may have deleted most of what the page passes over.
     while True:
         stride = min(limit_rows, _MERGE_STRIDE_ROWS)
         page = _scan(db, request, stride, limit_bytes)
@@ -173,9 +175,9 @@ def read_page(
         if is_full or horizon is None:
             return merged.reply
         request = replace(request, start=horizon, inclusive=False)
-        if turn.is_over:
+        if time_slice.is_over:
             yield
-            turn.begin()
+            time_slice.begin()
 
 
 def _scan(db: RocksDb, request: ScanRequest, limit_rows: int, limit_bytes: int) -> ScanPage:
@@ -190,7 +192,7 @@ def _scan(db: RocksDb, request: ScanRequest, limit_rows: int, limit_bytes: int) 
 
 
 class _MergedPage:
-    """A page that grows by what is committed and what the session wrote over it."""
+    """A page that grows stride by stride."""
 
     def __init__(self, spill: Spill, cf: int, limit_rows: int, limit_bytes: int) -> None:
         self._spill = spill
@@ -205,9 +207,9 @@ class _MergedPage:
         """Add the rows up to ``horizon``; return whether the page is full.
 
         Args:
-            committed: the next rows.
+            committed: the next committed rows.
             touched: the next keys that the session wrote.
-            horizon: the last key up to which both are whole; ``None``: to the end.
+            horizon: the last key up to which both are complete; ``None``: to the end.
         """
         reply = self.reply
         reply.more = horizon is not None
@@ -217,7 +219,7 @@ class _MergedPage:
             value: bytes | None = committed.get(key)
             origin = ORIGIN_COMMITTED
             if key in touched:
-                origin, value = _over(self._spill, self._cf, key, ORIGIN_ABSENT, value)
+                origin, value = _with_spill(self._spill, self._cf, key, ORIGIN_ABSENT, value)
             if value is None or origin == ORIGIN_DELETED:
                 continue
             if self._is_full:
@@ -233,17 +235,3 @@ class _MergedPage:
     @property
     def _is_full(self) -> bool:
         return self._rows_left <= 0 or self._bytes_left <= 0
-
-
-__all__ = [
-    "MAX_GET_BYTES",
-    "ORIGIN_ABSENT",
-    "ORIGIN_COMMITTED",
-    "ORIGIN_DELETED",
-    "ORIGIN_SPILL",
-    "ScanReply",
-    "ScanRequest",
-    "TimeSlice",
-    "read_keys",
-    "read_page",
-]

@@ -1,4 +1,4 @@
-"""What a worker lends its instances: the owner thread, other threads, memory, time.
+"""What a worker lends its instances: the event loop, threads, memory, time.
 
 Layer: store. The engine makes one ``WorkerResources``; a test makes its own.
 """
@@ -8,21 +8,20 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
-from cairn.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Executor
 
-    from cairn.checkpoint.sst_cache import SstCache
+    from cairn.checkpoint.store_checkpoint import TransferResources
     from cairn.rocks import RocksMemory
-    from cairn.store.local_state import LocalState
+    from cairn.store.scheduler import Scheduler
 
 Result = TypeVar("Result")
 
@@ -40,20 +39,17 @@ class EventLoopThread(Protocol):
         """Run ``work`` there and return its result."""
 
     def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
-        """Advance ``steps`` there, serving others in between, and return its result."""
-
-    def post_steps(self, step: Callable[[], bool]) -> None:
-        """Call ``step`` there, serving others in between, until it returns false."""
+        """Advance ``steps`` there, with other work in between, and return the result."""
 
     def post(self, task: Callable[[], None]) -> None:
-        """Run ``task`` there some time soon; nobody waits."""
+        """Run ``task`` there soon, without waiting for it."""
 
     def wake(self) -> None:
         """Make it look for work."""
 
 
 class PendingBytes:
-    """Bytes of committed deltas that wait for RocksDB, of all instances of a worker."""
+    """Bytes of committed deltas that RocksDB does not hold yet, over all instances of a worker."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -62,60 +58,61 @@ class PendingBytes:
 
     @property
     def current(self) -> int:
-        """Return what waits now."""
+        """Return the bytes that are pending now."""
         return self._bytes
 
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether more are pending than allowed."""
+        return self._bytes > self.limit_bytes
+
     def add(self, amount: int) -> None:
-        """Count what was enqueued, or with a minus what was applied."""
+        """Count bytes that were enqueued; a negative amount, bytes that were applied."""
         with self._changed:
             self._bytes += amount
             self._changed.notify_all()
 
     def wait_below_limit(self, timeout_s: float) -> bool:
-        """Wait until the bound holds again; return whether it does."""
+        """Wait until the limit holds again; return whether it does."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
+            return self._changed.wait_for(lambda: not self.is_over_limit, timeout_s)
 
 
 @dataclass
 class WorkerResources:
-    """What instances share.
+    """What the instances of a worker share.
 
-    Args:
-        owner: the thread that has RocksDB.
+    Attributes:
+        event_loop: the thread that owns RocksDB.
+        scheduler: chooses the store whose deltas are applied next.
         memory: block cache and memtables.
         background: threads for runs, flushes and the like.
-        sorting: a thread for deltas, which a commit of the next version may wait for.
-        maintenance: threads for snapshots that nobody waits for.
-        downloads: threads for objects coming in.
-        uploads: threads for SSTs going out.
-        cache: of SST files on the local disk.
-        pending: the bound of deltas not applied yet.
-        run_bytes: writes of an open session that are held in memory; what is above goes to disk,
-            and at four times that the sender waits.
+        sorting: a thread for deltas; the commit of the next version may wait for it.
+        maintenance: threads for snapshots that no call waits for.
+        transfers: the SST cache and the threads for downloads and uploads.
+        pending: the bound of deltas that are not applied yet.
+        run_bytes: of an open session's writes in memory. Above it they go to disk; at four times
+            that the sender waits.
+        clock: for durations.
+        entropy: for ids.
     """
 
-    owner: EventLoopThread
+    event_loop: EventLoopThread
+    scheduler: Scheduler
     memory: RocksMemory
     background: Executor
     sorting: Executor
     maintenance: Executor
-    downloads: Executor
-    uploads: Executor
-    cache: SstCache
+    transfers: TransferResources
     pending: PendingBytes
     run_bytes: int = 8 << 20
-    metrics: Metrics = field(default_factory=Metrics)
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
-    # Whose deltas wait, and whose long lists; so that an idle store costs the loop nothing.
-    with_deltas: dict[LocalState, None] = field(default_factory=dict)
-    with_long_lists: dict[LocalState, None] = field(default_factory=dict)
 
     def release_memory(self) -> None:
-        """Give back to the system what Arrow's pool and the C library keep, some time soon."""
+        """Return to the system, soon, what Arrow's pool and the C library keep."""
         self.in_background(_release_memory)
 
     def in_background(self, job: Callable[[], None]) -> None:
-        """Run a job in another thread, some time soon."""
+        """Run a job in another thread soon."""
         self.background.submit(job)

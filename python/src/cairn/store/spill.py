@@ -1,10 +1,10 @@
-"""A session's writes while it is open: frames as they came, and sorted runs that reads look into.
+"""Spill: an open session's writes as sorted runs on the local disk, which its reads look into.
 
-Layer: store. Nothing of this is in RocksDB. A run is an Arrow file in the session's directory that
-is mapped, not held. Runs of like size are merged while they are small, so that reads have few to
-look into and each row is written a few times, not once a read. A run's index is a bisection, first
-over every 64th key, in memory, then over the mapped keys. The commit of a session with runs sorts
-all of them at once, in memory.
+Layer: store. Nothing of this is in RocksDB. A run is a memory-mapped Arrow file in the session's
+directory. Runs of similar size are merged while they are small: reads then look into few runs, and
+each row is written a few times only. A key is found in a run by bisection, first over every 64th
+key, in memory, then over the mapped keys. The commit of a session with runs sorts all of them at
+once, in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute
 
-from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
-from cairn.store.writes import WRITES_SCHEMA, coalesce
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.protocol.frames import WRITES_SCHEMA
+from cairn.store.writes import coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 # Arrow's type hints know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
-
 _FENCE_ROWS = 64
 
 
 class _Keys:
-    """A binary column as a sequence of bytes, without a copy of the whole."""
+    """A binary column as a sequence of bytes; does not copy the column."""
 
     def __init__(self, column: pa.Array[Any]) -> None:
         _, offsets, data = column.buffers()
@@ -47,7 +47,7 @@ class _Keys:
 
 
 class Run:
-    """Coalesced, sorted writes of one session. Immutable; any thread.
+    """Coalesced, sorted writes of one session. Immutable, thread-safe.
 
     Args:
         rows: as ``writes.coalesce`` returns them.
@@ -90,7 +90,7 @@ class Run:
     def between(
         self, cf: int, start: bytes | None, end: bytes | None, limit: int
     ) -> tuple[list[bytes], bool]:
-        """Return at most ``limit`` keys from ``start`` up to before ``end``; are there more?"""
+        """Return up to ``limit`` keys from ``start`` to before ``end``, and whether more follow."""
         first, last = self._families.get(cf, (0, 0))
         if cf in self.dropped:
             return [], False
@@ -104,7 +104,7 @@ class Run:
 
 
 class Spill:
-    """All that a session has in runs: found from the newest. Immutable; any thread.
+    """All runs of a session; the newest write of a key wins. Immutable, thread-safe.
 
     Args:
         runs: from the oldest to the newest.
@@ -114,18 +114,15 @@ class Spill:
         self.runs = runs
 
     def __bool__(self) -> bool:
-        """Whether anything was written."""
+        """Whether there is any run."""
         return bool(self.runs)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Return everything, in the order of the writes."""
+        """Return the rows of all runs, in the order of the writes."""
         return [run.rows for run in self.runs]
 
     def find(self, cf: int, key: bytes) -> tuple[int, bytes | None] | None:
-        """Return what the session did to a key: ``PUT`` value, ``DELETE``, ``APPEND`` elements.
-
-        ``None`` where it did nothing.
-        """
+        """Return the op and value that all writes of a key come to; ``None`` if there are none."""
         parts: list[bytes] = []
         for run in reversed(self.runs):
             hit = run.find(cf, key)
@@ -142,7 +139,7 @@ class Spill:
     def ranges(
         self, cf: int, start: bytes | None, end: bytes | None, limit: int
     ) -> Iterator[tuple[list[bytes], bool]]:
-        """Yield, run by run, keys between two bounds and whether the run has more of them."""
+        """Yield for each run keys between two bounds, and whether it has more of them."""
         for run in self.runs:
             yield run.between(cf, start, end, limit)
 
@@ -151,24 +148,24 @@ class RunFiles:
     """Makes runs on the local disk. One caller at a time.
 
     Args:
-        directory: where they go; made at the first.
-        merge_bytes: no runs are merged into one larger than this.
-        note_bytes: told the size of each file.
+        directory: of the files; made with the first one.
+        merge_bytes: no runs are merged into a larger one.
+        note_spilled: called with the bytes of each file.
     """
 
     def __init__(
-        self, directory: Path, merge_bytes: int, note_bytes: Callable[[int], None]
+        self, directory: Path, merge_bytes: int, note_spilled: Callable[[int], None]
     ) -> None:
         self._directory = directory
         self._merge_bytes = merge_bytes
-        self._note_bytes = note_bytes
+        self._note_spilled = note_spilled
         self._count = 0
 
     def make(self, batches: Sequence[pa.RecordBatch]) -> Run:
         """Make a run of writes in their order.
 
         Raises:
-            OSError: the local disk refuses; nothing is left of the run.
+            OSError: the local disk failed; nothing is left of the run.
         """
         rows = coalesce(batches)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -180,19 +177,19 @@ class RunFiles:
             with pa.memory_map(str(path)) as mapped:
                 stored = pa.ipc.open_file(mapped).get_batch(0)
         finally:
-            # Mapped pages outlive the name: the file goes when the last reader does.
+            # Mapped pages outlive the name: the file is freed with its last reader.
             path.unlink(missing_ok=True)
-        self._note_bytes(rows.nbytes)
+        self._note_spilled(rows.nbytes)
         return Run(stored)
 
     def merged(self, spill: Spill) -> Spill | None:
         """Return the same writes in fewer runs; ``None`` if there are few enough.
 
-        The newest run takes in each older one that is not larger than what it then is: as in a
-        binary counter, a row is merged only as often as its run can double.
+        The newest run is merged with each older one that is not larger than the result so far: as
+        in a binary counter, a row is merged only as often as its run can double.
 
         Raises:
-            OSError: the local disk refuses; ``spill`` is as good as before.
+            OSError: the local disk failed; ``spill`` is still valid.
         """
         runs = spill.runs
         first = len(runs) - 1

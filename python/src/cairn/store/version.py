@@ -5,7 +5,7 @@ Layer: store. Plain values; no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoreVersion:
-    """What a version is, as its changelog's header says.
+    """A version as the header of its changelog describes it.
 
     Attributes:
         version: Spark's number.
-        ref: with its attempt's id; ``None`` for emptiness, which has no object.
-        base: the manifest that the lineage begins after, or emptiness.
+        ref: the version with its attempt's id; ``None`` for an empty store, which has no object.
+        base: the manifest after which the lineage begins, or emptiness.
         lineage: the changelogs after ``base`` up to ``ref``.
-        counts: keys per family id; without the families that nobody counted.
+        counts: keys per family id; without the families that were committed without counting.
         families: the column families.
         max_cf_id: highest id ever used.
     """
@@ -41,7 +41,7 @@ class StoreVersion:
 
     @property
     def checkpoint_id(self) -> str | None:
-        """Return the id of the attempt, if it is not emptiness."""
+        """Return the id of the attempt; ``None`` for an empty store."""
         return None if self.ref is None else str(self.ref.checkpoint_id)
 
     @property
@@ -51,12 +51,12 @@ class StoreVersion:
 
     @classmethod
     def empty(cls, version: int) -> StoreVersion:
-        """Return an empty store at ``version``; id 0 is the family ``default``, always."""
+        """Return an empty store at ``version``; id 0 is always the family ``default``."""
         return cls(version, None, Base(version, None), (), {}, (), 0)
 
     @classmethod
     def of_header(cls, header: ChangelogHeader) -> StoreVersion:
-        """Return what a changelog makes durable."""
+        """Return the version that a changelog makes durable."""
         return cls(
             header.ref.version,
             header.ref,
@@ -69,7 +69,7 @@ class StoreVersion:
 
     @classmethod
     def of_manifest(cls, manifest: Manifest) -> StoreVersion:
-        """Return what a snapshot makes whole."""
+        """Return the version that a snapshot holds."""
         return cls(
             manifest.ref.version,
             manifest.ref,
@@ -80,25 +80,21 @@ class StoreVersion:
             manifest.max_cf_id,
         )
 
-    def rest_after(self, at: StoreVersion) -> tuple[VersionRef, ...] | None:
-        """Return what to replay for who stands ``at``; ``None`` if that is not our past."""
-        if Base(at.version, None if at.ref is None else at.ref.checkpoint_id) == self.base:
+    def lineage_after(self, earlier: StoreVersion) -> tuple[VersionRef, ...] | None:
+        """Return what to replay over ``earlier``; ``None`` if it is not in this one's past."""
+        ref = earlier.ref
+        if Base(earlier.version, None if ref is None else ref.checkpoint_id) == self.base:
             return self.lineage
-        if at.ref is None or at.ref not in self.lineage:
+        if ref is None or ref not in self.lineage:
             return None
-        return self.lineage[self.lineage.index(at.ref) + 1 :]
+        return self.lineage[self.lineage.index(ref) + 1 :]
 
     def rebased(self, snapshot: VersionRef) -> StoreVersion | None:
-        """Return the version as it comes from ``snapshot``; ``None`` if not our past."""
+        """Return the version with ``snapshot`` as base; ``None`` if not in its lineage."""
         if snapshot not in self.lineage:
             return None
-        rest = self.lineage[self.lineage.index(snapshot) + 1 :]
-        return StoreVersion(
-            self.version,
-            self.ref,
-            Base(snapshot.version, snapshot.checkpoint_id),
-            rest,
-            self.counts,
-            self.families,
-            self.max_cf_id,
+        return replace(
+            self,
+            base=Base(snapshot.version, snapshot.checkpoint_id),
+            lineage=self.lineage[self.lineage.index(snapshot) + 1 :],
         )

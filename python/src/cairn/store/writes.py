@@ -1,10 +1,10 @@
-"""A session's writes as Arrow data: coalesced to one op a key, and counted.
+"""A session's writes as Arrow data: coalesced to one op per key, and counted.
 
 Layer: store.
-Spec: docs/architecture.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
+Spec: docs/protocol.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
 
-Everything here works on whole columns; Python touches single rows only where appends to one key
-met in several frames.
+Everything here works on whole columns. Python touches single rows only where several frames append
+to one key.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ import pyarrow as pa
 import pyarrow.compute
 
 from cairn.errors import BatchTooLargeError, ProtocolError
-from cairn.format.changelog import CHANGELOG_SCHEMA
-from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, sorted_rows
+from cairn.format.changelog import CHANGELOG_SCHEMA, MAX_BATCH_ROWS
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.protocol.frames import (
+    PRESENCE_ABSENT,
+    PRESENCE_PRESENT,
+    PRESENCE_UNKNOWN,
+    WRITES_SCHEMA,
+)
+from cairn.rocks import sorted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,22 +31,15 @@ if TYPE_CHECKING:
 # Arrow's type hints know neither plain numbers as operands nor what comes back.
 pc: Any = pyarrow.compute
 
-PRESENCE_UNKNOWN = 0
-PRESENCE_PRESENT = 1
-PRESENCE_ABSENT = 2
-
-CHANGES_SCHEMA = CHANGELOG_SCHEMA
-WRITES_SCHEMA = CHANGES_SCHEMA.append(pa.field("presence", pa.uint8(), nullable=False))
-MAX_BATCH_ROWS = 65_536
 # Arrow counts the bytes of a column in 32 bits. docs/semantics.md (limits)
 MAX_COLUMN_BYTES = (1 << 31) - 1
 
 
 def check_writes(batch: pa.RecordBatch) -> None:
-    """Refuse rows that are no writes, before they can reach a changelog.
+    """Refuse rows that are no valid writes, before they can reach a changelog.
 
     Raises:
-        ProtocolError: an unknown op or presence, or a value where none or one belongs.
+        ProtocolError: an op or presence is unknown, or a value is there or absent against its op.
     """
     if not batch.num_rows:
         return
@@ -52,14 +52,14 @@ def check_writes(batch: pa.RecordBatch) -> None:
     if value.null_count or ops["max"] != OP_PUT:
         valued = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
         if pc.any(pc.not_equal(valued, value.is_valid())).as_py():
-            raise ProtocolError("a put or append without a value, or a value that nothing takes")
+            raise ProtocolError("a put or append without a value, or another op with one")
 
 
 def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the writes with one op a key, sorted by family and key.
+    """Return the writes with one op per key, sorted by family and key.
 
-    Later wins; appends after a put or an append are concatenated; an append after a delete is a
-    put; what a family held before its drop is gone.
+    The last write of a key wins. Appends after a put or an append are concatenated; an append after
+    a delete is a put. A drop removes all writes of its family.
 
     Args:
         batches: of ``WRITES_SCHEMA``, in the order of the writes.
@@ -68,18 +68,18 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:
-    """Return the writes of a commit with one op a key, in any order unless presence is unknown.
+    """Return the writes of a commit with one op per key; sorted if a presence is unknown.
 
-    Distinct keys need no sort for that, and then none stands between the writes and their PUT.
+    Distinct keys with known presence are not sorted, so that the PUT begins earlier.
 
     Args:
-        batches: as for ``coalesce``, referred to by nobody else; empty afterwards, so that there is
-            one copy less at the peak of a sort.
+        batches: as for ``coalesce``. Emptied, so that the memory of a sort has one copy less at its
+            peak; REQUIRES: nothing else refers to the batches.
         are_distinct: whether no key occurs twice in all of them.
 
     Raises:
-        ProtocolError: that is not so for a family with appends, of which one would be lost: both
-            would be the list's chunk of this version.
+        ProtocolError: a key of a family with appends occurs twice although ``are_distinct``. Both
+            writes would become the list's chunk of this version, and one would be lost.
     """
     rows = _one_batch(batches)
     batches.clear()
@@ -145,7 +145,7 @@ def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Reduce each run of one key to its last op; REQUIRES: sorted stably."""
+    """Reduce all writes of a key to one; REQUIRES: sorted stably."""
     count = rows.num_rows
     if not count:
         return rows
@@ -193,13 +193,12 @@ def _fold_appends(
 
 
 def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, pa.Array[Any]]]:
-    """Return family and sorted keys of the writes whose presence nobody knows yet.
+    """Return, per family, the sorted keys of the writes whose presence is unknown.
 
     Args:
         rows: coalesced, so that they are sorted.
     """
-    asked = rows.select(["cf", "key"]).filter(_is_unknown(rows))
-    cfs, keys = asked.columns
+    cfs, keys = rows.select(["cf", "key"]).filter(_is_unknown(rows)).columns
     families = pc.unique(cfs).to_pylist()
     if len(families) == 1:
         return [(families[0], keys)]
@@ -207,7 +206,7 @@ def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, pa.Array[Any]]]:
 
 
 def with_presence(rows: pa.RecordBatch, present: Sequence[bool]) -> pa.RecordBatch:
-    """Fill in what was asked for ``unknown_keys``, in its order."""
+    """Fill in the presence of ``unknown_keys``, in their order."""
     answers = pc.if_else(
         pa.array(present, pa.bool_()),
         pa.scalar(PRESENCE_PRESENT, pa.uint8()),
@@ -249,8 +248,8 @@ def counts_after(
 
 
 def as_changes(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Return the rows as a changelog holds them: without presence, in batches of its size."""
-    changes = pa.record_batch(rows.columns[:4], schema=CHANGES_SCHEMA)
+    """Return the rows as a changelog has them: without presence, in batches of its size."""
+    changes = pa.record_batch(rows.columns[:4], schema=CHANGELOG_SCHEMA)
     return [
         changes.slice(start, MAX_BATCH_ROWS) for start in range(0, rows.num_rows, MAX_BATCH_ROWS)
     ]

@@ -250,7 +250,7 @@ class Versions(RuleBasedStateMachine):
         head = recovery.fetch_head(self.newest.version, self.newest.ref.checkpoint_id)
         for local in self.truth[-KEEP:]:
             stands = replace(StoreVersion.empty(local.version), ref=local.ref)
-            rest = StoreVersion.of_header(head.header).rest_after(stands)
+            rest = StoreVersion.of_header(head.header).lineage_after(stands)
             if not rest:
                 continue
             content = dict(local.content)

@@ -1,4 +1,3 @@
-# ruff: noqa: ANN401 - arguments go on as they are
 """An instance in this process, with the threads and directories that a worker would lend it."""
 
 from __future__ import annotations
@@ -11,23 +10,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from cairn.checkpoint.sst_cache import SstCache
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint, TransferResources
+from cairn.checkpoint.upload import SnapshotWriter
 from cairn.config import EngineConf
 from cairn.engine.event_loop import EventLoop
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
-from cairn.rocks import RocksMemory
+from cairn.protocol.calls import (
+    CommitRequest,
+    LoadRequest,
+    LoadSnapshotRequest,
+    MaintainRequest,
+)
+from cairn.protocol.frames import WRITES_SCHEMA
+from cairn.protocol.session_id import SessionId
+from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
-from cairn.store.commit import CommitRequest
-from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
-from cairn.store.load import LoadRequest
 from cairn.store.reads import ScanRequest
 from cairn.store.resources import PendingBytes, WorkerResources
-from cairn.store.writes import WRITES_SCHEMA
+from cairn.store.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
+
+    from cairn.store.local_state import LocalState
+    from cairn.store.state import StoreState
 
 Result = TypeVar("Result")
 STORE = StoreId(0, 3)
@@ -49,46 +58,85 @@ class Rig:
     """
 
     def __init__(self, local: Path, url: str, checkpoint_format: int, conf: dict[str, Any]) -> None:
-        self.owner = EventLoop(self._idle_work)
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
-        self.services = WorkerResources(
-            owner=self.owner,
+        scheduler = Scheduler(4 << 20, pool)
+        self.event_loop = EventLoop(scheduler.run_slice)
+        self.resources = WorkerResources(
+            event_loop=self.event_loop,
+            scheduler=scheduler,
             memory=RocksMemory(4 << 20, 4 << 20),
             background=pool,
             sorting=pool,
             maintenance=pool,
-            downloads=self.pools[1],
-            uploads=self.pools[2],
-            cache=SstCache(local / "sst", 1 << 26),
+            transfers=TransferResources(
+                SstCache(local / "sst", 1 << 26), self.pools[1], self.pools[2]
+            ),
             pending=PendingBytes(1 << 20),
         )
-        durable = Durable.of(
-            open_store(url, {}),
-            STORE,
-            checkpoint_format,
-            EngineConf.from_mapping(conf),
-            run_id="run",
-            instance=str(local),
-            services=self.services,
-        )
-        self.instance = ProviderInstance(1, durable, local / "i1", self.services)
+        self.url = url
+        self.checkpoint_format = checkpoint_format
+        self.conf = EngineConf.from_mapping(conf)
+        checkpoint = self.new_checkpoint(str(local))
+        self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
         self.number = 0
         self.frames = self.rows = 0
         self.keys: list[tuple[int, bytes]] = []
-        self.owner.start()
+        self.event_loop.start()
 
-    def _idle_work(self) -> bool:
-        if self.instance.local.has_work:
-            self.instance.local.apply_slice()
-            return True
-        return self.instance.local.join_one_long_list()
+    def new_checkpoint(self, writer: str) -> StoreCheckpoint:
+        """Open the store's objects, as by other credentials or another instance."""
+        return StoreCheckpoint(
+            open_store(self.url, {}),
+            STORE,
+            self.checkpoint_format,
+            self.conf,
+            SnapshotWriter("run", writer, engine_description()),
+            self.resources.transfers,
+        )
 
-    def load(self, version: int, checkpoint_id: str | None, **more: Any) -> dict[str, Any]:
+    @property
+    def state(self) -> StoreState:
+        return self.instance.state
+
+    @property
+    def local(self) -> LocalState:
+        return self.instance.state.local
+
+    def load(self, version: int, checkpoint_id: str | None) -> dict[str, Any]:
+        return self._load(LoadRequest(1, self._next_session(), version, checkpoint_id))
+
+    def load_snapshot(
+        self, version: int, checkpoint_id: str | None, snapshot: int, snapshot_id: str | None
+    ) -> dict[str, Any]:
+        return self._load(
+            LoadSnapshotRequest(
+                1,
+                self._next_session(),
+                version,
+                checkpoint_id,
+                snapshot_version=snapshot,
+                snapshot_checkpoint_id=snapshot_id,
+            )
+        )
+
+    def _next_session(self) -> SessionId:
         self.number += 1
         self.frames = self.rows = 0
         self.keys = []
-        return self.instance.load(LoadRequest(self.number, version, checkpoint_id, **more))
+        return SessionId(1, self.number)
+
+    def _load(self, request: LoadRequest) -> dict[str, Any]:
+        return dict(self.instance.load(request).to_json())
+
+    def maintain(self, *, cleanup: bool = True) -> dict[str, Any]:
+        """Take a snapshot if one is due, and purge if ``cleanup``."""
+        request = MaintainRequest(1, snapshot=True, cleanup=cleanup)
+        return dict(self.instance.maintain(request).to_json())
+
+    def until_applied(self, version: int) -> None:
+        """Wait until all deltas up to ``version`` are applied."""
+        self.event_loop.run_stepwise(self.local.until_applied(version))
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
         columns = list(zip(*rows, strict=True))
@@ -100,7 +148,7 @@ class Rig:
         self.rows += len(rows)
         self.keys += [(cf, key) for _, cf, key, *_ in rows]
         number, sequence = self.number, self.frames
-        self.owner.run(lambda: self.instance.take_writes(number, sequence, batch))
+        self.event_loop.run(lambda: self.instance.take_writes(number, sequence, batch))
 
     def commit(
         self,
@@ -111,24 +159,26 @@ class Rig:
         *,
         snapshot: bool = False,
     ) -> dict[str, Any]:
-        return self.instance.commit(
+        answer = self.instance.commit(
             CommitRequest(
-                session=self.number,
+                instance=1,
+                session=SessionId(1, self.number),
                 frames=self.frames,
                 rows=self.rows,
                 are_distinct=len(self.keys) == len(set(self.keys)),
                 version=version,
                 base_checkpoint_id=base,
-                families=tuple(families),
+                column_families=tuple(families),
                 max_cf_id=9,
                 attempt=Attempt("run", 1, 0, 0, attempt),
                 snapshot=snapshot,
             )
         )
+        return dict(answer.to_json())
 
     def contents(self, cf: int, version: int, page_rows: int = 5) -> dict[bytes, bytes]:
         """Scan a family, all deltas up to ``version`` applied."""
-        self.owner.run_stepwise(self.instance.local.until_applied(version))
+        self.until_applied(version)
         found: dict[bytes, bytes] = {}
         start, inclusive = None, True
         while True:
@@ -145,15 +195,15 @@ class Rig:
     def read(self, read: Callable[[], Generator[None, None, Result]]) -> Result:
         """Run a read when all that was written is in a run, as the data channel does."""
         written = threading.Event()
-        self.owner.run(partial(self.instance.when_written, self.number, written.set))
+        self.event_loop.run(partial(self.instance.when_readable, self.number, written.set))
         assert written.wait(20)
-        return self.owner.run_stepwise(read())
+        return self.event_loop.run_stepwise(read())
 
     def crash(self) -> None:
         """Leave everything as it is on disk, as a dead process does."""
-        self.owner.stop()
+        self.event_loop.stop()
         for pool in self.pools:
             pool.shutdown()
         # What a dead process cannot do and a test must: give back memory and descriptors. The
         # directory is never opened again, so what this flushes is seen by nobody.
-        self.instance.local.close()
+        self.local.close()

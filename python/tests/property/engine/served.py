@@ -14,8 +14,9 @@ from cairn.engine.directories import WorkerDirectories
 from cairn.engine.worker import Worker, WorkerLimits
 from cairn.protocol import frames
 from cairn.protocol.frames import Header
+from cairn.protocol.session_id import SessionId
 
-SESSION = 1 << 32 | 1
+SESSION = SessionId(1, 1).pack()
 FAMILY = {
     "id": 0,
     "name": "default",
@@ -39,14 +40,15 @@ class Served:
         )
         # A worker's sockets end with its process; here somebody must know them.
         self.connections: list[Connection] = []
-        on_frame = self.worker.on_frame
+        service: Any = self.worker._listener._dispatcher
+        on_frame = service.on_frame
 
         def note(header: Header, payload: memoryview, connection: Connection) -> None:
             if connection not in self.connections:
                 self.connections.append(connection)
             on_frame(header, payload, connection)
 
-        self.worker.on_frame = note  # type: ignore[method-assign]
+        service.on_frame = note
         self.worker.start()
         self.peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.peer.settimeout(20)
@@ -57,6 +59,7 @@ class Served:
             "store": {"operator": 0, "partition": 0, "name": "default"},
             "url": str(local / "objects"),
             "storage": {},
+            "conf": {},
             "run_id": "run",
             "checkpoint_format": 2,
         }
@@ -74,7 +77,8 @@ class Served:
         self.instance = self.worker.instance(1)
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it
-        return self.worker.find_method(method)({"instance": 1} | arguments)
+        answer = self.worker.find_method(method)({"instance": 1} | arguments)
+        return dict(answer.to_json())
 
     def commit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it
         return self.call("commit", **(self.writes | more))
@@ -109,18 +113,17 @@ class Served:
         self.peer.close()
         for number in list(self.worker._instances):
             self.call("close_instance", instance=number)
-        owner = self.worker._owner
-        owner.stop()
+        self.worker._event_loop.stop()
         self.worker._listener._socket.close()
         for connection in self.connections:
             connection._socket.close()
-        services = self.worker._services
+        resources = self.worker._resources
         for pool in (
-            services.background,
-            services.sorting,
-            services.maintenance,
-            services.downloads,
-            services.uploads,
+            resources.background,
+            resources.sorting,
+            resources.maintenance,
+            resources.transfers.downloads,
+            resources.transfers.uploads,
         ):
             pool.shutdown()
         os.close(self.directories._lock)

@@ -97,7 +97,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=5), cf=st.sampled_from([PLAIN, LISTS]))
     def read(self, keys: list[bytes], cf: int) -> None:
-        self.rig.owner.run_stepwise(self.rig.instance.local.until_applied(self.version))
+        self.rig.until_applied(self.version)
         assert self.rig.get(cf, keys) == [self.now[cf].get(key) for key in keys]
 
     @rule()
@@ -139,7 +139,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(cleanup=st.booleans())
     def snapshot(self, *, cleanup: bool) -> None:
-        self.rig.instance.maintain(snapshot=True, cleanup=cleanup)
+        self.rig.maintain(cleanup=cleanup)
 
     @rule()
     def crash(self) -> None:
@@ -151,7 +151,7 @@ class InstanceMachine(RuleBasedStateMachine):
     @invariant()
     def deltas_do_not_pass_the_version(self) -> None:
         if hasattr(self, "rig"):
-            assert self.rig.instance.local.applied_through <= self.version
+            assert self.rig.local.applied_through <= self.version
 
     def teardown(self) -> None:
         if hasattr(self, "rig"):

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from served import Served
 
-from cairn.engine import reads
+from cairn.engine import frame_service
 from cairn.protocol import frames
+from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.store.spill import Run, RunFiles
-from cairn.store.writes import WRITES_SCHEMA
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def test_a_sender_that_is_faster_than_the_disk_waits(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Frames were taken without a bound: 200 MB of them, in a worker of 256."""
-    served.worker._services.run_bytes = 64 * KIB
+    served.worker._resources.run_bytes = 64 * KIB
     let_go = threading.Event()
     make = RunFiles.make
 
@@ -92,7 +92,7 @@ def test_a_list_beyond_any_reply_is_named_as_that(
     served: Served, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
     """It was called a bug of Cairn's, of no store."""
-    monkeypatch.setattr(reads, "MAX_VALUES_BYTES", 10)
+    monkeypatch.setattr(frame_service, "MAX_VALUES_BYTES", 10)
     served.send(frames.WRITES, put(b"a", b"12345678901"), sequence=1)
     asked = {"cf": 0, "from_inclusive": 1, "limit_rows": 1, "limit_bytes": 1}
     scan = pa.RecordBatch.from_pylist([asked], frames.SCAN_SCHEMA).serialize()

@@ -6,6 +6,7 @@ import json
 import operator
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,12 +14,16 @@ from served import SESSION, Served
 
 from cairn.errors import CairnError
 from cairn.protocol import frames
-from cairn.store.writes import WRITES_SCHEMA
+from cairn.protocol.frames import WRITES_SCHEMA
+from cairn.protocol.session_id import SessionId
 
 ONE_PUT = pa.RecordBatch.from_pylist(
     [{"op": 1, "cf": 0, "key": b"a", "value": b"1", "presence": 2}], WRITES_SCHEMA
 )
 ONE_GET = pa.RecordBatch.from_pylist([{"cf": 0, "key": b"a"}], frames.GET_SCHEMA)
+
+
+SECOND = SessionId(2, 1).pack()
 
 
 def out_of_memory(*_: object, **__: object) -> None:
@@ -30,10 +35,10 @@ def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as broken:
         broken.setattr(served.instance, "take_writes", out_of_memory)
         served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
-        served.send(frames.GET, ONE_GET.serialize(), session=2 << 32 | 1, sequence=77)
+        served.send(frames.GET, ONE_GET.serialize(), session=SECOND, sequence=77)
         header, _ = served.receive()
 
-    assert (header.session, header.sequence) == (2 << 32 | 1, 77)
+    assert (header.session, header.sequence) == (SECOND, 77)
     with pytest.raises(CairnError, match=r"CAIRN_BUSY.*memory") as failure:
         served.commit()
     assert failure.value.kind == "retry"
@@ -43,7 +48,8 @@ def test_a_read_that_waited_is_told_what_failed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an answer the task waits until its timeout, and so do those that wait beside it."""
-    served.worker._owner.run(lambda: served.instance.local.hold_for(0, 1))
+    local = served.instance.state.local
+    served.worker._event_loop.run(lambda: local.hold_above(0, local.incarnation))
     served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
     served.commit()
     monkeypatch.setattr(served.instance, "get", out_of_memory)
@@ -51,13 +57,13 @@ def test_a_read_that_waited_is_told_what_failed(
         served.send(
             frames.GET, ONE_GET.serialize(), session=SESSION + 1, sequence=sequence, applied=1
         )
-    served.worker._owner.run(lambda: served.instance.local.release_hold(1))
-    served.worker._owner.wake()
+    served.worker._event_loop.run(lambda: local.release_held(local.incarnation))
+    served.worker._event_loop.wake()
     replies = [served.receive() for _ in range(2)]
 
     assert [header.kind for header, _ in replies] == [frames.ERROR] * 2
     assert [json.loads(payload)["code"] for _, payload in replies] == ["CAIRN_BUSY"] * 2
-    assert served.instance.local.applied_through == 1
+    assert local.applied_through == 1
 
 
 CHANGES = pa.RecordBatch.from_pydict(
@@ -111,30 +117,30 @@ def test_a_store_whose_writes_are_stopped_lets_the_others_pass(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocksDB stops the writes of one database until its flush: no reason for all to wait."""
-    database = served.instance.local.db
+    database = served.instance.state.local.db
     stopped = threading.Event()
     stopped.set()
     monkeypatch.setattr(database, "is_write_stopped", stopped.is_set)
-    second = {"instance": 2, "session": 2 << 32 | 1}
+    second = {"instance": 2, "session": SECOND}
     served.call("open_instance", **(served.opened | second))
     served.call("load", version=0, **second)
-    for session in (SESSION, second["session"]):
+    for session in (SESSION, SECOND):
         served.send(frames.WRITES, ONE_PUT.serialize(), session=session, sequence=1)
     served.commit()
     served.call("commit", **(served.writes | second))
 
-    served.send(frames.GET, ONE_GET.serialize(), session=second["session"] + 1, applied=1)
+    served.send(frames.GET, ONE_GET.serialize(), session=SECOND + 1, applied=1)
     header, _ = served.receive()
 
     assert header.kind == frames.GET | frames.REPLY
-    assert served.instance.local.applied_through == 0
+    assert served.instance.state.local.applied_through == 0
     stopped.clear()
 
 
 def test_a_store_that_is_busy_keeps_no_other_from_opening(served: Served) -> None:
     """A load of minutes in one partition would stand in the way of all partitions' tasks."""
     instance = served.instance
-    arguments = served.worker._asked[1]
+    opened = served.worker._opened[1]
     with ThreadPoolExecutor(2) as threads:
         with instance._lock:
             is_waiting, lock = threading.Event(), instance._lock
@@ -148,10 +154,9 @@ def test_a_store_that_is_busy_keeps_no_other_from_opening(served: Served) -> Non
                     lock.release()
 
             instance._lock = Noticed()  # type: ignore[assignment]
-            renewal = threads.submit(served.worker._open_instance, dict(arguments))
+            renewal = threads.submit(served.worker._open, opened)
             assert is_waiting.wait(30)
-            other = threads.submit(served.worker._open_instance, arguments | {"instance": 2})
-            assert other.result(30) == {}
+            threads.submit(served.worker._open, replace(opened, instance=2)).result(30)
             assert not renewal.done()
         renewal.result(30)
         instance._lock = lock

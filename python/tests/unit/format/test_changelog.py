@@ -93,7 +93,7 @@ def test_commit_without_writes_reads_back() -> None:
 
 def test_long_batches_are_split() -> None:
     """The specification bounds a batch, so that a reader needs bounded memory."""
-    rows = changelog.BATCH_ROWS_MAX + 1
+    rows = changelog.MAX_BATCH_ROWS + 1
     keys = pa.array([b"%d" % key for key in range(rows)], pa.binary())
     ops = pa.array([1] * rows, pa.uint8())
     long = pa.RecordBatch.from_arrays(

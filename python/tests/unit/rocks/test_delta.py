@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cairn.rocks import OP_PUT, Delta
+from cairn.format.ops import OP_PUT
+from cairn.rocks import Delta
 
 
 def rows(count: int, value_bytes: int) -> pa.RecordBatch:

@@ -10,7 +10,8 @@ import pytest
 
 from cairn.errors import CairnError, ClosedError, CorruptError
 from cairn.format.changelog import CHANGELOG_SCHEMA
-from cairn.rocks import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, Delta, RocksDb, RocksMemory
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.rocks import Delta, RocksDb, RocksMemory
 from cairn.rocks import keys as layout
 from cairn.rocks.failures import translate
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rig import STORE, Rig, family
+from rig import Rig, family
 
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.errors import CairnError, CorruptError, DiskFullError
-from cairn.storage.open import open_store
-from cairn.store.durable import Durable
 from cairn.store.instance import ProviderInstance
 
 FAMILY = family(0, multi=False)
@@ -32,13 +31,13 @@ def a_snapshot_and_a_version_above(rig: Rig) -> str:
     """Commit three versions with a snapshot of the second, and return the last one's id."""
     one = commit(rig, 1, None, [(1, 0, key, key * 3, 2) for key in KEYS])
     two = commit(rig, 2, one, [(1, 0, KEYS[0], b"new", 1)])
-    rig.instance.maintain(snapshot=True, cleanup=False)
+    rig.maintain(cleanup=False)
     return commit(rig, 3, two, [(1, 0, KEYS[1], b"newer", 1)])
 
 
 def rot(rig: Rig) -> None:
-    """TimeSlice bytes of each local SST, as a bad disk does."""
-    directory = rig.instance.current_directory
+    """Flip bytes of each local SST, as a bad disk does."""
+    directory = rig.state._database_directory
     assert directory is not None
     for path in directory.glob("*.sst"):
         content = bytearray(path.read_bytes())
@@ -82,18 +81,7 @@ def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:
     """Serve the same store by a new instance, as a restarted query does; return the old one."""
     before = rig.instance
     rig.instance = ProviderInstance(
-        2,
-        Durable.of(
-            open_store(str(tmp_path / "objects"), {}),
-            STORE,
-            2,
-            before.durable.conf,
-            run_id="again",
-            instance="2",
-            services=rig.services,
-        ),
-        tmp_path / "local" / "i2",
-        rig.services,
+        rig.new_checkpoint("again"), tmp_path / "local" / "i2", rig.resources
     )
     return before
 
@@ -115,7 +103,7 @@ def test_a_corrupt_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> N
 def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_path: Path) -> None:
     """The instance that fails has no database yet that could be given up."""
     last = a_snapshot_and_a_version_above(rig)
-    directory = rig.instance.current_directory
+    directory = rig.state._database_directory
     assert directory is not None
     for path in directory.glob("*.sst"):
         with path.open("r+b") as file:
@@ -138,12 +126,12 @@ def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         raise DiskFullError("the local disk is full")
 
     one = commit(rig, 1, None, [(1, 0, b"a", b"1", 2)])
-    rig.owner.run_stepwise(rig.instance.local.until_applied(1))
-    monkeypatch.setattr(rig.instance.local.db, "apply", no_room)
+    rig.until_applied(1)
+    monkeypatch.setattr(rig.local.db, "apply", no_room)
     rig.write([(1, 0, key, b"v" * 1000, 2) for key in KEYS])
     rig.commit(2, one, [FAMILY])
     with pytest.raises(DiskFullError):
-        rig.owner.run_stepwise(rig.instance.local.until_applied(2))
+        rig.until_applied(2)
 
 
 def test_a_read_that_comes_after_the_failure_is_told(
@@ -153,7 +141,7 @@ def test_a_read_that_comes_after_the_failure_is_told(
     fail_to_apply(rig, monkeypatch)
     told: list[CairnError | None] = []
 
-    rig.owner.run(lambda: rig.instance.local.when_applied(2, told.append))
+    rig.event_loop.run(lambda: rig.local.when_applied(2, told.append))
 
     assert isinstance(told[0], DiskFullError)
 
@@ -164,27 +152,27 @@ def test_deltas_of_a_broken_database_wait_no_more(
     """They would hold up the commits of all stores of the worker."""
     fail_to_apply(rig, monkeypatch)
 
-    assert rig.services.pending.current == 0
-    assert not rig.services.with_deltas
+    assert rig.resources.pending.current == 0
+    assert not rig.resources.scheduler.with_deltas
 
 
 def test_a_delta_that_comes_after_the_failure_waits_no_more(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database may break while a commit's PUT is under way."""
-    write = Durable.write
+    commit_changelog = StoreCheckpoint.commit
 
-    def break_then_write(*arguments: object) -> object:
-        rig.owner.run(lambda: rig.instance.local._break(DiskFullError("the local disk is full")))
-        return write(*arguments)  # type: ignore[arg-type]
+    def break_then_commit(*arguments: object) -> object:
+        rig.event_loop.run(lambda: rig.local._break(DiskFullError("the local disk is full")))
+        return commit_changelog(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Durable, "write", break_then_write)
+    monkeypatch.setattr(StoreCheckpoint, "commit", break_then_commit)
     rig.write([(1, 0, b"a", b"1", 2)])
 
     last = rig.commit(1, None, [FAMILY])["checkpoint_id"]
 
-    rig.owner.run(lambda: None)
-    assert rig.services.pending.current == 0
+    rig.event_loop.run(lambda: None)
+    assert rig.resources.pending.current == 0
     assert rig.load(1, last)["source"] == "replay"
     assert rig.get(0, [b"a"]) == [b"1"]
 
@@ -201,7 +189,7 @@ def test_who_is_told_of_a_failure_gets_an_error_of_its_own(
     with pytest.raises(DiskFullError) as second:
         get_all(rig)
 
-    failure = rig.instance.local.failure
+    failure = rig.local.failure
     assert first.value is not second.value
     assert failure is not None
     assert failure.__traceback__ is None
@@ -212,4 +200,4 @@ def test_maintenance_of_a_broken_store_says_why(rig: Rig, monkeypatch: pytest.Mo
     fail_to_apply(rig, monkeypatch)
 
     with pytest.raises(DiskFullError):
-        rig.instance.maintain(snapshot=True, cleanup=False)
+        rig.maintain(cleanup=False)

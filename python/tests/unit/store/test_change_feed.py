@@ -6,13 +6,12 @@ from typing import cast
 
 import pyarrow as pa
 
-from cairn.format.header import Base
-from cairn.ids import CheckpointId, VersionRef
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.format.changelog import CHANGELOG_SCHEMA, Changelog
+from cairn.format.header import Base, ChangelogHeader
+from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.store import changes
 from cairn.store.changes import ChangeFeed
-from cairn.store.durable import Durable, LoadedVersion
-from cairn.store.version import StoreVersion
-from cairn.store.writes import CHANGES_SCHEMA, as_changes
 
 ID = "u" + "0" * 32
 KIB = 1 << 10
@@ -29,20 +28,23 @@ class OneChangelog:
                 pa.array([b"%05d" % row for row in range(len(value_bytes))], pa.binary()),
                 pa.array([b"v" * size for size in value_bytes], pa.binary()),
             ],
-            schema=CHANGES_SCHEMA,
+            schema=CHANGELOG_SCHEMA,
         )
         ref = VersionRef(1, CheckpointId.parse(ID))
-        standing = StoreVersion(1, ref, Base(0, None), (ref,), {}, (), 0)
+        attempt = Attempt("run", 1, 0, 0, 0)
+        header = ChangelogHeader(
+            StoreId(0, 0), ref, attempt, Base(0, None), (ref,), {}, (), max_cf_id=0, written_at_ms=0
+        )
         self.read_count = 0
-        self.changelog = LoadedVersion(standing, as_changes(rows), rows.nbytes, rows.nbytes)
+        self.changelog = Changelog(header, pa.Table.from_batches([rows]), rows.nbytes)
 
-    def read(self, _version: int, _checkpoint_id: str) -> LoadedVersion:
+    def read(self, _version: int, _checkpoint_id: str) -> Changelog:
         self.read_count += 1
         return self.changelog
 
 
 def pages(value_bytes: list[int], limit_rows: int = 4096) -> list[pa.RecordBatch]:
-    feed = ChangeFeed(cast("Durable", OneChangelog(value_bytes)))
+    feed = ChangeFeed(cast("StoreCheckpoint", OneChangelog(value_bytes)))
     found: list[pa.RecordBatch] = []
     more = True
     while more:
@@ -77,7 +79,7 @@ def test_small_rows_come_as_many_as_asked() -> None:
 def test_a_changelog_is_kept_while_it_is_paged_and_no_longer() -> None:
     """One fetch serves all its pages; after the last it would fill the memory for nobody."""
     objects = OneChangelog([10] * 250)
-    feed = ChangeFeed(cast("Durable", objects))
+    feed = ChangeFeed(cast("StoreCheckpoint", objects))
 
     for start in (0, 100, 200):
         feed.page(1, ID, start, 100)

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import STORE, Rig, family
+from rig import Rig, family
 
-from cairn.checkpoint.upload import SnapshotResult
+from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import DiskFullError, MissingError
 from cairn.rocks import Delta
-from cairn.storage.open import open_store
-from cairn.store.durable import Durable
-from cairn.store.load import SnapshotChoice
 
 FAMILY = family(0, multi=False)
 
@@ -33,11 +30,11 @@ def fill(rig: Rig, versions: int, ids: list[str | None] | None = None) -> list[s
 
 
 def maintain(rig: Rig) -> dict[str, Any]:
-    return rig.instance.maintain(snapshot=True, cleanup=True)
+    return rig.maintain()
 
 
 def lists(rig: Rig) -> int:
-    return rig.instance.durable.objects.request_counts().get("ListObjectsV2", 0)
+    return rig.state.checkpoint.objects.request_counts().get("ListObjectsV2", 0)
 
 
 def test_maintenance_without_work_lists_nothing(rig: Rig) -> None:
@@ -61,11 +58,11 @@ def between_hold_and_wait(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
 ) -> None:
     """Run ``act`` once a snapshot holds deltas back, before it waits for them."""
-    local = rig.instance.local
-    hold = local.hold_for
+    local = rig.local
+    hold = local.hold_above
 
     def hold_then_act(version: int, incarnation: int) -> bool:
-        monkeypatch.setattr(local, "hold_for", hold)
+        monkeypatch.setattr(local, "hold_above", hold)
         answer = hold(version, incarnation)
         # On the owner thread here: the load needs it.
         thread = threading.Thread(target=act)
@@ -74,16 +71,16 @@ def between_hold_and_wait(
         return answer
 
     acting: list[threading.Thread] = []
-    wait = rig.owner.run_stepwise
+    wait = rig.event_loop.run_stepwise
 
     def wait_for_act(steps: Any) -> Any:  # noqa: ANN401 - as they are
         if threading.current_thread() is not acting[0]:
-            monkeypatch.setattr(rig.owner, "run_stepwise", wait)
+            monkeypatch.setattr(rig.event_loop, "run_stepwise", wait)
             acting[0].join(30)
         return wait(steps)
 
-    monkeypatch.setattr(local, "hold_for", hold_then_act)
-    monkeypatch.setattr(rig.owner, "run_stepwise", wait_for_act)
+    monkeypatch.setattr(local, "hold_above", hold_then_act)
+    monkeypatch.setattr(rig.event_loop, "run_stepwise", wait_for_act)
 
 
 def test_a_snapshot_overtaken_by_a_reload_is_of_what_stands_then(
@@ -117,7 +114,7 @@ def test_after_a_reload_during_an_upload_maintenance_goes_on(
 ) -> None:
     """What the upload left speaks of another opening; else no later snapshot could be made."""
     ids = fill(rig, 6)
-    upload = Durable.upload
+    upload = SnapshotUploader.upload
 
     def upload_late(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
         result = upload(*arguments, **more)
@@ -127,13 +124,13 @@ def test_after_a_reload_during_an_upload_maintenance_goes_on(
         monkeypatch.undo()
         return result
 
-    monkeypatch.setattr(Durable, "upload", upload_late)
+    monkeypatch.setattr(SnapshotUploader, "upload", upload_late)
     maintain(rig)
     ids = fill(rig, 4, ids[:5])
 
     assert maintain(rig)["snapshot_version"] == 8
     assert maintain(rig)["uploaded_files"] == 0
-    stand = rig.instance.snapshots.rebased(rig.instance.standing)  # type: ignore[arg-type]
+    stand = rig.state.snapshots.rebased(rig.state.version)  # type: ignore[arg-type]
     assert stand.lineage == ()
     other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
     assert other.load(8, ids[8])["counts"] == {"0": 8}
@@ -145,14 +142,14 @@ def test_a_snapshot_begins_in_the_middle_of_a_commit(
 ) -> None:
     """The store stands at the version before its commit has ended."""
     ids = fill(rig, 2)
-    enqueue = rig.instance.local.enqueue
+    enqueue = rig.local.enqueue
     answers: list[dict[str, Any]] = []
 
     def enqueue_and_maintain(delta: Delta) -> None:
         enqueue(delta)
         answers.append(maintain(rig))
 
-    monkeypatch.setattr(rig.instance.local, "enqueue", enqueue_and_maintain)
+    monkeypatch.setattr(rig.local, "enqueue", enqueue_and_maintain)
     rig.write([(1, 0, b"3", b"v", 2)])
     rig.commit(3, ids[2], [FAMILY])
 
@@ -165,17 +162,17 @@ def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
     for _ in range(12):
         ids = fill(rig, 1, ids)
         maintain(rig)
-    names = [one.key for one in rig.instance.durable.objects.list("")]
+    names = [one.key for one in rig.state.checkpoint.objects.list("")]
     oldest = min(int(name[9:].split("_")[0]) for name in names if name.startswith("snapshot/"))
     assert f"changelog/{oldest}_{ids[oldest]}.arrow" not in names
 
-    answer = rig.load(12, ids[12], snapshot=SnapshotChoice(oldest, ids[oldest]))
+    answer = rig.load_snapshot(12, ids[12], oldest, ids[oldest])
 
     assert answer["snapshot_version"] == oldest
     assert answer["changelogs_replayed"] == 12 - oldest
     assert len(rig.contents(0, 12)) == 12
     with pytest.raises(MissingError, match="does not come from a snapshot"):
-        rig.load(12, ids[12], snapshot=SnapshotChoice(oldest, "u" + "f" * 32))
+        rig.load_snapshot(12, ids[12], oldest, "u" + "f" * 32)
 
 
 def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
@@ -184,7 +181,7 @@ def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
     """An upload may take half an hour; loads of the store must not take as long."""
     ids = fill(rig, 2)
     is_waiting = threading.Event()
-    real = rig.instance.snapshots.running
+    real = rig.state.snapshots.running
 
     class Running:
         """The lock, held by an upload until the test lets it go."""
@@ -201,7 +198,7 @@ def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
         def __exit__(self, *_: object) -> None:
             real.release()
 
-    monkeypatch.setattr(rig.instance.snapshots, "running", Running())
+    monkeypatch.setattr(rig.state.snapshots, "running", Running())
     rig.write([(1, 0, b"3", b"v", 2)])
     with ThreadPoolExecutor(2) as threads:
         with real:
@@ -220,40 +217,31 @@ def test_a_store_closed_during_its_upload_is_no_bug(
 ) -> None:
     """Spark unloads a store whenever it likes: its directory goes under the upload."""
     fill(rig, 4)
-    upload = Durable.upload
+    upload = SnapshotUploader.upload
 
     def upload_of_what_is_gone(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
         rig.instance.close()
         return upload(*arguments, **more)
 
-    monkeypatch.setattr(Durable, "upload", upload_of_what_is_gone)
+    monkeypatch.setattr(SnapshotUploader, "upload", upload_of_what_is_gone)
 
     assert maintain(rig)["snapshot_version"] == 0
 
 
-def test_new_keys_during_an_upload_do_not_fail_the_snapshot(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_new_credentials_during_an_upload_do_not_fail_the_snapshot(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token's life ends in the middle of an upload as well as elsewhere."""
+    """A token may expire in the middle of an upload as well as elsewhere."""
     fill(rig, 4)
-    before = rig.instance.durable
-    after = Durable.of(
-        open_store(str(tmp_path / "objects"), {}),
-        STORE,
-        2,
-        before.conf,
-        run_id="run",
-        instance="1",
-        services=rig.services,
-    )
-    upload = Durable.upload
+    after = rig.new_checkpoint("1")
+    upload = SnapshotUploader.upload
 
     def upload_while_renewed(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
         monkeypatch.undo()
         rig.instance.use(after)
         return upload(*arguments, **more)
 
-    monkeypatch.setattr(Durable, "upload", upload_while_renewed)
+    monkeypatch.setattr(SnapshotUploader, "upload", upload_while_renewed)
 
     assert maintain(rig)["snapshot_version"] == 4
 
@@ -267,6 +255,6 @@ def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(
     def no_room(*_: object) -> None:
         raise DiskFullError("no room for an SST file")
 
-    monkeypatch.setattr(rig.services.cache, "adopt", no_room)
+    monkeypatch.setattr(rig.resources.transfers.cache, "adopt", no_room)
 
     assert maintain(rig)["snapshot_version"] == 4

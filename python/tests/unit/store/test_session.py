@@ -15,12 +15,12 @@ import pytest
 
 from cairn.clock import SystemClock
 from cairn.errors import CairnError, ClosedError
+from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import spill as spills
-from cairn.store.reads import ScanRequest, TimeSlice, read_keys, read_page
+from cairn.store.reads import ScanRequest, read_keys, read_page
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.spill import Run, RunFiles, Spill
-from cairn.store.writes import WRITES_SCHEMA
 
 Result = TypeVar("Result")
 KIB = 1 << 10
@@ -52,7 +52,7 @@ class Disk:
             lambda job: void(pool.submit(job)), self.calls.put, self.spilled.append
         )
 
-    def serve_owner(self) -> None:
+    def serve_event_loop(self) -> None:
         """Make the next call that waits for the owner."""
         self.calls.get(timeout=20)()
 
@@ -180,12 +180,12 @@ def test_a_read_waits_for_the_run_and_the_owner_does_not(
     seen: list[bytes] = []
     session.add_frame(1, puts([b"a"]))
     session.add_frame(2, puts([b"b"]))
-    session.when_written(lambda: seen.extend(keys_of(session.spill.batches())))
+    session.when_readable(lambda: seen.extend(keys_of(session.spill.batches())))
     assert held.begun.wait(20)
     assert not seen
     held.let_go.set()
 
-    disk.serve_owner()
+    disk.serve_event_loop()
 
     assert sorted(seen) == [b"a", b"b"]
 
@@ -197,12 +197,12 @@ def test_who_waits_for_a_run_hears_of_the_end(
     held = HeldRun(monkeypatch)
     told: list[str] = []
     session.add_frame(1, puts([b"a"], b"v" * KIB))
-    session.when_written(lambda: told.append("reader"))
-    assert session.when_room(lambda: told.append("sender"))
+    session.when_readable(lambda: told.append("reader"))
+    assert session.pause_if_full(lambda: told.append("sender"))
 
     session.close()
-    disk.serve_owner()
-    disk.serve_owner()
+    disk.serve_event_loop()
+    disk.serve_event_loop()
 
     assert sorted(told) == ["reader", "sender"]
     held.let_go.set()
@@ -217,10 +217,10 @@ def test_frames_that_come_while_a_run_is_made_go_into_the_next(
     held = HeldRun(monkeypatch)
     for sequence in range(1, 41):
         session.add_frame(sequence, puts([b"%d" % sequence], b"v" * KIB))
-    assert session.when_room(lambda: None)
+    assert session.pause_if_full(lambda: None)
     held.let_go.set()
 
-    disk.serve_owner()
+    disk.serve_event_loop()
 
     pool.submit(int).result()
     assert session._frame_bytes < 8 * KIB
@@ -235,8 +235,8 @@ def test_a_read_after_every_frame_writes_each_row_a_few_times(
     frame_count = 64
     for sequence in range(1, frame_count + 1):
         session.add_frame(sequence, puts([b"%03d" % sequence], b"v" * KIB))
-        session.when_written(lambda: None)
-        disk.serve_owner()
+        session.when_readable(lambda: None)
+        disk.serve_event_loop()
         pool.submit(int).result()
 
     assert sum(disk.spilled) < 8 * frame_count * 1.1 * KIB
@@ -249,7 +249,7 @@ def test_a_gap_keeps_no_sender_waiting(
 ) -> None:
     """The frame that fills it may be the next on the same connection."""
     session.add_frame(2, puts([b"b"], b"v" * KIB))
-    assert not session.when_room(lambda: None)
+    assert not session.pause_if_full(lambda: None)
 
     session.add_frame(1, puts([b"a"]))
 
@@ -300,7 +300,7 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: Rocks
     start, more = None, True
     while more:
         request = ScanRequest(0, start, not found, None, 16_384, MIB)
-        _, page = all_steps(read_page(database, spill, request, TimeSlice(SystemClock())))
+        _, page = all_steps(read_page(database, spill, request, SystemClock()))
         assert sum(map(len, page.values)) <= MIB + 6 * KIB
         found += page.keys
         start, more = found[-1], page.more
@@ -316,7 +316,7 @@ def test_a_page_over_many_deleted_keys_lets_others_in(tmp_path: Path, database: 
     spill = Spill((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
     request = ScanRequest(0, None, True, None, 1000, MIB)  # noqa: FBT003 - as the frame has it
 
-    turns, page = all_steps(read_page(database, spill, request, TimeSlice(HurriedClock())))
+    turns, page = all_steps(read_page(database, spill, request, HurriedClock()))
 
     assert (page.keys, page.more) == (keys[-1:], False)
     assert turns >= len(keys) // 1000
@@ -328,7 +328,7 @@ def test_many_keys_are_looked_up_in_turns(tmp_path: Path, database: RocksDb) -> 
     runs = tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8))
 
     turns, (origins, values) = all_steps(
-        read_keys(database, Spill(runs), [0] * len(keys), keys, TimeSlice(HurriedClock()))
+        read_keys(database, Spill(runs), [0] * len(keys), keys, HurriedClock())
     )
 
     assert turns >= len(keys) // 64

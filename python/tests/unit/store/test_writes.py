@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairn.errors import BatchTooLargeError, ProtocolError
+from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.store import writes
-from cairn.store.writes import WRITES_SCHEMA
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 

@@ -122,13 +122,13 @@ class EngineTroubleTest {
         """
 import os
 from cairn.errors import DiskFullError
-from cairn.engine import reads
-get = reads.ReadService._get
-def failing(self, *arguments):
+from cairn.engine import frame_service
+get = frame_service._get
+def failing(request):
     if os.path.exists('%s'):
         raise DiskFullError('the local disk is full')
-    return get(self, *arguments)
-reads.ReadService._get = failing
+    return get(request)
+frame_service._get = failing
 """
             .formatted(fixture.folder.resolve("full")));
     CairnStateStoreProvider provider = fixture.provider();

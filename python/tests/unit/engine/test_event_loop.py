@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def owner() -> Iterator[EventLoop]:
+def event_loop() -> Iterator[EventLoop]:
     running = EventLoop(lambda: False)
     running.start()
     yield running
     running.stop()
 
 
-def test_work_runs_on_one_thread_and_returns(owner: EventLoop) -> None:
+def test_work_runs_on_one_thread_and_returns(event_loop: EventLoop) -> None:
     """RocksDB's rows belong to one thread."""
-    names = {owner.run(lambda: threading.current_thread().name) for _ in range(3)}
+    names = {event_loop.run(lambda: threading.current_thread().name) for _ in range(3)}
 
-    assert names == {"cairn-owner"}
+    assert names == {"cairn-event-loop"}
 
 
-def test_an_error_reaches_the_caller_and_the_loop_goes_on(owner: EventLoop) -> None:
+def test_an_error_reaches_the_caller_and_the_loop_goes_on(event_loop: EventLoop) -> None:
     """One bad request must not end the worker."""
 
     def fail() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        owner.run(fail)
+        event_loop.run(fail)
 
-    assert owner.run(lambda: 1) == 1
+    assert event_loop.run(lambda: 1) == 1
 
 
-def test_stepwise_work_lets_other_work_in_between(owner: EventLoop) -> None:
+def test_stepwise_work_lets_other_work_in_between(event_loop: EventLoop) -> None:
     """A long replay must not keep a read waiting."""
     steps: list[str] = []
     begun = threading.Event()
@@ -54,10 +54,10 @@ def test_stepwise_work_lets_other_work_in_between(owner: EventLoop) -> None:
         return len(steps)
 
     result: list[int] = []
-    thread = threading.Thread(target=lambda: result.append(owner.run_stepwise(work())))
+    thread = threading.Thread(target=lambda: result.append(event_loop.run_stepwise(work())))
     thread.start()
     begun.wait(5)
-    owner.run(lambda: steps.append("other"))
+    event_loop.run(lambda: steps.append("other"))
     thread.join(5)
 
     assert result[0] > 1
@@ -85,19 +85,19 @@ def test_who_waits_is_served_while_idle_work_fails(caplog: pytest.LogCaptureFixt
             raise RuntimeError("a store that always fails")
         return False
 
-    owner = EventLoop(idle_work)
-    owner.start()
+    event_loop = EventLoop(idle_work)
+    event_loop.start()
 
     def work() -> Generator[None, None, str]:
         for _ in range(1000):
             yield
         return "done"
 
-    assert owner.run_stepwise(work()) == "done"
+    assert event_loop.run_stepwise(work()) == "done"
     assert len(calls) < 100  # what fails for ever is no hot loop
     failing.clear()
     before = len(calls)
     while len(calls) == before:  # nobody wakes the loop: it tries again by itself
         threading.Event().wait(0.01)
-    owner.stop()
+    event_loop.stop()
     assert "a slice of work failed" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
-from cairn.store.durable import Durable
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 
 FAMILY = family(0, multi=False)
 VERSIONS = 14
@@ -33,7 +33,7 @@ def commit_all(rig: Rig, value_bytes: int) -> list[str | None]:
         rig.write([(1, 0, b"%d-%d" % (version, row), b"v" * value_bytes, 2) for row in range(10)])
         ids.append(rig.commit(version, ids[-1], [FAMILY])["checkpoint_id"])
         rig.load(version, ids[-1])
-    rig.owner.run_stepwise(rig.instance.local.until_applied(VERSIONS))
+    rig.until_applied(VERSIONS)
     rig.load(0, None)
     return ids
 
@@ -45,7 +45,7 @@ class ReadsAhead:
         self.most = 0
         self._now = 0
         self._lock = threading.Lock()
-        read, enqueue = Durable.read, rig.instance.local.enqueue
+        read, enqueue = StoreCheckpoint.read, rig.local.enqueue
 
         def counted(*arguments: Any) -> object:  # noqa: ANN401
             with self._lock:
@@ -55,13 +55,13 @@ class ReadsAhead:
 
         def handed_over(delta: Any) -> None:  # noqa: ANN401
             # Whatever may be under way is, before this one makes room for more.
-            rig.services.downloads.submit(int).result()
+            rig.resources.transfers.downloads.submit(int).result()
             with self._lock:
                 self._now -= 1
             enqueue(delta)
 
-        monkeypatch.setattr(Durable, "read", counted)
-        monkeypatch.setattr(rig.instance.local, "enqueue", handed_over)
+        monkeypatch.setattr(StoreCheckpoint, "read", counted)
+        monkeypatch.setattr(rig.local, "enqueue", handed_over)
 
 
 def test_small_changelogs_are_fetched_several_at_a_time(
@@ -90,6 +90,6 @@ def test_large_changelogs_are_fetched_no_further_ahead_than_memory_allows(
 def test_bytes_downloaded_are_those_of_the_objects(rig: Rig) -> None:
     """A metric of the network: rows of equal bytes are a hundredth of their size there."""
     ids = commit_all(rig, 60_000)
-    sizes = [one.size_bytes for one in rig.instance.durable.objects.list("changelog/")]
+    sizes = [one.size_bytes for one in rig.state.checkpoint.objects.list("changelog/")]
 
     assert rig.load(VERSIONS, ids[-1])["bytes_downloaded"] == sum(sizes)

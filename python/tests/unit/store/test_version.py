@@ -28,36 +28,36 @@ ON_SNAPSHOT = head(Base(5, REFS[5].checkpoint_id))
 
 def test_state_at_the_version_stays() -> None:
     """Nothing to fetch."""
-    assert ON_SNAPSHOT.rest_after(at(REFS[8])) == ()
+    assert ON_SNAPSHOT.lineage_after(at(REFS[8])) == ()
 
 
 def test_state_in_the_lineage_goes_on() -> None:
     """Only what is newer is replayed."""
-    assert ON_SNAPSHOT.rest_after(at(REFS[7])) == (REFS[8],)
+    assert ON_SNAPSHOT.lineage_after(at(REFS[7])) == (REFS[8],)
 
 
 def test_state_at_the_base_goes_on() -> None:
     """The manifest is not needed."""
-    assert ON_SNAPSHOT.rest_after(at(REFS[5])) == (REFS[6], REFS[7], REFS[8])
+    assert ON_SNAPSHOT.lineage_after(at(REFS[5])) == (REFS[6], REFS[7], REFS[8])
 
 
 def test_state_elsewhere_is_not_used() -> None:
     """Another attempt's version 7, an older one, and emptiness begin from the base."""
     for local in (at(OTHER), at(REFS[4]), StoreVersion.empty(0), StoreVersion.empty(5)):
-        assert ON_SNAPSHOT.rest_after(local) is None
+        assert ON_SNAPSHOT.lineage_after(local) is None
 
 
 def test_emptiness_is_the_past_of_the_first_versions() -> None:
     """There is no manifest yet."""
-    rest = head(Base(0, None)).rest_after(StoreVersion.empty(0))
+    missing = head(Base(0, None)).lineage_after(StoreVersion.empty(0))
 
-    assert rest is not None
-    assert len(rest) == 8
+    assert missing is not None
+    assert len(missing) == 8
 
 
 def test_store_that_was_loaded_empty_forgets_what_was_before() -> None:
     """A state at version 5 is not the emptiness at version 5."""
     loaded_empty = head(Base(5, None))
 
-    assert loaded_empty.rest_after(at(REFS[5])) is None
-    assert loaded_empty.rest_after(StoreVersion.empty(5)) == (REFS[6], REFS[7], REFS[8])
+    assert loaded_empty.lineage_after(at(REFS[5])) is None
+    assert loaded_empty.lineage_after(StoreVersion.empty(5)) == (REFS[6], REFS[7], REFS[8])

@@ -1,0 +1,227 @@
+"""FrameService: takes WRITES, and answers GET, SCAN and CHANGES.
+
+Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
+
+A read crosses: ``Connection`` (bytes), ``FrameService`` (frames), ``ProviderInstance`` (which
+session and database), ``store.reads`` (spill over committed rows), ``RocksDb``.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from cairn.errors import CairnError, InvalidError, ProtocolError, unexpected
+from cairn.protocol import frames
+from cairn.protocol.session_id import SessionId
+from cairn.store.reads import ScanRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+    from concurrent.futures import Executor
+
+    from cairn.engine.channel import Connection
+    from cairn.engine.event_loop import EventLoop
+    from cairn.protocol.frames import Header
+    from cairn.store.instance import ProviderInstance
+
+    Steps = Generator[None, None, tuple[pa.RecordBatch, bool]]
+
+_LOG = logging.getLogger(__name__)
+_ORIGIN = pa.uint8()
+_BYTES = pa.binary()
+_REPLIES = (frames.GET, frames.SCAN, frames.CHANGES)
+# Of a reply, which holds little else where one value is as large.
+MAX_VALUES_BYTES = frames.MAX_REPLY_BYTES - (1 << 20)
+
+
+class FrameService:
+    """See the module.
+
+    Args:
+        find_instance: returns the instance of a number, or raises ``RetryableError``.
+        event_loop: runs the steps of long reads.
+        downloads: threads that read pages of changes.
+    """
+
+    def __init__(
+        self,
+        find_instance: Callable[[int], ProviderInstance],
+        event_loop: EventLoop,
+        downloads: Executor,
+    ) -> None:
+        self._find_instance = find_instance
+        self.event_loop = event_loop
+        self.downloads = downloads
+
+    def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
+        """Serve one frame; see ``channel.Dispatcher``."""
+        session = SessionId.unpack(header.session)
+        if header.kind == frames.WRITES:
+            self._take_writes(session, header, payload, connection)
+            return
+        if header.kind not in _REPLIES:
+            raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
+        instance = self._find_instance(session.instance)
+        request = _Request(self, instance, session.number, header, payload, connection)
+        try:
+            instance.when_applied(header.applied, request.serve)
+        except CairnError as failure:
+            request.fail(failure)
+
+    def _take_writes(
+        self, session: SessionId, header: Header, payload: memoryview, connection: Connection
+    ) -> None:
+        try:
+            instance = self._find_instance(session.instance)
+        except CairnError:
+            return  # the commit fails with the same error
+        try:
+            rows = frames.decode_rows(payload, frames.WRITES_SCHEMA)
+            instance.take_writes(session.number, header.sequence, rows)
+            if instance.pause_if_full(session.number, connection.resume):
+                connection.pause()
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must report it
+            instance.refuse_writes(session.number, reported(failure, instance))
+
+
+@dataclass(slots=True)
+class _Request:
+    """A frame that expects a reply. Whatever fails, a task waits for the reply."""
+
+    service: FrameService
+    instance: ProviderInstance
+    session: int
+    header: Header
+    payload: memoryview
+    connection: Connection
+    steps: Steps = field(init=False)
+    applied: int = 0
+
+    def serve(self, failure: CairnError | None) -> None:
+        """Reply, now or later. REQUIRES: the required version is applied, or ``failure``."""
+        try:
+            if failure is not None:
+                self.fail(failure)
+            elif self.header.kind == frames.CHANGES:
+                _read_changes(self)
+            else:
+                self.instance.when_readable(self.session, self._begin)
+        except Exception as problem:  # noqa: BLE001 - see the class
+            self.fail(problem)
+
+    def _begin(self) -> None:
+        # Before the first row is read: the reply says nothing of deltas applied after it.
+        self.applied = self.instance.state.local.applied_through
+        self.steps = _get(self) if self.header.kind == frames.GET else _scan(self)
+        # One step is enough for most reads; other work runs between the steps of a longer one.
+        if self._step():
+            self.service.event_loop.post_steps(self._step)
+
+    def _step(self) -> bool:
+        try:
+            next(self.steps)
+        except StopIteration as end:
+            rows, more = end.value
+            self.reply(rows, more=more)
+        except Exception as failure:  # noqa: BLE001 - see the class
+            self.fail(failure)
+        else:
+            return not self.connection.is_closed
+        return False
+
+    def reply(self, rows: pa.RecordBatch, *, more: bool) -> None:
+        self.connection.reply(
+            self.header,
+            frames.encode_rows(rows),
+            rows=rows.num_rows,
+            applied=self.applied,
+            flags=frames.FLAG_MORE if more else 0,
+        )
+
+    def fail(self, failure: Exception) -> None:
+        self.connection.reply_error(self.header, reported(failure, self.instance))
+
+
+def _get(request: _Request) -> Steps:
+    cf, key = frames.decode_rows(request.payload, frames.GET_SCHEMA).columns
+    origins, values = yield from request.instance.get(
+        request.session, cast("list[int]", cf.to_pylist()), cast("list[bytes]", key.to_pylist())
+    )
+    _check_size(values)
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
+    )
+    return rows, len(origins) < len(cf)
+
+
+def _scan(request: _Request) -> Steps:
+    columns = frames.decode_rows(request.payload, frames.SCAN_SCHEMA).columns
+    cf, start, inclusive, end, limit_rows, limit_bytes = (one[0].as_py() for one in columns)
+    page = yield from request.instance.scan(
+        request.session, ScanRequest(cf, start, bool(inclusive), end, limit_rows, limit_bytes)
+    )
+    _check_size(page.values)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array(page.origins, _ORIGIN),
+            pa.array(page.keys, _BYTES),
+            pa.array(page.values, _BYTES),
+        ],
+        schema=frames.SCAN_REPLY_SCHEMA,
+    )
+    return rows, page.more
+
+
+def _read_changes(request: _Request) -> None:
+    columns = frames.decode_rows(request.payload, frames.CHANGES_SCHEMA).columns
+    version, checkpoint_id, from_row, limit_rows = (one[0].as_py() for one in columns)
+    instance, event_loop = request.instance, request.service.event_loop
+
+    def read() -> None:
+        # In a thread, as the changelog may have to be fetched; the event loop replies.
+        try:
+            page, more = instance.changes.page(
+                version, checkpoint_id.decode(), from_row, limit_rows
+            )
+            request.applied = instance.state.local.applied_through
+            rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
+            error = reported(failure, instance, version)
+            event_loop.post(lambda: request.fail(error))
+        else:
+            event_loop.post(lambda: request.reply(rows, more=more))
+
+    request.service.downloads.submit(read)
+
+
+def reported(
+    failure: Exception, instance: ProviderInstance, version: int | None = None
+) -> CairnError:
+    """Return an error for the shim. An unexpected one is logged, as its text is not sent.
+
+    Args:
+        failure: of a frame.
+        instance: of the frame.
+        version: that it concerns; by default the current one.
+    """
+    if not isinstance(failure, CairnError):
+        _LOG.error("a frame of %s failed", instance.store, exc_info=failure)
+    current = instance.state.version
+    if version is None and current is not None:
+        version = current.version
+    return unexpected(failure).with_context(store=instance.store, version=version)
+
+
+def _check_size(values: Iterable[bytes | None]) -> None:
+    size = sum(map(len, filter(None, values)))
+    if size > MAX_VALUES_BYTES:
+        raise InvalidError(
+            f"a value, or the list of one key, of {size} bytes is over the limit of "
+            f"{MAX_VALUES_BYTES}",
+            code="CAIRN_ROW_TOO_LARGE",
+            next_step="make the query's lists shorter: by time to live, timers, or clearing them",
+        )

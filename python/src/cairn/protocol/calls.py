@@ -1,0 +1,254 @@
+"""Control calls: the requests and answers that travel as JSON.
+
+Layer: protocol.  Spec: docs/protocol.md#control-calls.
+
+Fields have the names of the JSON object. One with a default may be absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, Self
+
+from cairn.config import EngineConf
+from cairn.errors import ProtocolError
+from cairn.format.header import ColumnFamily
+from cairn.ids import Attempt, StoreId
+from cairn.protocol.frames import PROTOCOL
+from cairn.protocol.session_id import SessionId
+
+Json = Mapping[str, Any]
+
+# By a field's annotation: how its JSON value is read.
+_READERS: dict[str, Callable[[Any], object]] = {
+    "bool": bool,
+    "int": int,
+    "str": lambda text: text,
+    "str | None": lambda text: text,
+    "Json": lambda settings: settings or {},
+    "Json | None": lambda settings: settings,
+    "Attempt": lambda attempt: Attempt(**attempt),
+    "EngineConf": lambda conf: EngineConf.from_mapping(conf or {}),
+    "SessionId": lambda session: SessionId.unpack(int(session)),
+    "StoreId": lambda store: StoreId(**store),
+    "tuple[ColumnFamily, ...]": lambda families: tuple(map(ColumnFamily.from_json, families)),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request's fields."""
+
+    @classmethod
+    def from_json(cls, arguments: Json) -> Self:
+        """Return the request; unknown fields are ignored.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is absent, or its value is of another type.
+            CairnError: as the constructor of a field's type.
+        """
+        return cls(
+            **{
+                one.name: _READERS[str(one.type)](arguments[one.name])
+                for one in fields(cls)
+                if one.name in arguments or one.default is MISSING
+            }
+        )
+
+
+@dataclass
+class Answer:
+    """An answer's fields; none for ``open_instance``, ``abort`` and ``close_instance``."""
+
+    def to_json(self) -> Json:
+        """Return the JSON object that the shim finds under ``"ok"``."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class StartRequest(Request):
+    """The line that starts a worker, with the bounds of its memory, disk and threads."""
+
+    protocol: int
+    token: str = field(repr=False)
+    local_dir: str
+    socket_dir: str
+    memory_bytes: int
+    local_disk_bytes: int
+    download_threads: int
+    upload_threads: int
+
+    def __post_init__(self) -> None:
+        if self.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"the shim uses protocol {self.protocol}, this engine {PROTOCOL}",
+                next_step="install the shim jar and the Python package of one release",
+            )
+
+
+@dataclass
+class StartAnswer(Answer):
+    """Where the worker listens, and the versions of its libraries."""
+
+    port: int
+    socket: str
+    pid: int
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class OpenRequest(Request):
+    """``open_instance``; ``storage`` may hold credentials."""
+
+    instance: int
+    store: StoreId
+    url: str
+    storage: Json = field(repr=False)
+    conf: EngineConf
+    run_id: str
+    checkpoint_format: int
+
+
+@dataclass(frozen=True)
+class LoadRequest(Request):
+    """``load``."""
+
+    instance: int
+    session: SessionId
+    version: int
+    checkpoint_id: str | None = None
+    load_empty: bool = False
+
+
+@dataclass(frozen=True)
+class LoadSnapshotRequest(LoadRequest):
+    """``load_snapshot``: from exactly this snapshot; Spark may not know its id."""
+
+    snapshot_version: int = field(kw_only=True)
+    snapshot_checkpoint_id: str | None = None
+
+
+@dataclass
+class LoadAnswer(Answer):
+    """The loaded version, and how it was reached; filled in during the load.
+
+    Attributes:
+        counts: keys per family, by the text of the family's id.
+        data_bytes: estimated size of all keys and values.
+        applied_through: RocksDB holds all deltas up to this version.
+        source: ``local``, ``empty``, ``replay`` or ``snapshot``.
+        snapshot_version: of the snapshot that the load began with, else of the newest one known.
+    """
+
+    version: int = 0
+    checkpoint_id: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    column_families: tuple[ColumnFamily, ...] = ()
+    max_cf_id: int = 0
+    data_bytes: int = 0
+    applied_through: int = 0
+    source: str = "local"
+    changelogs_replayed: int = 0
+    bytes_downloaded: int = 0
+    load_ms: int = 0
+    from_snapshot_ms: int = 0
+    replay_ms: int = 0
+    snapshot_version: int = 0
+
+
+@dataclass(frozen=True)
+class CommitRequest(Request):
+    """``commit``.
+
+    Attributes:
+        frames: how many the session has sent, with ``rows``.
+        version: the new one.
+        snapshot: whether to take a snapshot before the answer.
+        are_distinct: whether no key occurs twice in all frames.
+    """
+
+    instance: int
+    session: SessionId
+    frames: int
+    rows: int
+    version: int
+    column_families: tuple[ColumnFamily, ...]
+    max_cf_id: int
+    attempt: Attempt
+    base_checkpoint_id: str | None = None
+    snapshot: bool = False
+    track_counts: bool = True
+    are_distinct: bool = False
+
+
+@dataclass
+class CommitAnswer(Answer):
+    """The durable version, and what its commit cost; ``engine`` has metrics by name."""
+
+    checkpoint_id: str
+    counts: Mapping[str, int]
+    changelog_bytes: int
+    applied_through: int
+    wait_ms: float
+    encode_ms: float
+    put_ms: float
+    snapshot_version: int
+    engine: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class AbortRequest(Request):
+    """``abort``."""
+
+    instance: int
+    session: SessionId
+
+
+@dataclass(frozen=True)
+class MaintainRequest(Request):
+    """``maintain``: take a snapshot if one is due, purge (``cleanup``), or both.
+
+    ``storage`` has the credentials as they are now; ``None`` keeps the former ones.
+    """
+
+    instance: int
+    snapshot: bool
+    cleanup: bool
+    storage: Json | None = field(default=None, repr=False)
+
+
+@dataclass
+class MaintainAnswer(Answer):
+    """What a snapshot and a purge did; ``snapshot_version`` is the newest one known, 0 if none."""
+
+    snapshot_version: int = 0
+    uploaded_files: int = 0
+    uploaded_bytes: int = 0
+    reused_files: int = 0
+    deleted_objects: int = 0
+    snapshot_ms: int = 0
+
+
+@dataclass(frozen=True)
+class ChangesRequest(Request):
+    """``changes``: the versions of a change feed, both ends included."""
+
+    instance: int
+    start_version: int
+    end_version: int
+    end_checkpoint_id: str | None = None
+
+
+@dataclass
+class ChangesAnswer(Answer):
+    """Version, checkpoint id and row count of each version."""
+
+    versions: list[tuple[int, str, int]]
+
+
+@dataclass(frozen=True)
+class CloseRequest(Request):
+    """``close_instance``."""
+
+    instance: int

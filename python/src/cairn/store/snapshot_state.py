@@ -1,0 +1,118 @@
+"""SnapshotState: what a store remembers of manifests, for its next snapshot and purge.
+
+Layer: store. ``running`` serialises snapshots and purges. Loads and commits change the rest beside
+them, so all of it is read and written under ``_lock``; a manifest is replaced, never edited.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from cairn.checkpoint.orphans import SweepSchedule
+from cairn.errors import InternalError
+from cairn.format.manifest import ChangelogRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cairn.checkpoint.upload import SnapshotResult
+    from cairn.clock import Clock, Entropy
+    from cairn.format.header import Base
+    from cairn.format.manifest import Manifest, SstFile
+    from cairn.ids import VersionRef
+    from cairn.store.version import StoreVersion
+
+
+class SnapshotState:
+    """See the module.
+
+    Attributes:
+        running: held during a snapshot or purge.
+        sweeps: when orphans are swept.
+        manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
+
+    Args:
+        clock: for the daily sweep.
+        entropy: as ``clock``.
+    """
+
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self.running = threading.Lock()
+        self.sweeps = SweepSchedule(clock, entropy)
+        self.manifest: Manifest | None = None
+        self._lock = threading.Lock()
+        self._is_ours = False  # this instance stored `manifest`, and no other writer's won
+        self._purged: Manifest | None = None  # `manifest` as a purge left it
+        self._known: Mapping[str, SstFile] = {}
+        self._incarnation = -1  # of the database that `_known` describes
+        self._bases: dict[VersionRef, Base] = {}
+
+    def opened(
+        self, incarnation: int, manifest: Manifest | None, known: Mapping[str, SstFile]
+    ) -> None:
+        """Start again with a new database: empty, or made of ``manifest``."""
+        with self._lock:
+            self.manifest, self._is_ours = manifest, False
+            self._known, self._incarnation = known, incarnation
+            self._bases = {}
+
+    def add_changelog(self, version: StoreVersion) -> None:
+        """Remember the base of a changelog that was replayed or committed."""
+        if version.ref is not None:
+            with self._lock:
+                self._bases[version.ref] = version.base
+
+    def stored(self, result: SnapshotResult, incarnation: int) -> None:
+        """Remember what an upload left, unless another database was opened meanwhile."""
+        newest = result.manifest.ref.version
+        with self._lock:
+            if incarnation != self._incarnation:
+                return
+            self.manifest, self._is_ours = result.manifest, result.won
+            self._known = result.known
+            self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
+
+    def purged(self, before: Manifest, after: Manifest) -> None:
+        """Replace the manifest by what a purge left of it, unless it was replaced meanwhile."""
+        with self._lock:
+            if self.manifest is before:
+                self.manifest = self._purged = after
+
+    def purgeable(self) -> tuple[Manifest, bool] | None:
+        """Return the newest manifest, and whether its garbage was found too young already.
+
+        ``None`` if it is not this writer's: then only another writer may delete.
+        """
+        with self._lock:
+            if self.manifest is None or not self._is_ours:
+                return None
+            return self.manifest, self.manifest is self._purged
+
+    def known(self, incarnation: int) -> Mapping[str, SstFile]:
+        """Return the objects behind the local SSTs of a database."""
+        with self._lock:
+            return self._known if incarnation == self._incarnation else {}
+
+    def changelogs(self, refs: tuple[VersionRef, ...]) -> tuple[ChangelogRef, ...]:
+        """Return lineage entries with the base that each of them names.
+
+        Raises:
+            InternalError: one of them never passed through this instance.
+        """
+        with self._lock:
+            missing = next((ref for ref in refs if ref not in self._bases), None)
+            if missing is None:
+                return tuple(ChangelogRef(ref, self._bases[ref]) for ref in refs)
+        raise InternalError(f"the base of changelog {missing} is not known")
+
+    def rebased(self, version: StoreVersion) -> StoreVersion:
+        """Return ``version`` on the newest manifest that lies in its lineage."""
+        manifest = self.manifest
+        return version if manifest is None else version.rebased(manifest.ref) or version
+
+    @property
+    def newest_version(self) -> int:
+        """Return the version of the newest manifest known, 0 if none."""
+        manifest = self.manifest
+        return 0 if manifest is None else manifest.ref.version

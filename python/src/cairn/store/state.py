@@ -1,0 +1,255 @@
+"""StoreState: what load, commit, snapshot and reads of one store share, and every change of it.
+
+Layer: store. ``load``, ``commit`` and ``snapshot`` decide what happens; this class makes the
+changes in the order that keeps its invariants.
+
+Threads. Three kinds of thread meet in a store:
+
+    control call   load, commit, use, close    one at a time, under the instance's lock
+    maintenance    snapshot, purge             one at a time, under ``snapshots.running``
+    event loop     frames, reads, deltas       the only one that touches rows in RocksDB
+
+A control call and maintenance run beside each other. Neither lock is acquired while the other is
+held. Both kinds of thread wait for the event loop while they hold their lock, so the event loop
+acquires neither. It may acquire the locks that are held for moments only, under which nothing
+waits and no other lock is acquired: the instance's ``_sessions_lock``, the session's ``_arrival``,
+``SnapshotState._lock``, and those of metrics and pending bytes.
+
+    changed by                        what
+    control calls                     version, checkpoint, database directory, data_bytes
+    event loop, for control calls     the database: open, close
+    event loop                        applied_through, failure, barrier
+    control calls, maintenance        SnapshotState
+
+Whoever reads ``version`` or ``checkpoint`` without the instance's lock takes the reference once:
+both are immutable, and replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cairn.metrics import Metrics
+from cairn.rocks import Delta
+from cairn.store.local_state import LocalState, nothing_loaded
+from cairn.store.snapshot_state import SnapshotState
+from cairn.store.version import StoreVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+    from cairn.format.changelog import Changelog
+    from cairn.format.manifest import Manifest, SstFile
+    from cairn.store.resources import WorkerResources
+
+# RocksDB reads a block of each file for its estimate: not in every batch.
+_ESTIMATE_NS = 30_000_000_000
+
+
+class StoreState:
+    """See the module.
+
+    Attributes:
+        checkpoint: the store's objects.
+        local: the database with its queue of deltas.
+        snapshots: what is remembered of manifests.
+        is_closed: nothing is to be done with the store any more.
+
+    Args:
+        checkpoint: as above.
+        directory: the store's place on the local disk.
+        resources: of the worker.
+    """
+
+    def __init__(
+        self, checkpoint: StoreCheckpoint, directory: Path, resources: WorkerResources
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.resources = resources
+        self.metrics = Metrics()
+        self.local = LocalState(resources, self.metrics)
+        self.snapshots = SnapshotState(resources.clock, resources.entropy)
+        self.is_closed = False
+        # INVARIANT: the version of database and queue together; None while it is between two.
+        self._version: StoreVersion | None = None
+        self._directory = directory
+        self._directory_numbers = itertools.count(1)
+        self._database_directory: Path | None = None
+        self._data_bytes = 0
+        self._data_bytes_at_ns = 0
+
+    @property
+    def version(self) -> StoreVersion | None:
+        """Return the current version; ``None`` during a load, and after one that failed."""
+        return self._version
+
+    def require_version(self) -> StoreVersion:
+        """Return the current version.
+
+        Raises:
+            RetryableError: none is loaded.
+        """
+        version = self._version
+        if version is None:
+            raise nothing_loaded().with_context(store=str(self.checkpoint.store))
+        return version
+
+    def new_directory(self, kind: str) -> Path:
+        """Return a path that never was before; its parent exists."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory / f"{kind}{next(self._directory_numbers)}"
+
+    def session_directory(self, number: int) -> Path:
+        """Return the path of a session's directory; not made yet."""
+        return self._directory / f"s{number}"
+
+    # -- control calls: REQUIRES the instance's lock -------------------------------------------
+
+    def replace_checkpoint(self, checkpoint: StoreCheckpoint) -> StoreCheckpoint:
+        """Use other credentials for the same objects; return what was used until now."""
+        former, self.checkpoint = self.checkpoint, checkpoint
+        return former
+
+    def check_database(self) -> None:
+        """Find out whether the database failed in the background."""
+        self.resources.event_loop.run(self.local.check)
+
+    @contextmanager
+    def new_database_directory(self) -> Iterator[Path]:
+        """Yield a path to fill and to give to ``open_database``; after an error it is removed."""
+        if self._database_directory is not None and not self.local.is_open:
+            # Broken, perhaps by a full disk: it must not take the room of its successor.
+            self.resources.event_loop.run(self.local.close)
+            shutil.rmtree(self._database_directory, ignore_errors=True)
+        directory = self.new_directory("d")
+        try:
+            yield directory
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+    def open_database(
+        self,
+        directory: Path,
+        version: StoreVersion,
+        manifest: Manifest | None = None,
+        known: Mapping[str, SstFile] | None = None,
+    ) -> None:
+        """Replace the database by the one in ``directory``, which makes ``version`` current.
+
+        Args:
+            directory: holds a snapshot's files; without ``manifest``, does not exist.
+            version: that it holds.
+            manifest: of the snapshot.
+            known: the objects behind the snapshot's SSTs.
+
+        Raises:
+            CairnError: it does not open; no version is current then.
+        """
+        event_loop, local = self.resources.event_loop, self.local
+        self._version = None
+        event_loop.run(local.close)
+        event_loop.run(
+            lambda: local.open(
+                directory, version.version, version.multi_families, create=manifest is None
+            )
+        )
+        former, self._database_directory = self._database_directory, directory
+        # The incarnation has changed before the version: `snapshot_point` relies on it.
+        self._version = version
+        self.snapshots.opened(local.incarnation, manifest, known or {})
+        if former is not None:
+            # Closed for good: what the SST cache needs of it are links of its own.
+            self.resources.in_background(lambda: shutil.rmtree(former, ignore_errors=True))
+
+    def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
+        """Apply changelogs to the database, which makes ``version`` current.
+
+        Args:
+            changelogs: from the one after the database's version on; may be fetched meanwhile.
+            version: of the last one.
+        """
+        event_loop = self.resources.event_loop
+        self._version = None  # until the last changelog is in
+        for changelog in changelogs:
+            at = StoreVersion.of_header(changelog.header)
+            self.snapshots.add_changelog(at)
+            self._enqueue(at, changelog.table.to_batches())
+            if self.resources.pending.is_over_limit:
+                event_loop.run_stepwise(self.local.until_applied(at.version))
+        event_loop.run_stepwise(self.local.until_applied(version.version))
+        self._version = version
+
+    def advance(self, version: StoreVersion, changes: Sequence[pa.RecordBatch]) -> None:
+        """Make a version current that was committed on the current one."""
+        # The base first: a snapshot of the version may begin as soon as it is current.
+        self.snapshots.add_changelog(version)
+        self._version = version
+        self._enqueue(version, changes)
+        self._data_bytes += sum(batch.nbytes for batch in changes)
+
+    def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
+        self.local.enqueue(Delta(version.version, rows, version.multi_families))
+
+    def find_present(
+        self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
+    ) -> list[bool]:
+        """Find which keys exist at the current version; see ``LocalState.find_present``."""
+        return self.resources.event_loop.run_stepwise(
+            self.local.find_present(version, keys_by_family)
+        )
+
+    def count_keys(self, version: int, cf: int) -> int:
+        """Count a family's keys at the current version."""
+        return self.resources.event_loop.run_stepwise(self.local.count_keys(version, cf))
+
+    def data_bytes(self, *, is_new: bool) -> int:
+        """Return an estimate of keys and values; RocksDB's own if ``is_new``, or now and then."""
+        now = self.resources.clock.monotonic_ns()
+        if is_new or now - self._data_bytes_at_ns > _ESTIMATE_NS:
+            self._data_bytes = self.resources.event_loop.run(
+                lambda: self.local.db.estimated_data_bytes() + self.local.pending_bytes()
+            )
+            self._data_bytes_at_ns = now
+        return self._data_bytes
+
+    def figures(self) -> dict[str, int]:
+        """Return the instance's metrics and what it holds now, by name."""
+        values = self.metrics.values()
+        if self.local.is_open:
+            database = self.local.db
+            values |= {
+                "memtable_bytes": database.memtable_bytes(),
+                "sst_bytes": database.sst_bytes(),
+                "estimated_keys_count": database.estimated_key_count(),
+                "applied_through": self.local.applied_through,
+            }
+        values |= {
+            "block_cache_bytes": self.resources.memory.cached_bytes(),
+            "pending_delta_bytes": self.resources.pending.current,
+        }
+        return values
+
+    def close(self) -> None:
+        """Close the database and free the local disk."""
+        self.is_closed = True
+        self._version = None
+        self.resources.event_loop.run(self.local.close)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    # -- maintenance: REQUIRES ``snapshots.running`` -------------------------------------------
+
+    def snapshot_point(self) -> tuple[int, StoreVersion | None]:
+        """Return the database's incarnation and the current version, which belong together.
+
+        A load that overtakes this changes the incarnation, so that ``local.checkpoint`` refuses.
+        """
+        incarnation = self.local.incarnation
+        return incarnation, self._version
