@@ -1,7 +1,7 @@
 package io.cairn.spark;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.cache.CacheSession;
-import io.cairn.spark.cache.ValueRef;
 import io.cairn.spark.codec.RowCodec;
 import java.util.Arrays;
 import java.util.HashSet;
@@ -17,7 +17,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
@@ -30,14 +29,12 @@ import scala.jdk.javaapi.CollectionConverters;
  * two): see {@link SessionLock}. Returned rows are reused by later calls.
  */
 final class CairnStateStore implements StateStore {
-  private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
-
   private final CairnStateStoreProvider provider;
   private final StoreSession session;
   private final CacheSession cache;
   private final Option<String> checkpointId;
   private final Scans scans;
-  private final ValueRef found = new ValueRef();
+  private final ByteSpan found = new ByteSpan();
   private volatile boolean isReadOnly;
   private String lastName;
   private StoreSession.OpenFamily lastFamily;
@@ -70,10 +67,10 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enter("get", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      if (!cache.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
+      if (!cache.get(open.id(), codec.key, found)) {
         return null;
       }
-      UnsafeRow value = codec.decodeValue(found.base, found.offset, found.length);
+      UnsafeRow value = codec.decodeValue(found);
       provider.validateOnce(key, value);
       return value;
     } finally {
@@ -86,7 +83,7 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enter("keyExists", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      return cache.exists(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
+      return cache.exists(open.id(), codec.key);
     } finally {
       session.leave();
     }
@@ -110,9 +107,9 @@ final class CairnStateStore implements StateStore {
 
   /** The value of an encoded key, or null. */
   private UnsafeRow at(StoreSession.OpenFamily open, byte[] key) {
-    return cache.get(open.id(), key, BYTES, key.length, found)
-        ? open.family().codec().decodeValue(found.base, found.offset, found.length)
-        : null;
+    RowCodec codec = open.family().codec();
+    codec.key.set(key);
+    return cache.get(open.id(), codec.key, found) ? codec.decodeValue(found) : null;
   }
 
   @Override
@@ -123,11 +120,10 @@ final class CairnStateStore implements StateStore {
         open -> {
           RowCodec codec = Requirements.multi(open, "valuesIterator");
           encodeKey(open, key);
-          if (!cache.get(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength, found)) {
+          if (!cache.get(open.id(), codec.key, found)) {
             return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
           }
-          return new LockedRows(
-              session, codec.decodeValues(found.base, found.offset, found.length));
+          return new LockedRows(session, codec.decodeValues(found));
         });
   }
 
@@ -170,19 +166,8 @@ final class CairnStateStore implements StateStore {
     try {
       RowCodec codec = encodeKey(open, key);
       Requirements.value("put", value);
-      if (codec.isPlainValue()) {
-        cache.put(
-            open.id(),
-            codec.keyBase,
-            codec.keyOffset,
-            codec.keyLength,
-            value.getBaseObject(),
-            value.getBaseOffset(),
-            value.getSizeInBytes(),
-            true);
-      } else {
-        putEncoded(open, codec.valueBytes(value));
-      }
+      codec.encodeValue(value);
+      cache.put(open.id(), codec.key, codec.value, codec.isPlainValue());
     } finally {
       session.leave();
     }
@@ -193,26 +178,12 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enterToWrite("putList", family);
     try {
       RowCodec codec = Requirements.multi(open, "putList");
-      byte[] encoded = codec.valueBytes(Requirements.values(values));
+      codec.encodeValues(Requirements.values(values));
       encodeKey(open, key);
-      putEncoded(open, encoded);
+      cache.put(open.id(), codec.key, codec.value, false);
     } finally {
       session.leave();
     }
-  }
-
-  /** REQUIRES: the family's codec holds the key. */
-  private void putEncoded(StoreSession.OpenFamily open, byte[] value) {
-    RowCodec codec = open.family().codec();
-    cache.put(
-        open.id(),
-        codec.keyBase,
-        codec.keyOffset,
-        codec.keyLength,
-        value,
-        BYTES,
-        value.length,
-        false);
   }
 
   @Override
@@ -226,16 +197,9 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enterToWrite("merge", family);
     try {
       RowCodec codec = Requirements.multi(open, "merge");
-      byte[] encoded = codec.valueBytes(Requirements.values(values));
+      codec.encodeValues(Requirements.values(values));
       encodeKey(open, key);
-      cache.append(
-          open.id(),
-          codec.keyBase,
-          codec.keyOffset,
-          codec.keyLength,
-          encoded,
-          BYTES,
-          encoded.length);
+      cache.append(open.id(), codec.key, codec.value);
     } finally {
       session.leave();
     }
@@ -246,7 +210,7 @@ final class CairnStateStore implements StateStore {
     StoreSession.OpenFamily open = enterToWrite("remove", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      cache.remove(open.id(), codec.keyBase, codec.keyOffset, codec.keyLength);
+      cache.remove(open.id(), codec.key);
     } finally {
       session.leave();
     }

@@ -3,6 +3,7 @@ package io.cairn.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.codec.RowCodec;
 import io.cairn.spark.engine.EngineInstance;
 import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.protocol.ChangePage;
@@ -13,7 +14,6 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.RecordType;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
-import org.apache.spark.unsafe.Platform;
 import scala.Enumeration;
 import scala.Option;
 import scala.Tuple4;
@@ -96,12 +96,9 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
         row++;
       } else {
         int at = row++;
-        UnsafeRow key =
-            family
-                .codec()
-                .decodeKey(
-                    rows.data, Platform.BYTE_ARRAY_OFFSET + rows.keyOffset[at], rows.keyLength[at])
-                .copy();
+        RowCodec codec = family.codec();
+        rows.key(at, codec.key);
+        UnsafeRow key = codec.decodeKey(codec.key).copy();
         if (page.ops()[at] == WriteBlock.DELETE) {
           return record(RecordType.DELETE_RECORD(), key, null);
         }
@@ -109,15 +106,12 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
             page.ops()[at] == WriteBlock.APPEND
                 ? RecordType.MERGE_RECORD()
                 : RecordType.PUT_RECORD();
-        long offset = Platform.BYTE_ARRAY_OFFSET + rows.valueOffset[at];
+        rows.value(at, codec.value);
         if (!family.isMulti()) {
-          return record(
-              valueType,
-              key,
-              family.codec().decodeValue(rows.data, offset, rows.valueLength[at]).copy());
+          return record(valueType, key, codec.decodeValue(codec.value).copy());
         }
         valueKey = key;
-        values = family.codec().decodeValues(rows.data, offset, rows.valueLength[at]);
+        values = codec.decodeValues(codec.value);
       }
     }
   }

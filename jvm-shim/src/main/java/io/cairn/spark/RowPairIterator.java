@@ -101,14 +101,14 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
     while (cursor.next()) {
       bufferTurn ^= 1;
       PairBuffer buffer = buffers[bufferTurn];
-      UnsafeRow key = buffer.key(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
+      UnsafeRow key = buffer.key(cursor.key);
       if (!isEachValue) {
-        UnsafeRow value = buffer.value(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+        UnsafeRow value = buffer.value(cursor.value);
         validate.accept(key, value);
         return give(key, value);
       }
       listKey = key;
-      values = codec.decodeValues(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+      values = codec.decodeValues(cursor.value);
       if (values.hasNext()) {
         return give(key, values.next().copy());
       }

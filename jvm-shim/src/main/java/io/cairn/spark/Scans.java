@@ -1,7 +1,7 @@
 package io.cairn.spark;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.RowCursor;
-import io.cairn.spark.codec.ByteOrder;
 import io.cairn.spark.codec.RowCodec;
 import java.util.function.BiConsumer;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -31,8 +31,7 @@ final class Scans {
     RowCodec codec = open.family().codec();
     Requirements.prefixScan(codec);
     byte[] from = codec.prefixBytes(prefix);
-    return pairs(
-        open, session.cache.range(open.id(), from, ByteOrder.successor(from)), isEachValue);
+    return pairs(open, session.cache.range(open.id(), from, Bytes.successor(from)), isEachValue);
   }
 
   StateStoreIterator<UnsafeRowPair> range(
@@ -55,7 +54,7 @@ final class Scans {
     long removed = 0;
     try (RowCursor cursor = session.cache.range(open.id(), from, codec.keyBytes(end))) {
       while (cursor.next()) {
-        session.cache.remove(open.id(), cursor.keyBase, cursor.keyOffset, cursor.keyLength);
+        session.cache.remove(open.id(), cursor.key);
         removed++;
       }
     }

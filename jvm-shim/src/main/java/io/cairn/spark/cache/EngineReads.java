@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
@@ -31,8 +33,8 @@ final class EngineReads {
 
   /** Reads one key; of a list all of it. False: absent. */
   boolean get(
-      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
-    byte[][] keys = {Bytes.copy(keyBase, keyOffset, keyLength)};
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ByteSpan out) {
+    byte[][] keys = {Bytes.toArray(keyBase, keyOffset, keyLength)};
     cache.misses++;
     RowPage rows = ask(family, keys, 1);
     int length = rows.valueLength[0];
@@ -163,7 +165,7 @@ final class EngineReads {
         return true;
       }
       int last = rows.count - 1;
-      from = Bytes.copy(rows.data, Bytes.ARRAY + rows.keyOffset[last], rows.keyLength[last]);
+      from = Bytes.toArray(rows.data, Bytes.ARRAY + rows.keyOffset[last], rows.keyLength[last]);
     }
   }
 }

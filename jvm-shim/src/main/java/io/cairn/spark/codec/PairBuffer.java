@@ -1,5 +1,6 @@
 package io.cairn.spark.codec;
 
+import io.cairn.spark.bytes.ByteSpan;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 
@@ -24,28 +25,28 @@ public final class PairBuffer {
     valueRow = new UnsafeRow(valueColumns);
   }
 
-  public UnsafeRow key(Object base, long offset, int length) {
+  public UnsafeRow key(ByteSpan encoded) {
     if (!codec.isPlainKey()) {
-      return codec.decodeKey(base, offset, length).copy();
+      return codec.decodeKey(encoded).copy();
     }
-    int bytes = length - 1;
+    int bytes = encoded.length - 1;
     if (keyBytes.length < bytes) {
       keyBytes = new byte[Math.max(2 * keyBytes.length, bytes)];
     }
-    Platform.copyMemory(base, offset + 1, keyBytes, BYTES, bytes);
+    Platform.copyMemory(encoded.base, encoded.offset + 1, keyBytes, BYTES, bytes);
     keyRow.pointTo(keyBytes, BYTES, bytes);
     return keyRow;
   }
 
-  public UnsafeRow value(Object base, long offset, int length) {
+  public UnsafeRow value(ByteSpan encoded) {
     if (!codec.isPlainValue()) {
-      return codec.decodeValue(base, offset, length).copy();
+      return codec.decodeValue(encoded).copy();
     }
-    int bytes = length - 1;
+    int bytes = encoded.length - 1;
     if (valueBytes.length < bytes) {
       valueBytes = new byte[Math.max(2 * valueBytes.length, bytes)];
     }
-    Platform.copyMemory(base, offset + 1, valueBytes, BYTES, bytes);
+    Platform.copyMemory(encoded.base, encoded.offset + 1, valueBytes, BYTES, bytes);
     valueRow.pointTo(valueBytes, BYTES, bytes);
     return valueRow;
   }

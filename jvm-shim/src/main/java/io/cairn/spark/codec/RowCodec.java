@@ -1,5 +1,7 @@
 package io.cairn.spark.codec;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -27,7 +29,7 @@ import scala.collection.Iterator;
  * goes through Spark's encoder. Encoders and buffers are reused: one caller at a time.
  */
 public final class RowCodec {
-  private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
+  private static final long BYTES = Bytes.ARRAY;
 
   /** Where a key's version byte stands in its buffer, so that the row behind it is 8-aligned. */
   private static final int VERSION_AT = 7;
@@ -41,11 +43,14 @@ public final class RowCodec {
   private byte[] keyBuffer = new byte[64];
   private byte[] valueBuffer = new byte[64];
 
-  /** A key's encoded bytes after {@link #encodeKey}: a region that the next call overwrites. */
-  public byte[] keyBase;
+  /** The encoded key after {@link #encodeKey}; the next call overwrites it. */
+  public final ByteSpan key = new ByteSpan();
 
-  public long keyOffset;
-  public int keyLength;
+  /**
+   * The encoded value after {@link #encodeValue} or {@link #encodeValues}; the next call overwrites
+   * it. Plain values are the row's own bytes, without the version byte.
+   */
+  public final ByteSpan value = new ByteSpan();
 
   public RowCodec(
       String encoding,
@@ -109,22 +114,18 @@ public final class RowCodec {
     return encoderText;
   }
 
-  /** Encodes a key into {@link #keyBase}, {@link #keyOffset}, {@link #keyLength}. */
-  public void encodeKey(UnsafeRow key) {
+  /** Encodes a key into {@link #key}. */
+  public void encodeKey(UnsafeRow row) {
     if (isPlainKey) {
-      int bytes = key.getSizeInBytes();
+      int bytes = row.getSizeInBytes();
       if (keyBuffer.length < VERSION_AT + 1 + bytes) {
         keyBuffer = new byte[Math.max(2 * keyBuffer.length, VERSION_AT + 1 + bytes)];
       }
       Platform.copyMemory(
-          key.getBaseObject(), key.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
-      keyBase = keyBuffer;
-      keyOffset = BYTES + VERSION_AT;
-      keyLength = 1 + bytes;
+          row.getBaseObject(), row.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
+      key.set(keyBuffer, BYTES + VERSION_AT, 1 + bytes);
     } else {
-      keyBase = keyEncoder.encodeKey(key);
-      keyOffset = BYTES;
-      keyLength = keyBase.length;
+      key.set(keyEncoder.encodeKey(row));
     }
   }
 
@@ -137,13 +138,20 @@ public final class RowCodec {
     return keyEncoder.encodePrefixKey(prefix);
   }
 
-  /** Encodes a value by Spark's encoder; of a multi-value family one list element. */
-  public byte[] valueBytes(UnsafeRow value) {
-    return valueEncoder.encodeValue(value);
+  /**
+   * Encodes a value into {@link #value}: a plain one as it is, another by Spark's encoder (of a
+   * multi-value family one list element).
+   */
+  public void encodeValue(UnsafeRow row) {
+    if (isPlainValue) {
+      value.set(row.getBaseObject(), row.getBaseOffset(), row.getSizeInBytes());
+    } else {
+      value.set(valueEncoder.encodeValue(row));
+    }
   }
 
-  /** Encodes list elements, concatenated. */
-  public byte[] valueBytes(UnsafeRow[] values) {
+  /** Encodes list elements, concatenated, into {@link #value}. */
+  public void encodeValues(UnsafeRow[] values) {
     byte[][] parts = new byte[values.length][];
     int total = 0;
     for (int index = 0; index < values.length; index++) {
@@ -156,42 +164,37 @@ public final class RowCodec {
       System.arraycopy(part, 0, all, at, part.length);
       at += part.length;
     }
-    return all;
+    value.set(all);
   }
 
-  /** Decodes a value out of a region, into a row that the next call of this method overwrites. */
-  public UnsafeRow decodeValue(Object base, long offset, int length) {
+  /** Decodes a value into a row that the next call of this method overwrites. */
+  public UnsafeRow decodeValue(ByteSpan bytes) {
     if (!isPlainValue) {
-      return valueEncoder.decodeValue(copy(base, offset, length));
+      return valueEncoder.decodeValue(bytes.toArray());
     }
+    int length = bytes.length;
     if (valueBuffer.length < length + VERSION_AT) {
       valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
     }
     // Copied, for the cache's bytes may change with the next write while Spark still holds the row.
-    Platform.copyMemory(base, offset + 1, valueBuffer, BYTES, length - 1);
+    Platform.copyMemory(bytes.base, bytes.offset + 1, valueBuffer, BYTES, length - 1);
     valueRow.pointTo(valueBuffer, BYTES, length - 1);
     return valueRow;
   }
 
   /** Decodes a list. */
-  public Iterator<UnsafeRow> decodeValues(Object base, long offset, int length) {
-    return valueEncoder.decodeValues(copy(base, offset, length));
+  public Iterator<UnsafeRow> decodeValues(ByteSpan bytes) {
+    return valueEncoder.decodeValues(bytes.toArray());
   }
 
   /** Decodes a key by Spark's encoder, into a row that it reuses. */
-  public UnsafeRow decodeKey(Object base, long offset, int length) {
-    return keyEncoder.decodeKey(copy(base, offset, length));
+  public UnsafeRow decodeKey(ByteSpan bytes) {
+    return keyEncoder.decodeKey(bytes.toArray());
   }
 
   /** Decodes a row of its own for whoever keeps pairs in hand: see {@link PairBuffer}. */
   public PairBuffer pairBuffer() {
     return new PairBuffer(this, keyColumns, valueRow.numFields());
-  }
-
-  static byte[] copy(Object base, long offset, int length) {
-    byte[] bytes = new byte[length];
-    Platform.copyMemory(base, offset, bytes, BYTES, length);
-    return bytes;
   }
 
   private static String text(KeyStateEncoderSpec spec) {

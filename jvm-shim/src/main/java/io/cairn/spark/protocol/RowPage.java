@@ -1,5 +1,8 @@
 package io.cairn.spark.protocol;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
+
 /**
  * A page of rows out of the engine, as regions of one byte array.
  *
@@ -40,6 +43,16 @@ public final class RowPage {
       valueLength = new int[rows];
       origin = new byte[rows];
     }
+  }
+
+  /** Lets a span cover the key of a row. */
+  public void key(int row, ByteSpan into) {
+    into.set(data, Bytes.ARRAY + keyOffset[row], keyLength[row]);
+  }
+
+  /** Lets a span cover the value of a row that has one. */
+  public void value(int row, ByteSpan into) {
+    into.set(data, Bytes.ARRAY + valueOffset[row], valueLength[row]);
   }
 
   /** An own copy that outlives the next request. */

@@ -13,6 +13,8 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import java.util.Arrays;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
@@ -81,9 +83,7 @@ class StateCacheTest {
       TreeMap<String, String> seen = new TreeMap<>();
       for (int i = 0; i < 50; i++) {
         assertTrue(cursor.next());
-        seen.put(
-            text(cursor.keyBase, cursor.keyOffset, cursor.keyLength),
-            text(cursor.valueBase, cursor.valueOffset, cursor.valueLength));
+        seen.put(text(cursor.key), text(cursor.value));
       }
       int other = family == ORDERED ? PLAIN : ORDERED;
       for (int i = 0; i < 2_000; i++) {
@@ -312,13 +312,12 @@ class StateCacheTest {
     f.begin();
     byte[] value = {1, 2, 3, 4, 5, 6, 7, 8};
     for (int length = 1; length < 40; length++) {
-      byte[] key = new byte[length];
-      ValueRef out = new ValueRef();
-      f.session.put(PLAIN, key, Bytes.ARRAY, length, value, Bytes.ARRAY, 8, true);
-      assertTrue(f.session.get(PLAIN, key, Bytes.ARRAY, length, out));
+      ByteSpan key = new ByteSpan(new byte[length]);
+      ByteSpan out = new ByteSpan();
+      f.session.put(PLAIN, key, new ByteSpan(value), true);
+      assertTrue(f.session.get(PLAIN, key, out));
       assertEquals(0, (out.offset + 1) % 8);
-      assertArrayEquals(
-          new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, Bytes.copy(out.base, out.offset, out.length));
+      assertArrayEquals(new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, out.toArray());
     }
   }
 
