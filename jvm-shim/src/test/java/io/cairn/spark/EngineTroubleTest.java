@@ -15,7 +15,6 @@ import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +28,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** A worker that lives but does not do what it is asked: expired keys, broken reads, no answer. */
+/** A worker that runs but fails: expired credentials, broken reads, no answer. */
 class EngineTroubleTest {
   private static final int KEYS = 20_000;
 
@@ -51,24 +50,9 @@ class EngineTroubleTest {
     }
   }
 
-  /** Lets the worker run these lines of Python before it starts. */
-  private void patchEngine(String lines) throws IOException {
-    Path program = fixture.folder.resolve("python");
-    String python = System.getProperty("cairn.test.python", "python3");
-    Files.writeString(
-        program,
-        "#!"
-            + python
-            + "\n"
-            + lines
-            + "import runpy\nrunpy.run_module('cairn.engine', run_name='__main__')\n");
-    Files.setPosixFilePermissions(program, PosixFilePermissions.fromString("rwx------"));
-    fixture.settings.put(StoreFixture.CAIRN + "python", program.toString());
-  }
-
-  /** The first changelog of each store is refused, as by keys past their time. */
-  private void expireKeysOnce() throws IOException {
-    patchEngine(
+  /** The first changelog of each store is refused, as with expired credentials. */
+  private void expireCredentialsOnce() throws IOException {
+    fixture.patchEngine(
         """
         from cairn.errors import CredentialsExpiredError
         from cairn.storage.local import LocalStore
@@ -84,8 +68,8 @@ class EngineTroubleTest {
 
   /** Each token's end once failed the commit of every partition. */
   @Test
-  void aCommitGoesOnWithRenewedKeys() throws IOException {
-    expireKeysOnce();
+  void aCommitGoesOnWithRenewedCredentials() throws IOException {
+    expireCredentialsOnce();
     CairnStateStoreProvider provider = fixture.provider();
 
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
@@ -98,8 +82,8 @@ class EngineTroubleTest {
 
   /** So does one with more writes than are kept for sending them again. */
   @Test
-  void aLargeCommitGoesOnWithRenewedKeys() throws IOException {
-    expireKeysOnce();
+  void aLargeCommitGoesOnWithRenewedCredentials() throws IOException {
+    expireCredentialsOnce();
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
     String large = "x".repeat(1000);
     for (long key = 0; key < KEYS; key++) {
@@ -118,7 +102,7 @@ class EngineTroubleTest {
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
     fixture.withLeastCache();
-    patchEngine(
+    fixture.patchEngine(
         """
 import os
 from cairn.errors import DiskFullError
@@ -139,8 +123,7 @@ reads.ReadService._get = failing
     StateStore store = provider.getStore(1, id, false, false);
     Files.createFile(fixture.folder.resolve("full"));
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
-    assertTrue(
-        StoreSettingsTest.chain(error).contains("CAIRN_DISK_FULL"), StoreSettingsTest.chain(error));
+    assertTrue(StoreFixture.chain(error).contains("CAIRN_DISK_FULL"), StoreFixture.chain(error));
     store.abort();
 
     assertEquals(-1, provider.latestVersion());
@@ -165,7 +148,7 @@ reads.ReadService._get = failing
 
     Throwable error = assertThrows(Throwable.class, () -> other.getReadStore(1, id));
 
-    String text = StoreSettingsTest.chain(error);
+    String text = StoreFixture.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT") && text.contains("requestTimeoutMs"), text);
     StateStore read = other.getReadStore(1, id);
     assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
@@ -197,7 +180,7 @@ reads.ReadService._get = failing
     provider.close();
     held.abort();
 
-    String error = StoreSettingsTest.chain(waiting.get(30, TimeUnit.SECONDS));
+    String error = StoreFixture.chain(waiting.get(30, TimeUnit.SECONDS));
     assertTrue(error.contains("CAIRN_CLOSED") && error.contains("store=0/0/default"), error);
     assertTrue(error.contains("Next: none if Spark retries the task"), error);
   }
@@ -215,7 +198,7 @@ reads.ReadService._get = failing
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
 
     fixture.killWorkers();
-    String text = StoreSettingsTest.chain(error);
+    String text = StoreFixture.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT"), text);
     assertTrue(text.contains("store=0/0/default, version=1"), text);
     store.abort();
@@ -225,7 +208,7 @@ reads.ReadService._get = failing
   @Test
   void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {
     fixture.withLeastCache();
-    patchEngine(
+    fixture.patchEngine(
         """
         from cairn.engine.control import ControlEntry
         call = ControlEntry.call
@@ -241,7 +224,7 @@ reads.ReadService._get = failing
       store.put(key(key), value("x".repeat(1000)), "default");
     }
     Throwable error = assertThrows(Throwable.class, store::commit);
-    assertTrue(StoreSettingsTest.chain(error).contains("CAIRN_WORKER_LOST"));
+    assertTrue(StoreFixture.chain(error).contains("CAIRN_WORKER_LOST"));
     assertEquals(1, instanceFolders());
 
     provider.close();

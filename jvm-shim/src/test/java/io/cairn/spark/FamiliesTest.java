@@ -334,7 +334,7 @@ class FamiliesTest {
     Throwable missing =
         assertThrows(
             Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
-    String text = StoreSettingsTest.chain(missing);
+    String text = StoreFixture.chain(missing);
     assertTrue(text.contains("CANNOT_READ_MISSING_SNAPSHOT_FILE"), text);
     assertTrue(text.contains("snapshot/2_" + two.get()), text);
   }

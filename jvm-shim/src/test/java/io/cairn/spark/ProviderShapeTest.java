@@ -84,7 +84,7 @@ class ProviderShapeTest {
   @Test
   void trap13EveryMetricIsNamedByAFreshInstance() {
     assertEquals(
-        StoreMetric.values().length,
+        StoreMetrics.values().length,
         new CairnStateStoreProvider().supportedCustomMetrics().length());
     assertSame(
         new CairnStateStoreProvider().supportedCustomMetrics(),

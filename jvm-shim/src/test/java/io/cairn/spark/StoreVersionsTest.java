@@ -106,11 +106,9 @@ class StoreVersionsTest {
             () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
 
     assertTrue(
-        StoreSettingsTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
-        StoreSettingsTest.chain(error));
-    assertTrue(
-        StoreSettingsTest.chain(error).contains("changelog/7_u0000"),
-        StoreSettingsTest.chain(error));
+        StoreFixture.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
+        StoreFixture.chain(error));
+    assertTrue(StoreFixture.chain(error).contains("changelog/7_u0000"), StoreFixture.chain(error));
     assertThrows(Throwable.class, () -> provider.getStore(-1, NO_ID, false, false));
     commit(provider, 0, NO_ID, 1);
   }
@@ -133,11 +131,10 @@ class StoreVersionsTest {
     second.join();
 
     assertTrue(
-        StoreSettingsTest.chain(error.get()).contains("[CAIRN_BUSY]"),
-        StoreSettingsTest.chain(error.get()));
+        StoreFixture.chain(error.get()).contains("[CAIRN_BUSY]"), StoreFixture.chain(error.get()));
     assertTrue(
-        StoreSettingsTest.chain(error.get()).contains(Thread.currentThread().getName()),
-        StoreSettingsTest.chain(error.get()));
+        StoreFixture.chain(error.get()).contains(Thread.currentThread().getName()),
+        StoreFixture.chain(error.get()));
     first.abort();
     provider.getStore(0, NO_ID, false, false).abort();
   }
@@ -177,10 +174,8 @@ class StoreVersionsTest {
     Throwable error = assertThrows(Throwable.class, () -> changed.getStore(1, id, false, false));
 
     assertTrue(
-        StoreSettingsTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"),
-        StoreSettingsTest.chain(error));
-    assertTrue(
-        StoreSettingsTest.chain(error).contains("struct<bigint>"), StoreSettingsTest.chain(error));
+        StoreFixture.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), StoreFixture.chain(error));
+    assertTrue(StoreFixture.chain(error).contains("struct<bigint>"), StoreFixture.chain(error));
   }
 
   @Test

@@ -149,7 +149,7 @@ class TwoThreadsTest {
     StateStore second = provider.getStore(1, id, false, false);
 
     Throwable error = assertThrows(Throwable.class, rows::hasNext);
-    assertTrue(StoreSettingsTest.chain(error).contains("after the store was aborted"));
+    assertTrue(StoreFixture.chain(error).contains("after the store was aborted"));
     rows.close();
     assertEquals("v7@1", text(second.get(key(7), "default")));
     second.abort();

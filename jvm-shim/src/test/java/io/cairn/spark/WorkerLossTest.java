@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -19,7 +20,10 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** A worker killed and a task interrupted, at the moments that hurt. */
 class WorkerLossTest {
@@ -117,32 +121,103 @@ class WorkerLossTest {
   void aSessionThatSpilledMuchFailsAndIsRetried() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
-    String large = "x".repeat(1000);
-    for (long key = 0; key < KEYS; key++) {
-      store.put(key(key), value(large), "default");
-    }
+    putLarge(store, KEYS);
 
     fixture.killWorkers();
     Throwable error = assertThrows(Throwable.class, store::commit);
     store.abort();
 
     assertTrue(
-        StoreSettingsTest.chain(error).contains("[CAIRN_WORKER_LOST]"),
-        StoreSettingsTest.chain(error));
+        StoreFixture.chain(error).contains("[CAIRN_WORKER_LOST]"), StoreFixture.chain(error));
     assertEquals(List.of(), fixture.objects("changelog"));
     commit(provider, 0, NO_ID, 1);
   }
 
-  /** What was not spilled is in the overlay still, however much it is. */
+  /** Kills the first worker in its first commit: before the version is durable, or after. */
+  private void killInCommit(boolean isDurable) throws IOException {
+    fixture.patchEngine(
+        """
+import os, signal
+from cairn.engine.control import ControlEntry
+call = ControlEntry.call
+def dying(self, method, arguments):
+    if method != 'commit' or os.path.exists('%s'):
+        return call(self, method, arguments)
+    open('%<s', 'w').close()
+    if %s:
+        call(self, method, arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+ControlEntry.call = dying
+"""
+            .formatted(fixture.folder.resolve("killed"), isDurable ? "True" : "False"));
+  }
+
+  private static void putLarge(StateStore store, long keys) {
+    String large = "x".repeat(1000);
+    for (long key = 0; key < keys; key++) {
+      store.put(key(key), value(large), "default");
+    }
+  }
+
+  /**
+   * The spill is sent again from its copy and the rest from the write buffer, although both
+   * together are more than is copied.
+   */
+  @Test
+  void aSessionThatSpilledSurvivesItsWorkerInTheCommit() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "7m");
+    killInCommit(false);
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    putLarge(store, 12_000);
+    store.remove(key(0), "default");
+
+    assertEquals(1, store.commit());
+
+    assertTrue(Files.exists(fixture.folder.resolve("killed")));
+    assertEquals(1, metric(store, "cairnSpills"));
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(11_999, all(read.iterator("default")).size());
+    assertEquals(11_999, read.metrics().numKeys());
+    read.release();
+  }
+
+  /** The version whose commit was not answered is the same attempt's: it is replaced, not kept. */
+  @ParameterizedTest
+  @ValueSource(strings = {"1", "2"})
+  void aCommitThatWasNotAnsweredIsMadeOnce(String checkpointFormat) throws Exception {
+    fixture.settings.put(
+        "spark.sql.streaming.stateStore.checkpointFormatVersion", checkpointFormat);
+    killInCommit(true);
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    store.put(key(1), value("mine"), "default");
+
+    assertEquals(1, store.commit());
+
+    assertTrue(Files.exists(fixture.folder.resolve("killed")));
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(Map.of(1L, "mine"), all(read.iterator("default")));
+    assertEquals(1, read.metrics().numKeys());
+    read.release();
+  }
+
+  private static long metric(StateStore store, String name) {
+    for (var entry : CollectionConverters.asJava(store.metrics().customMetrics()).entrySet()) {
+      if (entry.getKey().name().equals(name)) {
+        return (long) entry.getValue();
+      }
+    }
+    throw new IllegalArgumentException(name);
+  }
+
+  /** What was not spilled is in the write buffer still, however much it is. */
   @Test
   void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
-    String large = "x".repeat(1000);
-    for (long key = 0; key < KEYS; key++) {
-      store.put(key(key), value(large), "default");
-    }
+    putLarge(store, KEYS);
     Thread killer =
         new Thread(
             () -> {

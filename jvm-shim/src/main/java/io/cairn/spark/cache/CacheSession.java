@@ -200,8 +200,9 @@ public final class CacheSession {
     // repeated.
     spillCount++;
     spillFailed = true;
-    writer.spills();
+    writer.spills(true);
     sendOverlay();
+    writer.spills(false);
     spillFailed = false;
     overlay.shadow(base);
     cache.spills++;
@@ -264,42 +265,25 @@ public final class CacheSession {
   }
 
   /**
-   * Hands what is left of the overlay to the engine; no write may follow. Returns what the whole
-   * session sent.
+   * Sends all writes that were not spilled; no write may follow. Sends the same again when it is
+   * called again, for an engine that lost them.
    */
-  public SentWrites finishWrites() {
+  public void sendWrites() {
     checkOpen();
     if (spillFailed) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the session goes on after sending its writes failed");
     }
-    if (!finished) {
-      for (int family : dropped) {
-        writer.dropFamily(family);
-      }
-      sendOverlay();
-      finished = true;
+    finished = true;
+    for (int family : dropped) {
+      writer.dropFamily(family);
     }
-    return writer.sent();
-  }
-
-  /**
-   * Lets {@link #finishWrites} send everything again, to a worker that lost it. False: some writes
-   * were spilled and are not here any more.
-   */
-  public boolean rewindWrites() {
-    checkOpen();
-    if (hasSpilled()) {
-      return false;
-    }
-    writer.rewind();
-    finished = false;
-    return true;
+    sendOverlay();
   }
 
   /**
    * Folds the overlay into the base, restamps it and ends the session. To be called once the
-   * version is durable, after {@link #finishWrites}.
+   * version is durable, after {@link #sendWrites}.
    */
   public void commit(long version, String id) {
     checkOpen();
@@ -364,10 +348,7 @@ public final class CacheSession {
     }
   }
 
-  /**
-   * Whether writes of this session are with the engine already: such a session does not survive the
-   * loss of its worker.
-   */
+  /** Whether this session sent writes to the engine that the cache does not have any more. */
   public boolean hasSpilled() {
     return spillCount > 0;
   }

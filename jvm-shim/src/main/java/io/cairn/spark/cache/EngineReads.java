@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
@@ -130,7 +131,9 @@ final class EngineReads {
       byte[] to,
       int limitRows,
       int limitBytes) {
-    RowPage rows = source.scan(family.id, from, inclusive, to, limitRows, limitBytes, base.version);
+    RowPage rows =
+        source.scan(
+            new ScanRequest(family.id, from, inclusive, to, limitRows, limitBytes), base.version);
     base.eviction().applied = source.appliedThrough();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(
@@ -157,7 +160,9 @@ final class EngineReads {
     byte[] from = null;
     while (true) {
       RowPage rows =
-          source.scan(family.id, from, from == null, null, limitRows, limitBytes, base.version);
+          source.scan(
+              new ScanRequest(family.id, from, from == null, null, limitRows, limitBytes),
+              base.version);
       if (!load.add(family.id, rows)) {
         return false;
       }

@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
@@ -96,7 +97,7 @@ public final class CacheBenchmark {
   }
 
   private void commit(CacheSession session) {
-    session.finishWrites();
+    session.sendWrites();
     session.commit(++version, "v" + version);
   }
 
@@ -213,14 +214,7 @@ public final class CacheBenchmark {
     }
 
     @Override
-    public RowPage scan(
-        int family,
-        byte[] from,
-        boolean inclusive,
-        byte[] to,
-        int limitRows,
-        int limitBytes,
-        long requireApplied) {
+    public RowPage scan(ScanRequest request, long requireApplied) {
       throw new IllegalStateException("the cache asked for a page");
     }
 

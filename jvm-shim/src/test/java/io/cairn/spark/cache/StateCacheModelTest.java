@@ -193,7 +193,7 @@ class StateCacheModelTest {
         assertEquals(version, cache.stampVersion());
         return;
       }
-      session.finishWrites();
+      session.sendWrites();
       engine.commit();
       long next = engine.newest();
       for (int family : FAMILIES) {

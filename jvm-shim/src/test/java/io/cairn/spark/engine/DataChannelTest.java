@@ -59,7 +59,10 @@ class DataChannelTest {
             assertEquals(FrameKind.HELLO, hello.kind());
             byte[] token = read(channel, hello.payloadBytes());
             assertEquals(TOKEN, new String(token));
-            write(channel, new FrameHeader(FrameKind.HELLO_REPLY, 0, 0, 0, 0, 0, 0), new byte[0]);
+            write(
+                channel,
+                new FrameHeader(FrameKind.HELLO | FrameKind.REPLY, 0, 0, 0, 0, 0, 0),
+                new byte[0]);
             then.serve(channel);
           } catch (Exception e) {
             throw new IllegalStateException(e);
@@ -188,7 +191,7 @@ class DataChannelTest {
         worker(
             channel -> {
               byte[] half = new byte[FrameHeader.BYTES + 10];
-              new FrameHeader(FrameKind.GET_REPLY, 0, 1, 1, 0, 1, 100).write(half, 0);
+              new FrameHeader(FrameKind.GET | FrameKind.REPLY, 0, 1, 1, 0, 1, 100).write(half, 0);
               channel.write(ByteBuffer.wrap(half));
             });
     try (DataChannel channel = DataChannel.connect(socket, TOKEN, 10_000)) {

@@ -1,12 +1,13 @@
-package io.cairn.spark;
+package io.cairn.spark.settings;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.CairnStateStoreProvider;
+import io.cairn.spark.StoreFixture;
 import io.cairn.spark.errors.CairnException;
-import io.cairn.spark.settings.StorageLocation;
 import java.io.IOException;
 import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
@@ -37,6 +38,21 @@ class StoreSettingsTest {
           error.getMessage());
       assertTrue(
           error.getMessage().contains(StoreFixture.CAIRN + "workerMemory"), error.getMessage());
+    }
+  }
+
+  /** Whoever kept a setting under its old name must learn the new one, not lose the setting. */
+  @Test
+  void aFormerNameIsRefusedWithTheNewOne() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "64m");
+
+      CairnException error = assertThrows(CairnException.class, fixture::provider);
+
+      assertEquals("CAIRN_CONFIG", error.code());
+      String renamed =
+          StoreFixture.CAIRN + "tierMemory was renamed to " + StoreFixture.CAIRN + "cacheMemory";
+      assertTrue(error.getMessage().contains(renamed), error.getMessage());
     }
   }
 
@@ -116,9 +132,11 @@ class StoreSettingsTest {
               Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
 
       assertTrue(
-          chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"),
-          chain(error));
-      assertTrue(chain(error).contains(StoreFixture.CAIRN + "python"), chain(error));
+          StoreFixture.chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"),
+          StoreFixture.chain(error));
+      assertTrue(
+          StoreFixture.chain(error).contains(StoreFixture.CAIRN + "python"),
+          StoreFixture.chain(error));
     }
   }
 
@@ -140,15 +158,8 @@ class StoreSettingsTest {
           assertThrows(
               Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
 
-      assertTrue(chain(error).contains("has no package cairn"), chain(error));
+      assertTrue(
+          StoreFixture.chain(error).contains("has no package cairn"), StoreFixture.chain(error));
     }
-  }
-
-  static String chain(Throwable error) {
-    StringBuilder text = new StringBuilder();
-    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
-      text.append(cause.getMessage()).append(" <- ");
-    }
-    return text.toString();
   }
 }

@@ -1,4 +1,4 @@
-package io.cairn.spark;
+package io.cairn.spark.session;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
