@@ -68,7 +68,7 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public long version() {
-    return session.base.version();
+    return session.baseVersion.version();
   }
 
   @Override
@@ -360,7 +360,7 @@ final class CairnStateStore implements StateStore {
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
     if (!session.isCommitted()) {
       throw StateStoreErrors.stateStoreOperationOutOfOrder(
-          "Cannot tell the checkpoint id of a store that was not committed");
+          "Cannot return the checkpoint id of a store that was not committed");
     }
     StoreVersion result = session.result();
     return new StateStoreCheckpointInfo(

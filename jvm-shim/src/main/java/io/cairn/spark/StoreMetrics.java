@@ -157,7 +157,7 @@ enum StoreMetrics {
             session,
             session.statsBefore(),
             session.stats(),
-            session.result() != null ? session.result() : session.base,
+            session.result() != null ? session.result() : session.baseVersion,
             session.loaded().answer(),
             session.commitAnswer());
     Map<StateStoreCustomMetric, Object> custom = new HashMap<>();

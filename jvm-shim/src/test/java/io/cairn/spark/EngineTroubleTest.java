@@ -66,7 +66,7 @@ class EngineTroubleTest {
         """);
   }
 
-  /** Each token's end once failed the commit of every partition. */
+  /** The expiry of a token must not fail the commits of all partitions. */
   @Test
   void aCommitGoesOnWithRenewedCredentials() throws IOException {
     expireCredentialsOnce();
@@ -80,7 +80,7 @@ class EngineTroubleTest {
     assertEquals(1, fixture.objects("changelog").size());
   }
 
-  /** So does one with more writes than are kept for sending them again. */
+  /** The same for more writes than the channel copies. */
   @Test
   void aLargeCommitGoesOnWithRenewedCredentials() throws IOException {
     expireCredentialsOnce();
@@ -96,8 +96,8 @@ class EngineTroubleTest {
   }
 
   /**
-   * A database that failed once fails on until it is loaded afresh: a retry must not take it for
-   * standing at its version. An abort for another reason keeps the cheap way.
+   * A database that failed stays broken until the next load, so a retry must load the version
+   * again. An abort for another reason needs no load.
    */
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
@@ -132,9 +132,8 @@ reads.ReadService._get = failing
   }
 
   /**
-   * A worker that was stopped answers neither yes nor no: it must not hold its tasks for ever. What
-   * it was asked is not asked again by the same task, for a call that takes too long takes too long
-   * twice.
+   * A stopped worker never answers, and must not block its tasks forever. The task does not repeat
+   * the call, which would take as long again.
    */
   @Test
   void aStoppedWorkerIsReplaced() throws Exception {
@@ -156,7 +155,9 @@ reads.ReadService._get = failing
     assertFalse(stopped.isAlive());
   }
 
-  /** Whoever queued before the provider was closed once waited for the whole lock timeout. */
+  /**
+   * A task that waits for the lock must not wait for the whole timeout when the provider is closed.
+   */
   @Test
   void whoWaitsForAStoreLearnsThatItWasClosed() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -185,7 +186,7 @@ reads.ReadService._get = failing
     assertTrue(error.contains("Next: none if Spark retries the task"), error);
   }
 
-  /** An error of a row call says whose it is, as those of loads and commits do. */
+  /** An error of a row call names store and version, as errors of loads and commits do. */
   @Test
   void aReadThatIsNotAnsweredNamesStoreAndVersion() throws Exception {
     fixture.withLeastCache();
@@ -204,7 +205,7 @@ reads.ReadService._get = failing
     store.abort();
   }
 
-  /** A connection that broke in a worker that lives once left the instance there for ever. */
+  /** A connection that broke must not leave the instance in a worker that still runs. */
   @Test
   void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {
     fixture.withLeastCache();
@@ -238,7 +239,7 @@ reads.ReadService._get = failing
     }
   }
 
-  /** What a session was told to leave out stays left out when its worker is lost. */
+  /** A session that was loaded empty stays empty when its worker is lost. */
   @Test
   void aSessionLoadedEmptyGoesOnEmpty() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -255,7 +256,7 @@ reads.ReadService._get = failing
     read.release();
   }
 
-  /** Each of Spark's task threads that ever committed once left a connection behind, for ever. */
+  /** A task thread that ends must not leave a connection behind. */
   @Test
   void threadsThatEndLeaveNoConnection() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();

@@ -40,7 +40,7 @@ public final class StoreFixture implements AutoCloseable {
   static final StructType VALUE = struct(DataTypes.StringType);
   public static final Option<String> NO_ID = Option.empty();
 
-  /** Made once a thread: making one compiles code. */
+  /** One per thread, as making one compiles code. */
   private static final ThreadLocal<UnsafeProjection> TO_KEY =
       ThreadLocal.withInitial(() -> UnsafeProjection.create(KEY));
 
@@ -72,15 +72,15 @@ public final class StoreFixture implements AutoCloseable {
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
   }
 
-  /** Has a worker of its own: one is started for each set of settings. */
+  /** Gives the fixture its own worker, as each set of settings has one. */
   StoreFixture withOwnWorker() {
     settings.put(CAIRN + "localDir", folder.resolve("local").toString());
     return this;
   }
 
   /**
-   * Has a cache of the least size: it holds a part of the state only, so that reads reach the
-   * engine.
+   * Gives the fixture the smallest cache, which holds only a part of the state, so that reads reach
+   * the engine.
    */
   StoreFixture withLeastCache() {
     settings.put(CAIRN + "cacheMemory", "1m");

@@ -37,10 +37,7 @@ class StoreVersionsTest {
     fixture.close();
   }
 
-  /**
-   * What is written is read: in the session, after commit, and by a new provider from the objects
-   * alone.
-   */
+  /** Writes are read in the session, after commit, and by a new provider from the objects alone. */
   @Test
   void aCommittedVersionIsReadByAnotherProvider() throws IOException {
     CairnStateStoreProvider writer = fixture.provider();
@@ -94,7 +91,7 @@ class StoreVersionsTest {
     read.release();
   }
 
-  /** A version that is not there is an error that names it, never an empty store. */
+  /** A missing version is an error that names it, never an empty store. */
   @Test
   void aMissingVersionIsAnErrorOfSparksKind() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -113,7 +110,7 @@ class StoreVersionsTest {
     commit(provider, 0, NO_ID, 1);
   }
 
-  /** Two tasks of one store do not meet: the second waits, and says in the end for whom. */
+  /** Of two tasks of one store the second waits; its error names the first. */
   @Test
   void aSecondSessionWaitsUntilTheLockTimeout() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMs", "300");
@@ -139,10 +136,7 @@ class StoreVersionsTest {
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /**
-   * loadEmpty starts over at the version: nothing of what was there shows, and the commit is the
-   * next version.
-   */
+  /** With loadEmpty the version appears empty, and the commit makes the next version. */
   @Test
   void loadEmptyIgnoresWhatIsThere() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -189,7 +183,7 @@ class StoreVersionsTest {
     store.abort();
   }
 
-  /** Iterators of different kinds over several families: what Spark's newer operators ask for. */
+  /** Iterators of different kinds over several families, as Spark's newer operators use them. */
   @Test
   void multiGetAnswersInTheOrderAsked() {
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);

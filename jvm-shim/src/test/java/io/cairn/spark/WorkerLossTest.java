@@ -25,7 +25,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** A worker killed and a task interrupted, at the moments that hurt. */
+/** A worker is killed, or a task interrupted, while a session runs. */
 class WorkerLossTest {
   private static final long KEYS = 20_000;
 
@@ -70,10 +70,7 @@ class WorkerLossTest {
     read.release();
   }
 
-  /**
-   * The commit itself brings another worker up if the one before was killed while the cache
-   * answered everything.
-   */
+  /** If the cache answers all reads, the commit is the first to notice that the worker is gone. */
   @Test
   void aSessionCommitsAfterItsWorkerWasKilled() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -90,7 +87,7 @@ class WorkerLossTest {
     read.release();
   }
 
-  /** Writes that the lost worker had are sent again, and read again where the cache let them go. */
+  /** Spilled writes are sent to the next worker, and read from there. */
   @Test
   void aSessionThatSpilledALittleGoesOn() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -114,8 +111,8 @@ class WorkerLossTest {
   }
 
   /**
-   * Beyond that the session fails, clearly and without a version, and a retry of the task starts
-   * afresh.
+   * A session that spilled more than is copied fails, makes no version, and a retry of the task
+   * succeeds.
    */
   @Test
   void aSessionThatSpilledMuchFailsAndIsRetried() throws Exception {
@@ -160,8 +157,8 @@ ControlEntry.call = dying
   }
 
   /**
-   * The spill is sent again from its copy and the rest from the write buffer, although both
-   * together are more than is copied.
+   * The spill is sent again from its copy and the rest from the write buffer, even if both together
+   * are more than is copied.
    */
   @Test
   void aSessionThatSpilledSurvivesItsWorkerInTheCommit() throws Exception {
@@ -182,7 +179,7 @@ ControlEntry.call = dying
     read.release();
   }
 
-  /** The version whose commit was not answered is the same attempt's: it is replaced, not kept. */
+  /** The commit is repeated after its version became durable: the repetition replaces it. */
   @ParameterizedTest
   @ValueSource(strings = {"1", "2"})
   void aCommitThatWasNotAnsweredIsMadeOnce(String checkpointFormat) throws Exception {
@@ -211,7 +208,7 @@ ControlEntry.call = dying
     throw new IllegalArgumentException(name);
   }
 
-  /** What was not spilled is in the write buffer still, however much it is. */
+  /** Writes that were not spilled are sent again from the write buffer, whatever their size. */
   @Test
   void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
@@ -239,7 +236,7 @@ ControlEntry.call = dying
     read.release();
   }
 
-  /** Between two batches nobody notices. */
+  /** A worker that dies between two batches fails no task. */
   @Test
   void aWorkerKilledBetweenBatchesIsReplaced() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -254,8 +251,8 @@ ControlEntry.call = dying
   }
 
   /**
-   * Interrupt inside a read: Spark cancels a task while its store waits for the engine. The channel
-   * must live on, and the flag stay set.
+   * Spark interrupts a task while its store waits for the engine: the channel must stay usable, and
+   * the flag set.
    */
   @Test
   void anInterruptInsideAReadKeepsTheChannelAndTheFlag() throws Exception {
@@ -289,8 +286,8 @@ ControlEntry.call = dying
   }
 
   /**
-   * Interrupt before abort(): the listener of a cancelled task runs with the flag set, and must
-   * still give the store back.
+   * The listener of a cancelled task runs with the interrupt flag set, and must still release the
+   * store.
    */
   @Test
   void anInterruptBeforeAbortStillGivesTheStoreBack() throws Exception {
@@ -319,7 +316,7 @@ ControlEntry.call = dying
     next.abort();
   }
 
-  /** A commit under an interrupt is made or not made, never half. */
+  /** An interrupt does not break a commit. */
   @Test
   void anInterruptBeforeCommitDoesNotTearIt() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();

@@ -51,7 +51,7 @@ public final class StoreSession {
   public final ColumnFamilies families;
 
   /** The version that was loaded. */
-  public final StoreVersion base;
+  public final StoreVersion baseVersion;
 
   public final CacheSession cache;
   public final SessionChannel channel;
@@ -103,18 +103,18 @@ public final class StoreSession {
     this.store = store;
     this.families = families;
     this.loaded = loaded;
-    this.base = loaded.version();
+    this.baseVersion = loaded.version();
     this.isForcingSnapshot = isForcingSnapshot;
     statsBefore = store.cache.stats();
-    present = new TreeMap<>(base.families());
-    maxFamilyId = base.maxFamilyId();
+    present = new TreeMap<>(baseVersion.families());
+    maxFamilyId = baseVersion.maxFamilyId();
     channel =
         new SessionChannel(
             store.engine,
-            base.version(),
+            baseVersion.version(),
             new SessionChannel.Loaded(
                 loaded.session(), loaded.answer().path("applied_through").asLong()),
-            () -> store.reload(base, loaded.isLoadedEmpty()));
+            () -> store.reload(baseVersion, loaded.isLoadedEmpty()));
     cache = store.cache.begin(channel);
     try {
       if (loaded.isWorthCaching()) {
@@ -189,7 +189,7 @@ public final class StoreSession {
    */
   private void checkSame(FamilyInfo stored, FamilyInfo declared) {
     // Without a count (trackTotalNumberOfRows is false) the family may have keys.
-    Long keys = base.counts().get(stored.id());
+    Long keys = baseVersion.counts().get(stored.id());
     boolean hasKeys = keys == null || keys != 0;
     if (stored.isMulti() != declared.isMulti() || hasKeys && !TypeText.sameKeys(stored, declared)) {
       throw CairnException.of(
@@ -203,7 +203,7 @@ public final class StoreSession {
                   + keyText(declared),
               "run the query that wrote this checkpoint, or start the changed one with a new"
                   + " checkpointLocation")
-          .at(store.name, base.version());
+          .at(store.name, baseVersion.version());
     }
   }
 
@@ -278,7 +278,7 @@ public final class StoreSession {
           long startedNs = System.nanoTime();
           try {
             commitAnswer = channel.commit(commitArguments(), cache::sendWrites);
-            result = base.next(commitAnswer, present, maxFamilyId);
+            result = baseVersion.next(commitAnswer, present, maxFamilyId);
             cache.commit(result.version(), result.checkpointId());
           } catch (RuntimeException | Error e) {
             // The version may exist.
@@ -295,7 +295,9 @@ public final class StoreSession {
 
   private ObjectNode commitArguments() {
     ObjectNode arguments = Json.object();
-    arguments.put("version", base.version() + 1).put("base_checkpoint_id", base.checkpointId());
+    arguments
+        .put("version", baseVersion.version() + 1)
+        .put("base_checkpoint_id", baseVersion.checkpointId());
     StoreVersion.addFamilies(arguments, present);
     arguments.put("max_cf_id", maxFamilyId);
     ObjectNode attempt = arguments.putObject("attempt");

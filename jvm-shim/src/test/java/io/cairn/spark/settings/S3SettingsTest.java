@@ -44,7 +44,7 @@ class S3SettingsTest {
         settings());
   }
 
-  /** Jobs that use two services set one of them by bucket. */
+  /** Jobs that use two S3 services set one of them per bucket. */
   @Test
   void theBucketsOwnSettingsComeFirst() {
     hadoop.set("fs.s3a.endpoint", "http://one:9000");
@@ -82,7 +82,7 @@ class S3SettingsTest {
     assertEquals(Map.of(), settings());
   }
 
-  /** Guessing would read another account's bucket, or fail an hour later. */
+  /** A guess could read the bucket of another account, or fail an hour later. */
   @Test
   void anUnknownCredentialProviderIsRefusedWithTheSettingToUse() {
     hadoop.set("fs.s3a.aws.credentials.provider", "com.example.Vault");
@@ -119,7 +119,7 @@ class S3SettingsTest {
     assertTrue(message.contains("SSE-C"), message);
   }
 
-  /** A secret in an error ends up in a ticket. */
+  /** A secret in an error would end up in logs and tickets. */
   @Test
   void noErrorCarriesASecret() {
     hadoop.set("fs.s3a.access.key", "AKIASECRET");

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Test;
  * Settings are checked in init: a fault is found before anything starts, and all faults at once.
  */
 class StoreSettingsTest {
-  /** A slip of the pen must not silently mean the default. */
+  /** A misspelled name must not silently mean the default. */
   @Test
   void anUnknownNameIsRefusedWithTheNearestKnownOne() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -67,7 +67,7 @@ class StoreSettingsTest {
     }
   }
 
-  /** What the type and range are stands in the error: the user need not look them up. */
+  /** The error names type and range. */
   @Test
   void valuesOutOfTypeOrRangeAreRefusedTogether() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -89,8 +89,8 @@ class StoreSettingsTest {
   }
 
   /**
-   * Spark's own provider checks a checksum a row; one who asks for that must not get less in
-   * silence.
+   * Spark's own provider can check a checksum per row; a user who sets that must not silently get
+   * less.
    */
   @Test
   void rowChecksumsAreRefused() throws IOException {
@@ -103,10 +103,7 @@ class StoreSettingsTest {
     }
   }
 
-  /**
-   * Other file systems come later; until then nobody should find out by a stack trace of the
-   * engine.
-   */
+  /** A file system without support is an error of init, not a stack trace of the engine. */
   @Test
   void anotherSchemeIsRefused() {
     Configuration hadoop = new Configuration(false);
@@ -120,7 +117,7 @@ class StoreSettingsTest {
     assertTrue(error.getMessage().contains("'hdfs'"), error.getMessage());
   }
 
-  /** The first query on a machine without our Python must say what to install. */
+  /** The first query on a machine without the configured Python must name it. */
   @Test
   void aMissingPythonIsNamed() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -140,7 +137,7 @@ class StoreSettingsTest {
     }
   }
 
-  /** Debian's python3 without our package is the commonest start of all. */
+  /** A Python without the package is the most common mistake of a first start. */
   @Test
   void aPythonWithoutThePackageIsNamed() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
