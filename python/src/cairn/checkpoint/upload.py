@@ -111,7 +111,7 @@ class SnapshotUploader:
         fault: called at each fault point.
     """
 
-    def __init__(  # noqa: PLR0913 -- components of one worker
+    def __init__(
         self,
         objects: ObjectStore,
         store: StoreId,

@@ -23,7 +23,7 @@ from cairn.checkpoint.upload import (
 from cairn.checksum import crc32c
 from cairn.clock import SYSTEM_ENTROPY, Clock, FakeClock
 from cairn.format import changelog
-from cairn.format.changelog import CHANGELOG_SCHEMA
+from cairn.format.changelog import CHANGELOG_SCHEMA, Changelog
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.format.ops import OP_DELETE, OP_PUT

@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
@@ -9,9 +10,6 @@ final class BlockWriter {
   private final MemoryPool budget;
   private final EngineSource source;
   private WriteBlock block;
-  private long rows;
-  private long blocks;
-  private long bytes;
   private boolean isSpilling;
 
   BlockWriter(MemoryPool budget, EngineSource source) {
@@ -19,20 +17,9 @@ final class BlockWriter {
     this.source = source;
   }
 
-  SentWrites sent() {
-    return new SentWrites(rows, blocks, bytes);
-  }
-
-  /** What was sent is lost; counting starts anew. */
-  void rewind() {
-    rows = 0;
-    blocks = 0;
-    bytes = 0;
-  }
-
-  /** What is added from now on is not kept in the cache. */
-  void spills() {
-    isSpilling = true;
+  /** Says whether the cache drops what is added from now on. */
+  void spills(boolean isSpill) {
+    isSpilling = isSpill;
   }
 
   void dropFamily(int family) {
@@ -129,9 +116,6 @@ final class BlockWriter {
     try {
       if (full.count > 0) {
         source.write(full, isSpilling);
-        rows += full.count;
-        blocks++;
-        bytes += full.keyBytes + full.valueBytes;
       }
     } finally {
       Arrays.fill(full.keyBase, 0, full.count, null);

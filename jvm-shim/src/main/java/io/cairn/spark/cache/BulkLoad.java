@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.RowPage;
 
 /**

@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
@@ -26,7 +28,7 @@ public final class CacheSession {
   private final List<WriteBuffer> retired = new ArrayList<>();
   private final List<Integer> dropped = new ArrayList<>();
   private final List<Integer> created = new ArrayList<>();
-  private final ValueRef unread = new ValueRef();
+  private final ByteSpan unread = new ByteSpan();
   private WriteBuffer overlay;
   private volatile boolean open = true;
   private boolean written;
@@ -55,35 +57,30 @@ public final class CacheSession {
    * Finds a key's value; of a multi-value family the whole list. False: absent, {@code out}
    * untouched.
    */
-  public boolean get(int family, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+  public boolean get(int family, ByteSpan key, ByteSpan out) {
     checkOpen();
     reads++;
-    return read(
-        base.family(family),
-        Bytes.hash(keyBase, keyOffset, keyLength),
-        keyBase,
-        keyOffset,
-        keyLength,
-        out);
+    int hash = Bytes.hash(key.base, key.offset, key.length);
+    return read(base.family(family), hash, key.base, key.offset, key.length, out);
   }
 
   boolean read(
-      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ByteSpan out) {
     return reading.get(overlay.family(family.id), family, hash, keyBase, keyOffset, keyLength, out);
   }
 
-  public boolean exists(int family, Object keyBase, long keyOffset, int keyLength) {
+  public boolean exists(int family, ByteSpan key) {
     checkOpen();
     reads++;
     CachedFamily in = base.family(family);
-    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
+    int hash = Bytes.hash(key.base, key.offset, key.length);
     EntryMap writes = overlay.family(family);
-    int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
+    int address = writes == null ? 0 : writes.find(hash, key.base, key.offset, key.length);
     if (address != 0) {
       cache.hits++;
       return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
     }
-    return reading.getCommitted(in, hash, keyBase, keyOffset, keyLength, unread);
+    return reading.getCommitted(in, hash, key.base, key.offset, key.length, unread);
   }
 
   /**
@@ -96,7 +93,7 @@ public final class CacheSession {
   }
 
   /** The whole list of an entry that appends: what stands reading it and its own elements. */
-  void readAppended(CachedFamily family, int hash, byte[] slab, long at, ValueRef out) {
+  void readAppended(CachedFamily family, int hash, byte[] slab, long at, ByteSpan out) {
     reading.getAppended(family, hash, slab, at, out);
   }
 
@@ -127,20 +124,20 @@ public final class CacheSession {
    * Writes a value. {@code versioned}: a byte 0x00 is stored before the region, which then lies
    * 8-aligned; the value read back includes that byte.
    */
-  public void put(
-      int family,
-      Object keyBase,
-      long keyOffset,
-      int keyLength,
-      Object valueBase,
-      long valueOffset,
-      int valueLength,
-      boolean versioned) {
+  public void put(int family, ByteSpan key, ByteSpan value, boolean versioned) {
     CachedFamily to = startWrite(family);
     puts++;
-    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
+    int hash = Bytes.hash(key.base, key.offset, key.length);
     while (!overlay.put(
-        to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength, versioned)) {
+        to,
+        hash,
+        key.base,
+        key.offset,
+        key.length,
+        value.base,
+        value.offset,
+        value.length,
+        versioned)) {
       makeRoom();
     }
     overlay.unbounded = false;
@@ -150,33 +147,26 @@ public final class CacheSession {
    * Adds encoded elements at the end of a key's list; a put if there is none. Never reads.
    * Multi-value families only.
    */
-  public void append(
-      int family,
-      Object keyBase,
-      long keyOffset,
-      int keyLength,
-      Object valueBase,
-      long valueOffset,
-      int valueLength) {
+  public void append(int family, ByteSpan key, ByteSpan value) {
     CachedFamily to = startWrite(family);
     if (!to.multi) {
       throw new IllegalArgumentException(
           "[CAIRN_INTERNAL] an append to column family " + family + ", which holds single values");
     }
     puts++;
-    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
+    int hash = Bytes.hash(key.base, key.offset, key.length);
     while (!overlay.append(
-        to, hash, keyBase, keyOffset, keyLength, valueBase, valueOffset, valueLength)) {
+        to, hash, key.base, key.offset, key.length, value.base, value.offset, value.length)) {
       makeRoom();
     }
     overlay.unbounded = false;
   }
 
-  public void remove(int family, Object keyBase, long keyOffset, int keyLength) {
+  public void remove(int family, ByteSpan key) {
     CachedFamily to = startWrite(family);
     removes++;
-    int hash = Bytes.hash(keyBase, keyOffset, keyLength);
-    while (!overlay.remove(to, hash, keyBase, keyOffset, keyLength)) {
+    int hash = Bytes.hash(key.base, key.offset, key.length);
+    while (!overlay.remove(to, hash, key.base, key.offset, key.length)) {
       makeRoom();
     }
     overlay.unbounded = false;
@@ -210,8 +200,9 @@ public final class CacheSession {
     // repeated.
     spillCount++;
     spillFailed = true;
-    writer.spills();
+    writer.spills(true);
     sendOverlay();
+    writer.spills(false);
     spillFailed = false;
     overlay.shadow(base);
     cache.spills++;
@@ -274,42 +265,25 @@ public final class CacheSession {
   }
 
   /**
-   * Hands what is left of the overlay to the engine; no write may follow. Returns what the whole
-   * session sent.
+   * Sends all writes that were not spilled; no write may follow. Sends the same again when it is
+   * called again, for an engine that lost them.
    */
-  public SentWrites finishWrites() {
+  public void sendWrites() {
     checkOpen();
     if (spillFailed) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the session goes on after sending its writes failed");
     }
-    if (!finished) {
-      for (int family : dropped) {
-        writer.dropFamily(family);
-      }
-      sendOverlay();
-      finished = true;
+    finished = true;
+    for (int family : dropped) {
+      writer.dropFamily(family);
     }
-    return writer.sent();
-  }
-
-  /**
-   * Lets {@link #finishWrites} send everything again, to a worker that lost it. False: some writes
-   * were spilled and are not here any more.
-   */
-  public boolean rewindWrites() {
-    checkOpen();
-    if (hasSpilled()) {
-      return false;
-    }
-    writer.rewind();
-    finished = false;
-    return true;
+    sendOverlay();
   }
 
   /**
    * Folds the overlay into the base, restamps it and ends the session. To be called once the
-   * version is durable, after {@link #finishWrites}.
+   * version is durable, after {@link #sendWrites}.
    */
   public void commit(long version, String id) {
     checkOpen();
@@ -374,10 +348,7 @@ public final class CacheSession {
     }
   }
 
-  /**
-   * Whether writes of this session are with the engine already: such a session does not survive the
-   * loss of its worker.
-   */
+  /** Whether this session sent writes to the engine that the cache does not have any more. */
   public boolean hasSpilled() {
     return spillCount > 0;
   }

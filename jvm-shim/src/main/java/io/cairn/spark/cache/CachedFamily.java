@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.WriteBlock;
 
 /** The committed entries of one family, and what is known about the rest of its keys. */

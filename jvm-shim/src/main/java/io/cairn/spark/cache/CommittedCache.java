@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
@@ -164,7 +165,7 @@ final class CommittedCache {
     Entry.setState(slab, at, present ? WriteBlock.PUT : WriteBlock.DELETE);
     if (present) {
       Entry.setValueLength(slab, at, valueLength);
-      Entry.copy(value, valueOffset, slab, Entry.value(slab, at), valueLength);
+      Bytes.copy(value, valueOffset, slab, Entry.value(slab, at), valueLength);
     } else {
       family.negatives++;
     }
@@ -187,7 +188,7 @@ final class CommittedCache {
       if (valueLength <= Entry.capacity(slab, at)) {
         makePresent(family, slab, at);
         Entry.setValueLength(slab, at, valueLength);
-        Entry.copy(source, value, slab, Entry.value(slab, at), valueLength);
+        Bytes.copy(source, value, slab, Entry.value(slab, at), valueLength);
         family.slabs.touch(Slabs.slabOf(address), version);
         return;
       }
@@ -252,7 +253,7 @@ final class CommittedCache {
       return;
     }
     makePresent(family, slab, at);
-    Entry.copy(source, value, slab, Entry.value(slab, at) + before, valueLength);
+    Bytes.copy(source, value, slab, Entry.value(slab, at) + before, valueLength);
     Entry.setValueLength(slab, at, (int) length);
     family.slabs.touch(Slabs.slabOf(address), version);
   }

@@ -1,7 +1,10 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
@@ -31,8 +34,8 @@ final class EngineReads {
 
   /** Reads one key; of a list all of it. False: absent. */
   boolean get(
-      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
-    byte[][] keys = {Bytes.copy(keyBase, keyOffset, keyLength)};
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ByteSpan out) {
+    byte[][] keys = {Bytes.toArray(keyBase, keyOffset, keyLength)};
     cache.misses++;
     RowPage rows = ask(family, keys, 1);
     int length = rows.valueLength[0];
@@ -128,7 +131,9 @@ final class EngineReads {
       byte[] to,
       int limitRows,
       int limitBytes) {
-    RowPage rows = source.scan(family.id, from, inclusive, to, limitRows, limitBytes, base.version);
+    RowPage rows =
+        source.scan(
+            new ScanRequest(family.id, from, inclusive, to, limitRows, limitBytes), base.version);
     base.eviction().applied = source.appliedThrough();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(
@@ -155,7 +160,9 @@ final class EngineReads {
     byte[] from = null;
     while (true) {
       RowPage rows =
-          source.scan(family.id, from, from == null, null, limitRows, limitBytes, base.version);
+          source.scan(
+              new ScanRequest(family.id, from, from == null, null, limitRows, limitBytes),
+              base.version);
       if (!load.add(family.id, rows)) {
         return false;
       }
@@ -163,7 +170,7 @@ final class EngineReads {
         return true;
       }
       int last = rows.count - 1;
-      from = Bytes.copy(rows.data, Bytes.ARRAY + rows.keyOffset[last], rows.keyLength[last]);
+      from = Bytes.toArray(rows.data, Bytes.ARRAY + rows.keyOffset[last], rows.keyLength[last]);
     }
   }
 }

@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.WriteBlock;
 import org.apache.spark.unsafe.Platform;
 
@@ -69,22 +70,7 @@ final class Entry {
     Platform.putInt(slab, at + CAPACITY, capacity);
     Platform.putInt(slab, at + HASH, hash);
     Platform.putLong(slab, at + EPOCH, 0L);
-    copy(keyBase, keyOffset, slab, at + HEADER, keyLength);
-  }
-
-  /** Copies short regions without the detour of a bulk copy. */
-  static void copy(Object from, long fromOffset, Object to, long toOffset, int length) {
-    if (length > 64 || from == to) {
-      Platform.copyMemory(from, fromOffset, to, toOffset, length);
-      return;
-    }
-    int i = 0;
-    for (; i + 8 <= length; i += 8) {
-      Platform.putLong(to, toOffset + i, Platform.getLong(from, fromOffset + i));
-    }
-    for (; i < length; i++) {
-      Platform.putByte(to, toOffset + i, Platform.getByte(from, fromOffset + i));
-    }
+    Bytes.copy(keyBase, keyOffset, slab, at + HEADER, keyLength);
   }
 
   static int keyLength(byte[] slab, long at) {

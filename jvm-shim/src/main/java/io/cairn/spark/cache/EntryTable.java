@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
+
 /**
  * Open addressing from a key's hash to its entry's address, linear probing, one {@code long} a
  * slot: {@code hash << 32 | address}, 0 empty.

@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
+
 /**
  * Makes room in a base, slab by slab.
  *
@@ -157,7 +159,7 @@ final class Eviction {
     }
     byte[] target = family.slab(to);
     long targetAt = Slabs.at(to);
-    Entry.copy(array, at, target, targetAt, size);
+    Bytes.copy(array, at, target, targetAt, size);
     Entry.lower(target, targetAt, Entry.REFERENCED);
     family.slabs.touch(Slabs.slabOf(to), version);
     family.table.move(Entry.hash(array, at), Slabs.address(slab, at), to);

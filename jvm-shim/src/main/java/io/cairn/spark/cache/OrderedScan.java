@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 
@@ -20,7 +21,6 @@ final class OrderedScan extends RowCursor {
   private final CachedFamily family;
   private final byte[] from;
   private final byte[] to;
-  private final ValueRef value = new ValueRef();
   private final Side written = new Side();
   private final Side committed = new Side();
 
@@ -147,7 +147,7 @@ final class OrderedScan extends RowCursor {
     }
     byte state = Entry.state(slab, at);
     if (state == WriteBlock.PUT) {
-      setValue(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
+      value.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
     } else if (state == WriteBlock.APPEND) {
       setAppended(slab, at, both, inBase);
     }
@@ -167,7 +167,7 @@ final class OrderedScan extends RowCursor {
     long tail = Entry.value(slab, at);
     int tailLength = Entry.valueLength(slab, at);
     if (!both) {
-      setValue(slab, tail, tailLength);
+      value.set(slab, tail, tailLength);
       return;
     }
     byte[] joined;
@@ -192,7 +192,7 @@ final class OrderedScan extends RowCursor {
               tail,
               tailLength);
     }
-    setValue(joined, Bytes.ARRAY, joined.length);
+    value.set(joined, Bytes.ARRAY, joined.length);
   }
 
   private boolean takeCommitted(boolean inBase) {
@@ -203,12 +203,12 @@ final class OrderedScan extends RowCursor {
       if (endsBefore(slab, Entry.key(at), length)) {
         return false;
       }
-      setValue(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
+      value.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
       committed.step();
       pass(slab, Entry.key(at), length);
       return true;
     }
-    setValue(page.data, Bytes.ARRAY + page.valueOffset[row], page.valueLength[row]);
+    value.set(page.data, Bytes.ARRAY + page.valueOffset[row], page.valueLength[row]);
     pass(page.data, Bytes.ARRAY + page.keyOffset[row], page.keyLength[row]);
     row++;
     return true;
@@ -218,7 +218,7 @@ final class OrderedScan extends RowCursor {
     lastBase = base;
     lastOffset = offset;
     lastLength = length;
-    setKey(base, offset, length);
+    key.set(base, offset, length);
   }
 
   /** Ends the scan if the smallest key left is not in the range. */
@@ -251,8 +251,9 @@ final class OrderedScan extends RowCursor {
     byte[] reached =
         page == null
             ? null
-            : Bytes.copy(page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
-    byte[] last = lastBase == null ? null : Bytes.copy(lastBase, lastOffset, lastLength);
+            : Bytes.toArray(
+                page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
+    byte[] last = lastBase == null ? null : Bytes.toArray(lastBase, lastOffset, lastLength);
     if (reached != null || last != null) {
       start = reached != null ? reached : last;
       inclusive = false;

@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+
 /**
  * A scan over one family: call {@link #next}, then read the regions. Asks the engine for nothing
  * before the first {@code next}.
@@ -11,12 +13,8 @@ package io.cairn.spark.cache;
  * the session frees anyway.
  */
 public abstract class RowCursor implements AutoCloseable {
-  public Object keyBase;
-  public long keyOffset;
-  public int keyLength;
-  public Object valueBase;
-  public long valueOffset;
-  public int valueLength;
+  public final ByteSpan key = new ByteSpan();
+  public final ByteSpan value = new ByteSpan();
 
   RowCursor() {}
 
@@ -25,16 +23,4 @@ public abstract class RowCursor implements AutoCloseable {
 
   @Override
   public abstract void close();
-
-  final void setKey(Object base, long offset, int length) {
-    keyBase = base;
-    keyOffset = offset;
-    keyLength = length;
-  }
-
-  final void setValue(Object base, long offset, int length) {
-    valueBase = base;
-    valueOffset = offset;
-    valueLength = length;
-  }
 }

@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.WriteBlock;
 
 /** What a session reads: its own writes, below them the base, else the engine. */
@@ -20,7 +22,7 @@ final class SessionReads {
       Object keyBase,
       long keyOffset,
       int keyLength,
-      ValueRef out) {
+      ByteSpan out) {
     int address = writes == null ? 0 : writes.find(hash, keyBase, keyOffset, keyLength);
     if (address == 0) {
       return getCommitted(family, hash, keyBase, keyOffset, keyLength, out);
@@ -42,7 +44,7 @@ final class SessionReads {
 
   /** The value below the overlay: committed, or spilled by this session. */
   boolean getCommitted(
-      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ValueRef out) {
+      CachedFamily family, int hash, Object keyBase, long keyOffset, int keyLength, ByteSpan out) {
     int address = family.find(hash, keyBase, keyOffset, keyLength);
     if (address != 0) {
       byte[] slab = family.slab(address);
@@ -66,7 +68,7 @@ final class SessionReads {
   }
 
   /** The whole list of an entry that appends: what stands below it and its own elements. */
-  void getAppended(CachedFamily family, int hash, byte[] slab, long at, ValueRef out) {
+  void getAppended(CachedFamily family, int hash, byte[] slab, long at, ByteSpan out) {
     boolean alone = Entry.presence(slab, at) == WriteBlock.MISSING && !family.spilled;
     long tail = Entry.value(slab, at);
     int tailLength = Entry.valueLength(slab, at);

@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 
@@ -39,7 +40,6 @@ final class UnorderedScan extends RowCursor {
   private int appendsAhead;
   private RowPage page;
   private int row;
-  private final ValueRef value = new ValueRef();
 
   UnorderedScan(CacheSession session, CachedFamily family, WriteBuffer current) {
     this.session = session;
@@ -109,8 +109,8 @@ final class UnorderedScan extends RowCursor {
     }
     byte state = Entry.state(entry, entryAt);
     if (state == WriteBlock.PUT) {
-      setKey(entry, Entry.key(entryAt), Entry.keyLength(entry, entryAt));
-      setValue(entry, Entry.value(entry, entryAt), Entry.valueLength(entry, entryAt));
+      key.set(entry, Entry.key(entryAt), Entry.keyLength(entry, entryAt));
+      value.set(entry, Entry.value(entry, entryAt), Entry.valueLength(entry, entryAt));
       return true;
     }
     return state == WriteBlock.APPEND && giveAppend(entry, entryAt, visitedAt);
@@ -128,16 +128,15 @@ final class UnorderedScan extends RowCursor {
     appendsAhead--;
     int hash = Entry.hash(entry, entryAt);
     int length = Entry.keyLength(entry, entryAt);
-    setKey(entry, Entry.key(entryAt), length);
+    key.set(entry, Entry.key(entryAt), length);
     if (overlay.isRetired()) {
       // The append has been spilled meanwhile: what the engine has includes it.
-      if (!session.read(family, hash, entry, keyOffset, length, value)) {
+      if (!session.read(family, hash, entry, key.offset, length, value)) {
         return false;
       }
     } else {
       session.readAppended(family, hash, entry, entryAt, value);
     }
-    setValue(value.base, value.offset, value.length);
     return true;
   }
 
@@ -156,7 +155,7 @@ final class UnorderedScan extends RowCursor {
       // An append that moved is asked for by its old copy, which has the same key.
       byte state = Entry.state(array, position);
       if (state == WriteBlock.APPEND || state == Entry.MOVED) {
-        keys[count++] = Bytes.copy(array, Entry.key(position), Entry.keyLength(array, position));
+        keys[count++] = Bytes.toArray(array, Entry.key(position), Entry.keyLength(array, position));
       }
       position += Entry.size(array, position);
     }
@@ -189,12 +188,12 @@ final class UnorderedScan extends RowCursor {
       if (Entry.state(array, here) != WriteBlock.PUT) {
         continue;
       }
-      long key = Entry.key(here);
-      if (writes != null && hadWrite(Entry.hash(array, here), array, key, length)) {
+      long keyAt = Entry.key(here);
+      if (writes != null && hadWrite(Entry.hash(array, here), array, keyAt, length)) {
         continue;
       }
-      setKey(array, key, length);
-      setValue(array, Entry.value(array, here), Entry.valueLength(array, here));
+      key.set(array, keyAt, length);
+      value.set(array, Entry.value(array, here), Entry.valueLength(array, here));
       return true;
     }
   }
@@ -208,20 +207,21 @@ final class UnorderedScan extends RowCursor {
         byte[] from =
             page == null
                 ? null
-                : Bytes.copy(
+                : Bytes.toArray(
                     page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
         page = session.page(family, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
         row = 0;
         continue;
       }
       int i = row++;
-      long key = Bytes.ARRAY + page.keyOffset[i];
+      long keyAt = Bytes.ARRAY + page.keyOffset[i];
       int length = page.keyLength[i];
-      if (writes != null && hadWrite(Bytes.hash(page.data, key, length), page.data, key, length)) {
+      if (writes != null
+          && hadWrite(Bytes.hash(page.data, keyAt, length), page.data, keyAt, length)) {
         continue;
       }
-      setKey(page.data, key, length);
-      setValue(page.data, Bytes.ARRAY + page.valueOffset[i], page.valueLength[i]);
+      key.set(page.data, keyAt, length);
+      value.set(page.data, Bytes.ARRAY + page.valueOffset[i], page.valueLength[i]);
       return true;
     }
   }

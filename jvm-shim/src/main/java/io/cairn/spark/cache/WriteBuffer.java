@@ -1,5 +1,6 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
@@ -119,7 +120,7 @@ final class WriteBuffer implements MemoryAccount {
     if (versioned) {
       slab[(int) (to - Bytes.ARRAY)] = 0;
     }
-    Entry.copy(value, valueOffset, slab, to + gap, length);
+    Bytes.copy(value, valueOffset, slab, to + gap, length);
     Entry.setValueLength(slab, at, valueLength);
     Entry.setState(slab, at, WriteBlock.PUT);
     return true;
@@ -154,7 +155,7 @@ final class WriteBuffer implements MemoryAccount {
         address = map.regrow(address, Entry.capacityFor(grown(capacity, needed)));
         if (address != 0) {
           byte[] slab = map.slab(address);
-          Entry.copy(
+          Bytes.copy(
               old, Entry.value(old, oldAt), slab, Entry.value(slab, Slabs.at(address)), before);
         }
       }
@@ -164,7 +165,7 @@ final class WriteBuffer implements MemoryAccount {
     }
     byte[] slab = map.slab(address);
     long at = Slabs.at(address);
-    Entry.copy(value, valueOffset, slab, Entry.value(slab, at) + before, length);
+    Bytes.copy(value, valueOffset, slab, Entry.value(slab, at) + before, length);
     Entry.setValueLength(slab, at, before + length);
     Entry.setState(slab, at, state);
     return true;

@@ -1,6 +1,7 @@
 package io.cairn.spark.codec;
 
-import java.util.Arrays;
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -22,14 +23,15 @@ import scala.collection.Iterator;
 /**
  * Rows of one column family to bytes and back.
  *
- * <p>Where the form is known, {@code 00 | row}, nothing is allocated and Spark's encoder is not
- * asked: keys of the plain key form and single values, both of the UnsafeRow encoding. All else
- * goes through Spark's encoder. Encoders and buffers are reused: one caller at a time.
+ * <p>Plain keys and values, {@code 00 | row}, are copied without an allocation or a call of Spark's
+ * encoder: keys without a prefix or range encoder and single values, both in the UnsafeRow
+ * encoding. All others go through Spark's encoder. Encoders and buffers are reused: one caller at a
+ * time.
  */
 public final class RowCodec {
-  private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
+  private static final long BYTES = Bytes.ARRAY;
 
-  /** Where a key's version byte stands in its buffer, so that the row behind it is 8-aligned. */
+  /** Index of a key's version byte in its buffer: the row behind it is 8-aligned. */
   private static final int VERSION_AT = 7;
 
   private final RocksDBKeyStateEncoder keyEncoder;
@@ -37,27 +39,32 @@ public final class RowCodec {
   private final boolean isPlainKey;
   private final boolean isPlainValue;
   private final String encoderText;
+  private final int keyColumns;
   private final UnsafeRow valueRow;
   private byte[] keyBuffer = new byte[64];
   private byte[] valueBuffer = new byte[64];
 
-  /** A key's encoded bytes after {@link #encodeKey}: a region that the next call overwrites. */
-  public byte[] keyBase;
+  /** The encoded key after {@link #encodeKey}; the next call overwrites it. */
+  public final ByteSpan key = new ByteSpan();
 
-  public long keyOffset;
-  public int keyLength;
+  /**
+   * The encoded value after {@link #encodeValue} or {@link #encodeValues}; the next call overwrites
+   * it. Plain values are the row's own bytes, without the version byte.
+   */
+  public final ByteSpan value = new ByteSpan();
 
   public RowCodec(
       String encoding,
       StateRowEncoderCacheKey cacheKey,
-      KeyStateEncoderSpec spec,
-      StructType valueSchema,
+      FamilySpec family,
       Option<StateSchemaProvider> schemas,
-      boolean useColumnFamilies,
-      boolean isMulti) {
+      boolean useColumnFamilies) {
+    KeyStateEncoderSpec spec = family.keySpec();
+    StructType valueSchema = family.valueSchema();
+    boolean isMulti = family.isMulti();
     boolean isUnsafeRow = encoding.equals("unsaferow");
-    // Spark caches its encoders by run and store, shared by all instances of a store and not
-    // thread-safe; without Avro's schema ids we need no cache.
+    // Spark's cache shares its encoders, which are not thread-safe, between all instances of a
+    // store; only Avro with its schema ids needs that cache.
     RocksDBDataEncoder data =
         isUnsafeRow
             ? new UnsafeRowDataEncoder(spec, valueSchema)
@@ -77,7 +84,13 @@ public final class RowCodec {
     keyColumns = spec.keySchema().length();
   }
 
-  private final int keyColumns;
+  int keyColumns() {
+    return keyColumns;
+  }
+
+  int valueColumns() {
+    return valueRow.numFields();
+  }
 
   /** Whether values are stored as a version byte and the row's own bytes. */
   public boolean isPlainValue() {
@@ -104,27 +117,23 @@ public final class RowCodec {
     return valueEncoder.supportsMultipleValuesPerKey();
   }
 
-  /** The key's layout in a changelog's words. */
+  /** The layout of keys as a changelog names it. */
   public String encoderText() {
     return encoderText;
   }
 
-  /** Encodes a key into {@link #keyBase}, {@link #keyOffset}, {@link #keyLength}. */
-  public void encodeKey(UnsafeRow key) {
+  /** Encodes a key into {@link #key}. */
+  public void encodeKey(UnsafeRow row) {
     if (isPlainKey) {
-      int bytes = key.getSizeInBytes();
+      int bytes = row.getSizeInBytes();
       if (keyBuffer.length < VERSION_AT + 1 + bytes) {
         keyBuffer = new byte[Math.max(2 * keyBuffer.length, VERSION_AT + 1 + bytes)];
       }
       Platform.copyMemory(
-          key.getBaseObject(), key.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
-      keyBase = keyBuffer;
-      keyOffset = BYTES + VERSION_AT;
-      keyLength = 1 + bytes;
+          row.getBaseObject(), row.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
+      key.set(keyBuffer, BYTES + VERSION_AT, 1 + bytes);
     } else {
-      keyBase = keyEncoder.encodeKey(key);
-      keyOffset = BYTES;
-      keyLength = keyBase.length;
+      key.set(keyEncoder.encodeKey(row));
     }
   }
 
@@ -137,13 +146,20 @@ public final class RowCodec {
     return keyEncoder.encodePrefixKey(prefix);
   }
 
-  /** Encodes a value by Spark's encoder; of a multi-value family one list element. */
-  public byte[] valueBytes(UnsafeRow value) {
-    return valueEncoder.encodeValue(value);
+  /**
+   * Encodes a value into {@link #value}: a plain one as it is, another by Spark's encoder (of a
+   * multi-value family one list element).
+   */
+  public void encodeValue(UnsafeRow row) {
+    if (isPlainValue) {
+      value.set(row.getBaseObject(), row.getBaseOffset(), row.getSizeInBytes());
+    } else {
+      value.set(valueEncoder.encodeValue(row));
+    }
   }
 
-  /** Encodes list elements, concatenated. */
-  public byte[] valueBytes(UnsafeRow[] values) {
+  /** Encodes list elements, concatenated, into {@link #value}. */
+  public void encodeValues(UnsafeRow[] values) {
     byte[][] parts = new byte[values.length][];
     int total = 0;
     for (int index = 0; index < values.length; index++) {
@@ -156,42 +172,32 @@ public final class RowCodec {
       System.arraycopy(part, 0, all, at, part.length);
       at += part.length;
     }
-    return all;
+    value.set(all);
   }
 
-  /** Decodes a value out of a region, into a row that the next call of this method overwrites. */
-  public UnsafeRow decodeValue(Object base, long offset, int length) {
+  /** Decodes a value into a row that the next call of this method overwrites. */
+  public UnsafeRow decodeValue(ByteSpan bytes) {
     if (!isPlainValue) {
-      return valueEncoder.decodeValue(copy(base, offset, length));
+      return valueEncoder.decodeValue(bytes.toArray());
     }
+    int length = bytes.length;
     if (valueBuffer.length < length + VERSION_AT) {
       valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
     }
-    // Copied, for the cache's bytes may change with the next write while Spark still holds the row.
-    Platform.copyMemory(base, offset + 1, valueBuffer, BYTES, length - 1);
+    // Copied, as the next write may change the bytes in the cache while Spark still has the row.
+    Platform.copyMemory(bytes.base, bytes.offset + 1, valueBuffer, BYTES, length - 1);
     valueRow.pointTo(valueBuffer, BYTES, length - 1);
     return valueRow;
   }
 
   /** Decodes a list. */
-  public Iterator<UnsafeRow> decodeValues(Object base, long offset, int length) {
-    return valueEncoder.decodeValues(copy(base, offset, length));
+  public Iterator<UnsafeRow> decodeValues(ByteSpan bytes) {
+    return valueEncoder.decodeValues(bytes.toArray());
   }
 
   /** Decodes a key by Spark's encoder, into a row that it reuses. */
-  public UnsafeRow decodeKey(Object base, long offset, int length) {
-    return keyEncoder.decodeKey(copy(base, offset, length));
-  }
-
-  /** Decodes a row of its own for whoever keeps pairs in hand: see {@link PairBuffer}. */
-  public PairBuffer pairBuffer() {
-    return new PairBuffer(this, keyColumns, valueRow.numFields());
-  }
-
-  static byte[] copy(Object base, long offset, int length) {
-    byte[] bytes = new byte[length];
-    Platform.copyMemory(base, offset, bytes, BYTES, length);
-    return bytes;
+  public UnsafeRow decodeKey(ByteSpan bytes) {
+    return keyEncoder.decodeKey(bytes.toArray());
   }
 
   private static String text(KeyStateEncoderSpec spec) {
@@ -202,10 +208,5 @@ public final class RowCodec {
       return "RangeScan(" + range.orderingOrdinals().mkString(",") + ")";
     }
     return spec.getClass().getSimpleName().replace("KeyStateEncoderSpec", "");
-  }
-
-  @Override
-  public String toString() {
-    return "RowCodec " + encoderText + Arrays.asList(isPlainKey, isPlainValue);
   }
 }

@@ -1,7 +1,10 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
@@ -22,7 +25,9 @@ public final class CacheBenchmark {
   private final int keys;
   private final byte[] key = new byte[KEY_BYTES];
   private final byte[] value = new byte[VALUE_BYTES];
-  private final ValueRef found = new ValueRef();
+  private final ByteSpan keySpan = new ByteSpan(key);
+  private final ByteSpan valueSpan = new ByteSpan(value);
+  private final ByteSpan found = new ByteSpan();
   private final StateCache cache;
   private long version;
   private long check;
@@ -88,11 +93,11 @@ public final class CacheBenchmark {
   private void put(CacheSession session, int family, long n) {
     setKey(n);
     Platform.putLong(value, Bytes.ARRAY + 8, n);
-    session.put(family, key, Bytes.ARRAY, KEY_BYTES, value, Bytes.ARRAY, VALUE_BYTES, true);
+    session.put(family, keySpan, valueSpan, true);
   }
 
   private void commit(CacheSession session) {
-    session.finishWrites();
+    session.sendWrites();
     session.commit(++version, "v" + version);
   }
 
@@ -115,7 +120,7 @@ public final class CacheBenchmark {
     for (int i = 0; i < BATCH; i++) {
       long n = random.nextInt(keys);
       setKey(n);
-      if (session.get(family, key, Bytes.ARRAY, KEY_BYTES, found)) {
+      if (session.get(family, keySpan, found)) {
         check += Platform.getLong(found.base, found.offset + 9);
       }
       put(session, family, n);
@@ -130,7 +135,7 @@ public final class CacheBenchmark {
     long start = nanos();
     for (int i = 0; i < BATCH * 10; i++) {
       setKey(random.nextInt(keys));
-      if (session.get(0, key, Bytes.ARRAY, KEY_BYTES, found)) {
+      if (session.get(0, keySpan, found)) {
         check += Platform.getLong(found.base, found.offset + 9);
       }
     }
@@ -181,8 +186,8 @@ public final class CacheBenchmark {
     while (cursor.next()) {
       rows++;
       check +=
-          Platform.getLong(cursor.keyBase, cursor.keyOffset + 9)
-              + Platform.getLong(cursor.valueBase, cursor.valueOffset + 9);
+          Platform.getLong(cursor.key.base, cursor.key.offset + 9)
+              + Platform.getLong(cursor.value.base, cursor.value.offset + 9);
     }
     cursor.close();
     if (rows != expected) {
@@ -209,14 +214,7 @@ public final class CacheBenchmark {
     }
 
     @Override
-    public RowPage scan(
-        int family,
-        byte[] from,
-        boolean inclusive,
-        byte[] to,
-        int limitRows,
-        int limitBytes,
-        long requireApplied) {
+    public RowPage scan(ScanRequest request, long requireApplied) {
       throw new IllegalStateException("the cache asked for a page");
     }
 

@@ -2,6 +2,7 @@ package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertNull;
 
+import io.cairn.spark.bytes.ByteSpan;
 import java.nio.charset.StandardCharsets;
 import java.util.Random;
 import java.util.TreeMap;
@@ -39,7 +40,7 @@ final class CacheFixture {
   }
 
   void commit() {
-    session.finishWrites();
+    session.sendWrites();
     engine.commit();
     session.commit(engine.newest(), "v" + engine.newest());
   }
@@ -51,28 +52,20 @@ final class CacheFixture {
   }
 
   void put(int family, String key, String value) {
-    byte[] k = bytes(key);
-    byte[] v = bytes(value);
-    session.put(family, k, Bytes.ARRAY, k.length, v, Bytes.ARRAY, v.length, false);
+    session.put(family, span(key), span(value), false);
   }
 
   void append(String key, String value) {
-    byte[] k = bytes(key);
-    byte[] v = bytes(value);
-    session.append(LISTS, k, Bytes.ARRAY, k.length, v, Bytes.ARRAY, v.length);
+    session.append(LISTS, span(key), span(value));
   }
 
   void remove(int family, String key) {
-    byte[] k = bytes(key);
-    session.remove(family, k, Bytes.ARRAY, k.length);
+    session.remove(family, span(key));
   }
 
   String get(int family, String key) {
-    byte[] k = bytes(key);
-    ValueRef out = new ValueRef();
-    return session.get(family, k, Bytes.ARRAY, k.length, out)
-        ? text(out.base, out.offset, out.length)
-        : null;
+    ByteSpan out = new ByteSpan();
+    return session.get(family, span(key), out) ? text(out) : null;
   }
 
   /** Writes enough other keys that what was written before is with the engine. */
@@ -88,17 +81,19 @@ final class CacheFixture {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
-  static String text(Object base, long offset, int length) {
-    return new String(Bytes.copy(base, offset, length), StandardCharsets.UTF_8);
+  static ByteSpan span(String text) {
+    return new ByteSpan(bytes(text));
+  }
+
+  static String text(ByteSpan span) {
+    return new String(span.toArray(), StandardCharsets.UTF_8);
   }
 
   static TreeMap<String, String> rows(RowCursor cursor) {
     TreeMap<String, String> rows = new TreeMap<>();
     while (cursor.next()) {
-      String key = text(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
-      assertNull(
-          rows.put(key, text(cursor.valueBase, cursor.valueOffset, cursor.valueLength)),
-          "twice: " + key);
+      String key = text(cursor.key);
+      assertNull(rows.put(key, text(cursor.value)), "twice: " + key);
     }
     return rows;
   }

@@ -59,8 +59,8 @@ final class ModelScan {
       assertFalse(cursor.next());
       return false;
     }
-    byte[] key = Bytes.copy(cursor.keyBase, cursor.keyOffset, cursor.keyLength);
-    byte[] value = Bytes.copy(cursor.valueBase, cursor.valueOffset, cursor.valueLength);
+    byte[] key = cursor.key.toArray();
+    byte[] value = cursor.value.toArray();
     assertTrue(inRange(key), "outside the range");
     assertTrue(seen.add(key), "twice: " + Arrays.toString(key));
     if (inOrder) {

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.bytes.ByteSpan;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -192,7 +193,7 @@ class StateCacheModelTest {
         assertEquals(version, cache.stampVersion());
         return;
       }
-      session.finishWrites();
+      session.sendWrites();
       engine.commit();
       long next = engine.newest();
       for (int family : FAMILIES) {
@@ -248,8 +249,7 @@ class StateCacheModelTest {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
-                model.get(family).containsKey(key),
-                session.exists(family, key, Bytes.ARRAY, key.length));
+                model.get(family).containsKey(key), session.exists(family, new ByteSpan(key)));
         case 5, 6, 7, 8 -> put(family, key);
         case 9, 10 -> append(family, key);
         case 11, 12 -> remove(family, key);
@@ -260,13 +260,13 @@ class StateCacheModelTest {
     }
 
     void checkGet(int family, byte[] key) {
-      ValueRef out = new ValueRef();
+      ByteSpan out = new ByteSpan();
       byte[] expected = model.get(family).get(key);
-      boolean found = session.get(family, key, Bytes.ARRAY, key.length, out);
+      boolean found = session.get(family, new ByteSpan(key), out);
       assertEquals(
           expected != null, found, "presence of " + Arrays.toString(key) + " in family " + family);
       if (found) {
-        assertArrayEquals(expected, Bytes.copy(out.base, out.offset, out.length));
+        assertArrayEquals(expected, out.toArray());
       }
     }
 
@@ -287,10 +287,10 @@ class StateCacheModelTest {
     void put(int family, byte[] key) {
       byte[] value = value();
       if (random.nextBoolean()) {
-        session.put(family, key, Bytes.ARRAY, key.length, value, Bytes.ARRAY, value.length, false);
+        session.put(family, new ByteSpan(key), new ByteSpan(value), false);
         set(family, key, value);
       } else {
-        session.put(family, key, Bytes.ARRAY, key.length, value, Bytes.ARRAY, value.length, true);
+        session.put(family, new ByteSpan(key), new ByteSpan(value), true);
         set(family, key, MapEngine.join(new byte[1], value));
       }
     }
@@ -300,13 +300,13 @@ class StateCacheModelTest {
         return;
       }
       byte[] value = value();
-      session.append(family, key, Bytes.ARRAY, key.length, value, Bytes.ARRAY, value.length);
+      session.append(family, new ByteSpan(key), new ByteSpan(value));
       byte[] before = model.get(family).get(key);
       set(family, key, before == null ? value : MapEngine.join(before, value));
     }
 
     void remove(int family, byte[] key) {
-      session.remove(family, key, Bytes.ARRAY, key.length);
+      session.remove(family, new ByteSpan(key));
       set(family, key, null);
     }
 

@@ -13,6 +13,8 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import java.util.Arrays;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
@@ -81,9 +83,7 @@ class StateCacheTest {
       TreeMap<String, String> seen = new TreeMap<>();
       for (int i = 0; i < 50; i++) {
         assertTrue(cursor.next());
-        seen.put(
-            text(cursor.keyBase, cursor.keyOffset, cursor.keyLength),
-            text(cursor.valueBase, cursor.valueOffset, cursor.valueLength));
+        seen.put(text(cursor.key), text(cursor.value));
       }
       int other = family == ORDERED ? PLAIN : ORDERED;
       for (int i = 0; i < 2_000; i++) {
@@ -245,7 +245,9 @@ class StateCacheTest {
     f.commit();
     f.begin();
     f.session.dropFamily(9);
-    assertEquals(1, f.session.finishWrites().rows());
+    f.engine.rows = 0;
+    f.session.sendWrites();
+    assertEquals(1, f.engine.rows);
     f.session.abort();
     f.begin();
     assertEquals("v", f.get(9, "k"));
@@ -263,7 +265,8 @@ class StateCacheTest {
     f.put(PLAIN, "k", "v");
     f.remove(PLAIN, "k");
     f.remove(PLAIN, "never");
-    assertEquals(new SentWrites(0, 0, 0), f.session.finishWrites());
+    f.session.sendWrites();
+    assertEquals(0, f.engine.rows);
   }
 
   @Test
@@ -272,21 +275,13 @@ class StateCacheTest {
     f.begin();
     f.put(PLAIN, "k", "v");
     f.append("list", "a");
-    SentWrites first = f.session.finishWrites();
+    f.session.sendWrites();
     f.engine.begin(0);
-    assertTrue(f.session.rewindWrites());
-    assertEquals(first, f.session.finishWrites());
+    f.session.sendWrites();
+    assertEquals(4, f.engine.rows);
     f.engine.commit();
     f.session.commit(1, "v1");
     assertArrayEquals(bytes("a"), f.engine.state(1, LISTS).get(bytes("list")));
-  }
-
-  @Test
-  void aSessionThatSpilledIsNotSentAgain() {
-    CacheFixture f = new CacheFixture(64 << 10);
-    f.begin();
-    f.fillUntilSpilled();
-    assertFalse(f.session.rewindWrites());
   }
 
   @Test
@@ -298,7 +293,7 @@ class StateCacheTest {
     f.engine.failsWrites = false;
     assertTrue(f.session.hasSpilled());
     assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
-    assertThrows(IllegalStateException.class, f.session::finishWrites);
+    assertThrows(IllegalStateException.class, f.session::sendWrites);
     f.session.abort();
     f.begin();
     f.put(PLAIN, "k", "v");
@@ -312,13 +307,12 @@ class StateCacheTest {
     f.begin();
     byte[] value = {1, 2, 3, 4, 5, 6, 7, 8};
     for (int length = 1; length < 40; length++) {
-      byte[] key = new byte[length];
-      ValueRef out = new ValueRef();
-      f.session.put(PLAIN, key, Bytes.ARRAY, length, value, Bytes.ARRAY, 8, true);
-      assertTrue(f.session.get(PLAIN, key, Bytes.ARRAY, length, out));
+      ByteSpan key = new ByteSpan(new byte[length]);
+      ByteSpan out = new ByteSpan();
+      f.session.put(PLAIN, key, new ByteSpan(value), true);
+      assertTrue(f.session.get(PLAIN, key, out));
       assertEquals(0, (out.offset + 1) % 8);
-      assertArrayEquals(
-          new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, Bytes.copy(out.base, out.offset, out.length));
+      assertArrayEquals(new byte[] {0, 1, 2, 3, 4, 5, 6, 7, 8}, out.toArray());
     }
   }
 
@@ -335,7 +329,7 @@ class StateCacheTest {
     f.begin();
     assertThrows(
         IllegalStateException.class, () -> f.session.commit(1, "v1"), "writes not finished");
-    f.session.finishWrites();
+    f.session.sendWrites();
     assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
   }
 
