@@ -1,7 +1,7 @@
 package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import io.cairn.spark.cache.CacheStats;
+import io.cairn.spark.cache.StateCache;
 import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.Map;
@@ -18,8 +18,8 @@ final class SessionMetrics {
 
   static StateStoreMetrics of(StoreSession session) {
     StoreInstance store = session.store;
-    CacheStats cache = store.cache.stats();
-    CacheStats before = session.statsBefore;
+    StateCache.Stats cache = store.cache.stats();
+    StateCache.Stats before = session.statsBefore;
     StoreVersion version = session.result() != null ? session.result() : session.base;
     EnumMap<StoreMetric, Long> values = new EnumMap<>(StoreMetric.class);
     values.put(StoreMetric.CACHE_BYTES, cache.bytes());

@@ -2,8 +2,8 @@ package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.cairn.spark.cache.MemoryPool;
 import io.cairn.spark.cache.StateCache;
+import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.engine.EngineInstance;
 import io.cairn.spark.engine.SessionChannel;
@@ -217,8 +217,8 @@ final class StoreInstance {
     StoreVersion loaded = StoreVersion.of(answer);
     boolean isReset =
         loadEmpty
-            || cache.stampVersion() != loaded.version()
-            || !Objects.equals(cache.stampId(), loaded.checkpointId());
+            || cache.version() != loaded.version()
+            || !Objects.equals(cache.checkpointId(), loaded.checkpointId());
     if (isReset) {
       cache.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
     }

@@ -2,7 +2,6 @@ package io.cairn.spark.engine;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.cairn.spark.cache.SentWrites;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.BatchReader;
@@ -12,6 +11,7 @@ import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.SentWrites;
 import io.cairn.spark.protocol.WriteBlock;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
