@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    import pyarrow as pa
-
     from cairn.checkpoint.store_checkpoint import StoreCheckpoint
     from cairn.protocol.calls import (
         CommitAnswer,
@@ -88,7 +86,7 @@ class ProviderInstance:
         state = self.state
         with self._lock, self._context(request.version):
             self._check_open()
-            session = self._find_session(request.session.number)
+            session = self.find_session(request.session.number)
             if session is None:
                 raise ClosedError("the session was committed, aborted or overtaken already")
             answer = commit.commit(state, session, request)
@@ -175,7 +173,7 @@ class ProviderInstance:
 
     # -- sessions ------------------------------------------------------------------------------
 
-    def _find_session(self, number: int) -> StoreSession | None:
+    def find_session(self, number: int) -> StoreSession | None:
         """Return a session, created at its first use; ``None`` if it has ended."""
         with self._sessions_lock:
             former = self._session
@@ -211,23 +209,6 @@ class ProviderInstance:
             session.close()
 
     # -- the event loop's side -----------------------------------------------------------------
-
-    def take_writes(self, session: int, sequence: int, rows: pa.RecordBatch) -> None:
-        """Take a frame of writes; a frame of an ended session is discarded."""
-        found = self._find_session(session)
-        if found is not None:
-            found.add_frame(sequence, rows)
-
-    def refuse_writes(self, session: int, failure: CairnError) -> None:
-        """Make the session's commit fail: a frame of it could not be read."""
-        found = self._find_session(session)
-        if found is not None:
-            found.fail(failure)
-
-    def pause_if_full(self, session: int, resume: Callable[[], None]) -> bool:
-        """Tell whether the sender of a session must pause; ``resume`` is then called later."""
-        found = self._session
-        return found is not None and found.number == session and found.pause_if_full(resume)
 
     def when_applied(self, version: int, act: Callable[[CairnError | None], None]) -> None:
         """Call ``act``, now or later, once ``version`` is applied or that has failed.

@@ -30,7 +30,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cairn.metrics import Metrics
 from cairn.rocks import Delta
@@ -197,18 +197,6 @@ class StoreState:
 
     def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
         self.local.enqueue(Delta(version.version, rows, version.multi_families))
-
-    def find_present(
-        self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
-    ) -> list[bool]:
-        """Find which keys exist at the current version; see ``LocalState.find_present``."""
-        return self.resources.event_loop.run_stepwise(
-            self.local.find_present(version, keys_by_family)
-        )
-
-    def count_keys(self, version: int, cf: int) -> int:
-        """Count a family's keys at the current version."""
-        return self.resources.event_loop.run_stepwise(self.local.count_keys(version, cf))
 
     def data_bytes(self, *, is_new: bool) -> int:
         """Return an estimate of keys and values; RocksDB's own if ``is_new``, or now and then."""
