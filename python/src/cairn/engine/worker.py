@@ -204,7 +204,7 @@ class Worker:
     def _abort(self, request: AbortRequest) -> Answer:
         found = self._instances.get(request.instance)
         if found is not None:
-            found.abort(request.session.number)
+            found.end_sessions(request.session.number)
         return Answer()
 
     def _maintain(self, request: MaintainRequest) -> Answer:
