@@ -82,7 +82,7 @@ def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
     )
     worker = Worker(directories, limits, token=request.token.encode())
     worker.start()
-    _, port = control.serve(control.ControlEntry(worker.find_method), request.token)
+    _, port = control.serve(control.ControlEntry(worker.call), request.token)
     return directories, port
 
 

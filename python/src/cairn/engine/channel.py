@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
+_WRONG_TOKEN = "the token is not that of this worker"  # noqa: S105 - a message
 # Of replies that a peer does not read: room for the largest one.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
 
@@ -46,7 +47,7 @@ class Listener:
     Args:
         path: of the socket; only this user may enter its folder (0700).
         token: that a HELLO must carry.
-        event_loop: serves the socket.
+        event_loop: of the worker.
         dispatcher: serves the frames.
     """
 
@@ -121,12 +122,8 @@ class Connection:
             return
         size = len(payload) if isinstance(payload, bytes) else payload.size
         if size > frames.MAX_REPLY_BYTES:
-            self.reply_error(
-                request,
-                ProtocolError(
-                    f"a reply of {size} bytes is over the limit of {frames.MAX_REPLY_BYTES}"
-                ),
-            )
+            text = f"a reply of {size} bytes is over the limit of {frames.MAX_REPLY_BYTES}"
+            self.reply_error(request, ProtocolError(text))
             return
         head = frames.encode_header(
             Header(
@@ -154,7 +151,7 @@ class Connection:
             return
         self.is_closed = True
         if self._watched:
-            self._event_loop.unwatch(self._socket)
+            self._event_loop.watch(self._socket, self, 0)
         self._socket.close()
         self._unsent.clear()
 
@@ -174,25 +171,19 @@ class Connection:
         wanted = 0 if self._is_paused else selectors.EVENT_READ
         if self._unsent:
             wanted |= selectors.EVENT_WRITE
-        if wanted == self._watched:
-            return
-        if not wanted:
-            self._event_loop.unwatch(self._socket)
-        elif not self._watched:
+        if wanted != self._watched:
             self._event_loop.watch(self._socket, self, wanted)
-        else:
-            self._event_loop.rewatch(self._socket, self, wanted)
-        self._watched = wanted
+            self._watched = wanted
 
     def _receive(self) -> None:
         header = self._header
         if header is None:
             # Most requests are one small frame: one recv takes it whole.
             piece = self._socket.recv(_READ_BYTES)
-            if not piece:
+            if piece:
+                self._consume(piece)
+            else:
                 self.close()
-                return
-            self._consume(piece)
             return
         view = memoryview(self._payload)  # exported: the buffer can no longer change its size
         while self._filled < header.payload_bytes:
@@ -204,9 +195,8 @@ class Connection:
                 self.close()
                 return
             self._filled += count
-        if not self.is_closed:
-            payload, self._payload, self._header = self._payload, bytearray(), None
-            self._serve(header, memoryview(payload))
+        payload, self._payload, self._header = self._payload, bytearray(), None
+        self._serve(header, memoryview(payload))
 
     def _consume(self, piece: bytes) -> None:
         if self._head:
@@ -219,13 +209,11 @@ class Connection:
                 header = frames.decode_header(view, offset)
             except ProtocolError as failure:
                 _LOG.warning("data channel: %s", failure)
-                self.reply_error(Header(0, 0, 0, 0, 0, 0, 0), failure)
-                self.close()
+                self._reject(Header(0, 0, 0, 0, 0, 0, 0), failure)
                 return
             if not self._is_greeted and header.payload_bytes > len(self._token):
                 # A peer without the token cannot make the worker reserve memory.
-                self.reply_error(header, ProtocolError("the token is not that of this worker"))
-                self.close()
+                self._reject(header, ProtocolError(_WRONG_TOKEN))
                 return
             offset += frames.HEADER_BYTES
             if end - offset < header.payload_bytes:
@@ -242,11 +230,11 @@ class Connection:
         self._head += view[offset:]
 
     def _serve(self, header: Header, payload: memoryview) -> None:
-        if not self._is_greeted:
-            self._greet(header, payload)
-            return
         try:
-            self._dispatcher.on_frame(header, payload, self)
+            if self._is_greeted:
+                self._dispatcher.on_frame(header, payload, self)
+            else:
+                self._greet(header, payload)
         except CairnError as failure:
             self._refuse(header, failure)
         except Exception as failure:  # noqa: BLE001 - the connection stays usable, the bug is logged
@@ -263,11 +251,14 @@ class Connection:
 
     def _greet(self, header: Header, payload: memoryview) -> None:
         if header.kind != frames.HELLO or not hmac.compare_digest(bytes(payload), self._token):
-            self.reply_error(header, ProtocolError("the token is not that of this worker"))
-            self.close()
+            self._reject(header, ProtocolError(_WRONG_TOKEN))
             return
         self._is_greeted = True
         self.reply(header, b"")
+
+    def _reject(self, header: Header, failure: ProtocolError) -> None:
+        self.reply_error(header, failure)
+        self.close()
 
     def _send(self, head: bytes, payload: pa.Buffer | bytes) -> None:
         body = memoryview(payload)
@@ -280,12 +271,10 @@ class Connection:
         if sent == len(head) + len(body):
             return
         for part in (memoryview(head), body):
-            if sent >= len(part):
-                sent -= len(part)
-                continue
-            self._unsent.append(part[sent:])
-            self._unsent_bytes += len(part) - sent
-            sent = 0
+            if sent < len(part):
+                self._unsent.append(part[sent:])
+                self._unsent_bytes += len(part) - sent
+            sent = max(sent - len(part), 0)
         if self._unsent_bytes > _MAX_UNSENT_BYTES:
             _LOG.warning("a peer does not read its replies; its connection is closed")
             self.close()

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from cairn.protocol.calls import Answer, Json
 
-    Method = Callable[[Json], Answer]
-
 _LOG = logging.getLogger(__name__)
 _LISTEN_POLL_S = 0.001
 _BACKLOG = 128
@@ -35,17 +33,16 @@ class ControlEntry:
     """The object that the JVM calls. As thread-safe as the methods: Py4J has a thread per caller.
 
     Args:
-        find: returns the method of a name, or raises ProtocolError.
+        run: runs a method with its arguments.
     """
 
-    def __init__(self, find: Callable[[str], Method]) -> None:
-        self._find = find
+    def __init__(self, run: Callable[[str, Json], Answer]) -> None:
+        self._run = run
 
     def call(self, method: str, arguments: str) -> str:
         """Run a method and return ``{"ok": …}`` or ``{"error": …}``; never raises."""
         try:
-            answer = self._find(method)(json.loads(arguments))
-            return json.dumps({"ok": answer.to_json()})
+            return json.dumps({"ok": self._run(method, json.loads(arguments)).to_json()})
         except CairnError as failure:
             return json.dumps({"error": failure.to_dict()})
         except (KeyError, TypeError, ValueError) as failure:

@@ -13,6 +13,7 @@ import socket
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cairn.clock import SYSTEM_CLOCK, Clock
@@ -52,7 +53,7 @@ class EventLoop:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)  # noqa: FBT003 - by place in the standard library
         self._wake_sender.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, self)
         self._tasks: deque[Callable[[], None]] = deque()
         self._stepwise: deque[Callable[[], bool]] = deque()
         self._stopping = False
@@ -73,22 +74,17 @@ class EventLoop:
 
     def wake(self) -> None:
         """Make the loop look for work. Any thread."""
-        try:
+        with suppress(OSError):  # full, and the loop will wake anyway; or closed
             self._wake_sender.send(b"\0")
-        except (BlockingIOError, OSError):
-            return  # full: the loop will wake anyway
 
     def watch(self, channel: socket.socket, handler: SocketHandler, events: int) -> None:
-        """Call ``handler.on_ready`` when ``channel`` is ready. On the loop, or before ``start``."""
-        self._selector.register(channel, events, handler)
-
-    def rewatch(self, channel: socket.socket, handler: SocketHandler, events: int) -> None:
-        """Wait for other events of ``channel``. On the loop."""
-        self._selector.modify(channel, events, handler)
-
-    def unwatch(self, channel: socket.socket) -> None:
-        """Watch ``channel`` no more. On the loop."""
-        self._selector.unregister(channel)
+        """Call ``handler.on_ready`` at ``events``, 0 for none. On the loop, or before ``start``."""
+        if channel not in self._selector.get_map():
+            self._selector.register(channel, events, handler)
+        elif events:
+            self._selector.modify(channel, events, handler)
+        else:
+            self._selector.unregister(channel)
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Run ``work`` on the loop and return its result; on the loop itself, at once.
@@ -137,7 +133,8 @@ class EventLoop:
 
     def post_steps(self, step: Callable[[], bool]) -> None:
         """Call ``step``, which must not raise, once per slice until it is false. Any thread."""
-        self.post(lambda: self._stepwise.append(step))
+        self._stepwise.append(step)
+        self.wake()
 
     def _wait(self, answer: Future[Result]) -> Result:
         while True:
@@ -153,25 +150,17 @@ class EventLoop:
         wait_s: float | None = None
         while not self._stopping:
             for key, events in self._selector.select(wait_s):
-                handler = key.data
-                if handler is None:
-                    self._drain_wakes()
-                else:
-                    self._call(handler, events)
+                try:
+                    key.data.on_ready(events)
+                except Exception:  # noqa: BLE001 - a bug in one connection must not end the others
+                    _LOG.exception("a connection failed")
             wait_s = self._slice()
 
-    def _call(self, handler: SocketHandler, events: int) -> None:
-        try:
-            handler.on_ready(events)
-        except Exception:  # noqa: BLE001 - a bug in one connection must not end all of them
-            _LOG.exception("a connection failed")
-
-    def _drain_wakes(self) -> None:
-        try:
-            while len(self._wake_receiver.recv(4096)) == 4096:  # noqa: PLR2004 - the size of the read
+    def on_ready(self, _events: int) -> None:
+        """Drain the socket of ``wake``."""
+        with suppress(BlockingIOError):
+            while self._wake_receiver.recv(4096):
                 pass
-        except BlockingIOError:
-            return
 
     def _slice(self) -> float | None:
         """Do one slice; return how long to wait for a socket afterwards, ``None`` for no limit."""

@@ -79,13 +79,15 @@ class FrameService:
             instance = self._find_instance(session.instance)
         except CairnError:
             return  # the commit fails with the same error
+        target = instance.find_session(session.number)
+        if target is None:
+            return  # it has ended
         try:
-            rows = frames.decode_rows(payload, frames.WRITES_SCHEMA)
-            instance.take_writes(session.number, header.sequence, rows)
-            if instance.pause_if_full(session.number, connection.resume):
+            target.add_frame(header.sequence, frames.decode_rows(payload, frames.WRITES_SCHEMA))
+            if target.pause_if_full(connection.resume):
                 connection.pause()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must report it
-            instance.refuse_writes(session.number, reported(failure, instance))
+            target.fail(reported(failure, instance))
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint, TransferResources
@@ -21,7 +21,6 @@ from cairn.errors import ProtocolError, RetryableError
 from cairn.protocol.calls import (
     AbortRequest,
     Answer,
-    ChangesAnswer,
     ChangesRequest,
     CloseRequest,
     CommitRequest,
@@ -30,6 +29,7 @@ from cairn.protocol.calls import (
     LoadSnapshotRequest,
     MaintainRequest,
     OpenRequest,
+    Request,
 )
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
@@ -129,31 +129,31 @@ class Worker:
         )
         frames = FrameService(self.instance, self._event_loop, self._resources.transfers.downloads)
         self._listener = Listener(directories.socket_path, token, self._event_loop, frames)
-        self._methods: dict[str, Callable[[Json], Answer]] = {
-            "open_instance": self._open_instance,
-            "load": self._load,
-            "load_snapshot": self._load_snapshot,
-            "commit": self._commit,
-            "abort": self._abort,
-            "maintain": self._maintain,
-            "changes": self._changes,
-            "close_instance": self._close_instance,
+        self._methods: dict[str, tuple[type[Request], Callable[[Any], Answer]]] = {
+            "open_instance": (OpenRequest, self._open),
+            "load": (LoadRequest, self._load),
+            "load_snapshot": (LoadSnapshotRequest, self._load),
+            "commit": (CommitRequest, self._commit),
+            "abort": (AbortRequest, self._abort),
+            "maintain": (MaintainRequest, self._maintain),
+            "changes": (ChangesRequest, self._changes),
+            "close_instance": (CloseRequest, self._close),
         }
 
     def start(self) -> None:
         """Begin to serve the data channel."""
         self._event_loop.start()
 
-    def find_method(self, name: str) -> Callable[[Json], Answer]:
-        """Return the control method of a name.
+    def call(self, method: str, arguments: Json) -> Answer:
+        """Run a control call.
 
         Raises:
-            ProtocolError: there is none.
+            ProtocolError: there is no such method.
         """
-        found = self._methods.get(name)
-        if found is None:
-            raise ProtocolError(f"the engine has no method {name!r}")
-        return found
+        if method not in self._methods:
+            raise ProtocolError(f"the engine has no method {method!r}")
+        request_type, handle = self._methods[method]
+        return handle(request_type.from_json(arguments))
 
     def instance(self, number: int) -> ProviderInstance:
         """Return an open instance.
@@ -172,11 +172,7 @@ class Worker:
 
     # -- control calls -------------------------------------------------------------------------
 
-    def _open_instance(self, arguments: Json) -> Answer:
-        self._open(OpenRequest.from_json(arguments))
-        return Answer()
-
-    def _open(self, request: OpenRequest) -> None:
+    def _open(self, request: OpenRequest) -> Answer:
         number = request.instance
         with self._opening_lock:
             self._opened[number] = request
@@ -197,28 +193,21 @@ class Worker:
             # The shim opens an instance again when it is unsure, or has other credentials: what is
             # loaded is still right. This may wait for a load; other instances open meanwhile.
             known.use(checkpoint)
-
-    def _load(self, arguments: Json) -> Answer:
-        request = LoadRequest.from_json(arguments)
-        return self.instance(request.instance).load(request)
-
-    def _load_snapshot(self, arguments: Json) -> Answer:
-        request = LoadSnapshotRequest.from_json(arguments)
-        return self.instance(request.instance).load(request)
-
-    def _commit(self, arguments: Json) -> Answer:
-        request = CommitRequest.from_json(arguments)
-        return self.instance(request.instance).commit(request)
-
-    def _abort(self, arguments: Json) -> Answer:
-        request = AbortRequest.from_json(arguments)
-        found = self._instances.get(request.instance)
-        if found is not None:
-            found.abort(request.session.number)
         return Answer()
 
-    def _maintain(self, arguments: Json) -> Answer:
-        request = MaintainRequest.from_json(arguments)
+    def _load(self, request: LoadRequest) -> Answer:
+        return self.instance(request.instance).load(request)
+
+    def _commit(self, request: CommitRequest) -> Answer:
+        return self.instance(request.instance).commit(request)
+
+    def _abort(self, request: AbortRequest) -> Answer:
+        found = self._instances.get(request.instance)
+        if found is not None:
+            found.end_sessions(request.session.number)
+        return Answer()
+
+    def _maintain(self, request: MaintainRequest) -> Answer:
         instance = self.instance(request.instance)
         opened = self._opened[request.instance]
         # Sent each time, as temporary credentials may have been renewed; mostly they were not.
@@ -226,18 +215,13 @@ class Worker:
             self._open(replace(opened, storage=request.storage))
         return instance.maintain(request)
 
-    def _changes(self, arguments: Json) -> Answer:
-        request = ChangesRequest.from_json(arguments)
-        feed = self.instance(request.instance).changes
-        return ChangesAnswer(
-            feed.versions(request.start_version, request.end_version, request.end_checkpoint_id)
-        )
+    def _changes(self, request: ChangesRequest) -> Answer:
+        return self.instance(request.instance).changes.versions(request)
 
-    def _close_instance(self, arguments: Json) -> Answer:
-        number = CloseRequest.from_json(arguments).instance
+    def _close(self, request: CloseRequest) -> Answer:
         with self._opening_lock:
-            found = self._instances.pop(number, None)
-            self._opened.pop(number, None)
+            found = self._instances.pop(request.instance, None)
+            self._opened.pop(request.instance, None)
         if found is not None:
             found.close()
             self._resources.release_memory()

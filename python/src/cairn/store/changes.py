@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cairn.errors import MissingError
 from cairn.format.header import Base
 from cairn.ids import CheckpointId, VersionRef
+from cairn.protocol.calls import ChangesAnswer
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from cairn.checkpoint.store_checkpoint import StoreCheckpoint
     from cairn.format.changelog import Changelog
-    from cairn.protocol.calls import LoadSnapshotRequest
+    from cairn.protocol.calls import ChangesRequest, LoadSnapshotRequest
 
 MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
@@ -85,9 +86,10 @@ class ChangeFeed:
         self._lock = threading.Lock()
         self._last: Changelog | None = None
 
-    def versions(self, start: int, end: int, end_id: str | None) -> list[tuple[int, str, int]]:
-        """Return version, checkpoint id and row count of the versions from start to end."""
-        head = self._checkpoint.read(end, end_id)
+    def versions(self, request: ChangesRequest) -> ChangesAnswer:
+        """List the versions from start to end."""
+        head = self._checkpoint.read(request.end_version, request.end_checkpoint_id)
+        start = request.start_version
         refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head.header), start - 1)
         found: list[tuple[int, str, int]] = []
         for ref in refs:
@@ -96,7 +98,7 @@ class ChangeFeed:
                 is_head = ref == head.header.ref
                 changelog = head if is_head else self._checkpoint.read(ref.version, id_)
                 found.append((ref.version, id_, changelog.table.num_rows))
-        return found
+        return ChangesAnswer(found)
 
     def page(
         self, version: int, checkpoint_id: str, from_row: int, limit_rows: int

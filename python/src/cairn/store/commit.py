@@ -104,10 +104,11 @@ def _counted(
     state: StoreState, base: StoreVersion, rows: pa.RecordBatch, request: CommitRequest
 ) -> tuple[pa.RecordBatch, dict[int, int]]:
     """Return the rows with every presence known, and the keys per family after them."""
+    run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
     keys_by_family = writes.unknown_keys(rows)
     if keys_by_family:
         # RocksDB must hold all deltas up to the base to know what exists there.
-        present = state.find_present(base.version, keys_by_family)
+        present = run_stepwise(local.find_present(base.version, keys_by_family))
         rows = writes.with_presence(rows, present)
     counts = dict(base.counts)
     known_before = {family.id for family in base.families}
@@ -115,7 +116,7 @@ def _counted(
     for cf in ids:
         if cf in known_before and cf not in counts:
             # Earlier versions were committed without counting: count once.
-            counts[cf] = state.count_keys(base.version, cf)
+            counts[cf] = run_stepwise(local.count_keys(base.version, cf))
     return rows, writes.counts_after(counts, rows, ids)
 
 

@@ -5,7 +5,7 @@ Layer: store.  Spec: docs/protocol.md#sessions. Locks and threads: ``store.state
 
 from __future__ import annotations
 
-import logging
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    import pyarrow as pa
-
     from cairn.checkpoint.store_checkpoint import StoreCheckpoint
     from cairn.protocol.calls import (
         CommitAnswer,
@@ -35,11 +33,10 @@ if TYPE_CHECKING:
     )
     from cairn.store.resources import WorkerResources
 
-_LOG = logging.getLogger(__name__)
 _LARGE_CHANGELOG_BYTES = 1 << 20
 _NOTHING_SPILLED = Spill()
 _MAX_PENDING_WAIT_S = 60.0
-# A task of Spark waits as long for a snapshot under way; Spark asks again with a later batch.
+# For a snapshot under way, while a task of Spark waits for its own.
 _MAX_SNAPSHOT_WAIT_S = 60.0
 
 
@@ -74,7 +71,7 @@ class ProviderInstance:
         """
         with self._lock, self._context(request.version):
             self._check_open()
-            self._end_sessions(request.session.number - 1)
+            self.end_sessions(request.session.number - 1)
             return load.load(self.state, request)
 
     def commit(self, request: CommitRequest) -> CommitAnswer:
@@ -88,39 +85,23 @@ class ProviderInstance:
         state = self.state
         with self._lock, self._context(request.version):
             self._check_open()
-            session = self._find_session(request.session.number)
+            session = self.find_session(request.session.number)
             if session is None:
                 raise ClosedError("the session was committed, aborted or overtaken already")
             answer = commit.commit(state, session, request)
-            self._end_sessions(request.session.number)
+            self.end_sessions(request.session.number)
             if not request.snapshot and snapshot.is_overdue(state):
-                self._resources.maintenance.submit(snapshot.snapshot_in_background, state)
+                self._resources.maintenance.submit(snapshot.try_snapshot, state)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps what a large commit used; the next batch may be of another store.
             self._resources.release_memory()
         # The version is durable: what follows may take its time, but must not hold the lock.
         self._resources.pending.wait_below_limit(_MAX_PENDING_WAIT_S)
         if request.snapshot:
-            self._force_snapshot()
+            # Spark learns of a failure by the version, and requests another one later.
+            snapshot.try_snapshot(state, is_forced=True, wait_s=_MAX_SNAPSHOT_WAIT_S)
             answer.snapshot_version = state.snapshots.newest_version
         return answer
-
-    def _force_snapshot(self) -> None:
-        # A failure does not undo the commit; Spark learns of it by the answer's snapshot_version.
-        running = self.state.snapshots.running
-        if not running.acquire(timeout=_MAX_SNAPSHOT_WAIT_S):
-            _LOG.warning("the snapshot that Spark requested is left out: one is still under way")
-            return
-        try:
-            snapshot.take_snapshot(self.state, MaintainAnswer(), is_forced=True)
-        except Exception as failure:  # noqa: BLE001 - the version is durable, whatever fails now
-            _LOG.warning("the snapshot that Spark requested failed: %s", failure)
-        finally:
-            running.release()
-
-    def abort(self, session: int) -> None:
-        """Drop a session's writes. Idempotent."""
-        self._end_sessions(session)
 
     def maintain(self, request: MaintainRequest) -> MaintainAnswer:
         """Take a snapshot if one is due, purge, or both; loads and commits go on meanwhile.
@@ -143,7 +124,7 @@ class ProviderInstance:
         unused = checkpoint
         with self._lock:
             if not self.state.is_closed:
-                unused = self.state.replace_checkpoint(checkpoint)
+                unused, self.state.checkpoint = self.state.checkpoint, checkpoint
                 self.changes = ChangeFeed(checkpoint)
         unused.close()
 
@@ -152,7 +133,7 @@ class ProviderInstance:
         with self._lock:
             if self.state.is_closed:
                 return
-            self._end_sessions(None)
+            self.end_sessions(sys.maxsize)
             self.state.close()
         self.state.checkpoint.close()
 
@@ -175,7 +156,7 @@ class ProviderInstance:
 
     # -- sessions ------------------------------------------------------------------------------
 
-    def _find_session(self, number: int) -> StoreSession | None:
+    def find_session(self, number: int) -> StoreSession | None:
         """Return a session, created at its first use; ``None`` if it has ended."""
         with self._sessions_lock:
             former = self._session
@@ -198,36 +179,17 @@ class ProviderInstance:
             former.close()
         return session
 
-    def _end_sessions(self, through: int | None) -> None:
-        """End the sessions up to a number; ``None``: whichever is open."""
+    def end_sessions(self, through: int) -> None:
+        """End the sessions up to a number and drop their writes. Idempotent."""
         with self._sessions_lock:
+            self._ended_through = max(self._ended_through, through)
             session = self._session
-            if through is not None:
-                self._ended_through = max(self._ended_through, through)
-                if session is not None and session.number > through:
-                    return
+            if session is None or session.number > through:
+                return
             self._session = None
-        if session is not None:
-            session.close()
+        session.close()
 
     # -- the event loop's side -----------------------------------------------------------------
-
-    def take_writes(self, session: int, sequence: int, rows: pa.RecordBatch) -> None:
-        """Take a frame of writes; a frame of an ended session is discarded."""
-        found = self._find_session(session)
-        if found is not None:
-            found.add_frame(sequence, rows)
-
-    def refuse_writes(self, session: int, failure: CairnError) -> None:
-        """Make the session's commit fail: a frame of it could not be read."""
-        found = self._find_session(session)
-        if found is not None:
-            found.fail(failure)
-
-    def pause_if_full(self, session: int, resume: Callable[[], None]) -> bool:
-        """Tell whether the sender of a session must pause; ``resume`` is then called later."""
-        found = self._session
-        return found is not None and found.number == session and found.pause_if_full(resume)
 
     def when_applied(self, version: int, act: Callable[[CairnError | None], None]) -> None:
         """Call ``act``, now or later, once ``version`` is applied or that has failed.

@@ -51,13 +51,9 @@ class LocalState:
 
     Attributes:
         applied_through: the database holds all deltas up to this version.
-        incarnation: changes with each opening and closing. Work that began in one opening compares
-            it and must not go on in another.
+        incarnation: changes with each opening and closing, so that work which began in one opening
+            notices the next.
         failure: why the database is broken.
-
-    Args:
-        resources: of the worker.
-        metrics: of the instance.
     """
 
     def __init__(self, resources: WorkerResources, metrics: Metrics) -> None:
@@ -177,11 +173,7 @@ class LocalState:
         else:
             delta.sort()
         self._pending.append((self._resources.clock.monotonic_ns(), delta))
-        self._scheduler.with_deltas[self] = None
-        if self.failure is not None:
-            # The database broke during the commit: this delta must not count as pending for ever.
-            self._resources.event_loop.post(self._drop_deltas_if_broken)
-        self._resources.event_loop.wake()
+        self._resources.event_loop.post(self._schedule)
 
     def _sort(self, delta: Delta) -> None:
         try:
@@ -191,23 +183,18 @@ class LocalState:
         delta.ready.set()
         self._resources.event_loop.wake()
 
-    def _drop_deltas_if_broken(self) -> None:
+    def _schedule(self) -> None:
         if self.failure is not None:
+            # The database broke during the commit: the delta must not count as pending for ever.
             self._drop_deltas()
+        elif self._pending:
+            self._scheduler.with_deltas[self] = None
 
     def _drop_deltas(self) -> None:
         while self._pending:
             _, delta = self._pending.popleft()
             self._resources.pending.add(-delta.bytes_left)
-        self._unschedule_if_empty()
-
-    def _unschedule_if_empty(self) -> None:
-        if self._pending:
-            return
         self._scheduler.with_deltas.pop(self, None)
-        if self._pending:
-            # Another thread enqueued between the two lines above.
-            self._scheduler.with_deltas[self] = None
 
     def pending_bytes(self) -> int:
         """Return the bytes of deltas that are not applied yet."""
@@ -215,7 +202,7 @@ class LocalState:
 
     @property
     def waiting_since_ns(self) -> int:
-        """When the oldest delta came; REQUIRES: ``has_work``."""
+        """See ``ScheduledStore``, as all that the scheduler calls."""
         return self._pending[0][0]
 
     @property
@@ -227,14 +214,11 @@ class LocalState:
         return delta.ready.is_set() and (self._barrier is None or delta.version <= self._barrier)
 
     def is_write_stopped(self) -> bool:
-        """Whether a write would have to wait for a flush; REQUIRES: an open database."""
+        """REQUIRES: ``has_work``."""
         return self.db.is_write_stopped()
 
     def apply_slice(self) -> int:
-        """Apply rows for at most some 2 ms; return their bytes.
-
-        An error breaks this database alone; ``failure`` keeps it.
-        """
+        """Apply rows for at most some 2 ms; return their bytes. An error breaks the database."""
         clock = self._resources.clock
         began = clock.monotonic_ns()
         rows = size = 0
@@ -263,7 +247,9 @@ class LocalState:
             self._resources.pending.add(delta.bytes_left - before)
         if not delta.rows_left:
             self._pending.popleft()
-            self._unschedule_if_empty()
+            if not self._pending:
+                # A delta enqueued right now brings its own call of _schedule.
+                self._scheduler.with_deltas.pop(self, None)
             self.applied_through = delta.version
             self._call_waiters(None)
         return (0, 0) if piece is None else (piece.num_rows, piece.nbytes)

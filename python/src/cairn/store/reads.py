@@ -19,7 +19,7 @@ from cairn.protocol.frames import (
 from cairn.rocks.keys import scan_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from cairn.clock import Clock
     from cairn.rocks import RocksDb, ScanPage
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_GET_BYTES = 16 << 20
 _MAX_PAGE_ROWS = 16_384
 _MAX_PAGE_BYTES = 4 << 20
-_SLICE_NS = 2_000_000
+_STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
 # A key costs a bisection per run of the spill: some 2 ms for a stride.
 _SPILL_STRIDE_KEYS = 64
@@ -58,27 +58,6 @@ class ScanReply:
     more: bool
 
 
-class TimeSlice:
-    """How long a read may occupy the event loop before other work runs.
-
-    Args:
-        clock: of the worker.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin another slice."""
-        self._end_ns = self._clock.monotonic_ns() + _SLICE_NS
-
-    @property
-    def is_over(self) -> bool:
-        """Whether to yield."""
-        return self._clock.monotonic_ns() >= self._end_ns
-
-
 def read_keys(
     db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
@@ -91,26 +70,24 @@ def read_keys(
         spill: the session's own writes.
         cfs: the family of each key.
         keys: to read.
-        clock: for the length of a step.
+        clock: for the length of a step, some 2 ms.
     """
     if len(keys) == 1 and not spill:  # most requests
         values = db.get_many(cfs[0], keys)
         return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
-    time_slice = TimeSlice(clock)
+    step_end_ns = clock.monotonic_ns() + _STEP_NS
     origins: list[int] = []
     values = []
     size = 0
     stride = 1  # grows while values are small
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
-        if time_slice.is_over:
+        if clock.monotonic_ns() >= step_end_ns:
             yield
-            time_slice.begin()
+            step_end_ns = clock.monotonic_ns() + _STEP_NS
         some = slice(len(values), len(values) + stride)
         found = _committed(db, cfs[some], keys[some])
         for cf, key, committed in zip(cfs[some], keys[some], found, strict=True):
-            origin, value = (ORIGIN_ABSENT if committed is None else ORIGIN_COMMITTED), committed
-            if spill:
-                origin, value = _with_spill(spill, cf, key, origin, value)
+            origin, value = _with_spill(spill, cf, key, committed)
             origins.append(origin)
             values.append(value)
             size += len(value or b"")
@@ -135,16 +112,17 @@ def _committed(db: RocksDb, cfs: list[int], keys: list[bytes]) -> list[bytes | N
 
 
 def _with_spill(
-    spill: Spill, cf: int, key: bytes, origin: int, value: bytes | None
+    spill: Spill, cf: int, key: bytes, committed: bytes | None
 ) -> tuple[int, bytes | None]:
-    hit = spill.find(cf, key)
+    """Return origin and value of a key."""
+    hit = spill.find(cf, key) if spill else None
     if hit is None:
-        return origin, value
+        return ORIGIN_ABSENT if committed is None else ORIGIN_COMMITTED, committed
     op, written = hit
     if op == OP_DELETE:
         return ORIGIN_DELETED, None
     if op == OP_APPEND:
-        return ORIGIN_SPILL, (value or b"") + (written or b"")
+        return ORIGIN_SPILL, (committed or b"") + (written or b"")
     return ORIGIN_SPILL, written
 
 
@@ -157,27 +135,56 @@ def read_page(
     if not spill:
         page = _scan(db, request, limit_rows, limit_bytes)
         return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
-    merged = _MergedPage(spill, request.cf, limit_rows, limit_bytes)
-    time_slice = TimeSlice(clock)
+    reply, size = ScanReply([], [], [], more=False), 0
+    step_end_ns = clock.monotonic_ns() + _STEP_NS
     # In strides: the session may have deleted most of what the page passes over.
     while True:
-        stride = min(limit_rows, _MERGE_STRIDE_ROWS)
-        page = _scan(db, request, stride, limit_bytes)
-        horizon = page.keys[-1] if page.more else None
-        touched: set[bytes] = set()
-        start = request.start
-        first = start if start is None or request.inclusive else start + b"\x00"
-        for keys, more in spill.ranges(request.cf, first, request.end, stride):
-            touched.update(keys)
-            if more and (horizon is None or keys[-1] < horizon):
-                horizon = keys[-1]
-        is_full = merged.add(dict(zip(page.keys, page.values, strict=True)), touched, horizon)
-        if is_full or horizon is None:
-            return merged.reply
+        rows, horizon = _merged(
+            db, spill, request, min(limit_rows, _MERGE_STRIDE_ROWS), limit_bytes
+        )
+        for origin, key, value in rows:
+            if len(reply.keys) >= limit_rows or size >= limit_bytes:
+                reply.more = True
+                return reply
+            reply.origins.append(origin)
+            reply.keys.append(key)
+            reply.values.append(value)
+            size += len(key) + len(value)
+        reply.more = horizon is not None
+        if horizon is None or len(reply.keys) >= limit_rows or size >= limit_bytes:
+            return reply
         request = replace(request, start=horizon, inclusive=False)
-        if time_slice.is_over:
+        if clock.monotonic_ns() >= step_end_ns:
             yield
-            time_slice.begin()
+            step_end_ns = clock.monotonic_ns() + _STEP_NS
+
+
+def _merged(
+    db: RocksDb, spill: Spill, request: ScanRequest, limit_rows: int, limit_bytes: int
+) -> tuple[Iterator[tuple[int, bytes, bytes]], bytes | None]:
+    """Return the next rows, and the last key up to which these are all; ``None``: to the end."""
+    page = _scan(db, request, limit_rows, limit_bytes)
+    horizon = page.keys[-1] if page.more else None
+    written: set[bytes] = set()
+    start = request.start
+    first = start if start is None or request.inclusive else start + b"\x00"
+    for keys, more in spill.ranges(request.cf, first, request.end, limit_rows):
+        written.update(keys)
+        if more and (horizon is None or keys[-1] < horizon):
+            horizon = keys[-1]
+    committed = dict(zip(page.keys, page.values, strict=True))
+
+    def rows() -> Iterator[tuple[int, bytes, bytes]]:
+        for key in sorted(committed.keys() | written):
+            if horizon is not None and key > horizon:
+                return
+            origin, value = ORIGIN_COMMITTED, committed.get(key)
+            if key in written:
+                origin, value = _with_spill(spill, request.cf, key, value)
+            if value is not None:
+                yield origin, key, value
+
+    return rows(), horizon
 
 
 def _scan(db: RocksDb, request: ScanRequest, limit_rows: int, limit_bytes: int) -> ScanPage:
@@ -189,49 +196,3 @@ def _scan(db: RocksDb, request: ScanRequest, limit_rows: int, limit_bytes: int) 
         end=request.end,
     )
     return db.scan(request.cf, low, high, limit_rows=limit_rows, limit_bytes=limit_bytes)
-
-
-class _MergedPage:
-    """A page that grows stride by stride."""
-
-    def __init__(self, spill: Spill, cf: int, limit_rows: int, limit_bytes: int) -> None:
-        self._spill = spill
-        self._cf = cf
-        self._rows_left = limit_rows
-        self._bytes_left = limit_bytes
-        self.reply = ScanReply([], [], [], more=False)
-
-    def add(
-        self, committed: dict[bytes, bytes], touched: set[bytes], horizon: bytes | None
-    ) -> bool:
-        """Add the rows up to ``horizon``; return whether the page is full.
-
-        Args:
-            committed: the next committed rows.
-            touched: the next keys that the session wrote.
-            horizon: the last key up to which both are complete; ``None``: to the end.
-        """
-        reply = self.reply
-        reply.more = horizon is not None
-        for key in sorted(committed.keys() | touched):
-            if horizon is not None and key > horizon:
-                break
-            value: bytes | None = committed.get(key)
-            origin = ORIGIN_COMMITTED
-            if key in touched:
-                origin, value = _with_spill(self._spill, self._cf, key, ORIGIN_ABSENT, value)
-            if value is None or origin == ORIGIN_DELETED:
-                continue
-            if self._is_full:
-                reply.more = True
-                break
-            reply.origins.append(origin)
-            reply.keys.append(key)
-            reply.values.append(value)
-            self._rows_left -= 1
-            self._bytes_left -= len(key) + len(value)
-        return self._is_full
-
-    @property
-    def _is_full(self) -> bool:
-        return self._rows_left <= 0 or self._bytes_left <= 0

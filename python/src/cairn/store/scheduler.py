@@ -50,7 +50,7 @@ class Scheduler:
     """See the module. Methods run on the event loop.
 
     Attributes:
-        with_deltas: stores with a delta in their queue. Any thread adds, the event loop removes.
+        with_deltas: stores with a delta in their queue.
         with_long_lists: stores in which a read found a list of many chunks.
 
     Args:

@@ -2,8 +2,8 @@
 
 Layer: store. Frames arrive on the event loop, which never waits here. A background job makes runs
 of them, one job per session at a time. The thread of a commit waits for the last frame. The lock
-``_arrival`` guards everything and is held for moments. A read that needs frames in a run, and a
-connection that sends faster than the disk writes, are called back.
+``_arrival``, reentrant, guards everything and is held for moments. A read that needs frames in a
+run, and a connection that sends faster than the disk writes, are called back.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StoreSession:
         self._has_job = False
         self._readers: list[tuple[int, Callback]] = []  # with the last sequence that they need
         self._senders: list[Callback] = []
-        self.is_closed = False
+        self._is_closed = False
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -87,13 +87,15 @@ class StoreSession:
             rows: of ``WRITES_SCHEMA``; kept, not copied.
         """
         with self._arrival:
-            if self._is_over:
-                return  # the commit reports why
+            if self._failure is not None:
+                return  # the commit reports it
+            if sequence in self._frames or sequence <= self._in_runs:
+                self.fail(ProtocolError(f"frame {sequence} of a session came twice"))
+                return
             try:
-                self._check_new(sequence)
                 check_writes(rows)
             except ProtocolError as failure:
-                self._fail(failure)
+                self.fail(failure)
                 return
             self._frames[sequence] = rows
             self._frame_bytes += rows.nbytes
@@ -103,37 +105,21 @@ class StoreSession:
             self._arrival.notify_all()
         self._start_job_if_needed()
 
-    def _check_new(self, sequence: int) -> None:
-        if sequence in self._frames or sequence <= self._in_runs:
-            raise ProtocolError(f"frame {sequence} of a session came twice")
-
     def fail(self, failure: CairnError) -> None:
-        """Note that a frame could not be used; the commit will fail with ``failure``."""
+        """Drop all writes: the commit fails with ``failure``, or an earlier one. Any thread."""
         with self._arrival:
-            self._fail(failure)
-
-    def _fail(self, failure: CairnError) -> None:
-        """Drop all frames. REQUIRES: ``_arrival``."""
-        self._failure = self._failure or failure
-        self._drop_all()
-
-    def _drop_all(self) -> None:
-        """Free the frames and notify all that wait. REQUIRES: ``_arrival``, ``_is_over``."""
-        self._frames.clear()
-        self._frame_bytes = 0
-        self._spill = Spill()
-        self._notify()
-        self._arrival.notify_all()
-
-    @property
-    def _is_over(self) -> bool:
-        return self.is_closed or self._failure is not None
+            self._failure = self._failure or failure
+            self._frames.clear()
+            self._frame_bytes = 0
+            self._spill = Spill()
+            self._notify()
+            self._arrival.notify_all()
 
     @property
     def _is_full(self) -> bool:
         # Frames behind a gap do not count: the missing frame may come from the same sender.
         return (
-            not self._is_over
+            self._failure is None
             and self._frame_bytes >= _FULL_RUNS * self._run_bytes
             and self._in_order > self._in_runs
         )
@@ -161,7 +147,7 @@ class StoreSession:
     def _next_run(self) -> list[pa.RecordBatch]:
         """Return the frames that must go into a run now. REQUIRES: ``_arrival``."""
         is_needed = any(through > self._in_runs for through, _ in self._readers)
-        if self._is_over or not (is_needed or self._frame_bytes >= self._run_bytes):
+        if self._failure is not None or not (is_needed or self._frame_bytes >= self._run_bytes):
             return []
         batches: list[pa.RecordBatch] = []
         size = 0
@@ -184,7 +170,7 @@ class StoreSession:
             try:
                 run = self._files.make(batches)
                 with self._arrival:
-                    if self._is_over:
+                    if self._failure is not None:
                         continue
                     # INVARIANT: frames leave memory only once they are in a run.
                     for _ in batches:
@@ -201,16 +187,15 @@ class StoreSession:
                 self.fail(translate(problem, str(self._directory)))
             except Exception as problem:  # noqa: BLE001 - whatever it is, the commit must report it
                 self.fail(unexpected(problem))
-        if self.is_closed:
+        if self._is_closed:
             # The run under way may have made it again after `close`.
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _notify(self) -> None:
         """Call the readers and senders that need not wait any more. REQUIRES: ``_arrival``."""
-        due = [act for through, act in self._readers if through <= self._in_runs or self._is_over]
-        self._readers = [
-            entry for entry in self._readers if entry[0] > self._in_runs and not self._is_over
-        ]
+        through = self._in_runs if self._failure is None else self._in_order
+        due = [act for needed, act in self._readers if needed <= through]
+        self._readers = [entry for entry in self._readers if entry[0] > through]
         if not self._is_full:
             due += self._senders
             self._senders = []
@@ -226,7 +211,7 @@ class StoreSession:
         """
         with self._arrival:
             through = self._in_order
-            must_wait = through > self._in_runs and not self._is_over
+            must_wait = through > self._in_runs and self._failure is None
             if must_wait:
                 self._readers.append((through, act))
         if must_wait:
@@ -242,14 +227,9 @@ class StoreSession:
             CairnError: the session has ended, or a frame was refused or lost.
         """
         with self._arrival:
-            self._check_usable()
+            if self._failure is not None:
+                raise self._failure
             return self._spill
-
-    def _check_usable(self) -> None:
-        if self.is_closed:
-            raise ClosedError("the session has ended")
-        if self._failure is not None:
-            raise self._failure
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -262,32 +242,28 @@ class StoreSession:
             CairnError: a frame was refused or lost.
         """
         with self._arrival:
-            self._arrival.wait_for(lambda: self._is_settled(frame_count), timeout_s)
-            self._check_usable()
+            self._arrival.wait_for(
+                lambda: self._failure or self._in_runs + len(self._frames) >= frame_count, timeout_s
+            )
+            spill = self.spill
             arrived = self._in_runs + len(self._frames)
-            if arrived != frame_count or self._row_count != row_count:
+            if {arrived, self._in_order} != {frame_count} or self._row_count != row_count:
                 raise FramesMissingError(
-                    f"the commit counts {frame_count} frames with {row_count} rows, "
-                    f"{arrived} with {self._row_count} arrived",
+                    f"the commit counts {frame_count} frames with {row_count} rows; {arrived} with "
+                    f"{self._row_count} arrived, without a gap up to frame {self._in_order}",
                     next_step="let Spark run the task again; report it if it happens twice",
                 )
-            batches = self._spill.batches()
-            for sequence in range(self._in_runs + 1, frame_count + 1):
-                if sequence not in self._frames:
-                    raise FramesMissingError(f"frame {sequence} of {frame_count} did not arrive")
-                batches.append(self._frames[sequence])
-            return batches
+            in_memory = range(self._in_runs + 1, frame_count + 1)
+            return [*spill.batches(), *(self._frames[sequence] for sequence in in_memory)]
 
     def forget_frames(self) -> None:
         """Free what ``complete`` returned; a second commit of the session then fails."""
         self.fail(ClosedError("the session's writes were committed already"))
 
-    def _is_settled(self, frame_count: int) -> bool:
-        return self._is_over or self._in_runs + len(self._frames) >= frame_count
-
     def close(self) -> None:
-        """Drop everything that was written. Idempotent, any thread."""
+        """Drop all writes. Idempotent, any thread."""
         with self._arrival:
-            self.is_closed = True
-            self._drop_all()
+            self._is_closed = True
+            self._failure = None
+            self.fail(ClosedError("the session has ended"))
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -155,16 +155,24 @@ def is_overdue(state: StoreState) -> bool:
     return version is not None and len(version.lineage) > limit
 
 
-def snapshot_in_background(state: StoreState) -> None:
-    """Take a snapshot that no call waits for, unless one is under way. Never raises."""
+def try_snapshot(state: StoreState, *, is_forced: bool = False, wait_s: float = 0) -> None:
+    """Take a snapshot whose failure stops nobody. Never raises.
+
+    Args:
+        state: of the store.
+        is_forced: as for ``take_snapshot``.
+        wait_s: for a snapshot under way; if it is not done by then, none is taken.
+    """
     running = state.snapshots.running
-    if not running.acquire(blocking=False):
+    if not running.acquire(timeout=wait_s):
+        if is_forced:
+            _LOG.warning("the snapshot that Spark requested is not taken: one is still under way")
         return
     try:
-        take_snapshot(state, MaintainAnswer())
+        take_snapshot(state, MaintainAnswer(), is_forced=is_forced)
     except CairnError as failure:
         _LOG.warning("a snapshot failed, the next one tries again: %s", failure)
-    except Exception:  # noqa: BLE001 - nothing waits for this thread
+    except Exception:  # noqa: BLE001 - the version is durable, whatever fails now
         _LOG.exception("a snapshot failed, the next one tries again")
     finally:
         running.release()

@@ -1,7 +1,7 @@
 """SnapshotState: what a store remembers of manifests, for its next snapshot and purge.
 
-Layer: store. ``running`` serialises snapshots and purges. Loads and commits change the rest beside
-them, so all of it is read and written under ``_lock``; a manifest is replaced, never edited.
+Layer: store. Snapshots and purges run one at a time, beside loads and commits. What both kinds
+touch is changed under ``_lock``; a manifest is replaced, never edited.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ class SnapshotState:
         running: held during a snapshot or purge.
         sweeps: when orphans are swept.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
-
-    Args:
-        clock: for the daily sweep.
-        entropy: as ``clock``.
     """
 
     def __init__(self, clock: Clock, entropy: Entropy) -> None:

@@ -9,11 +9,11 @@ Threads. Three kinds of thread meet in a store:
     maintenance    snapshot, purge             one at a time, under ``snapshots.running``
     event loop     frames, reads, deltas       the only one that touches rows in RocksDB
 
-A control call and maintenance run beside each other. Neither lock is acquired while the other is
-held. Both kinds of thread wait for the event loop while they hold their lock, so the event loop
-acquires neither. It may acquire the locks that are held for moments only, under which nothing
-waits and no other lock is acquired: the instance's ``_sessions_lock``, the session's ``_arrival``,
-``SnapshotState._lock``, and those of metrics and pending bytes.
+A control call and maintenance run beside each other; neither lock is acquired while the other is
+held. Both wait for the event loop while they hold their lock, so the event loop acquires neither.
+It acquires only locks that are held for moments and under which no other lock is acquired: the
+instance's ``_sessions_lock``, the session's ``_arrival``, ``SnapshotState._lock``, those of metrics
+and pending bytes. (One wait is longer: closing a database waits for its flush or checkpoint.)
 
     changed by                        what
     control calls                     version, checkpoint, database directory, data_bytes
@@ -21,8 +21,8 @@ waits and no other lock is acquired: the instance's ``_sessions_lock``, the sess
     event loop                        applied_through, failure, barrier
     control calls, maintenance        SnapshotState
 
-Whoever reads ``version`` or ``checkpoint`` without the instance's lock takes the reference once:
-both are immutable, and replaced as a whole.
+``version`` and ``checkpoint`` are immutable and replaced as a whole: whoever does not hold the
+instance's lock reads the reference once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cairn.metrics import Metrics
 from cairn.rocks import Delta
@@ -60,12 +60,6 @@ class StoreState:
         checkpoint: the store's objects.
         local: the database with its queue of deltas.
         snapshots: what is remembered of manifests.
-        is_closed: nothing is to be done with the store any more.
-
-    Args:
-        checkpoint: as above.
-        directory: the store's place on the local disk.
-        resources: of the worker.
     """
 
     def __init__(
@@ -112,20 +106,11 @@ class StoreState:
 
     # -- control calls: REQUIRES the instance's lock -------------------------------------------
 
-    def replace_checkpoint(self, checkpoint: StoreCheckpoint) -> StoreCheckpoint:
-        """Use other credentials for the same objects; return what was used until now."""
-        former, self.checkpoint = self.checkpoint, checkpoint
-        return former
-
-    def check_database(self) -> None:
-        """Find out whether the database failed in the background."""
-        self.resources.event_loop.run(self.local.check)
-
     @contextmanager
     def new_database_directory(self) -> Iterator[Path]:
         """Yield a path to fill and to give to ``open_database``; after an error it is removed."""
         if self._database_directory is not None and not self.local.is_open:
-            # Broken, perhaps by a full disk: it must not take the room of its successor.
+            # Broken, perhaps by a full disk: its successor needs the space.
             self.resources.event_loop.run(self.local.close)
             shutil.rmtree(self._database_directory, ignore_errors=True)
         directory = self.new_directory("d")
@@ -142,11 +127,11 @@ class StoreState:
         manifest: Manifest | None = None,
         known: Mapping[str, SstFile] | None = None,
     ) -> None:
-        """Replace the database by the one in ``directory``, which makes ``version`` current.
+        """Replace the database by the one in ``directory``, and make ``version`` current.
 
         Args:
-            directory: holds a snapshot's files; without ``manifest``, does not exist.
-            version: that it holds.
+            directory: holds a snapshot's files; without ``manifest``, it does not exist yet.
+            version: that the directory holds.
             manifest: of the snapshot.
             known: the objects behind the snapshot's SSTs.
 
@@ -166,16 +151,11 @@ class StoreState:
         self._version = version
         self.snapshots.opened(local.incarnation, manifest, known or {})
         if former is not None:
-            # Closed for good: what the SST cache needs of it are links of its own.
+            # It is never opened again, and the SST cache has links of its own.
             self.resources.in_background(lambda: shutil.rmtree(former, ignore_errors=True))
 
     def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
-        """Apply changelogs to the database, which makes ``version`` current.
-
-        Args:
-            changelogs: from the one after the database's version on; may be fetched meanwhile.
-            version: of the last one.
-        """
+        """Apply the changelogs between the current version and ``version``; make that current."""
         event_loop = self.resources.event_loop
         self._version = None  # until the last changelog is in
         for changelog in changelogs:
@@ -188,7 +168,7 @@ class StoreState:
         self._version = version
 
     def advance(self, version: StoreVersion, changes: Sequence[pa.RecordBatch]) -> None:
-        """Make a version current that was committed on the current one."""
+        """Make current a version that was committed on the current one."""
         # The base first: a snapshot of the version may begin as soon as it is current.
         self.snapshots.add_changelog(version)
         self._version = version
@@ -197,18 +177,6 @@ class StoreState:
 
     def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
         self.local.enqueue(Delta(version.version, rows, version.multi_families))
-
-    def find_present(
-        self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
-    ) -> list[bool]:
-        """Find which keys exist at the current version; see ``LocalState.find_present``."""
-        return self.resources.event_loop.run_stepwise(
-            self.local.find_present(version, keys_by_family)
-        )
-
-    def count_keys(self, version: int, cf: int) -> int:
-        """Count a family's keys at the current version."""
-        return self.resources.event_loop.run_stepwise(self.local.count_keys(version, cf))
 
     def data_bytes(self, *, is_new: bool) -> int:
         """Return an estimate of keys and values; RocksDB's own if ``is_new``, or now and then."""

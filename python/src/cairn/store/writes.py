@@ -64,7 +64,10 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     Args:
         batches: of ``WRITES_SCHEMA``, in the order of the writes.
     """
-    return _coalesced(_one_batch(batches))
+    rows = _one_batch(batches)
+    if _has_drops(rows):
+        rows = _without_dropped(rows)
+    return _fold(sorted_rows(rows))
 
 
 def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:
@@ -73,8 +76,8 @@ def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBat
     Distinct keys with known presence are not sorted, so that the PUT begins earlier.
 
     Args:
-        batches: as for ``coalesce``. Emptied, so that the memory of a sort has one copy less at its
-            peak; REQUIRES: nothing else refers to the batches.
+        batches: as for ``coalesce``. Emptied, so that a sort needs one copy less at its peak;
+            REQUIRES: nothing else refers to them.
         are_distinct: whether no key occurs twice in all of them.
 
     Raises:
@@ -86,7 +89,7 @@ def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBat
     if are_distinct and not _has_drops(rows) and not pc.any(_is_unknown(rows)).as_py():
         _check_distinct(rows)
         return rows
-    return _coalesced(rows)
+    return coalesce([rows])
 
 
 def _check_distinct(rows: pa.RecordBatch) -> None:
@@ -101,12 +104,6 @@ def _has_drops(rows: pa.RecordBatch) -> bool:
     return bool(rows.num_rows and pc.max(rows.column("op")).as_py() == OP_DROP_CF)
 
 
-def _coalesced(rows: pa.RecordBatch) -> pa.RecordBatch:
-    if _has_drops(rows):
-        rows = _without_dropped(rows)
-    return _fold(sorted_rows(rows))
-
-
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
@@ -119,11 +116,8 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
                 next_step="make batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), or "
                 "use a new checkpoint with more spark.sql.shuffle.partitions",
             )
-    table = pa.Table.from_batches(batches, WRITES_SCHEMA).combine_chunks()
-    whole = table.to_batches()
-    if not whole:
-        return pa.RecordBatch.from_pylist([], WRITES_SCHEMA)
-    return whole[0]
+    whole = pa.Table.from_batches(batches, WRITES_SCHEMA).combine_chunks().to_batches()
+    return whole[0] if whole else pa.RecordBatch.from_pylist([], WRITES_SCHEMA)
 
 
 def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -193,11 +187,7 @@ def _fold_appends(
 
 
 def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, pa.Array[Any]]]:
-    """Return, per family, the sorted keys of the writes whose presence is unknown.
-
-    Args:
-        rows: coalesced, so that they are sorted.
-    """
+    """Return, per family, the keys of the writes whose presence is unknown; sorted as ``rows``."""
     cfs, keys = rows.select(["cf", "key"]).filter(_is_unknown(rows)).columns
     families = pc.unique(cfs).to_pylist()
     if len(families) == 1:

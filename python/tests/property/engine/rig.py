@@ -147,8 +147,9 @@ class Rig:
         self.frames += 1
         self.rows += len(rows)
         self.keys += [(cf, key) for _, cf, key, *_ in rows]
-        number, sequence = self.number, self.frames
-        self.event_loop.run(lambda: self.instance.take_writes(number, sequence, batch))
+        session = self.instance.find_session(self.number)
+        assert session is not None
+        self.event_loop.run(partial(session.add_frame, self.frames, batch))
 
     def commit(
         self,

@@ -77,7 +77,7 @@ class Served:
         self.instance = self.worker.instance(1)
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it
-        answer = self.worker.find_method(method)({"instance": 1} | arguments)
+        answer = self.worker.call(method, {"instance": 1} | arguments)
         return dict(answer.to_json())
 
     def commit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it

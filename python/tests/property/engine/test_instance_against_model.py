@@ -130,7 +130,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def abort(self) -> None:
-        self.rig.instance.abort(self.rig.number)
+        self.rig.instance.end_sessions(self.rig.number)
         self.open(self.version)
 
     @rule(back=st.integers(0, 4))

@@ -16,6 +16,7 @@ from cairn.errors import CairnError
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
+from cairn.store.session import StoreSession
 
 ONE_PUT = pa.RecordBatch.from_pylist(
     [{"op": 1, "cf": 0, "key": b"a", "value": b"1", "presence": 2}], WRITES_SCHEMA
@@ -33,7 +34,7 @@ def out_of_memory(*_: object, **__: object) -> None:
 def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply to writes would be taken for that of the next request, of whatever store."""
     with monkeypatch.context() as broken:
-        broken.setattr(served.instance, "take_writes", out_of_memory)
+        broken.setattr(StoreSession, "add_frame", out_of_memory)
         served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
         served.send(frames.GET, ONE_GET.serialize(), session=SECOND, sequence=77)
         header, _ = served.receive()
