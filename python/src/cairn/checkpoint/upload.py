@@ -190,9 +190,8 @@ class SnapshotUploader:
             stored = self._put_manifest(manifest)
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
         except CairnError as error:
-            raise error.with_context(
-                store=str(self._store), version=content.ref.version
-            ) from error.__cause__
+            error.with_context(store=str(self._store), version=content.ref.version)
+            raise
         won = stored == manifest
         return SnapshotResult(
             manifest=stored,
