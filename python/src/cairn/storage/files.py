@@ -138,8 +138,6 @@ class PendingFile:
         """
         try:
             os.link(self.temporary, self.path)
-        except FileExistsError:
-            raise
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
