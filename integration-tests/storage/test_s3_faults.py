@@ -68,11 +68,10 @@ def test_a_lost_answer_to_a_create_is_recognised_as_own_success(
     """The object was stored and the retry conflicts with it: this must not fail the batch."""
     fault = proxy.add(Fault(b"PUT ", drops_answer=True))
 
-    etag = store.put_if_absent("changelog/1.arrow", b"ours")
+    store.put_if_absent("changelog/1.arrow", b"ours")
 
     assert fault.applied == 1
     assert direct.get("changelog/1.arrow").data == b"ours"
-    assert direct.get("changelog/1.arrow").etag == etag
 
 
 def test_a_lost_answer_without_a_retry_is_settled_too(
@@ -82,22 +81,22 @@ def test_a_lost_answer_without_a_retry_is_settled_too(
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
     with store_through(proxy, s3_bucket, max_attempts=1) as store:
-        etag = store.put_if_absent("changelog/1.arrow", b"ours")
+        store.put_if_absent("changelog/1.arrow", b"ours")
 
-    assert direct.get("changelog/1.arrow").etag == etag
+    assert direct.get("changelog/1.arrow").data == b"ours"
 
 
 def test_a_lost_answer_to_a_replacement_is_recognised(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
     """The retry finds a changed etag, which this put has changed."""
-    old_etag = direct.put("changelog/1.arrow", b"abandoned")
+    direct.put("changelog/1.arrow", b"abandoned")
+    old_etag = direct.get("changelog/1.arrow").etag
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
-    etag = store.put_if_match("changelog/1.arrow", b"ours", old_etag)
+    store.put_if_match("changelog/1.arrow", b"ours", old_etag)
 
     assert direct.get("changelog/1.arrow").data == b"ours"
-    assert direct.get("changelog/1.arrow").etag == etag
 
 
 def test_a_lost_answer_to_a_plain_put_is_settled(
@@ -120,7 +119,7 @@ def test_the_object_of_another_writer_is_a_conflict(
         Fault(
             b"PUT ",
             drops_answer=True,
-            before=lambda: _swallow(direct.put_if_absent("changelog/1.arrow", b"theirs")),
+            before=lambda: direct.put_if_absent("changelog/1.arrow", b"theirs"),
         )
     )
 
@@ -139,7 +138,7 @@ def test_the_same_bytes_of_another_writer_are_a_conflict(
         Fault(
             b"PUT ",
             drops_answer=True,
-            before=lambda: _swallow(direct.put_if_absent("changelog/1.arrow", b"same")),
+            before=lambda: direct.put_if_absent("changelog/1.arrow", b"same"),
         )
     )
 
@@ -151,12 +150,13 @@ def test_the_replacement_of_another_writer_is_a_conflict(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
     """Both writers read the abandoned object; the other one replaced it first."""
-    old_etag = direct.put("changelog/1.arrow", b"abandoned")
+    direct.put("changelog/1.arrow", b"abandoned")
+    old_etag = direct.get("changelog/1.arrow").etag
     proxy.add(
         Fault(
             b"PUT ",
             drops_answer=True,
-            before=lambda: _swallow(direct.put_if_match("changelog/1.arrow", b"theirs", old_etag)),
+            before=lambda: direct.put_if_match("changelog/1.arrow", b"theirs", old_etag),
         )
     )
 
@@ -202,7 +202,7 @@ def test_an_answer_that_is_always_cut_is_unavailable(
     proxy.add(Fault(b"GET ", times=100, cuts_answer_after_bytes=50_000))
 
     with pytest.raises(UnavailableError, match=r"sst/1\.sst"):
-        store.download("sst/1.sst", tmp_path / "1.sst", size_bytes=100_000)
+        store.download("sst/1.sst", tmp_path / "1.sst", size_bytes=100_000, crc32c=0)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -213,10 +213,10 @@ def test_ranges_survive_cut_answers(
     """A cut range of a large SST must not affect the other ranges or the whole file."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(os.urandom(20 << 20))
-    direct.upload("sst/1.sst", source)
+    checksum = crc32c_file(source)
+    direct.upload("sst/1.sst", source, crc32c=checksum)
     proxy.add(Fault(b"GET ", times=2, cuts_answer_after_bytes=1_000_000))
 
-    checksum = crc32c_file(source)
     store.download("sst/1.sst", target, size_bytes=20 << 20, crc32c=checksum)
 
     assert crc32c_file(target) == checksum
@@ -240,10 +240,9 @@ def test_an_upload_in_parts_survives_a_lost_answer(
     source.write_bytes(os.urandom(17 << 20))
     fault = proxy.add(Fault(request_line, contains=contains, drops_answer=True))
 
-    info = store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+    store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
 
     assert fault.applied == 1
-    assert info.etag == direct.get("sst/1.sst").etag
     assert direct.get("sst/1.sst").data == source.read_bytes()
 
 
@@ -283,8 +282,9 @@ def test_a_slow_connection_is_only_slow(proxy: TcpProxy, store: S3Store, tmp_pat
     source = tmp_path / "source"
     source.write_bytes(b"x" * 100_000)
 
-    store.upload("sst/1.sst", source)
-    store.download("sst/1.sst", tmp_path / "target", size_bytes=100_000)
+    checksum = crc32c_file(source)
+    store.upload("sst/1.sst", source, crc32c=checksum)
+    store.download("sst/1.sst", tmp_path / "target", size_bytes=100_000, crc32c=checksum)
 
     assert [info.key for info in store.list("")] == ["sst/1.sst"]
     assert (tmp_path / "target").read_bytes() == source.read_bytes()
@@ -325,7 +325,3 @@ def _open_to_everyone(bucket: S3Bucket) -> None:
     client = bucket.endpoint.client()
     client.put_bucket_policy(Bucket=bucket.name, Policy=json.dumps(policy))
     client.close()
-
-
-def _swallow(_: object) -> None:
-    return None

@@ -69,9 +69,8 @@ def commit_changelog(
             raise InternalError(f"checkpoint format {checkpoint_format} is unknown")
         fault(FaultPoint.COMMIT_AFTER_PUT)
     except CairnError as error:
-        raise error.with_context(
-            store=str(header.store), version=header.ref.version
-        ) from error.__cause__
+        error.with_context(store=str(header.store), version=header.ref.version)
+        raise
 
 
 def _commit_plain(

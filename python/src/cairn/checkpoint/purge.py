@@ -79,9 +79,8 @@ def clean_up(
     try:
         _carry_out(objects, plan, checkpoint_format, fault)
     except CairnError as error:
-        raise error.with_context(
-            store=str(manifest.store), version=manifest.ref.version
-        ) from error.__cause__
+        error.with_context(store=str(manifest.store), version=manifest.ref.version)
+        raise
     return CleanupResult(plan.remaining, plan.object_count)
 
 

@@ -162,7 +162,8 @@ class Recovery:
         try:
             return self._objects.get(name).data
         except CairnError as error:
-            raise self._with_context(error, name, version) from error.__cause__
+            self._add_context(error, name, version)
+            raise
 
     def _downloader(self, file: SstFile, version: Version) -> Callable[[Path], None]:
         def download(path: Path) -> None:
@@ -175,13 +176,14 @@ class Recovery:
                     _LOG.warning("%s arrived corrupt, downloading it again: %s", name, error)
                     self._objects.download(name, path, size_bytes=size_bytes, crc32c=crc32c)
             except CairnError as error:
-                raise self._with_context(error, name, version) from error.__cause__
+                self._add_context(error, name, version)
+                raise
 
         return download
 
-    def _with_context(self, error: CairnError, name: str, version: Version) -> CairnError:
+    def _add_context(self, error: CairnError, name: str, version: Version) -> None:
         """Add the place to ``error``, and the next step to a ``DataError``."""
-        return error.with_context(
+        error.with_context(
             store=str(self._store),
             version=version,
             object_name=self._objects.object_url(name),

@@ -190,9 +190,8 @@ class SnapshotUploader:
             stored = self._put_manifest(manifest)
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
         except CairnError as error:
-            raise error.with_context(
-                store=str(self._store), version=content.ref.version
-            ) from error.__cause__
+            error.with_context(store=str(self._store), version=content.ref.version)
+            raise
         won = stored == manifest
         return SnapshotResult(
             manifest=stored,
@@ -213,7 +212,7 @@ class SnapshotUploader:
             size_bytes=path.stat().st_size,
             crc32c=crc32c_file(path),
         )
-        info = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
+        stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._cache is not None:
             try:
@@ -221,7 +220,7 @@ class SnapshotUploader:
             except (DiskFullError, OSError) as failure:
                 # The object is stored; a load downloads what the cache lacks.
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
-        return file, info.last_modified
+        return file, stored_at
 
     def _manifest(
         self,

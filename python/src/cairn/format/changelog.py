@@ -126,12 +126,13 @@ def decode(
         if version is not None and header.ref.version != version:
             raise CorruptError(f"it holds version {header.ref.version}")
     except CairnError as error:
-        raise error.with_context(
+        error.with_context(
             store=None if store is None else str(store),
             version=version,
             object_name=object_name,
             next_step=_RESTORE,
-        ) from error.__cause__
+        )
+        raise
     return changelog
 
 

@@ -191,10 +191,13 @@ def store_from_json(value: object) -> StoreId:
 
 def ref_from_json(fields: JsonObject) -> VersionRef:
     """Return the version that the fields ``version`` and ``checkpoint_id`` name."""
-    return VersionRef(
-        as_int(fields.get("version"), "version", least=1),
-        CheckpointId.parse(as_text(fields.get("checkpoint_id"), "checkpoint_id")),
-    )
+    return version_ref(fields.get("version"), fields.get("checkpoint_id"))
+
+
+def version_ref(version: object, checkpoint_id: object) -> VersionRef:
+    """Return the version that two JSON values name."""
+    text = as_text(checkpoint_id, "checkpoint_id")
+    return VersionRef(as_int(version, "version", least=1), CheckpointId.parse(text))
 
 
 def counts_to_json(counts: Mapping[int, int]) -> dict[str, int]:
@@ -221,10 +224,7 @@ def _lineage_entry(value: object) -> VersionRef:
     pair = as_list(value, "lineage")
     if len(pair) != 2:  # noqa: PLR2004 -- a pair
         raise CorruptError("the lineage has an entry that is not a pair")
-    return VersionRef(
-        as_int(pair[0], "version in lineage", least=1),
-        CheckpointId.parse(as_text(pair[1], "id in lineage")),
-    )
+    return version_ref(*pair)
 
 
 def _attempt_from_json(value: object) -> Attempt:

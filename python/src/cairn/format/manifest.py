@@ -34,6 +34,7 @@ from cairn.format.header import (
     families_from_json,
     ref_from_json,
     store_from_json,
+    version_ref,
 )
 from cairn.format.names import is_sst_name
 from cairn.ids import CheckpointId, StoreId, VersionRef
@@ -200,12 +201,13 @@ def decode(
         if ref is not None and manifest.ref != ref:
             raise CorruptError(f"it holds {manifest.ref}")
     except CairnError as error:
-        raise error.with_context(
+        error.with_context(
             store=None if store is None else str(store),
             version=None if ref is None else ref.version,
             object_name=object_name,
             next_step=_RESTORE,
-        ) from error.__cause__
+        )
+        raise
     return manifest
 
 
@@ -291,13 +293,8 @@ def _garbage(value: object) -> Garbage:
 
 def _changelogs_to_json(changelogs: tuple[ChangelogRef, ...]) -> list[list[object]]:
     return [
-        [
-            entry.ref.version,
-            entry.ref.checkpoint_id,
-            entry.base.version,
-            entry.base.checkpoint_id or "",
-        ]
-        for entry in changelogs
+        [ref.version, ref.checkpoint_id, base.version, base.checkpoint_id or ""]
+        for ref, base in ((entry.ref, entry.base) for entry in changelogs)
     ]
 
 
@@ -307,11 +304,10 @@ def _changelogs_from_json(value: object) -> tuple[ChangelogRef, ...]:
         parts = as_list(item, "changelog")
         if len(parts) != 4:  # noqa: PLR2004 -- version, id, base version, base id
             raise CorruptError("changelogs have an entry that does not have four parts")
-        version = as_int(parts[0], "changelog version", least=1)
-        ref = VersionRef(version, CheckpointId.parse(as_text(parts[1], "changelog id")))
+        ref = version_ref(parts[0], parts[1])
         base_id = as_text(parts[3], "base id")
         base = Base(
-            as_int(parts[2], "base version", most=version - 1),
+            as_int(parts[2], "base version", most=ref.version - 1),
             CheckpointId.parse(base_id) if base_id else None,
         )
         entries.append(ChangelogRef(ref, base))

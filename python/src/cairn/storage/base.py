@@ -59,13 +59,11 @@ class ObjectInfo:
         key: relative to the store's root.
         size_bytes: length of the whole object.
         last_modified: by the storage's clock, in UTC.
-        etag: as ``put`` and ``get`` return it; empty where listings lack it (local files).
     """
 
     key: str
     size_bytes: int
     last_modified: datetime
-    etag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +121,8 @@ class ObjectStore(ABC):
         self._is_closed = False
 
     @abstractmethod
-    def put(self, key: str, data: Payload) -> str:
-        """Create or replace an object and return its etag.
+    def put(self, key: str, data: Payload) -> None:
+        """Create or replace an object.
 
         Of several concurrent writers, the last one's whole object remains.
 
@@ -133,8 +131,8 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put_if_absent(self, key: str, data: Payload) -> str:
-        """Create an object and return its etag; of concurrent callers exactly one succeeds.
+    def put_if_absent(self, key: str, data: Payload) -> None:
+        """Create an object; of concurrent callers exactly one succeeds.
 
         REQUIRES: the storage honours ``If-None-Match`` (see ``probe_conditional_put``).
 
@@ -144,8 +142,8 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
-        """Replace the object that ``get`` returned with ``etag``; return the new one's etag.
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
+        """Replace the object that ``get`` returned with ``etag``.
 
         Raises:
             PreconditionFailedError: the object was changed or deleted; this call changed nothing.
@@ -153,7 +151,7 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file; a large file in parts, several at a time.
 
         Where possible the storage verifies what it receives (S3: a CRC32C of each part). A failed
@@ -164,6 +162,9 @@ class ObjectStore(ABC):
             key: of the new object.
             path: the file must not change during the call.
             crc32c: expected checksum of the whole file, compared before the first request.
+
+        Returns:
+            The time of the upload, by the storage's clock.
 
         Raises:
             AlreadyExistsError: the key has the object of another call; it is unchanged.
@@ -181,7 +182,7 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object to a local file and verify it; a large object in ranges.
 
         The file appears under ``path`` whole and synced, or not at all: temporary name in the same
@@ -192,7 +193,7 @@ class ObjectStore(ABC):
             key: of the object.
             path: of the file.
             size_bytes: expected length.
-            crc32c: expected checksum; ``None`` checks the length alone.
+            crc32c: expected checksum.
 
         Raises:
             MissingError: there is no such object.

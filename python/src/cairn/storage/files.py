@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from cairn.storage.base import Payload
+
 TEMPORARY_SUFFIX = ".tmp"
 
 _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
@@ -105,7 +107,7 @@ class PendingFile:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def write(self, data: Payload) -> None:
         """Append all of ``data``."""
         rest = memoryview(data).cast("B")
         while rest:
@@ -136,8 +138,6 @@ class PendingFile:
         """
         try:
             os.link(self.temporary, self.path)
-        except FileExistsError:
-            raise
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -162,9 +162,9 @@ def check_size(object_name: str, expected_bytes: int, received_bytes: int) -> No
         raise CorruptError(message, object_name=object_name)
 
 
-def check_crc32c(object_name: str, expected: int | None, received: int) -> None:
-    """Raise CorruptError if the checksums differ; an ``expected`` of ``None`` is not compared."""
-    if expected is not None and expected != received:
+def check_crc32c(object_name: str, expected: int, received: int) -> None:
+    """Raise CorruptError if the checksums differ."""
+    if expected != received:
         message = f"the object's CRC32C is {received:08x} instead of {expected:08x}"
         raise CorruptError(message, object_name=object_name)
 
@@ -174,7 +174,7 @@ def write_download(
     path: Path,
     *,
     size_bytes: int,
-    crc32c: int | None,
+    crc32c: int,
     object_name: str,
 ) -> None:
     """Write, verify and publish a downloaded file, as ``ObjectStore.download`` promises.

@@ -69,32 +69,27 @@ class LocalStore(ObjectStore):
         self._clock = clock
         self._is_probed = False
 
-    def put(self, key: str, data: Payload) -> str:
+    def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         path = self._begin("PutObject", key)
-        view = memoryview(data).cast("B")
         with self._translated(key), PendingFile(path) as pending:
-            pending.write(view)
+            pending.write(data)
             pending.sync()
             with self._locked(fcntl.LOCK_SH):
                 pending.publish()
-        return _etag_of(view)
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         path = self._begin("PutObject", key)
-        view = memoryview(data).cast("B")
         with self._translated(key), PendingFile(path) as pending:
-            pending.write(view)
+            pending.write(data)
             self._publish_new(pending, key)
-        return _etag_of(view)
 
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``; the module's docstring says what this excludes."""
         path = self._begin("PutObject", key)
-        view = memoryview(data).cast("B")
         with self._translated(key), PendingFile(path) as pending:
-            pending.write(view)
+            pending.write(data)
             pending.sync()
             with self._locked(fcntl.LOCK_EX):
                 try:
@@ -104,24 +99,19 @@ class LocalStore(ObjectStore):
                 if present != etag:
                     raise self._precondition_failed(key, is_missing=present is None)
                 pending.publish()
-        return _etag_of(view)
 
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file, by copying it."""
         target = self._begin("PutObject", key)
-        digest = _new_digest()
-        checksum, size_bytes = 0, 0
+        checksum = 0
         with self._translated(key), path.open("rb", buffering=0) as source:
             with PendingFile(target) as pending:
                 for chunk in _chunks(source.fileno()):
                     pending.write(chunk)
-                    digest.update(chunk)
                     checksum = checksum_of(chunk, checksum)
-                    size_bytes += len(chunk)
                 check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum)
                 self._publish_new(pending, key)
-            modified = datetime.fromtimestamp(target.stat().st_mtime, UTC)
-        return ObjectInfo(key, size_bytes, modified, digest.hexdigest())
+            return datetime.fromtimestamp(target.stat().st_mtime, UTC)
 
     def get(self, key: str) -> StoredObject:
         """Return a whole object; a directory is not an object."""
@@ -130,7 +120,7 @@ class LocalStore(ObjectStore):
             data = path.read_bytes()
         return StoredObject(data, _etag_of(data))
 
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Copy an object to another file."""
         source_path = self._begin("GetObject", key)
         with self._reading(key), source_path.open("rb", buffering=0) as source:
@@ -143,10 +133,7 @@ class LocalStore(ObjectStore):
             )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects under ``prefix``; removes abandoned temporary files that it finds.
-
-        Etags are empty: they would cost a read of every object.
-        """
+        """Yield the objects under ``prefix``; removes abandoned temporary files that it finds."""
         self._check_open()
         self._count("ListObjectsV2")
         found: Found = []
@@ -154,7 +141,7 @@ class LocalStore(ObjectStore):
             self._walk(self._root / prefix.rpartition("/")[0], prefix, found)
         found.sort(key=lambda item: item[0])
         for key, stat in found:
-            yield ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC), "")
+            yield ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; directories stay."""
@@ -258,14 +245,8 @@ class LocalStore(ObjectStore):
                 os.close(descriptor)
 
 
-def _new_digest() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=16)
-
-
-def _etag_of(data: bytes | memoryview) -> str:
-    digest = _new_digest()
-    digest.update(data)
-    return digest.hexdigest()
+def _etag_of(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

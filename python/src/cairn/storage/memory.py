@@ -52,23 +52,21 @@ class MemoryStore(ObjectStore):
         self._bucket = bucket or _BUCKETS.setdefault(name, MemoryBucket())
         self._clock = clock
 
-    def put(self, key: str, data: Payload) -> str:
+    def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         entry, full = self._entry(data), self._begin("PutObject", key)
         with self._bucket.lock:
             self._bucket.entries[full] = entry
-        return entry.etag
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         entry, full = self._entry(data), self._begin("PutObject", key)
         with self._bucket.lock:
             if full in self._bucket.entries:
                 raise self._already_exists(key)
             self._bucket.entries[full] = entry
-        return entry.etag
 
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``."""
         entry, full = self._entry(data), self._begin("PutObject", key)
         with self._bucket.lock:
@@ -76,9 +74,8 @@ class MemoryStore(ObjectStore):
             if present is None or present.etag != etag:
                 raise self._precondition_failed(key, is_missing=present is None)
             self._bucket.entries[full] = entry
-        return entry.etag
 
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file."""
         self._check_open()
         try:
@@ -86,8 +83,8 @@ class MemoryStore(ObjectStore):
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum_of(data))
-        etag = self.put_if_absent(key, data)
-        return ObjectInfo(key, len(data), self._clock.now(), etag)
+        self.put_if_absent(key, data)
+        return self._clock.now()
 
     def get(self, key: str) -> StoredObject:
         """Return a whole object."""
@@ -98,7 +95,7 @@ class MemoryStore(ObjectStore):
             raise self._missing(key)
         return StoredObject(present.data, present.etag)
 
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Write an object to a local file."""
         data = self.get(key).data
         write_download(
@@ -114,7 +111,7 @@ class MemoryStore(ObjectStore):
         for full, entry in found:
             key = full.removeprefix(self._root)
             if full.startswith(self._root) and is_listed(key, prefix):
-                yield ObjectInfo(key, len(entry.data), entry.last_modified, entry.etag)
+                yield ObjectInfo(key, len(entry.data), entry.last_modified)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects."""

@@ -245,7 +245,7 @@ def test_commit_to_a_store_that_overwrites_is_refused_in_format_1_only() -> None
 class _LosingStore(MemoryStore):
     """A storage whose answers to PUT are lost after the object was stored."""
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         super().put_if_absent(key, data)
         raise UnavailableError("no answer", object_name=self.object_url(key))
 

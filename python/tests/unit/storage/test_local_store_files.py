@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from cairn.checksum import crc32c_file
 from cairn.clock import SYSTEM_CLOCK, FakeClock
 from cairn.errors import (
     AccessError,
@@ -80,16 +81,20 @@ def test_a_full_disk_leaves_nothing_half_written(
     """The previous version must still load, and the name must be free for the next attempt."""
     source = tmp_path / "source"
     source.write_bytes(bytes(3_000_000))
-    etag = store.put("old", b"old")
-    store.upload("large", source)
+    checksum = crc32c_file(source)
+    store.put("old", b"old")
+    etag = store.get("old").etag
+    store.upload("large", source, crc32c=checksum)
     before = names_below(tmp_path)
 
     actions: dict[str, Callable[[], object]] = {
         "put": lambda: store.put("old", bytes(3_000_000)),
         "put_if_absent": lambda: store.put_if_absent("new", bytes(3_000_000)),
         "put_if_match": lambda: store.put_if_match("old", bytes(3_000_000), etag),
-        "upload": lambda: store.upload("new", source),
-        "download": lambda: store.download("large", tmp_path / "t", size_bytes=3_000_000),
+        "upload": lambda: store.upload("new", source, crc32c=checksum),
+        "download": lambda: store.download(
+            "large", tmp_path / "t", size_bytes=3_000_000, crc32c=checksum
+        ),
     }
     with file_size_limit(1_000_000), pytest.raises(DiskFullError) as raised:
         actions[verb]()
@@ -203,7 +208,8 @@ def test_list_hides_hadoops_checksum_files(store: LocalStore, root: Path) -> Non
 
 def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, root: Path) -> None:
     """Compare and replace must be one step for a writer in another process."""
-    etag = store.put("x", b"old")
+    store.put("x", b"old")
+    etag = store.get("x").etag
     code = (
         "from cairn.storage.local import LocalStore; "
         f"store = LocalStore({str(root)!r}); print('up', flush=True); "

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ACCESS_NEXT = "check the credentials and their permissions in this bucket"
+_SETTINGS_NEXT = "check the S3 settings"
 _REGION_NEXT = "set the bucket's region (fs.s3a.endpoint.region)"
 
 _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
@@ -107,22 +108,12 @@ _CLASSES: tuple[tuple[type[Exception], type[CairnError], str, str | None], ...] 
     (boto.FlexibleChecksumError, UnavailableError, "the data changed in transit", None),
     (boto.NoCredentialsError, AccessError, "no credentials were found", _ACCESS_NEXT),
     (boto.PartialCredentialsError, AccessError, "the credentials are incomplete", _ACCESS_NEXT),
-    (
-        boto.CredentialRetrievalError,
-        AccessError,
-        "the credentials could not be fetched",
-        _ACCESS_NEXT,
-    ),
+    (boto.CredentialRetrievalError, AccessError, "credentials are unavailable", _ACCESS_NEXT),
     (boto.UnauthorizedSSOTokenError, CredentialsExpiredError, "the SSO login has ended", None),
     (boto.SSOTokenLoadError, CredentialsExpiredError, "the SSO login has ended", None),
     (boto.TokenRetrievalError, CredentialsExpiredError, "the SSO login has ended", None),
     (boto.LoginError, CredentialsExpiredError, "the AWS login has ended", None),
-    (
-        boto.MetadataRetrievalError,
-        AccessError,
-        "the credentials could not be fetched",
-        _ACCESS_NEXT,
-    ),
+    (boto.MetadataRetrievalError, AccessError, "credentials are unavailable", _ACCESS_NEXT),
     (boto.CapacityNotAvailableError, UnavailableError, "the server asks to slow down", None),
     (boto.NoAuthTokenError, AccessError, "no credentials were found", _ACCESS_NEXT),
     (boto.NoRegionError, ConfigError, "no region is set", _REGION_NEXT),
@@ -133,7 +124,10 @@ _CLASSES: tuple[tuple[type[Exception], type[CairnError], str, str | None], ...] 
     (boto.EndpointProviderError, ConfigError, "the endpoint is not valid", None),
     (boto.EndpointVariantError, ConfigError, "the endpoint is not valid", None),
     (boto.InvalidEndpointConfigurationError, ConfigError, "the endpoint is not valid", None),
-    (boto.ParamValidationError, InternalError, "the request is not one of S3's", None),
+    (boto.ParamValidationError, InternalError, "the request is not valid", None),
+    (boto.BotoCoreError, ConfigError, "the S3 client cannot use its settings", _SETTINGS_NEXT),
+    (ValueError, ConfigError, "the S3 client cannot use its settings", _SETTINGS_NEXT),
+    (Exception, InternalError, "the S3 client failed", None),
 )
 
 
@@ -147,17 +141,7 @@ def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnErro
     """
     if isinstance(error, ClientError):
         return _translate_answer(error, endpoint, object_name)
-    known = next(
-        (entry[1:] for entry in _CLASSES if isinstance(error, entry[0])),
-        None,
-    )
-    if known:
-        kind, text, next_step = known
-    elif isinstance(error, (boto.BotoCoreError, ValueError)):
-        kind, text = ConfigError, "the S3 client cannot use these settings"
-        next_step = "check the S3 settings"
-    else:
-        kind, text, next_step = InternalError, "the S3 client failed", None
+    kind, text, next_step = next(entry[1:] for entry in _CLASSES if isinstance(error, entry[0]))
     if kind is UnavailableError and next_step is None:
         next_step = f"check that {endpoint} is up and reachable from here"
     return kind(
@@ -185,7 +169,7 @@ def _other_code(code: str, status: int) -> tuple[type[CairnError], str, str | No
         return _CODES["SlowDown"]
     if status >= 500 or status == 0:  # noqa: PLR2004
         return UnavailableError, "the server failed", None
-    return ConfigError, "the server refused the request", "check the S3 settings"
+    return ConfigError, "the server refused the request", _SETTINGS_NEXT
 
 
 def translate_delete(failure: Mapping[str, object]) -> CairnError:

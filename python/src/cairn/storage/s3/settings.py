@@ -17,7 +17,7 @@ from cairn.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SSE_KINDS = frozenset({"AES256", "aws:kms"})
+_SSE_KINDS = ("AES256", "aws:kms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,44 +56,25 @@ class S3Settings:
     max_attempts: int = 5
 
     def __post_init__(self) -> None:
-        faults = [text for is_fault, text in self._rules() if is_fault]
+        parts = urlsplit(self.endpoint_url or "http://none")
+        has_key, has_secret = self.access_key is not None, self.secret_key is not None
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        counts = ("max_connections", "connect_timeout_ms", "read_timeout_ms", "max_attempts")
+        rules = {
+            "endpoint_url is http(s)://host[:port]": is_url,
+            "endpoint_url carries credentials; use access_key and secret_key": not (
+                parts.username or parts.password
+            ),
+            "access_key and secret_key come together or not at all": has_key == has_secret,
+            "session_token belongs to an access_key": has_key or self.session_token is None,
+            "anonymous contradicts access_key": not (self.anonymous and has_key),
+            f"sse is one of {', '.join(_SSE_KINDS)}": self.sse is None or self.sse in _SSE_KINDS,
+            "sse_kms_key belongs to sse=aws:kms": self.sse_kms_key is None or self.sse == "aws:kms",
+            **{f"{name} is at least 1": getattr(self, name) >= 1 for name in counts},
+        }
+        faults = [rule for rule, holds in rules.items() if not holds]
         if faults:
             raise ConfigError("S3 settings: " + "; ".join(faults))
-
-    def _rules(self) -> list[tuple[bool, str]]:
-        parts = urlsplit(self.endpoint_url or "http://none")
-        counts = ("max_connections", "connect_timeout_ms", "read_timeout_ms", "max_attempts")
-        return [
-            (
-                parts.scheme not in {"http", "https"} or not parts.hostname,
-                "endpoint_url is http(s)://host[:port]",
-            ),
-            (
-                bool(parts.username or parts.password),
-                "endpoint_url carries credentials; use access_key and secret_key",
-            ),
-            (
-                (self.access_key is None) != (self.secret_key is None),
-                "access_key and secret_key come together or not at all",
-            ),
-            (
-                self.session_token is not None and self.access_key is None,
-                "session_token belongs to an access_key",
-            ),
-            (
-                self.anonymous and self.access_key is not None,
-                "anonymous contradicts access_key",
-            ),
-            (
-                self.sse is not None and self.sse not in _SSE_KINDS,
-                f"sse is one of {', '.join(sorted(_SSE_KINDS))}",
-            ),
-            (
-                self.sse_kms_key is not None and self.sse != "aws:kms",
-                "sse_kms_key belongs to sse=aws:kms",
-            ),
-            *((getattr(self, name) < 1, f"{name} is at least 1") for name in counts),
-        ]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, str]) -> Self:

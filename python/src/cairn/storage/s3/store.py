@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.checksum import crc32c_file
@@ -55,6 +55,14 @@ _DELETE_KEYS = 1_000
 """S3's limit for one DeleteObjects."""
 
 
+class _Head(NamedTuple):
+    """The answer to a HEAD."""
+
+    put_id: str
+    etag: str
+    last_modified: datetime
+
+
 class S3Store(ObjectStore):
     """Objects in a bucket.
 
@@ -84,80 +92,75 @@ class S3Store(ObjectStore):
             self._client, self.url, count=self._count, clock=clock, entropy=entropy
         )
 
-    def put(self, key: str, data: Payload) -> str:
+    def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         put_id, arguments = self._begin_put(key, data)
         try:
-            return str(self._requests.call("PutObject", key, **arguments)["ETag"])
+            self._requests.call("PutObject", key, **arguments)
         except UnavailableError as error:
-            own = self._own(key, put_id, error)
-            if own is None:
+            head = self._head(key, error)
+            if head is None or head.put_id != put_id:
                 raise
-            return own.etag
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         put_id, arguments = self._begin_put(key, data)
         for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
-                answer = self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
-                return str(answer["ETag"])
+                self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
             except (PreconditionFailedError, UnavailableError) as error:
-                settled = self._settle_create(key, put_id, error)
-                if settled is not None:
-                    return settled.etag
-            self._requests.pause(attempt)
+                if self._settle_create(key, put_id, error) is None:
+                    self._requests.pause(attempt)
+                    continue
+            return
         raise self._requests.unavailable("other writers kept creating and deleting the object", key)
 
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``."""
         put_id, arguments = self._begin_put(key, data)
         for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
-                return str(self._requests.call("PutObject", key, IfMatch=etag, **arguments)["ETag"])
+                self._requests.call("PutObject", key, IfMatch=etag, **arguments)
             except MissingError as error:
                 raise self._precondition_failed(key, is_missing=True) from error
             except (PreconditionFailedError, UnavailableError) as error:
                 head = self._head(key, error)
-                if head is not None and head[0] == put_id:
-                    return head[1].etag
-                if head is None or head[1].etag != etag:
+                if head is not None and head.put_id == put_id:
+                    return
+                if head is None or head.etag != etag:
                     raise self._precondition_failed(key, is_missing=head is None) from error
                 if isinstance(error, UnavailableError):
                     raise
-            self._requests.pause(attempt)
+                self._requests.pause(attempt)
+                continue
+            return
         raise self._requests.unavailable("other writers kept replacing the object", key)
 
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file: one PutObject, above 16 MiB a multipart upload."""
         self._check_open()
         check_key(key)
         put_id = self._entropy.token(16)
         try:
             size_bytes = path.stat().st_size
-            is_in_parts = size_bytes > PARTS_ABOVE_BYTES
-            if is_in_parts and crc32c is None:
-                checksum = 0  # each part has its own
-            else:
-                checksum = crc32c_file(path)
-                check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum)
-            if is_in_parts:
+            check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
+            if size_bytes > PARTS_ABOVE_BYTES:
                 answer = upload_parts(self._requests, key, path, size_bytes, {PUT_ID: put_id})
             else:
                 # Read from the file, not from memory: several such uploads run at once.
                 with path.open("rb") as body:
-                    arguments = self._put_arguments(put_id, checksum)
+                    arguments = self._put_arguments(put_id, crc32c)
                     answer = self._requests.call(
                         "PutObject", key, Body=body, IfNoneMatch="*", **arguments
                     )
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         except (PreconditionFailedError, UnavailableError) as error:
-            settled = self._settle_create(key, put_id, error)
-            if settled is None:
+            head = self._settle_create(key, put_id, error)
+            if head is None:
                 raise self._requests.unavailable("the upload was refused", key) from error
-            return settled
-        return ObjectInfo(key, size_bytes, _date_of(answer), str(answer["ETag"]))
+            return head.last_modified
+        return _date_of(answer)
 
     def get(self, key: str) -> StoredObject:
         """Return a whole object."""
@@ -165,7 +168,7 @@ class S3Store(ObjectStore):
         data, response = self._requests.read(check_key(key))
         return StoredObject(data, str(response["ETag"]))
 
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object: one GetObject, above 16 MiB one per 8 MiB."""
         self._check_open()
         check_key(key)
@@ -194,7 +197,7 @@ class S3Store(ObjectStore):
                 key = item["Key"].removeprefix(root)
                 if is_listed(key, prefix):
                     modified = item["LastModified"].astimezone(UTC)
-                    yield ObjectInfo(key, int(item["Size"]), modified, item["ETag"])
+                    yield ObjectInfo(key, int(item["Size"]), modified)
             if not page.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
@@ -260,7 +263,7 @@ class S3Store(ObjectStore):
             **self._requests.encryption,
         }
 
-    def _settle_create(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
+    def _settle_create(self, key: str, put_id: str, error: CairnError) -> _Head | None:
         """Return the object that this PUT created, or ``None`` if the PUT may be repeated.
 
         Raises:
@@ -268,20 +271,14 @@ class S3Store(ObjectStore):
             UnavailableError: the outcome is unknown, and there is no object.
         """
         head = self._head(key, error)
-        if head is None:
-            if isinstance(error, UnavailableError):
-                raise error
-            return None
-        if head[0] != put_id:
+        if head is None and isinstance(error, UnavailableError):
+            raise error
+        if head is not None and head.put_id != put_id:
             raise self._already_exists(key) from error
-        return head[1]
+        return head
 
-    def _own(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
-        head = self._head(key, error)
-        return head[1] if head is not None and head[0] == put_id else None
-
-    def _head(self, key: str, error: CairnError) -> tuple[str, ObjectInfo] | None:
-        """Return the PUT's id and the description of the present object; ``None``: no object.
+    def _head(self, key: str, error: CairnError) -> _Head | None:
+        """Return the description of the present object, after ``error``; ``None``: no object.
 
         Raises:
             UnavailableError: the HEAD failed.
@@ -294,9 +291,8 @@ class S3Store(ObjectStore):
             if isinstance(error, RetryableError):
                 raise error from failure
             raise self._requests.unavailable("the outcome of a put is unknown", key) from failure
-        modified = answer["LastModified"].astimezone(UTC)
-        info = ObjectInfo(key, int(answer["ContentLength"]), modified, str(answer["ETag"]))
-        return str(answer.get("Metadata", {}).get(PUT_ID, "")), info
+        put_id = str(answer.get("Metadata", {}).get(PUT_ID, ""))
+        return _Head(put_id, str(answer["ETag"]), answer["LastModified"].astimezone(UTC))
 
     def _is_refused(self, key: str, condition: dict[str, str]) -> bool:
         try:

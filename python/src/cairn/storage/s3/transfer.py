@@ -95,7 +95,7 @@ def upload_parts(
 
 
 def download_ranges(
-    requests: S3Requests, key: str, path: Path, *, size_bytes: int, crc32c: int | None
+    requests: S3Requests, key: str, path: Path, *, size_bytes: int, crc32c: int
 ) -> None:
     """Download an object in ranges, as ``ObjectStore.download`` promises."""
     object_name = requests.object_url(key)
@@ -119,8 +119,7 @@ def download_ranges(
                 raise CorruptError(
                     "the object changed during the download", object_name=object_name
                 )
-            if crc32c is not None:
-                check_crc32c(object_name, crc32c, crc32c_file(pending.temporary))
+            check_crc32c(object_name, crc32c, crc32c_file(pending.temporary))
             pending.sync()
             pending.publish()
     except OSError as error:

@@ -204,9 +204,7 @@ final class UnorderedScan extends RowCursor {
         byte[] from = page == null ? null : key.toArray();
         page =
             committed
-                .page(
-                    new ScanRequest(
-                        family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES))
+                .page(new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES))
                 .copy();
         row = 0;
         continue;
