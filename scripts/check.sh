@@ -15,7 +15,7 @@ check() {
 }
 
 python_layers() (
-    cd python && "$bin/lint-imports" --config pyproject.toml
+    cd python && PYTHONPATH=src "$bin/lint-imports" --config pyproject.toml
 )
 
 # types <folder> <what>...: runs mypy in that folder, because its files import their neighbours.

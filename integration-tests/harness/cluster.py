@@ -11,14 +11,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pyspark
 
 from harness.processes import Process, command_of, descendants, free_port, wait_until
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 START_TIMEOUT_S = 60.0
 _REGISTERED = re.compile(r"Registering worker ")
@@ -65,12 +62,7 @@ class StandaloneCluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def worker(self, number: int) -> Process:

@@ -20,7 +20,6 @@ from harness.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 30.0
@@ -137,12 +136,7 @@ class MinioProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _start(self) -> None:

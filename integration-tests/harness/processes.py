@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 MARKER = "CAIRN_TEST_RUN"
@@ -138,50 +138,19 @@ def free_port() -> int:
         return port
 
 
-@dataclass
-class Shared:
-    """A resource that several folders of tests share and the last of them closes.
-
-    pytest creates a session fixture once per conftest that imports it. This counts these fixtures
-    and closes the resource when the last one ends.
-    """
-
-    users: int = 0
-    closers: list[Callable[[], None]] = field(default_factory=list)
-
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """Keep it open; the last user runs the closers, newest first."""
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
-            while not self.users and self.closers:
-                self.closers.pop()()
-
-
-_run = Shared()
-
-
 @contextmanager
 def nothing_survives(timeout_s: float = 20.0) -> Iterator[str]:
     """Mark every process started within, and fail at the end if one is still alive.
 
-    May be nested: the last one to end checks. A survivor is killed before the failure is raised.
+    A survivor is killed before the failure is raised.
     """
-    if not _run.users:
-        os.environ[MARKER] = uuid.uuid4().hex
-        _run.closers.append(lambda: _check_none_left(timeout_s))
-    with _run.used():
-        yield os.environ[MARKER]
-
-
-def _check_none_left(timeout_s: float) -> None:
-    run = os.environ.pop(MARKER)
-    left = wait_gone(marked(run), timeout_s)
-    for process in left:
-        process.kill()
-    if left:
-        listing = "\n".join(f"  {process.pid} {process.command[:200]}" for process in left)
-        raise AssertionError(f"processes outlived the tests:\n{listing}")
+    run = os.environ[MARKER] = uuid.uuid4().hex
+    try:
+        yield run
+    finally:
+        del os.environ[MARKER]
+        left = wait_gone(marked(run), timeout_s)
+        for process in left:
+            process.kill()
+    listing = "\n".join(f"  {process.pid} {process.command[:200]}" for process in left)
+    assert not left, f"processes outlived the tests:\n{listing}"

@@ -15,10 +15,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Any, Self
 
 CAIRN_USER_AGENT = "cairn-state"
 _MARK = "audit-mark-"
@@ -86,12 +83,7 @@ class AuditServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

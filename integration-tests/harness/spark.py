@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-
-from harness.processes import Shared
 
 CAIRN = "io.cairn.spark.CairnStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -94,39 +93,32 @@ def s3a_conf(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-_driver = Shared()
 _root: list[SparkSession] = []
 
 
-def hold_driver() -> Shared:
-    """Return the driver JVM of this Python process, started if needed; `used()` keeps it alive.
+@contextmanager
+def running_driver() -> Iterator[None]:
+    """Run the driver JVM that all tests of this Python process share.
 
     Engines inherit the environment of this process; `PYSPARK_PYTHON` is set to this Python.
     """
-    if not _root:
-        scratch = Path(tempfile.mkdtemp(prefix="cairn-it-"))
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with tempfile.TemporaryDirectory(prefix="cairn-it-", ignore_cleanup_errors=True) as scratch:
         builder = SparkSession.builder
-        for name, value in driver_conf(scratch).items():
+        for name, value in driver_conf(Path(scratch)).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         _root.append(session)
-        _driver.closers.append(_stop_driver)
-    return _driver
-
-
-def _stop_driver() -> None:
-    session = _root.pop()
-    gateway = session.sparkContext._gateway  # noqa: SLF001 - to end the JVM too
-    session.stop()
-    if gateway is None:
-        return
-    gateway.shutdown()
-    process = gateway.proc
-    process.stdin.close()
-    process.wait(timeout=30)
+        try:
+            yield
+        finally:
+            _root.clear()
+            gateway = session.sparkContext._gateway  # noqa: SLF001 - to end the JVM too
+            session.stop()
+            gateway.shutdown()  # type: ignore[union-attr]
+            gateway.proc.stdin.close()  # type: ignore[union-attr]
+            gateway.proc.wait(timeout=30)  # type: ignore[union-attr]
 
 
 def new_session(conf: Mapping[str, str]) -> SparkSession:

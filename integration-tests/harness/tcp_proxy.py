@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _CHUNK_BYTES = 1 << 16
 _IDLE_TIMEOUT_S = 60.0
@@ -106,12 +105,7 @@ class TcpProxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
