@@ -52,7 +52,7 @@ class WorkerDirectories:
             local_dir.mkdir(parents=True, exist_ok=True)
             socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _alone(local_dir):
-                remove_stale(local_dir)
+                _remove_stale(local_dir)
                 self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
                 self._lock = _lock(self.root)
                 _take_over(local_dir, self.cache_directory)
@@ -114,12 +114,8 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-def remove_stale(local_dir: Path) -> int:
-    """Remove the directories of dead workers, except their SST caches; return how many.
-
-    Live workers are not affected. REQUIRES: none is starting.
-    """
-    count = 0
+def _remove_stale(local_dir: Path) -> None:
+    """Remove the directories of dead workers, except their SST caches. REQUIRES: ``_alone``."""
     for root in local_dir.glob(f"{_PREFIX}*"):
         try:
             # Without a lock file it is of a worker that died right at its start.
@@ -132,10 +128,8 @@ def remove_stale(local_dir: Path) -> int:
             continue
         else:
             _remove_root(root)
-            count += 1
         finally:
             os.close(descriptor)
-    return count
 
 
 def _remove_root(root: Path) -> None:

@@ -33,17 +33,11 @@ _MERGED_RUNS = 3
 
 @dataclass(frozen=True)
 class SessionThreads:
-    """Where a session's work runs.
-
-    Args:
-        in_background: runs a job in another thread soon.
-        on_event_loop: runs a call on the event loop soon.
-        note_spilled: called with the bytes of each file of writes, in the background.
-    """
+    """Runs calls in the background or on the event loop, soon."""
 
     in_background: Callable[[Callback], None]
     on_event_loop: Callable[[Callback], None]
-    note_spilled: Callable[[int], None]
+    note_spilled: Callable[[int], None]  # with the bytes of each file, in the background
 
 
 class StoreSession:

@@ -140,7 +140,7 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
         count=state.checkpoint.conf.min_versions_to_retain,
         recent=snapshots.changelogs(version.lineage),
     )
-    result = state.checkpoint.purge(manifest, kept, store_time, is_garbage_young=is_garbage_young)
+    result = state.checkpoint.purge(manifest, kept, store_time, is_young=is_garbage_young)
     snapshots.purged(manifest, result.manifest)
     deleted = result.deleted_objects
     if snapshots.sweeps.is_due():

@@ -63,7 +63,7 @@ def test_a_payload_cut_anywhere_is_refused() -> None:
         [pa.array([0, 1], pa.uint16()), pa.array([b"a", b"bb"], pa.binary())],
         schema=frames.GET_SCHEMA,
     )
-    payload = frames.encode_rows(batch).to_pybytes()
+    payload = batch.serialize().to_pybytes()
     assert frames.decode_rows(payload, frames.GET_SCHEMA).equals(batch)
 
     for end in range(0, len(payload), 8):
