@@ -1,4 +1,4 @@
-"""A worker's directories: made fresh, locked while it lives, removed when its lock is free.
+"""A worker's directories: created at its start, locked while it lives, removed after its end.
 
 Layer: engine. A start removes the directories of dead workers. It keeps their SST caches: the files
 move into the new worker's cache, which verifies each before its first use. A worker that ends
@@ -39,12 +39,12 @@ class WorkerDirectories:
     """A worker's place on the local disk.
 
     Args:
-        local_dir: the parent of state; made if absent.
+        local_dir: the parent of state; created if absent.
         socket_dir: the parent of the socket's folder; a short path.
 
     Raises:
         ConfigError: a folder cannot be written, or the socket's path would be too long.
-        DiskFullError: no room; nothing is left behind.
+        DiskFullError: the disk is full; nothing is left behind.
     """
 
     def __init__(self, local_dir: Path, socket_dir: Path) -> None:
@@ -74,12 +74,12 @@ class WorkerDirectories:
             )
 
     def instance_directory(self, instance: int) -> Path:
-        """Return the folder of an instance; not made yet."""
+        """Return the folder of an instance; not created."""
         return self.root / f"i{instance}"
 
     @property
     def cache_directory(self) -> Path:
-        """Return the folder of the SST cache; not made yet."""
+        """Return the folder of the SST cache; not created."""
         return self.root / _CACHE
 
     def remove(self) -> None:

@@ -64,7 +64,7 @@ class FrameService:
             self._take_writes(session, header, payload, connection)
             return
         if header.kind not in _REPLIES:
-            raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
+            raise ProtocolError(f"the engine has no frames of kind 0x{header.kind:02x}")
         instance = self._find_instance(session.instance)
         request = _Request(self, instance, session.number, header, payload, connection)
         try:

@@ -94,7 +94,7 @@ class Worker:
 
     def __init__(self, directories: WorkerDirectories, limits: WorkerLimits, token: bytes) -> None:
         self._directories = directories
-        # Unique among all executors: by it a snapshot's writer knows its own manifests.
+        # Unique among all executors: a snapshot's writer recognises its own manifests by it.
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opened: dict[int, OpenRequest] = {}

@@ -123,7 +123,7 @@ class LoadRequest(Request):
 
 @dataclass(frozen=True)
 class LoadSnapshotRequest(LoadRequest):
-    """``load_snapshot``: from exactly this snapshot; Spark may not know its id."""
+    """``load_snapshot``: from exactly this snapshot; its id may be unknown."""
 
     snapshot_version: int = field(kw_only=True)
     snapshot_checkpoint_id: str | None = None

@@ -36,7 +36,7 @@ REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
 
-# Of a written key among the committed ones, as far as the shim knows.
+# Whether a written key is among the committed ones, if the shim has found out.
 PRESENCE_UNKNOWN = 0
 PRESENCE_PRESENT = 1
 PRESENCE_ABSENT = 2

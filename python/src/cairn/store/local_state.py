@@ -111,7 +111,7 @@ class LocalState:
 
         Raises:
             CorruptError: it is no whole database; the next load verifies the cache's files again.
-            DiskFullError: no room.
+            DiskFullError: the local disk is full.
         """
         memory = self._resources.memory
         try:
@@ -366,7 +366,7 @@ class LocalState:
         return True
 
     def release_held(self, incarnation: int) -> None:
-        """Let deltas go on, if the database is still that of ``incarnation``."""
+        """Apply held deltas again, if the database is still that of ``incarnation``."""
         if incarnation == self.incarnation:
             self._barrier = None
 

@@ -1,6 +1,6 @@
 """Scheduler: which store of a worker gets the event loop's next slice of work.
 
-Layer: store. It knows the stores by what ``ScheduledStore`` says and imports none of them.
+Layer: store. It depends on ``ScheduledStore`` alone, so that stores can depend on it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Scheduler:
     def run_slice(self) -> bool:
         """Apply deltas of the store whose oldest waits longest; return whether work may be left.
 
-        A store whose writes RocksDB has stopped, or whose last slice failed, lets others pass.
+        Stores whose writes RocksDB has stopped, or whose last slice failed, come last.
         """
         waiting = [store for store in self.with_deltas if store.has_work]
         waiting.sort(key=lambda store: (store in self._failed, store.waiting_since_ns))

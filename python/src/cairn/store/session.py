@@ -47,7 +47,7 @@ class StoreSession:
         number: of the session, ascending within its instance.
         directory: for its runs, on the local disk.
         threads: where its work runs.
-        run_bytes: of frames in memory; above it a run is made of them.
+        run_bytes: of frames in memory; above it they are written as a run.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class StoreSession:
         )
 
     def pause_if_full(self, resume: Callback) -> bool:
-        """Tell whether the sender must pause; ``resume`` is then called on the event loop later.
+        """Return whether the sender must pause; ``resume`` is then called on the event loop later.
 
         On the event loop.
         """
@@ -182,7 +182,7 @@ class StoreSession:
             except Exception as problem:  # noqa: BLE001 - whatever it is, the commit must report it
                 self.fail(unexpected(problem))
         if self._is_closed:
-            # The run under way may have made it again after `close`.
+            # The last run may have created it again after `close`.
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _notify(self) -> None:

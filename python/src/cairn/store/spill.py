@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# Arrow's type hints know neither plain numbers as operands nor what comes back.
+# Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
 _FENCE_ROWS = 64
@@ -141,7 +141,7 @@ class RunFiles:
     """Makes runs on the local disk. One caller at a time.
 
     Args:
-        directory: of the files; made with the first one.
+        directory: of the files; created with the first one.
         merge_bytes: no runs are merged into a larger one.
         note_spilled: see ``SessionThreads``.
     """

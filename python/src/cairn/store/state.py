@@ -101,7 +101,7 @@ class StoreState:
         return self._directory / f"{kind}{next(self._directory_numbers)}"
 
     def session_directory(self, number: int) -> Path:
-        """Return the path of a session's directory; not made yet."""
+        """Return the path of a session's directory; not created."""
         return self._directory / f"s{number}"
 
     # -- control calls: REQUIRES the instance's lock -------------------------------------------
