@@ -32,15 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransferResources:
-    """What the stores of a worker share for their transfers.
-
-    Attributes:
-        cache: of SST files on the local disk.
-        downloads: threads for objects coming in.
-        uploads: threads for SSTs going out.
-        clock: for limits and dates.
-        entropy: for names.
-    """
+    """What the stores of a worker share for their transfers: SST cache, threads, time, chance."""
 
     cache: SstCache
     downloads: Executor
@@ -54,10 +46,10 @@ class StoreCheckpoint:
 
     Args:
         objects: at the store's root.
-        store: the owner of the objects.
+        store: to which the objects must belong.
         checkpoint_format: Spark's, 1 or 2.
         conf: of the instance.
-        writer: the writer that snapshots name.
+        writer: named by the snapshots.
         resources: of the worker.
     """
 
@@ -106,31 +98,21 @@ class StoreCheckpoint:
         return self.recovery.fetch_head(version, wanted)
 
     def commit(self, header: ChangelogHeader, data: bytes) -> None:
-        """Make an encoded version durable; see ``commit_point.commit_changelog``.
-
-        Raises:
-            FencedError: a newer attempt has the version.
-            CairnError: it is not there, or its state is unknown.
-        """
+        """Make an encoded version durable; see ``commit_point.commit_changelog``."""
         commit_changelog(self.objects, header, data, checkpoint_format=self._checkpoint_format)
 
     def purge(
-        self,
-        manifest: Manifest,
-        kept: KeptVersions,
-        store_time: datetime | None,
-        *,
-        is_garbage_young: bool,
+        self, manifest: Manifest, kept: KeptVersions, time: datetime | None, *, is_young: bool
     ) -> CleanupResult:
-        """Delete what no kept version needs; see ``purge``."""
+        """Delete what no kept version needs; see ``checkpoint.purge``."""
         return clean_up(
             self.objects,
             manifest,
             kept,
             grace_ms=self.conf.orphan_grace_ms,
             checkpoint_format=self._checkpoint_format,
-            store_time=store_time,
-            is_garbage_young=is_garbage_young,
+            store_time=time,
+            is_garbage_young=is_young,
         )
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:

@@ -53,14 +53,10 @@ _MAX_RUN_BYTES = 32 * _MIB
 class WorkerLimits:
     """The bounds of one worker, from its start line.
 
-    Args:
-        memory_bytes: above what the process holds after its start. The code and libraries that the
-            first batches load are subtracted. Of the rest a quarter is block cache, an eighth
-            memtables, an eighth pending deltas; the remainder is for buffers in flight, of which a
-            commit holds some three times its rows.
-        local_disk_bytes: of the SST cache.
-        download_threads: objects downloaded at once.
-        upload_threads: SSTs uploaded at once.
+    ``memory_bytes`` is above what the process holds after its start. The code and libraries that
+    the first batches load are subtracted. Of the rest a quarter is block cache, an eighth is
+    memtables, an eighth pending deltas; the remainder is for buffers in flight, of which a commit
+    holds some three times its rows.
     """
 
     memory_bytes: int
@@ -94,17 +90,11 @@ class WorkerLimits:
 
 
 class Worker:
-    """One process's instances.
-
-    Args:
-        directories: its place on the local disk, with the socket's path.
-        limits: its bounds.
-        token: that a connection must send first.
-    """
+    """One process's instances; ``token`` is what a connection must send first."""
 
     def __init__(self, directories: WorkerDirectories, limits: WorkerLimits, token: bytes) -> None:
         self._directories = directories
-        # Unique among all executors: by it a snapshot's writer knows its own manifests.
+        # Unique among all executors: a snapshot's writer recognises its own manifests by it.
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opened: dict[int, OpenRequest] = {}

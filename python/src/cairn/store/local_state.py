@@ -51,8 +51,7 @@ class LocalState:
 
     Attributes:
         applied_through: the database holds all deltas up to this version.
-        incarnation: changes with each opening and closing, so that work which began in one opening
-            notices the next.
+        incarnation: changes with each opening and closing, for work that must not go on in another.
         failure: why the database is broken.
     """
 
@@ -112,7 +111,7 @@ class LocalState:
 
         Raises:
             CorruptError: it is no whole database; the next load verifies the cache's files again.
-            DiskFullError: no room.
+            DiskFullError: the local disk is full.
         """
         memory = self._resources.memory
         try:
@@ -181,7 +180,7 @@ class LocalState:
         except Exception:  # noqa: BLE001 - an unsorted delta is applied as well, only slower
             _LOG.exception("the writes of version %d could not be sorted", delta.version)
         delta.ready.set()
-        self._resources.event_loop.wake()
+        self._resources.event_loop.post(self._schedule)
 
     def _schedule(self) -> None:
         if self.failure is not None:
@@ -281,10 +280,10 @@ class LocalState:
     def until_applied(
         self, version: int, incarnation: int | None = None
     ) -> Generator[None, None, None]:
-        """Steps until ``version`` is applied.
+        """Steps until ``version`` is applied. REQUIRES: it is enqueued in this opening, or will be.
 
         Args:
-            version: REQUIRES: it is enqueued in this opening, or will be.
+            version: of the last delta.
             incarnation: of the opening; by default the one at the first step.
 
         Raises:
@@ -322,14 +321,9 @@ class LocalState:
         yield from self.until_applied(version)
         count = 0
         with self.reading() as database:
-            counting = database.count_keys(cf)
-        while True:
-            with self.reading():
-                counted = next(counting, None)
-            if counted is None:
-                return count
-            count = counted
-            yield
+            for count in database.count_keys(cf):  # noqa: B007 - the last one is the count
+                yield
+        return count
 
     # -- snapshots and upkeep ------------------------------------------------------------------
 
@@ -356,7 +350,6 @@ class LocalState:
             database.checkpoint(directory)
         finally:
             event_loop.run(lambda: self.release_held(incarnation))
-            event_loop.wake()
         return True
 
     def hold_above(self, version: int, incarnation: int) -> bool:
@@ -373,7 +366,7 @@ class LocalState:
         return True
 
     def release_held(self, incarnation: int) -> None:
-        """Let deltas go on, if the database is still that of ``incarnation``."""
+        """Apply held deltas again, if the database is still that of ``incarnation``."""
         if incarnation == self.incarnation:
             self._barrier = None
 
