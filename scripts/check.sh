@@ -27,8 +27,7 @@ types() (
 
 types_of_integration_tests() {
     local folder together=(conftest.py)
-    for folder in integration-tests/*/; do
-        folder=$(basename "$folder")
+    for folder in $(git ls-files 'integration-tests/*/*.py' | cut -d / -f 2 | sort -u); do
         [ "$folder" = spark_suites ] || together+=("$folder")
     done
     types integration-tests "${together[@]}"
