@@ -107,7 +107,7 @@ final class CairnStateStore implements StateStore {
           RowCodec codec = open.family().codec();
           byte[][] encoded = new byte[keys.length][];
           Arrays.setAll(encoded, index -> codec.keyBytes(requireKey(keys[index])));
-          cache.getMany(open.id(), encoded, encoded.length);
+          cache.prefetch(open.id(), encoded);
           return new LockedRows(
               session,
               CollectionConverters.asScala(List.of(encoded)).iterator().map(key -> at(open, key)));

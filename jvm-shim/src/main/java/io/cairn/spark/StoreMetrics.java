@@ -1,7 +1,7 @@
 package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import io.cairn.spark.cache.CacheStats;
+import io.cairn.spark.cache.StateCache;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreVersion;
 import java.util.Arrays;
@@ -116,8 +116,8 @@ enum StoreMetrics {
   /** Where the values of one session come from. */
   private record Figures(
       StoreSession session,
-      CacheStats before,
-      CacheStats now,
+      StateCache.Stats before,
+      StateCache.Stats now,
       StoreVersion version,
       JsonNode loaded,
       JsonNode committed) {

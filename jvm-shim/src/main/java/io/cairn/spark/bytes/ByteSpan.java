@@ -1,5 +1,7 @@
 package io.cairn.spark.bytes;
 
+import org.apache.spark.unsafe.Platform;
+
 /**
  * A region of bytes as {@code Platform} addresses it: an array (or null for memory off the heap),
  * an offset and a length.
@@ -14,7 +16,7 @@ public final class ByteSpan {
 
   public ByteSpan() {}
 
-  /** A span over a whole array. */
+  /** Covers a whole array. */
   public ByteSpan(byte[] array) {
     set(array);
   }
@@ -30,8 +32,15 @@ public final class ByteSpan {
     set(array, Bytes.ARRAY, array.length);
   }
 
+  /** Covers the bytes that another span covers now. */
+  public void set(ByteSpan other) {
+    set(other.base, other.offset, other.length);
+  }
+
   /** Copies the bytes into an array of their own. */
   public byte[] toArray() {
-    return Bytes.toArray(base, offset, length);
+    byte[] copy = new byte[length];
+    Platform.copyMemory(base, offset, copy, Bytes.ARRAY, length);
+    return copy;
   }
 }

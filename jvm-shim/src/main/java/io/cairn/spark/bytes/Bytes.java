@@ -15,14 +15,18 @@ public final class Bytes {
 
   private Bytes() {}
 
-  public static int hash(Object base, long offset, int length) {
-    return Murmur3_x86_32.hashUnsafeBytes(base, offset, length, SEED);
+  public static int hash(ByteSpan span) {
+    return Murmur3_x86_32.hashUnsafeBytes(span.base, span.offset, span.length, SEED);
   }
 
-  public static boolean equal(Object a, long aOffset, Object b, long bOffset, int length) {
+  /** Whether the bytes of the array from {@code at} on equal the span; there are enough of them. */
+  public static boolean equal(byte[] array, long at, ByteSpan span) {
+    Object base = span.base;
+    long offset = span.offset;
+    int length = span.length;
     if (length < 8) {
       for (int i = 0; i < length; i++) {
-        if (Platform.getByte(a, aOffset + i) != Platform.getByte(b, bOffset + i)) {
+        if (Platform.getByte(array, at + i) != Platform.getByte(base, offset + i)) {
           return false;
         }
       }
@@ -30,21 +34,26 @@ public final class Bytes {
     }
     int last = length - 8;
     for (int i = 0; i < last; i += 8) {
-      if (Platform.getLong(a, aOffset + i) != Platform.getLong(b, bOffset + i)) {
+      if (Platform.getLong(array, at + i) != Platform.getLong(base, offset + i)) {
         return false;
       }
     }
-    return Platform.getLong(a, aOffset + last) == Platform.getLong(b, bOffset + last);
+    return Platform.getLong(array, at + last) == Platform.getLong(base, offset + last);
+  }
+
+  public static int compare(ByteSpan a, ByteSpan b) {
+    return compare(a.base, a.offset, a.length, b);
   }
 
   /** Compares by unsigned bytes; a prefix is less than what it begins. */
-  public static int compare(
-      Object a, long aOffset, int aLength, Object b, long bOffset, int bLength) {
-    int shared = Math.min(aLength, bLength);
+  public static int compare(Object base, long offset, int length, ByteSpan other) {
+    Object otherBase = other.base;
+    long otherOffset = other.offset;
+    int shared = Math.min(length, other.length);
     int i = 0;
     for (; i + 8 <= shared; i += 8) {
-      long x = Platform.getLong(a, aOffset + i);
-      long y = Platform.getLong(b, bOffset + i);
+      long x = Platform.getLong(base, offset + i);
+      long y = Platform.getLong(otherBase, otherOffset + i);
       if (x != y) {
         return LITTLE
             ? Long.compareUnsigned(Long.reverseBytes(x), Long.reverseBytes(y))
@@ -52,43 +61,38 @@ public final class Bytes {
       }
     }
     for (; i < shared; i++) {
-      int x = Platform.getByte(a, aOffset + i) & 0xff;
-      int y = Platform.getByte(b, bOffset + i) & 0xff;
+      int x = Platform.getByte(base, offset + i) & 0xff;
+      int y = Platform.getByte(otherBase, otherOffset + i) & 0xff;
       if (x != y) {
         return x - y;
       }
     }
-    return aLength - bLength;
-  }
-
-  /** Copies a region into an array of its own. */
-  public static byte[] toArray(Object base, long offset, int length) {
-    byte[] copy = new byte[length];
-    Platform.copyMemory(base, offset, copy, ARRAY, length);
-    return copy;
+    return length - other.length;
   }
 
   /** Concatenates two regions in an array of their own. */
-  public static byte[] join(
-      Object a, long aOffset, int aLength, Object b, long bOffset, int bLength) {
-    byte[] joined = new byte[Math.addExact(aLength, bLength)];
-    Platform.copyMemory(a, aOffset, joined, ARRAY, aLength);
-    Platform.copyMemory(b, bOffset, joined, ARRAY + aLength, bLength);
+  public static byte[] join(ByteSpan a, ByteSpan b) {
+    byte[] joined = new byte[Math.addExact(a.length, b.length)];
+    Platform.copyMemory(a.base, a.offset, joined, ARRAY, a.length);
+    Platform.copyMemory(b.base, b.offset, joined, ARRAY + a.length, b.length);
     return joined;
   }
 
-  /** Copies a short region by words, which costs less than the call of a bulk copy. */
-  public static void copy(Object from, long fromOffset, Object to, long toOffset, int length) {
-    if (length > 64 || from == to) {
-      Platform.copyMemory(from, fromOffset, to, toOffset, length);
+  /** Copies a span to an array; short ones by words, which costs less than a bulk copy. */
+  public static void copy(ByteSpan from, byte[] to, long toOffset) {
+    Object base = from.base;
+    long offset = from.offset;
+    int length = from.length;
+    if (length > 64 || base == to) {
+      Platform.copyMemory(base, offset, to, toOffset, length);
       return;
     }
     int i = 0;
     for (; i + 8 <= length; i += 8) {
-      Platform.putLong(to, toOffset + i, Platform.getLong(from, fromOffset + i));
+      Platform.putLong(to, toOffset + i, Platform.getLong(base, offset + i));
     }
     for (; i < length; i++) {
-      Platform.putByte(to, toOffset + i, Platform.getByte(from, fromOffset + i));
+      Platform.putByte(to, toOffset + i, Platform.getByte(base, offset + i));
     }
   }
 

@@ -1,19 +1,27 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.EntryWalk;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
+import java.util.ArrayDeque;
 import java.util.Arrays;
 
-/** Collects writes into blocks and hands them to the engine. */
+/** Collects the writes of a session in blocks and sends these to the engine. */
 final class BlockWriter {
-  private final MemoryPool budget;
+  private static final int MAX_SPARE_BLOCKS = 4;
+  private static final ArrayDeque<WriteBlock> SPARE_BLOCKS = new ArrayDeque<>();
+
   private final EngineSource source;
+  private final ByteSpan key = new ByteSpan();
+  private final ByteSpan value = new ByteSpan();
   private WriteBlock block;
   private boolean isSpilling;
 
-  BlockWriter(MemoryPool budget, EngineSource source) {
-    this.budget = budget;
+  BlockWriter(EngineSource source) {
     this.source = source;
   }
 
@@ -23,90 +31,66 @@ final class BlockWriter {
   }
 
   void dropFamily(int family) {
-    byte[] none = new byte[0];
-    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, none, Bytes.ARRAY, 0, Bytes.ARRAY, -1);
+    byte[] empty = new byte[0];
+    key.set(empty);
+    value.set(empty, Bytes.ARRAY, -1);
+    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, empty);
   }
 
   /**
-   * Sends what a family's overlay holds. {@code all}: also deletes of keys that were never there.
+   * Sends the writes of a family. {@code all}: even deletes of keys that are not committed, for
+   * they may have been spilled.
    */
-  void add(int family, Slabs slabs, boolean all) {
-    for (int s = 1; s < slabs.end(); s++) {
-      byte[] slab = slabs.slab(s);
-      if (slab == null) {
+  void add(int family, EntryMap writes, boolean all) {
+    for (EntryWalk walk = writes.walk(false); walk.next(); ) {
+      byte[] slab = walk.slab;
+      long at = walk.at;
+      byte op = Entry.state(slab, at);
+      byte presence = Entry.presence(slab, at);
+      Entry.key(slab, at, key);
+      if (op != WriteBlock.DELETE) {
+        Entry.value(slab, at, value);
+      } else if (all || presence != WriteBlock.MISSING) {
+        value.set(slab, Bytes.ARRAY, -1);
+      } else {
         continue;
       }
-      long end = Bytes.ARRAY + slabs.used(s);
-      for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
-        byte state = Entry.state(slab, at);
-        if (state == Entry.DEAD || state == Entry.MOVED) {
-          continue;
-        }
-        byte presence = Entry.presence(slab, at);
-        if (state != WriteBlock.DELETE) {
-          add(
-              state,
-              presence,
-              family,
-              slab,
-              Entry.key(at),
-              Entry.keyLength(slab, at),
-              Entry.value(slab, at),
-              Entry.valueLength(slab, at));
-        } else if (all || presence != WriteBlock.MISSING) {
-          add(
-              state,
-              presence,
-              family,
-              slab,
-              Entry.key(at),
-              Entry.keyLength(slab, at),
-              Bytes.ARRAY,
-              -1);
-        }
-      }
+      add(op, presence, family, slab);
     }
   }
 
-  private void add(
-      byte op,
-      byte presence,
-      int family,
-      byte[] slab,
-      long key,
-      int keyLength,
-      long value,
-      int valueLength) {
-    WriteBlock to = blockFor(keyLength + Math.max(0, valueLength));
+  /** Adds key and value, which lie in the given array. */
+  private void add(byte op, byte presence, int family, byte[] array) {
+    WriteBlock to = blockFor(key.length + Math.max(0, value.length));
     int i = to.count++;
     to.op[i] = op;
     to.presence[i] = presence;
     to.family[i] = (short) family;
-    to.keyBase[i] = slab;
-    to.keyOffset[i] = (int) (key - Bytes.ARRAY);
-    to.keyLength[i] = keyLength;
-    to.valueBase[i] = slab;
-    to.valueOffset[i] = (int) (value - Bytes.ARRAY);
-    to.valueLength[i] = valueLength;
-    to.keyBytes += keyLength;
-    to.valueBytes += Math.max(0, valueLength);
+    to.keyBase[i] = array;
+    to.keyOffset[i] = (int) (key.offset - Bytes.ARRAY);
+    to.keyLength[i] = key.length;
+    to.valueBase[i] = array;
+    to.valueOffset[i] = (int) (value.offset - Bytes.ARRAY);
+    to.valueLength[i] = value.length;
+    to.keyBytes += key.length;
+    to.valueBytes += Math.max(0, value.length);
     if (to.isFull()) {
       flush();
     }
   }
 
-  /** A block that has room for a row; one of its own for a row larger than the target. */
+  /** A block with space for a row; a row larger than the target gets one of its own. */
   private WriteBlock blockFor(long rowBytes) {
     if (block != null && block.keyBytes + block.valueBytes + rowBytes > WriteBlock.TARGET_BYTES) {
       flush();
     }
     if (block == null) {
-      block = budget.borrowBlock();
+      block = takeSpare();
     }
     return block;
   }
 
-  /** Sends the block at hand and gives it back. */
+  /** Sends the block that is not full yet. */
   void flush() {
     WriteBlock full = block;
     if (full == null) {
@@ -114,13 +98,27 @@ final class BlockWriter {
     }
     block = null;
     try {
-      if (full.count > 0) {
-        source.write(full, isSpilling);
-      }
+      source.write(full, isSpilling);
     } finally {
       Arrays.fill(full.keyBase, 0, full.count, null);
       Arrays.fill(full.valueBase, 0, full.count, null);
-      budget.returnBlock(full);
+      full.clear();
+      returnSpare(full);
+    }
+  }
+
+  private static WriteBlock takeSpare() {
+    synchronized (SPARE_BLOCKS) {
+      WriteBlock spare = SPARE_BLOCKS.poll();
+      return spare == null ? new WriteBlock() : spare;
+    }
+  }
+
+  private static void returnSpare(WriteBlock empty) {
+    synchronized (SPARE_BLOCKS) {
+      if (SPARE_BLOCKS.size() < MAX_SPARE_BLOCKS) {
+        SPARE_BLOCKS.push(empty);
+      }
     }
   }
 }

@@ -1,127 +1,131 @@
 package io.cairn.spark.cache;
 
-import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.EntryWalk;
+import io.cairn.spark.cache.memory.MemoryAccount;
+import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.WriteBlock;
 
-/** The committed entries of one family, and what is known about the rest of its keys. */
+/**
+ * The committed entries of one column family that are cached, and what is known of its other keys.
+ *
+ * <p>States of an entry: PUT is a committed row, DELETE a key that is known to be absent.
+ */
 final class CachedFamily extends EntryMap {
   final int id;
-  final boolean ordered;
-  final boolean multi;
+  final boolean isOrdered;
+  final boolean isMulti;
 
-  /** All keys of the family at the stamped version are here; the others do not exist. */
-  boolean complete;
+  /** All keys of the family at the cached version are here; other keys do not exist. */
+  boolean isComplete;
 
-  /**
-   * The open session has spilled writes of this family: a key that is not here may be with the
-   * engine.
-   */
-  boolean spilled;
+  /** The open session has spilled writes of this family: the engine has them. */
+  boolean isSpilled;
 
-  /** Entries that carry {@link Entry#SHADOWED}. */
-  int shadowed;
+  /** The slab at which the next eviction begins its search. */
+  int nextVictim = 1;
 
-  /** Open scans that walk these slabs: nothing here may move. */
-  int walkers;
+  private int shadowedCount;
+  private int absentCount;
 
-  /** Keys known to be absent. */
-  int negatives;
-
-  /** Where the eviction's clock stands. */
-  int hand = 1;
-
-  CachedFamily(MemoryAccount room, int id, boolean ordered, boolean multi) {
-    super(room);
+  CachedFamily(MemoryAccount account, int id, boolean isOrdered, boolean isMulti) {
+    super(account);
     this.id = id;
-    this.ordered = ordered;
-    this.multi = multi;
+    this.isOrdered = isOrdered;
+    this.isMulti = isMulti;
   }
 
-  long present() {
-    return table.count() - negatives;
+  long presentCount() {
+    return count() - absentCount;
   }
 
   /** Whether a key that is not here does not exist. */
-  boolean knowsAbsent() {
-    return complete && !spilled;
+  boolean knowsAbsentKeys() {
+    return isComplete && !isSpilled;
   }
 
   void markComplete() {
-    complete = true;
-    if (ordered) {
+    isComplete = true;
+    if (isOrdered) {
       keepOrder();
     }
   }
 
-  /** Takes an entry out of table and order and forgets it. */
-  void remove(int address) {
-    byte[] slab = slabs.array(address);
-    long at = Slabs.at(address);
-    if (order != null) {
-      order.remove(address);
+  /** Makes an entry, new or not, a row. The caller sets its value. */
+  void markPresent(byte[] slab, long at) {
+    byte state = Entry.state(slab, at);
+    if (state != WriteBlock.PUT) {
+      absentCount -= state == WriteBlock.DELETE ? 1 : 0;
+      Entry.setState(slab, at, WriteBlock.PUT);
+      Entry.setValueLength(slab, at, 0);
     }
-    table.remove(Entry.hash(slab, at), address);
-    forget(slab, at);
-    kill(address);
+    unshadow(slab, at);
   }
 
-  /** Takes an entry that leaves the table out of the counts. */
+  /** Makes an entry, new or not, a key that is known to be absent. */
+  void markAbsent(byte[] slab, long at) {
+    if (Entry.state(slab, at) != WriteBlock.DELETE) {
+      absentCount++;
+      Entry.setState(slab, at, WriteBlock.DELETE);
+    }
+    unshadow(slab, at);
+  }
+
+  @Override
+  public void remove(int address) {
+    forget(slab(address), Slabs.at(address));
+    super.remove(address);
+  }
+
+  /** Takes an entry out of the counts. */
   void forget(byte[] slab, long at) {
     if (Entry.state(slab, at) == WriteBlock.DELETE) {
-      negatives--;
+      absentCount--;
     }
-    if (Entry.has(slab, at, Entry.SHADOWED)) {
-      shadowed--;
+    unshadow(slab, at);
+  }
+
+  /** Hides an entry from the open session, which has spilled a newer write of its key. */
+  void shadow(byte[] slab, long at) {
+    if (!Entry.has(slab, at, Entry.SHADOWED)) {
+      Entry.raise(slab, at, Entry.SHADOWED);
+      shadowedCount++;
     }
   }
 
-  void shadow(int address) {
-    byte[] slab = slabs.array(address);
-    long at = Slabs.at(address);
-    if (!Entry.has(slab, at, Entry.SHADOWED)) {
-      Entry.raise(slab, at, Entry.SHADOWED);
-      shadowed++;
+  private void unshadow(byte[] slab, long at) {
+    if (Entry.has(slab, at, Entry.SHADOWED)) {
+      Entry.lower(slab, at, Entry.SHADOWED);
+      shadowedCount--;
     }
   }
 
   /**
-   * Ends the session's shadows. {@code remove}: it committed, so the shadowed entries are not what
-   * is committed now.
+   * Ends what the session has shadowed. {@code removes}: it has committed, so that shadowed entries
+   * are out of date.
    */
-  void endShadows(boolean remove) {
-    for (int s = 1; shadowed > 0 && s < slabs.end(); s++) {
-      byte[] slab = slabs.slab(s);
-      if (slab == null) {
-        continue;
-      }
-      long end = Bytes.ARRAY + slabs.used(s);
-      for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
-        byte state = Entry.state(slab, at);
-        if (state == Entry.DEAD || state == Entry.MOVED || !Entry.has(slab, at, Entry.SHADOWED)) {
-          continue;
-        }
-        if (!remove) {
-          Entry.lower(slab, at, Entry.SHADOWED);
-          shadowed--;
+  void endShadows(boolean removes) {
+    for (EntryWalk walk = walk(false); shadowedCount > 0 && walk.next(); ) {
+      if (Entry.has(walk.slab, walk.at, Entry.SHADOWED)) {
+        if (removes) {
+          remove(walk.address());
         } else {
-          remove(Slabs.address(s, at));
-          if (slabs.slab(s) == null) {
-            break;
-          }
+          unshadow(walk.slab, walk.at);
         }
       }
     }
-    spilled = false;
+    isSpilled = false;
   }
 
   @Override
-  void clear() {
+  public void clear() {
     super.clear();
-    complete = false;
-    spilled = false;
-    shadowed = 0;
-    walkers = 0;
-    negatives = 0;
-    hand = 1;
+    isComplete = false;
+    isSpilled = false;
+    openScans = 0;
+    nextVictim = 1;
+    shadowedCount = 0;
+    absentCount = 0;
   }
 }

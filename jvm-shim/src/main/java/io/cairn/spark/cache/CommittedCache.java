@@ -1,240 +1,343 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.MemoryAccount;
+import io.cairn.spark.cache.memory.Slabs;
+import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
-import org.apache.spark.unsafe.Platform;
 
 /**
- * The committed entries of a store, stamped with the version they belong to.
+ * The committed entries of a store: a cache that reads through to the engine, and into which the
+ * writes of a committed session are folded.
  *
- * <p>Invariant: a key whose last committed write the engine's database may lack is either here or
- * belongs to a version up to {@link #requireApplied}, which every request to the engine carries; so
- * what the base cannot answer, the engine answers rightly.
+ * <p>Memory for an entry is reserved, by eviction if need be, before the entry is added. An entry
+ * for which there is no memory is left to the engine.
  */
 final class CommittedCache {
-  private final MemoryAccount room;
-  private CachedFamily[] families = new CachedFamily[0];
-  private long requireApplied;
+  private static final int MAX_KEYS = 4096;
+  private static final int LOAD_ROWS = 65_536;
+  private static final int LOAD_BYTES = 4 << 20;
 
-  long version = -1;
-  String id;
+  final MemoryAccount account;
+  final CachedFamilies families;
+  final Eviction eviction;
 
-  /** Every family that was never defined has no committed key. */
-  private boolean unknownFamiliesAreEmpty;
+  /** The open session's way to the engine; null if there is none. */
+  private EngineSource source;
 
-  private final Eviction eviction = new Eviction(this);
+  private final ByteSpan rowKey = new ByteSpan();
+  private final ByteSpan rowValue = new ByteSpan();
 
-  CommittedCache(MemoryAccount room) {
-    this.room = room;
+  /** Reads that were answered without the engine; keys for which it was asked. */
+  long hits;
+
+  long misses;
+
+  CommittedCache(MemoryAccount account) {
+    this.account = account;
+    families = new CachedFamilies(account);
+    eviction = new Eviction(families, account);
   }
 
-  Eviction eviction() {
-    return eviction;
+  /** Begins a session; reads go through to its engine. */
+  void begin(EngineSource newSource) {
+    source = newSource;
+    noteApplied();
   }
 
-  long requireApplied() {
-    return requireApplied;
+  void end() {
+    source = null;
   }
 
-  void require(long atLeast) {
-    requireApplied = Math.max(requireApplied, atLeast);
+  private void noteApplied() {
+    families.appliedThrough = source.appliedThrough();
   }
 
-  CachedFamily family(int family) {
-    CachedFamily found = family >= 0 && family < families.length ? families[family] : null;
-    if (found == null) {
-      throw new IllegalArgumentException(
-          "[CAIRN_INTERNAL] column family " + family + " was not defined in the state cache");
+  /**
+   * Finds the value of a key below the write buffer: committed, or spilled by the open session.
+   * False: absent, and {@code out} is unchanged.
+   */
+  boolean get(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
+    int address = family.find(hash, key);
+    if (address != 0) {
+      byte[] slab = family.slab(address);
+      long at = Slabs.at(address);
+      if (!Entry.has(slab, at, Entry.SHADOWED)) {
+        hits++;
+        if (!Entry.has(slab, at, Entry.REFERENCED)) {
+          Entry.raise(slab, at, Entry.REFERENCED);
+        }
+        if (Entry.state(slab, at) == WriteBlock.DELETE) {
+          return false;
+        }
+        Entry.value(slab, at, out);
+        return true;
+      }
+    } else if (family.knowsAbsentKeys()) {
+      hits++;
+      return false;
     }
-    return found;
+    return getFromEngine(family, hash, key, out);
   }
 
-  boolean isDefined(int family) {
-    return family < families.length && families[family] != null;
+  private boolean getFromEngine(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
+    misses++;
+    RowPage rows = request(family, new byte[][] {key.toArray()}, 1);
+    byte origin = rows.origin[0];
+    int address = fill(family, hash, key, rows, 0);
+    if (origin != RowPage.COMMITTED && origin != RowPage.SPILL) {
+      return false;
+    }
+    if (address != 0) {
+      Entry.value(family.slab(address), Slabs.at(address), out);
+    } else {
+      // As in a slab: what follows the version byte is 8-aligned.
+      int length = rows.valueLength[0];
+      byte[] copy = new byte[Math.addExact(length, 7)];
+      System.arraycopy(rows.data, rows.valueOffset[0], copy, 7, length);
+      out.set(copy, Bytes.ARRAY + 7, length);
+    }
+    return true;
   }
 
-  /** One past the highest id ever defined. */
-  int end() {
-    return families.length;
+  /** Requests keys; if values are large, fewer rows come than keys, but at least one. */
+  private RowPage request(CachedFamily family, byte[][] keys, int count) {
+    RowPage rows = source.get(family.id, keys, count, families.requireFor(family));
+    noteApplied();
+    if (rows.count > count || rows.count < 1 || rows.more != (rows.count < count)) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the engine answered "
+              + rows.count
+              + " of "
+              + count
+              + " keys"
+              + (rows.more ? " and says that more follow" : ""));
+    }
+    return rows;
   }
 
-  CachedFamily define(int family, boolean ordered, boolean multi) {
-    if (family < 0 || family > 0xffff) {
-      throw new IllegalArgumentException(
-          "[CAIRN_INTERNAL] column family id " + family + " is not in 0..65535");
+  /**
+   * Caches a row that the engine answered, unless it is spilled and so not committed. 0: it is not
+   * cached.
+   */
+  private int fill(CachedFamily family, int hash, ByteSpan key, RowPage rows, int row) {
+    boolean isPresent = rows.origin[row] == RowPage.COMMITTED;
+    if (!isPresent && rows.origin[row] != RowPage.ABSENT
+        || family.isComplete
+        || family.find(hash, key) != 0) {
+      return 0;
     }
-    if (family >= families.length) {
-      families =
-          Arrays.copyOf(families, Math.max(family + 1, Math.min(families.length * 2, 0x10000)));
+    if (isPresent) {
+      rows.value(row, rowValue);
     }
-    CachedFamily found = families[family];
-    if (found != null && found.ordered == ordered && found.multi == multi) {
-      return found;
-    }
-    CachedFamily made = new CachedFamily(room, family, ordered, multi);
-    boolean empty =
-        found == null ? unknownFamiliesAreEmpty : found.complete && found.present() == 0;
-    if (found != null) {
-      remove(family);
-    }
-    if (empty) {
-      made.markComplete();
-    }
-    families[family] = made;
-    return made;
+    return add(family, hash, key, isPresent ? rowValue : null);
   }
 
-  void remove(int family) {
-    if (isDefined(family)) {
-      require(families[family].table.count() > 0 ? version : 0);
-      families[family].clear();
-      families[family] = null;
+  /**
+   * Requests in bulk those keys that neither the cache nor the write buffer answers, so that later
+   * reads of them need no engine, as far as memory allows.
+   *
+   * @param written the family's writes, or null
+   */
+  void prefetch(CachedFamily family, EntryMap written, byte[][] keys, int count) {
+    byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
+    int[] hashes = new int[wanted.length];
+    int wantedCount = 0;
+    for (int i = 0; i < count && !family.isComplete; i++) {
+      rowKey.set(keys[i]);
+      int hash = Bytes.hash(rowKey);
+      if (family.find(hash, rowKey) != 0 || isAnswered(written, hash, rowKey)) {
+        continue;
+      }
+      wanted[wantedCount] = keys[i];
+      hashes[wantedCount++] = hash;
+      if (wantedCount == wanted.length) {
+        fetch(family, wanted, hashes, wantedCount);
+        wantedCount = 0;
+      }
+    }
+    fetch(family, wanted, hashes, wantedCount);
+  }
+
+  private static boolean isAnswered(EntryMap written, int hash, ByteSpan key) {
+    int address = written == null ? 0 : written.find(hash, key);
+    return address != 0
+        && Entry.state(written.slab(address), Slabs.at(address)) != WriteBlock.APPEND;
+  }
+
+  private void fetch(CachedFamily family, byte[][] keys, int[] hashes, int count) {
+    misses += count;
+    for (int done = 0; done < count; ) {
+      byte[][] rest = done == 0 ? keys : Arrays.copyOfRange(keys, done, count);
+      RowPage rows = request(family, rest, count - done);
+      for (int i = 0; i < rows.count; i++) {
+        rowKey.set(rest[i]);
+        fill(family, hashes[done + i], rowKey, rows, i);
+      }
+      done += rows.count;
     }
   }
 
-  /** Empties all families and stamps the base anew. */
-  void reset(long newVersion, String newId, boolean empty) {
-    version = newVersion;
-    id = newId;
-    requireApplied = empty ? 0 : Math.max(0, newVersion);
-    unknownFamiliesAreEmpty = empty;
-    eviction.applied = 0;
-    for (CachedFamily family : families) {
-      if (family != null) {
-        family.clear();
-        if (empty) {
+  /**
+   * Reads a page of committed and spilled rows; valid until the next request.
+   *
+   * @param inclusive whether {@code from} belongs to the page
+   */
+  RowPage page(
+      CachedFamily family,
+      byte[] from,
+      boolean inclusive,
+      byte[] to,
+      int limitRows,
+      int limitBytes) {
+    RowPage rows =
+        source.scan(
+            new ScanRequest(family.id, from, inclusive, to, limitRows, limitBytes),
+            families.version);
+    noteApplied();
+    if (rows.count == 0 && rows.more) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the engine sent an empty page and says that more follows");
+    }
+    return rows;
+  }
+
+  /**
+   * Fills the emptied cache with all committed rows, as far as memory is free: a load evicts
+   * nothing. True: all families are complete now.
+   */
+  boolean load() {
+    // What is dropped here, or left out if the load fails, only the engine has.
+    families.require(families.version);
+    for (CachedFamily family : families.all()) {
+      family.clear();
+      if (family.isOrdered) {
+        family.keepOrder();
+      }
+    }
+    boolean isWhole = false;
+    try {
+      isWhole = families.all().stream().allMatch(this::load);
+    } finally {
+      for (CachedFamily family : families.all()) {
+        if (isWhole) {
           family.markComplete();
+        } else {
+          family.dropOrder();
         }
       }
     }
+    return isWhole;
   }
 
-  void clear() {
-    reset(-1, null, false);
-  }
-
-  /** Enters what the engine answered, for later reads. 0: no room, or the key is here already. */
-  int fill(
-      CachedFamily family, int hash, byte[] key, byte[] data, int valueOffset, int valueLength) {
-    if (family.complete || family.find(hash, key, Bytes.ARRAY, key.length) != 0) {
-      return 0;
+  private boolean load(CachedFamily family) {
+    byte[] from = null;
+    while (true) {
+      RowPage rows = page(family, from, from == null, null, LOAD_ROWS, LOAD_BYTES);
+      for (int i = 0; i < rows.count; i++) {
+        rows.key(i, rowKey);
+        rows.value(i, rowValue);
+        int capacity = Entry.capacityFor(rowValue.length);
+        if (!account.tryReserve(family.bytesToInsert(rowKey.length, capacity))) {
+          return false;
+        }
+        insert(family, Bytes.hash(rowKey), rowKey, rowValue);
+      }
+      if (!rows.more) {
+        return true;
+      }
+      from = rowKey.toArray();
     }
-    boolean present = valueLength >= 0;
-    return add(
-        family,
-        hash,
-        key,
-        Bytes.ARRAY,
-        key.length,
-        data,
-        Bytes.ARRAY + valueOffset,
-        Math.max(0, valueLength),
-        present);
   }
 
-  /** Enters a row of a bulk load. False: no room. */
-  boolean load(
-      CachedFamily family,
-      int hash,
-      byte[] data,
-      long key,
-      int keyLength,
-      long value,
-      int valueLength) {
-    return family.find(hash, data, key, keyLength) != 0
-        || add(family, hash, data, key, keyLength, data, value, valueLength, true) != 0;
-  }
-
-  private int add(
-      CachedFamily family,
-      int hash,
-      Object key,
-      long keyOffset,
-      int keyLength,
-      Object value,
-      long valueOffset,
-      int valueLength,
-      boolean present) {
-    int address = family.insert(hash, key, keyOffset, keyLength, Entry.capacityFor(valueLength));
-    if (address == 0) {
-      return 0;
+  /**
+   * Reserves memory for a new entry, and evicts for it. False: not even that freed enough, and the
+   * entry cannot be cached.
+   */
+  private boolean reserve(CachedFamily family, int keyLength, int capacity) {
+    while (!account.tryReserve(family.bytesToInsert(keyLength, capacity))) {
+      // The eviction may change this family, so what it needs is asked again.
+      if (!eviction.freeMemoryFor(family.bytesToInsert(keyLength, capacity))) {
+        return false;
+      }
     }
+    return true;
+  }
+
+  /**
+   * Adds an entry for a key that has none; a null value stands for a key that is absent. 0: there
+   * is no memory.
+   */
+  private int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+    int capacity = Entry.capacityFor(value == null ? 0 : value.length);
+    return reserve(family, key.length, capacity) ? insert(family, hash, key, value) : 0;
+  }
+
+  private static int insert(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+    int capacity = Entry.capacityFor(value == null ? 0 : value.length);
+    int address = family.insert(hash, key, capacity);
     byte[] slab = family.slab(address);
     long at = Slabs.at(address);
-    Entry.setState(slab, at, present ? WriteBlock.PUT : WriteBlock.DELETE);
-    if (present) {
-      Entry.setValueLength(slab, at, valueLength);
-      Bytes.copy(value, valueOffset, slab, Entry.value(slab, at), valueLength);
+    if (value == null) {
+      family.markAbsent(slab, at);
     } else {
-      family.negatives++;
+      family.markPresent(slab, at);
+      setValue(slab, at, value);
     }
     return address;
   }
 
-  /** Folds a put of the version that the base is stamped with. */
-  void put(
-      CachedFamily family,
-      int hash,
-      byte[] source,
-      long key,
-      int keyLength,
-      long value,
-      int valueLength) {
-    int address = family.find(hash, source, key, keyLength);
+  private static void setValue(byte[] slab, long at, ByteSpan value) {
+    Entry.setValueLength(slab, at, value.length);
+    Bytes.copy(value, slab, Entry.valueAt(slab, at));
+  }
+
+  /** Folds a put of the version at which the families are. */
+  void put(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+    int address = family.find(hash, key);
     if (address != 0) {
       byte[] slab = family.slab(address);
       long at = Slabs.at(address);
-      if (valueLength <= Entry.capacity(slab, at)) {
-        makePresent(family, slab, at);
-        Entry.setValueLength(slab, at, valueLength);
-        Bytes.copy(source, value, slab, Entry.value(slab, at), valueLength);
-        family.slabs.touch(Slabs.slabOf(address), version);
+      if (value.length <= Entry.capacity(slab, at)) {
+        family.markPresent(slab, at);
+        setValue(slab, at, value);
+        family.slabs.noteVersion(Slabs.slabOf(address), families.version);
         return;
       }
       family.remove(address);
     }
-    address = add(family, hash, source, key, keyLength, source, value, valueLength, true);
-    settle(family, address);
+    noteVersion(family, add(family, hash, key, value));
   }
 
-  private static void makePresent(CachedFamily family, byte[] slab, long at) {
-    if (Entry.state(slab, at) == WriteBlock.DELETE) {
-      family.negatives--;
-      Entry.setState(slab, at, WriteBlock.PUT);
-      Entry.setValueLength(slab, at, 0);
-    }
-    if (Entry.has(slab, at, Entry.SHADOWED)) {
-      family.shadowed--;
-      Entry.lower(slab, at, Entry.SHADOWED);
-    }
-  }
-
-  /** Notes the version of an entry just folded, or that there was no room for it. */
-  private void settle(CachedFamily family, int address) {
+  /** Notes the version of an entry just folded; 0: there was no memory for it. */
+  private void noteVersion(CachedFamily family, int address) {
     if (address != 0) {
-      family.slabs.touch(Slabs.slabOf(address), version);
+      family.slabs.noteVersion(Slabs.slabOf(address), families.version);
     } else {
-      require(version);
-      loseCompleteness(family);
+      leaveToEngine(family);
     }
   }
 
-  /** Folds an append. Of a list that is not here nothing is kept. */
-  void append(
-      CachedFamily family,
-      int hash,
-      byte[] source,
-      long key,
-      int keyLength,
-      long value,
-      int valueLength) {
-    int address = family.find(hash, source, key, keyLength);
+  /** A write of this version is not cached: the engine must have applied it before it answers. */
+  private void leaveToEngine(CachedFamily family) {
+    families.require(families.version);
+    families.loseCompleteness(family);
+  }
+
+  /** Folds an append. A list that is not cached does not become so. */
+  void append(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+    int address = family.find(hash, key);
     if (address == 0) {
-      if (family.complete) {
-        put(family, hash, source, key, keyLength, value, valueLength);
+      if (family.isComplete) {
+        put(family, hash, key, value);
       } else {
-        require(version);
+        families.require(families.version);
       }
       return;
     }
@@ -242,111 +345,84 @@ final class CommittedCache {
     long at = Slabs.at(address);
     if (Entry.has(slab, at, Entry.SHADOWED)) {
       family.remove(address);
-      require(version);
-      loseCompleteness(family);
+      leaveToEngine(family);
       return;
     }
-    int before = Entry.state(slab, at) == WriteBlock.DELETE ? 0 : Entry.valueLength(slab, at);
-    long length = (long) before + valueLength;
+    family.markPresent(slab, at);
+    int before = Entry.valueLength(slab, at);
+    int length = Math.addExact(before, value.length);
     if (length > Entry.capacity(slab, at)) {
-      regrowList(family, address, before, source, value, valueLength);
+      growList(family, address, key, value);
       return;
     }
-    makePresent(family, slab, at);
-    Bytes.copy(source, value, slab, Entry.value(slab, at) + before, valueLength);
-    Entry.setValueLength(slab, at, (int) length);
-    family.slabs.touch(Slabs.slabOf(address), version);
+    Bytes.copy(value, slab, Entry.valueAt(slab, at) + before);
+    Entry.setValueLength(slab, at, length);
+    family.slabs.noteVersion(Slabs.slabOf(address), families.version);
   }
 
-  private void regrowList(
-      CachedFamily family, int address, int before, byte[] source, long value, int valueLength) {
+  private void growList(CachedFamily family, int address, ByteSpan key, ByteSpan value) {
     byte[] old = family.slab(address);
     long oldAt = Slabs.at(address);
-    int hash = Entry.hash(old, oldAt);
-    int length = Math.addExact(before, valueLength);
+    int before = Entry.valueLength(old, oldAt);
+    int length = before + value.length;
     int capacity =
         Entry.capacityFor((int) Math.min(Integer.MAX_VALUE - 128, length + (long) length / 2));
     family.remove(address);
-    int moved = family.insert(hash, old, Entry.key(oldAt), Entry.keyLength(old, oldAt), capacity);
-    if (moved != 0) {
+    int moved = 0;
+    if (reserve(family, key.length, capacity)) {
+      moved = family.insert(Entry.hash(old, oldAt), key, capacity);
       byte[] slab = family.slab(moved);
       long at = Slabs.at(moved);
-      Entry.setState(slab, at, WriteBlock.PUT);
+      family.markPresent(slab, at);
+      rowValue.set(old, Entry.valueAt(old, oldAt), before);
+      setValue(slab, at, rowValue);
+      Bytes.copy(value, slab, Entry.valueAt(slab, at) + before);
       Entry.setValueLength(slab, at, length);
-      long to = Entry.value(slab, at);
-      Platform.copyMemory(old, Entry.value(old, oldAt), slab, to, before);
-      Platform.copyMemory(source, value, slab, to + before, valueLength);
     }
-    settle(family, moved);
+    noteVersion(family, moved);
   }
 
-  /** Folds a delete. A complete family forgets the key, another one remembers that it is gone. */
-  void delete(CachedFamily family, int hash, byte[] source, long key, int keyLength) {
-    int address = family.find(hash, source, key, keyLength);
-    if (address != 0) {
-      if (family.complete) {
-        family.remove(address);
-        return;
+  /** Folds a delete. A complete family forgets the key, another one remembers that it is absent. */
+  void delete(CachedFamily family, int hash, ByteSpan key) {
+    int address = family.find(hash, key);
+    if (address == 0) {
+      if (!family.isComplete) {
+        noteVersion(family, add(family, hash, key, null));
       }
-      byte[] slab = family.slab(address);
-      long at = Slabs.at(address);
-      makePresent(family, slab, at);
-      Entry.setState(slab, at, WriteBlock.DELETE);
-      family.negatives++;
-      family.slabs.touch(Slabs.slabOf(address), version);
-    } else if (!family.complete) {
-      settle(family, add(family, hash, source, key, keyLength, source, key, 0, false));
+    } else if (family.isComplete) {
+      family.remove(address);
+    } else {
+      family.markAbsent(family.slab(address), Slabs.at(address));
+      family.slabs.noteVersion(Slabs.slabOf(address), families.version);
     }
   }
 
-  /**
-   * The family has keys that are not here. What it deleted is remembered nowhere, so the engine
-   * must have applied it.
-   */
-  void loseCompleteness(CachedFamily family) {
-    if (family.complete) {
-      family.complete = false;
-      require(version);
-    }
-    family.dropOrder();
-  }
-
-  /**
-   * A session that spilled commits: what it spilled is not here, so the engine must have applied
-   * this version before it answers.
-   */
-  void yieldSpilled() {
-    for (CachedFamily family : families) {
-      if (family != null && family.spilled) {
-        require(version);
-        loseCompleteness(family);
+  /** Begins the fold of a session's writes: from now on the entries are at its version. */
+  void startFold(long version, String checkpointId) {
+    families.version = version;
+    families.checkpointId = checkpointId;
+    noteApplied();
+    endScans();
+    for (CachedFamily family : families.all()) {
+      if (family.isSpilled) {
+        leaveToEngine(family);
       }
     }
+  }
+
+  /** Ends the fold: drops what spilled writes have replaced, and frees dead space. */
+  void finishFold() {
+    endShadows(true);
+    eviction.compact();
   }
 
   /** The session's scans have ended, closed or not. */
-  void endWalks() {
-    for (CachedFamily family : families) {
-      if (family != null) {
-        family.walkers = 0;
-      }
-    }
+  void endScans() {
+    families.all().forEach(family -> family.openScans = 0);
   }
 
-  /** As {@link CachedFamily#endShadows}, of every family. */
-  void endShadows(boolean remove) {
-    for (CachedFamily family : families) {
-      if (family != null) {
-        family.endShadows(remove);
-      }
-    }
-  }
-
-  long bytes() {
-    long bytes = 0;
-    for (CachedFamily family : families) {
-      bytes += family == null ? 0 : family.bytes();
-    }
-    return bytes;
+  /** As {@link CachedFamily#endShadows}, of all families. */
+  void endShadows(boolean removes) {
+    families.all().forEach(family -> family.endShadows(removes));
   }
 }

@@ -1,191 +1,149 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.MemoryAccount;
+import io.cairn.spark.cache.memory.MemoryPool;
+import io.cairn.spark.cache.memory.Slabs;
 
 /**
- * Makes room in a base, slab by slab.
+ * Frees memory for a store: its own committed entries, and those of stores that are not in use.
  *
- * <p>CLOCK over the slabs of the largest incomplete family, else of the largest complete one, which
- * loses its mark: entries read since the hand last passed move on (at most half a slab), the others
- * go. Slabs whose versions the engine has applied go first; when another must go, the engine is
- * required to apply before it answers again. A family under a walking scan is left alone.
+ * <p>CLOCK over the slabs of the largest incomplete family, or else of the largest complete one,
+ * which is incomplete from then on: entries that were read since the last pass move to another slab
+ * (at most half a slab), the others are dropped. Slabs with versions that the engine has applied go
+ * first; if another one must go, the engine has to apply its version before it answers again. A
+ * family with an open scan over its slabs is not evicted.
  */
 final class Eviction {
-  private final CommittedCache base;
+  private final CachedFamilies families;
+  private final MemoryAccount account;
+  private long evictedSlabs;
 
-  /** Version up to which the engine has applied, as far as this store heard. */
-  long applied;
-
-  long evictedSlabs;
-
-  /** Slabs are being emptied: room that is needed meanwhile must be free already. */
-  private boolean busy;
-
-  Eviction(CommittedCache base) {
-    this.base = base;
+  Eviction(CachedFamilies families, MemoryAccount account) {
+    this.families = families;
+    this.account = account;
   }
 
-  boolean isBusy() {
-    return busy;
+  long evictedSlabs() {
+    return evictedSlabs;
   }
 
-  /** Drops one slab. False: there is none that may go. */
-  boolean evictOne() {
-    if (busy) {
+  /**
+   * Frees some memory for a reservation; to be repeated until that succeeds. A store below its fair
+   * share first takes from idle stores above it, then from itself, then from any idle store. False:
+   * nothing is left to evict.
+   */
+  boolean freeMemoryFor(long wanted) {
+    MemoryPool pool = account.pool();
+    if (wanted > pool.limitBytes()) {
       return false;
     }
-    busy = true;
-    try {
-      return dropSlab();
-    } finally {
-      busy = false;
-    }
+    long fairBytes = pool.fairShareBytes();
+    return account.bytes() < fairBytes && pool.evictIdle(wanted, fairBytes)
+        || evictSlab()
+        || pool.evictIdle(wanted, 0);
   }
 
-  private boolean dropSlab() {
-    CachedFamily family = pick();
+  /** Frees one slab of this store. False: there is none that may go. */
+  boolean evictSlab() {
+    CachedFamily family = pickFamily();
     if (family == null) {
       return false;
     }
-    base.loseCompleteness(family);
+    families.loseCompleteness(family);
     int slab = pickSlab(family);
-    if (slab == 0) {
-      return false;
-    }
     clean(family, slab, family.slabs.used(slab) / 2, true);
     evictedSlabs++;
-    if (family.table.count() * 8L * 8L < family.table.bytes()) {
-      family.table.shrink();
-    }
+    family.shrinkTable();
     return true;
   }
 
-  private CachedFamily pick() {
-    CachedFamily incomplete = null;
-    CachedFamily complete = null;
-    for (int i = 0; i < base.end(); i++) {
-      CachedFamily family = base.isDefined(i) ? base.family(i) : null;
-      if (family == null || family.walkers > 0 || !hasVictim(family)) {
-        continue;
-      }
-      if (family.complete) {
-        complete = complete == null || family.bytes() > complete.bytes() ? family : complete;
-      } else {
-        incomplete =
-            incomplete == null || family.bytes() > incomplete.bytes() ? family : incomplete;
+  private CachedFamily pickFamily() {
+    CachedFamily best = null;
+    for (CachedFamily family : families.all()) {
+      boolean mayGo = family.openScans == 0 && family.slabs.bytes() > 0;
+      if (mayGo && (best == null || isBetter(family, best))) {
+        best = family;
       }
     }
-    return incomplete != null ? incomplete : complete;
+    return best;
   }
 
-  private static boolean hasVictim(CachedFamily family) {
-    if (family.slabs.bytes() == 0) {
-      return false;
-    }
-    for (int s = 1; s < family.slabs.end(); s++) {
-      if (family.slabs.slab(s) != null && s != family.heldSlab) {
-        return true;
-      }
-    }
-    return false;
+  private static boolean isBetter(CachedFamily family, CachedFamily best) {
+    return family.isComplete == best.isComplete ? family.bytes() > best.bytes() : best.isComplete;
   }
 
   private int pickSlab(CachedFamily family) {
     Slabs slabs = family.slabs;
-    int pinned = 0;
-    for (int i = 0; i < slabs.end(); i++) {
-      int s = family.hand + i;
-      s = s >= slabs.end() ? 1 + (s - slabs.end()) % Math.max(1, slabs.end() - 1) : s;
-      if (slabs.slab(s) == null || s == family.heldSlab || s == slabs.current()) {
+    int slabCount = slabs.end() - 1;
+    int unapplied = 0;
+    for (int i = 0; i < slabCount; i++) {
+      int slab = (family.nextVictim - 1 + i) % slabCount + 1;
+      if (slabs.slab(slab) == null || slab == slabs.current()) {
         continue;
       }
-      if (slabs.version(s) <= applied) {
-        family.hand = s + 1 >= slabs.end() ? 1 : s + 1;
-        return s;
+      if (slabs.version(slab) <= families.appliedThrough) {
+        family.nextVictim = slab + 1;
+        return slab;
       }
-      pinned = pinned == 0 ? s : pinned;
+      unapplied = unapplied == 0 ? slab : unapplied;
     }
-    if (pinned != 0) {
-      family.hand = pinned + 1 >= slabs.end() ? 1 : pinned + 1;
-      return pinned;
+    if (unapplied == 0) {
+      return slabs.current();
     }
-    int last = slabs.current();
-    return last == family.heldSlab ? 0 : last;
+    family.nextVictim = unapplied + 1;
+    return unapplied;
   }
 
   /**
-   * Empties one slab: of its live entries the referenced ones (or all) move on, up to {@code
-   * keepBytes}, the rest is dropped.
+   * Empties one slab: its live entries (or those of them that were read) move, up to {@code
+   * keepBytes} and as far as memory is free, the rest is dropped.
    */
-  private void clean(CachedFamily family, int slab, int keepBytes, boolean referencedOnly) {
+  private void clean(CachedFamily family, int slab, int keepBytes, boolean onlyReferenced) {
     Slabs slabs = family.slabs;
     byte[] array = slabs.slab(slab);
     long version = slabs.version(slab);
     long end = Bytes.ARRAY + slabs.used(slab);
-    slabs.giveBack(slab);
-    boolean dropped = false;
+    boolean hasDropped = false;
     int kept = 0;
-    for (long at = Bytes.ARRAY; at < end; at += Entry.size(array, at)) {
+    slabs.releaseMemory(slab);
+    int size;
+    for (long at = Bytes.ARRAY; at < end; at += size) {
+      size = Entry.size(array, at);
       byte state = Entry.state(array, at);
       if (state == Entry.DEAD || state == Entry.MOVED) {
         continue;
       }
-      int size = Entry.size(array, at);
-      boolean wanted =
-          (!referencedOnly || Entry.has(array, at, Entry.REFERENCED)) && kept + size <= keepBytes;
-      if (wanted && move(family, slab, array, at, size, version)) {
+      int address = Slabs.address(slab, at);
+      boolean isKept =
+          (!onlyReferenced || Entry.has(array, at, Entry.REFERENCED))
+              && size <= keepBytes - kept
+              && account.tryReserve(slabs.bytesToAllocate(size));
+      if (isKept) {
         kept += size;
+        Entry.lower(array, at, Entry.REFERENCED);
+        slabs.noteVersion(Slabs.slabOf(family.move(address)), version);
         continue;
       }
-      if (family.complete) {
-        // Only a compaction keeps the mark, and it found no room after all.
-        base.loseCompleteness(family);
-      }
-      dropped = true;
+      // Without this, a compaction that finds no memory would leave a complete family with a gap.
+      families.loseCompleteness(family);
+      hasDropped = true;
       family.forget(array, at);
-      family.table.remove(Entry.hash(array, at), Slabs.address(slab, at));
+      family.unlink(address);
     }
-    slabs.drop(slab);
-    if (dropped && version > applied) {
-      base.require(version);
+    slabs.remove(slab);
+    if (hasDropped && version > families.appliedThrough) {
+      families.require(version);
     }
-  }
-
-  private static boolean move(
-      CachedFamily family, int slab, byte[] array, long at, int size, long version) {
-    int to = family.slabs.allocate(size);
-    if (to == 0) {
-      return false;
-    }
-    byte[] target = family.slab(to);
-    long targetAt = Slabs.at(to);
-    Bytes.copy(array, at, target, targetAt, size);
-    Entry.lower(target, targetAt, Entry.REFERENCED);
-    family.slabs.touch(Slabs.slabOf(to), version);
-    family.table.move(Entry.hash(array, at), Slabs.address(slab, at), to);
-    if (family.order != null) {
-      family.order.move(to);
-    }
-    return true;
   }
 
   /** Moves live entries together where much of the slabs is dead. For the end of a commit. */
   void compact() {
-    busy = true;
-    try {
-      compactFamilies();
-    } finally {
-      busy = false;
-    }
-  }
-
-  private void compactFamilies() {
-    for (int i = 0; i < base.end(); i++) {
-      CachedFamily family = base.isDefined(i) ? base.family(i) : null;
-      while (family != null
-          && family.slabs.deadBytes()
-              > Math.max(Slabs.MAX_BYTES / 4, family.slabs.usedBytes() / 4)) {
-        int slab = emptiest(family.slabs);
+    for (CachedFamily family : families.all()) {
+      Slabs slabs = family.slabs;
+      while (slabs.deadBytes() > Math.max(Slabs.MAX_BYTES / 4, slabs.usedBytes() / 4)) {
+        int slab = emptiest(slabs);
         if (slab == 0) {
           break;
         }

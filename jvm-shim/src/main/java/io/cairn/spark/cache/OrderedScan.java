@@ -1,15 +1,20 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.OrderIndex;
+import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
- * A range of an ordered family in key order: the overlay merged over the base if that is complete,
- * else over pages from the engine.
+ * A range of an ordered family in key order: the writes merged over the committed rows, from the
+ * cache if it has all keys, or else in pages from the engine.
  *
- * <p>Its place is the last key given. Whatever changes meanwhile (a write, a spill, an eviction),
- * both sides are sought again from there.
+ * <p>The place of the scan is the last key that it passed. After any change (a write, a spill, an
+ * eviction), both sides are sought again from there.
  */
 final class OrderedScan extends RowCursor {
   private static final int FIRST_PAGE_ROWS = 256;
@@ -17,61 +22,55 @@ final class OrderedScan extends RowCursor {
   private static final int FIRST_PAGE_BYTES = 1 << 16;
   private static final int MAX_PAGE_BYTES = 1 << 20;
 
-  private final CacheSession session;
+  private final WriteBuffer buffer;
+  private final CommittedCache committed;
   private final CachedFamily family;
-  private final byte[] from;
-  private final byte[] to;
+  private final ByteSpan from;
+  private final ByteSpan to;
   private final Side written = new Side();
-  private final Side committed = new Side();
+  private final Side cached = new Side();
+  private final ByteSpan writtenKey = new ByteSpan();
+  private final ByteSpan appended = new ByteSpan();
 
-  private boolean closed;
+  /** The key that the sides are behind; base null: the start of the range. */
+  private final ByteSpan last = new ByteSpan();
 
-  /** The key that the sides stand behind; null: the range's start. */
-  private Object lastBase;
-
-  private long lastOffset;
-  private int lastLength;
-
+  private boolean isClosed;
   private RowPage page;
   private int row;
   private int pageRows = FIRST_PAGE_ROWS;
   private int pageBytes = FIRST_PAGE_BYTES;
   private long spillsSeen;
 
-  /** A walk through one order, found again when that changes. */
+  /** A walk through one order, which is sought again when the order changes. */
   private final class Side {
     EntryMap map;
     OrderIndex order;
-    int changes;
+    int changesSeen;
     long position;
 
-    /** Makes the side stand at the first key behind the last one given; false: there is none. */
-    boolean settle(EntryMap now) {
-      OrderIndex nowOrder = now == null ? null : now.order;
-      if (nowOrder == null) {
+    /** Moves to the first key behind the last one that was passed. False: there is none. */
+    boolean seek(EntryMap current) {
+      OrderIndex currentOrder = current == null ? null : current.order();
+      if (currentOrder == null) {
         order = null;
         return false;
       }
-      if (order != nowOrder || changes != nowOrder.changes()) {
-        map = now;
-        order = nowOrder;
-        changes = nowOrder.changes();
-        if (lastBase != null) {
-          position = order.seek(lastBase, lastOffset, lastLength, false);
+      if (order != currentOrder || changesSeen != currentOrder.changeCount()) {
+        map = current;
+        order = currentOrder;
+        changesSeen = order.changeCount();
+        if (last.base != null) {
+          position = order.seek(last, false);
         } else {
-          position =
-              from == null ? order.first() : order.seek(from, Bytes.ARRAY, from.length, true);
+          position = from == null ? order.first() : order.seek(from, true);
         }
       }
       return position != OrderIndex.END;
     }
 
-    byte[] slab() {
-      return map.slab(order.address(position));
-    }
-
-    long at() {
-      return Slabs.at(order.address(position));
+    int address() {
+      return order.address(position);
     }
 
     void step() {
@@ -79,196 +78,131 @@ final class OrderedScan extends RowCursor {
     }
   }
 
-  OrderedScan(CacheSession session, CachedFamily family, byte[] from, byte[] to) {
-    this.session = session;
+  OrderedScan(
+      WriteBuffer buffer, CommittedCache committed, CachedFamily family, byte[] from, byte[] to) {
+    this.buffer = buffer;
+    this.committed = committed;
     this.family = family;
-    this.from = from;
-    this.to = to;
+    this.from = from == null ? null : new ByteSpan(from);
+    this.to = to == null ? null : new ByteSpan(to);
   }
 
   @Override
   public boolean next() {
-    if (closed) {
+    if (isClosed) {
       return false;
     }
-    session.checkOpen();
+    buffer.checkOpen();
     while (true) {
-      boolean hasWrite = written.settle(session.writes(family));
-      boolean inBase = family.knowsAbsent();
-      boolean hasCommitted = inBase ? committed.settle(family) : settlePage();
-      if (!hasWrite && !hasCommitted) {
+      boolean hasWrite = seekWrite();
+      boolean isCached = family.knowsAbsentKeys();
+      boolean hasCommitted = isCached ? seekCached() : seekInPage();
+      int order = 1;
+      if (hasWrite) {
+        order = hasCommitted ? Bytes.compare(writtenKey, key) : -1;
+      } else if (!hasCommitted) {
         close();
         return false;
       }
-      int order = !hasWrite ? 1 : !hasCommitted ? -1 : compareSides(inBase);
-      boolean given = order > 0 ? takeCommitted(inBase) : takeWrite(order == 0, inBase);
-      if (closed) {
+      if (order < 0) {
+        key.set(writtenKey);
+      }
+      if (to != null && Bytes.compare(key, to) >= 0) {
+        close();
         return false;
       }
-      if (given) {
+      boolean isRow = order > 0 || mergeWrite(order == 0);
+      if (order <= 0) {
+        written.step();
+      }
+      if (order >= 0) {
+        stepCommitted(isCached);
+      }
+      last.set(key);
+      if (isRow) {
         return true;
       }
     }
   }
 
-  private int compareSides(boolean inBase) {
-    byte[] slab = written.slab();
-    long at = written.at();
-    if (inBase) {
-      byte[] other = committed.slab();
-      long otherAt = committed.at();
-      return Bytes.compare(
-          slab,
-          Entry.key(at),
-          Entry.keyLength(slab, at),
-          other,
-          Entry.key(otherAt),
-          Entry.keyLength(other, otherAt));
-    }
-    return Bytes.compare(
-        slab,
-        Entry.key(at),
-        Entry.keyLength(slab, at),
-        page.data,
-        Bytes.ARRAY + page.keyOffset[row],
-        page.keyLength[row]);
-  }
-
-  /**
-   * Passes the overlay's entry, and the committed row of the same key if there is one. True: it is
-   * a row.
-   */
-  private boolean takeWrite(boolean both, boolean inBase) {
-    byte[] slab = written.slab();
-    long at = written.at();
-    int length = Entry.keyLength(slab, at);
-    if (endsBefore(slab, Entry.key(at), length)) {
+  private boolean seekWrite() {
+    WriteBuffer.Writes writes = buffer.writes(family.id);
+    if (!written.seek(writes)) {
       return false;
     }
-    byte state = Entry.state(slab, at);
-    if (state == WriteBlock.PUT) {
-      value.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
-    } else if (state == WriteBlock.APPEND) {
-      setAppended(slab, at, both, inBase);
-    }
-    written.step();
-    if (both) {
-      if (inBase) {
-        committed.step();
-      } else {
-        row++;
-      }
-    }
-    pass(slab, Entry.key(at), length);
-    return state != WriteBlock.DELETE;
-  }
-
-  private void setAppended(byte[] slab, long at, boolean both, boolean inBase) {
-    long tail = Entry.value(slab, at);
-    int tailLength = Entry.valueLength(slab, at);
-    if (!both) {
-      value.set(slab, tail, tailLength);
-      return;
-    }
-    byte[] joined;
-    if (inBase) {
-      byte[] list = committed.slab();
-      long listAt = committed.at();
-      joined =
-          Bytes.join(
-              list,
-              Entry.value(list, listAt),
-              Entry.valueLength(list, listAt),
-              slab,
-              tail,
-              tailLength);
-    } else {
-      joined =
-          Bytes.join(
-              page.data,
-              Bytes.ARRAY + page.valueOffset[row],
-              page.valueLength[row],
-              slab,
-              tail,
-              tailLength);
-    }
-    value.set(joined, Bytes.ARRAY, joined.length);
-  }
-
-  private boolean takeCommitted(boolean inBase) {
-    if (inBase) {
-      byte[] slab = committed.slab();
-      long at = committed.at();
-      int length = Entry.keyLength(slab, at);
-      if (endsBefore(slab, Entry.key(at), length)) {
-        return false;
-      }
-      value.set(slab, Entry.value(slab, at), Entry.valueLength(slab, at));
-      committed.step();
-      pass(slab, Entry.key(at), length);
-      return true;
-    }
-    value.set(page.data, Bytes.ARRAY + page.valueOffset[row], page.valueLength[row]);
-    pass(page.data, Bytes.ARRAY + page.keyOffset[row], page.keyLength[row]);
-    row++;
+    int address = written.address();
+    Entry.key(writes.slab(address), Slabs.at(address), writtenKey);
     return true;
   }
 
-  private void pass(Object base, long offset, int length) {
-    lastBase = base;
-    lastOffset = offset;
-    lastLength = length;
-    key.set(base, offset, length);
-  }
-
-  /** Ends the scan if the smallest key left is not in the range. */
-  private boolean endsBefore(byte[] slab, long key, int length) {
-    if (to == null || Bytes.compare(slab, key, length, to, Bytes.ARRAY, to.length) < 0) {
+  /** Sets key and value to the next cached row. */
+  private boolean seekCached() {
+    if (!cached.seek(family)) {
       return false;
     }
-    close();
+    int address = cached.address();
+    byte[] slab = family.slab(address);
+    long at = Slabs.at(address);
+    Entry.key(slab, at, key);
+    Entry.value(slab, at, value);
     return true;
   }
 
-  /**
-   * Makes the page stand at the first committed or spilled key behind the last one given; false:
-   * there is none.
-   */
-  private boolean settlePage() {
-    if (page != null && spillsSeen == session.spillCount()) {
-      if (row < page.count) {
-        return true;
-      }
-      if (!page.more) {
+  private void stepCommitted(boolean isCached) {
+    if (isCached) {
+      cached.step();
+    } else {
+      row++;
+    }
+  }
+
+  /** Replaces the value by the write's; an append follows a committed one. False: a delete. */
+  private boolean mergeWrite(boolean hasCommitted) {
+    int address = written.address();
+    byte[] slab = written.map.slab(address);
+    long at = Slabs.at(address);
+    if (hasCommitted && Entry.state(slab, at) == WriteBlock.APPEND) {
+      Entry.value(slab, at, appended);
+      value.set(Bytes.join(value, appended));
+    } else {
+      Entry.value(slab, at, value);
+    }
+    return Entry.state(slab, at) != WriteBlock.DELETE;
+  }
+
+  /** Sets key and value to the next committed or spilled row of a page. */
+  private boolean seekInPage() {
+    boolean isCurrent = page != null && spillsSeen == buffer.spillCount();
+    if (isCurrent && row == page.count && !page.more) {
+      return false;
+    }
+    if (!isCurrent || row == page.count) {
+      ByteSpan start = last.base == null ? from : last;
+      spillsSeen = buffer.spillCount();
+      page =
+          committed
+              .page(family, array(start), last.base == null, array(to), pageRows, pageBytes)
+              .copy();
+      row = 0;
+      pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
+      pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);
+      if (page.count == 0) {
         return false;
       }
-    } else {
-      page = null;
     }
-    spillsSeen = session.spillCount();
-    byte[] start = from;
-    boolean inclusive = true;
-    byte[] reached =
-        page == null
-            ? null
-            : Bytes.toArray(
-                page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
-    byte[] last = lastBase == null ? null : Bytes.toArray(lastBase, lastOffset, lastLength);
-    if (reached != null || last != null) {
-      start = reached != null ? reached : last;
-      inclusive = false;
-    }
-    page = session.page(family, start, inclusive, to, pageRows, pageBytes);
-    row = 0;
-    pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
-    pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);
-    return page.count > 0;
+    page.key(row, key);
+    page.value(row, value);
+    return true;
+  }
+
+  private static byte[] array(ByteSpan span) {
+    return span == null ? null : span.toArray();
   }
 
   @Override
   public void close() {
-    closed = true;
+    isClosed = true;
     page = null;
-    lastBase = null;
+    last.base = null;
   }
 }

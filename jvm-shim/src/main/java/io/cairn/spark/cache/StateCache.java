@@ -1,129 +1,79 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.cache.memory.MemoryAccount;
+import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.protocol.EngineSource;
 import java.util.concurrent.Semaphore;
 
 /**
- * The cache of one provider instance: the committed entries it holds (the base) and who is using
- * them.
+ * The cache of one provider instance: its committed entries, and who uses them.
  *
- * <p>One session or load at a time. Stamp, statistics and {@link #close} may be used from any
- * thread.
+ * <p>One session or change at a time; other stores evict entries in between. {@link #version},
+ * {@link #checkpointId}, {@link #stats} and {@link #close} may be called from any thread.
  */
-public final class StateCache implements AutoCloseable {
-  private final MemoryPool budget;
-  private final Semaphore owner = new Semaphore(1);
-  private final CommittedCache base = new CommittedCache(new CommittedAccount());
+public final class StateCache implements AutoCloseable, MemoryPool.Member {
+  /**
+   * What a cache holds, and what it has done since it was created.
+   *
+   * @param entries cached rows
+   * @param bytes accounted bytes of cached entries and of the write buffer
+   * @param hits reads answered without the engine
+   * @param misses keys for which the engine was asked
+   * @param evictions slabs freed for other entries
+   * @param spills write buffers sent to the engine before commit
+   */
+  public record Stats(
+      long entries, long bytes, long hits, long misses, long evictions, long spills) {}
+
+  /** Held by the open session, and by whoever changes the entries between sessions. */
+  private final Semaphore inUse = new Semaphore(1);
+
+  private final MemoryPool pool;
+  private final MemoryAccount account;
+  final CommittedCache committed;
 
   private volatile CacheSession session;
-  private volatile boolean closed;
-  private volatile long stampVersion = -1;
-  private volatile String stampId;
-  private volatile long bytes;
-  private volatile CacheStats stats = new CacheStats(0, 0, 0, 0, 0, 0, 0, 0);
+  private volatile boolean isClosed;
+  private volatile long version = -1;
+  private volatile String checkpointId;
+  private volatile Stats stats = new Stats(0, 0, 0, 0, 0, 0);
+  private long spills;
 
-  long hits;
-  long misses;
-  long spills;
-
-  /** Only what is free may be taken now. */
-  private boolean freeOnly;
-
-  public StateCache(MemoryPool budget) {
-    this.budget = budget;
-    budget.register(this);
+  public StateCache(MemoryPool pool) {
+    this.pool = pool;
+    account = new MemoryAccount(pool);
+    committed = new CommittedCache(account);
+    pool.register(this);
   }
 
-  /** What base and overlay get their bytes by; evicts for them. */
-  private final class CommittedAccount implements MemoryAccount {
-    @Override
-    public boolean take(long wanted) {
-      return StateCache.this.take(wanted);
-    }
-
-    @Override
-    public void give(long back) {
-      StateCache.this.give(back);
-    }
-  }
-
-  /**
-   * Takes bytes: free ones, else by evicting. A store below its fair share takes from idle ones
-   * that are above it; then its own base gives, then every idle store.
-   */
-  boolean take(long wanted) {
-    if (takeFree(wanted)) {
-      return true;
-    }
-    if (freeOnly || base.eviction().isBusy() || wanted > budget.limitBytes()) {
-      return false;
-    }
-    long fair = budget.fairShareBytes();
-    while (bytes < fair && budget.evictIdle(this, wanted, fair)) {
-      if (takeFree(wanted)) {
-        return true;
-      }
-    }
-    while (base.eviction().evictOne()) {
-      if (takeFree(wanted)) {
-        return true;
-      }
-    }
-    while (budget.evictIdle(this, wanted, 0)) {
-      if (takeFree(wanted)) {
-        return true;
-      }
-    }
-    return takeFree(wanted);
-  }
-
-  boolean takeFree(long wanted) {
-    if (!budget.tryReserve(wanted)) {
-      return false;
-    }
-    account(wanted);
-    return true;
-  }
-
-  void takeAnyway(long wanted) {
-    budget.reserveAnyway(wanted);
-    account(wanted);
-  }
-
-  void give(long back) {
-    account(-back);
-    budget.release(back);
-  }
-
-  /** Only the owner changes the count. */
-  private void account(long change) {
-    long now = bytes + change;
-    bytes = now;
-  }
-
-  /** For another store that needs room. False: this one is in use, or has nothing. */
-  boolean evictIfIdle(long wanted) {
-    if (!owner.tryAcquire()) {
+  @Override
+  public boolean evictIfIdle(long wanted) {
+    if (!inUse.tryAcquire()) {
       return false;
     }
     try {
-      long before = bytes;
-      while (before - bytes < wanted && base.eviction().evictOne()) {
+      long before = account.bytes();
+      while (before - account.bytes() < wanted && committed.eviction.evictSlab()) {
         continue;
       }
       publish();
-      return bytes < before;
+      return account.bytes() < before;
     } finally {
       release();
     }
   }
 
+  @Override
+  public long accountedBytes() {
+    return account.bytes();
+  }
+
   /**
-   * Makes a family known. Idempotent; inside or outside a session. {@code ordered}: ranges will be
-   * asked of it; {@code multi}: appends.
+   * Makes a family known. Idempotent; inside or outside a session. {@code isOrdered}: it has range
+   * scans; {@code isMulti}: it has appends.
    */
-  public void defineFamily(int id, boolean ordered, boolean multi) {
-    asOwner(() -> base.define(id, ordered, multi));
+  public void defineFamily(int id, boolean isOrdered, boolean isMulti) {
+    exclusively(() -> committed.families.define(id, isOrdered, isMulti));
   }
 
   /**
@@ -131,54 +81,54 @@ public final class StateCache implements AutoCloseable {
    * CacheSession#dropFamily}.
    */
   public void dropFamily(int id) {
-    asOwner(() -> base.remove(id));
+    exclusively(() -> committed.families.remove(id));
   }
 
-  /** Version that the base stands at, or -1 before the first {@link #reset}. */
-  public long stampVersion() {
-    return stampVersion;
+  /** Version of the committed entries; -1 before the first {@link #reset}. */
+  public long version() {
+    return version;
   }
 
-  /** Checkpoint id that the base stands at; may be null. */
-  public String stampId() {
-    return stampId;
+  /** Checkpoint id of that version; may be null. */
+  public String checkpointId() {
+    return checkpointId;
   }
 
   /**
-   * Empties the base and stamps it. {@code empty}: that version holds no key at all, so every
+   * Drops all entries and sets their version. {@code isEmpty}: that version has no key, so every
    * family is complete.
    */
-  public void reset(long version, String id, boolean empty) {
+  public void reset(long newVersion, String newCheckpointId, boolean isEmpty) {
     if (session != null) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the state cache is reset while a session is open");
     }
-    asOwner(
+    exclusively(
         () -> {
-          base.reset(version, id, empty);
+          committed.families.reset(newVersion, newCheckpointId, isEmpty);
           publish();
         });
   }
 
-  /** Does what only the base's owner may: an open session's caller owns it already. */
-  private void asOwner(Runnable work) {
+  /** Changes the entries; the caller of an open session may do so at once. */
+  private void exclusively(Runnable change) {
     if (session != null) {
-      work.run();
+      change.run();
       return;
     }
-    owner.acquireUninterruptibly();
+    inUse.acquireUninterruptibly();
     try {
-      if (closed) {
+      if (isClosed) {
         throw new IllegalStateException("[CAIRN_INTERNAL] the state cache of this store is closed");
       }
-      work.run();
+      change.run();
     } finally {
       release();
     }
   }
 
   /**
-   * Begins a session on the stamped version. It ends with {@link CacheSession#commit} or {@link
+   * Begins a session on the cached version. It ends with {@link CacheSession#commit} or {@link
    * CacheSession#abort}.
    */
   public CacheSession begin(EngineSource source) {
@@ -186,130 +136,70 @@ public final class StateCache implements AutoCloseable {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the state cache has an open session already");
     }
-    owner.acquireUninterruptibly();
-    if (closed || session != null || base.version < 0) {
-      owner.release();
+    inUse.acquireUninterruptibly();
+    if (isClosed || session != null || committed.families.version < 0) {
+      inUse.release();
       throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the state cache is closed, in use, or was never stamped");
+          "[CAIRN_INTERNAL] the state cache is closed, in use, or was never reset to a version");
     }
-    base.eviction().applied = source.appliedThrough();
-    CacheSession begun = new CacheSession(this, base, source);
+    committed.begin(source);
+    CacheSession begun = new CacheSession(committed, source, this::end);
     session = begun;
     return begun;
   }
 
-  /** The open session is over. */
-  void end() {
+  private void end() {
+    spills += session.spillCount();
+    committed.end();
     publish();
     session = null;
     release();
   }
 
   private void publish() {
-    stampVersion = base.version;
-    stampId = base.id;
-    stats = count();
-  }
-
-  /**
-   * Starts to fill an emptied base with the committed state: between {@link #reset} and a session,
-   * or as a session's first act. Every family of that version must be defined before.
-   */
-  public BulkLoad startLoad() {
-    CacheSession open = session;
-    if (open != null && !open.isClean()) {
-      throw new IllegalStateException(
-          "[CAIRN_INTERNAL] a bulk load starts after the session's first write");
-    }
-    if (open == null) {
-      owner.acquireUninterruptibly();
-    }
-    freeOnly = true;
-    // What a load clears, or leaves out when it fails, is with the engine alone.
-    base.require(base.version);
-    return new BulkLoad(this, base, open == null);
-  }
-
-  void endLoad(boolean owned) {
-    freeOnly = false;
-    publish();
-    if (owned) {
-      release();
-    }
-  }
-
-  /** Whether the base holds all keys of the family. For the session's caller. */
-  public boolean isComplete(int family) {
-    return base.isDefined(family) && base.family(family).complete;
-  }
-
-  /**
-   * Present keys of the family in the base; of a complete family all that are committed. For the
-   * session's caller.
-   */
-  public long entries(int family) {
-    return base.isDefined(family) ? base.family(family).present() : 0;
-  }
-
-  /** As of the last load, session or eviction; the bytes as of now. */
-  public CacheStats stats() {
-    CacheStats s = stats;
-    return new CacheStats(
-        s.entries(),
-        bytes,
-        s.hits(),
-        s.misses(),
-        s.evictions(),
-        s.spills(),
-        s.families(),
-        s.completeFamilies());
-  }
-
-  private CacheStats count() {
+    account.releaseReserved();
+    version = committed.families.version;
+    checkpointId = committed.families.checkpointId;
     long entries = 0;
-    int families = 0;
-    int complete = 0;
-    for (int i = 0; i < base.end(); i++) {
-      if (base.isDefined(i)) {
-        families++;
-        entries += base.family(i).present();
-        complete += base.family(i).complete ? 1 : 0;
-      }
+    for (CachedFamily family : committed.families.all()) {
+      entries += family.presentCount();
     }
-    return new CacheStats(
-        entries, bytes, hits, misses, base.eviction().evictedSlabs, spills, families, complete);
+    stats =
+        new Stats(
+            entries,
+            account.bytes(),
+            committed.hits,
+            committed.misses,
+            committed.eviction.evictedSlabs(),
+            spills);
   }
 
-  long accountedBytes() {
-    return bytes;
+  /** As of the last session or eviction; the bytes as of now. */
+  public Stats stats() {
+    Stats s = stats;
+    return new Stats(s.entries, account.bytes(), s.hits, s.misses, s.evictions, s.spills);
   }
 
-  MemoryPool budget() {
-    return budget;
-  }
-
-  /** Frees everything; at the end of the session if one is open. Idempotent. */
+  /** Frees everything, after the open session if there is one. Idempotent. */
   @Override
   public void close() {
-    closed = true;
-    budget.unregister(this);
-    freeClosed();
+    isClosed = true;
+    pool.unregister(this);
+    freeIfClosed();
   }
 
   private void release() {
-    owner.release();
-    if (closed) {
-      freeClosed();
-    }
+    inUse.release();
+    freeIfClosed();
   }
 
-  private void freeClosed() {
-    if (owner.tryAcquire()) {
+  private void freeIfClosed() {
+    if (isClosed && inUse.tryAcquire()) {
       try {
-        base.clear();
+        committed.families.reset(-1, null, false);
         publish();
       } finally {
-        owner.release();
+        inUse.release();
       }
     }
   }

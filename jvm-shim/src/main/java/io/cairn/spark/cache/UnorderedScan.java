@@ -1,76 +1,76 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
- * All rows of a family in the order of their storage: first what stood in the overlay when the scan
- * opened, then the committed rows that had no entry there, out of the base if it is complete, else
- * in pages from the engine.
+ * All rows of a family in the order of their storage: first the writes that existed when the scan
+ * opened, then the committed rows of other keys, from the cache if it has all keys, or else in
+ * pages from the engine.
  *
- * <p>Overlay and base are walked slab by slab. An overlay entry that moved since is found through
+ * <p>Writes and cached rows are walked slab by slab. A write that has moved since is found through
  * its old copy, so none is missed or met twice.
  */
 final class UnorderedScan extends RowCursor {
   private static final int PAGE_ROWS = 16_384;
   private static final int PAGE_BYTES = 1 << 20;
-  private static final int AHEAD_KEYS = 256;
+  private static final int PREFETCH_KEYS = 256;
 
-  private final CacheSession session;
+  private final WriteBuffer buffer;
+  private final CommittedCache committed;
   private final CachedFamily family;
-  private final boolean walkBase;
+  private final boolean isCached;
 
-  /**
-   * The writes that stood there when the scan opened lie below these limits; null and 0: there were
-   * none.
-   */
-  private final WriteBuffer overlay;
+  /** The writes that the scan walks: those below the limits, one per slab. Null: there are none. */
+  private final WriteBuffer.Writes writes;
 
-  private final EntryMap writes;
   private final int[] limits;
   private final int epoch;
 
-  private boolean inWrites;
-  private boolean closed;
+  private boolean isInWrites;
+  private boolean isClosed;
   private int slabNumber;
   private byte[] slab;
   private long at;
   private long end;
-  private int appendsAhead;
+  private int prefetchedAppends;
   private RowPage page;
   private int row;
 
-  UnorderedScan(CacheSession session, CachedFamily family, WriteBuffer current) {
-    this.session = session;
+  UnorderedScan(WriteBuffer buffer, CommittedCache committed, CachedFamily family) {
+    this.buffer = buffer;
+    this.committed = committed;
     this.family = family;
-    EntryMap map = current.family(family.id);
-    writes = map == null || map.table.count() == 0 ? null : map;
-    overlay = writes == null ? null : current;
-    epoch = writes == null ? 0 : current.open();
+    WriteBuffer.Writes current = buffer.writes(family.id);
+    writes = current == null || current.count() == 0 ? null : current;
+    epoch = writes == null ? 0 : writes.openScan();
     limits = writes == null ? null : writes.slabs.usedNow();
-    inWrites = writes != null;
-    walkBase = family.knowsAbsent();
-    if (walkBase) {
-      family.walkers++;
+    isInWrites = writes != null;
+    isCached = family.knowsAbsentKeys();
+    if (isCached) {
+      family.openScans++;
     }
   }
 
   @Override
   public boolean next() {
-    if (closed) {
+    if (isClosed) {
       return false;
     }
-    session.checkOpen();
-    if (inWrites) {
+    buffer.checkOpen();
+    if (isInWrites) {
       if (nextWrite()) {
         return true;
       }
-      inWrites = false;
+      isInWrites = false;
       slabNumber = 0;
       slab = null;
     }
-    if (walkBase ? nextInBase() : nextInPages()) {
+    if (isCached ? nextCached() : nextInPages()) {
       return true;
     }
     close();
@@ -88,16 +88,17 @@ final class UnorderedScan extends RowCursor {
         end = at + limits[slabNumber];
         continue;
       }
-      long here = at;
-      at += Entry.size(slab, here);
-      if (giveWrite(slab, here)) {
+      long visitedAt = at;
+      at += Entry.size(slab, visitedAt);
+      if (setWrite(visitedAt)) {
         return true;
       }
     }
   }
 
-  private boolean giveWrite(byte[] visited, long visitedAt) {
-    byte[] entry = visited;
+  /** Sets key and value to the newest copy of a write. False: it is no row, or is met later. */
+  private boolean setWrite(long visitedAt) {
+    byte[] entry = slab;
     long entryAt = visitedAt;
     while (Entry.state(entry, entryAt) == Entry.MOVED) {
       int moved = Entry.valueLength(entry, entryAt);
@@ -107,13 +108,13 @@ final class UnorderedScan extends RowCursor {
       entry = writes.slab(moved);
       entryAt = Slabs.at(moved);
     }
+    Entry.key(entry, entryAt, key);
     byte state = Entry.state(entry, entryAt);
     if (state == WriteBlock.PUT) {
-      key.set(entry, Entry.key(entryAt), Entry.keyLength(entry, entryAt));
-      value.set(entry, Entry.value(entry, entryAt), Entry.valueLength(entry, entryAt));
+      Entry.value(entry, entryAt, value);
       return true;
     }
-    return state == WriteBlock.APPEND && giveAppend(entry, entryAt, visitedAt);
+    return state == WriteBlock.APPEND && setAppended(entry, entryAt, visitedAt);
   }
 
   private boolean isBelowLimit(int address) {
@@ -121,55 +122,51 @@ final class UnorderedScan extends RowCursor {
     return number < limits.length && Slabs.at(address) < Bytes.ARRAY + limits[number];
   }
 
-  private boolean giveAppend(byte[] entry, long entryAt, long visitedAt) {
-    if (appendsAhead == 0) {
-      fetchAppends(visitedAt);
+  private boolean setAppended(byte[] entry, long entryAt, long visitedAt) {
+    if (prefetchedAppends == 0) {
+      prefetchAppends(visitedAt);
     }
-    appendsAhead--;
-    int hash = Entry.hash(entry, entryAt);
-    int length = Entry.keyLength(entry, entryAt);
-    key.set(entry, Entry.key(entryAt), length);
-    if (overlay.isRetired()) {
-      // The append has been spilled meanwhile: what the engine has includes it.
-      if (!session.read(family, hash, entry, key.offset, length, value)) {
-        return false;
-      }
-    } else {
-      session.readAppended(family, hash, entry, entryAt, value);
+    prefetchedAppends--;
+    if (writes.isSpilled()) {
+      // The engine's list includes the append.
+      return buffer.get(family, Entry.hash(entry, entryAt), key, value);
     }
+    buffer.getAppended(family, entry, entryAt, value);
     return true;
   }
 
-  /** Asks for the committed lists of the next appends in one request. */
-  private void fetchAppends(long from) {
-    byte[][] keys = new byte[AHEAD_KEYS][];
+  /** Requests the committed lists of the next appends at once. */
+  private void prefetchAppends(long from) {
+    byte[][] keys = new byte[PREFETCH_KEYS][];
+    ByteSpan appended = new ByteSpan();
     int count = 0;
     byte[] array = slab;
     long position = from;
-    for (int number = slabNumber; count < AHEAD_KEYS && number < limits.length; ) {
+    for (int number = slabNumber; count < PREFETCH_KEYS && number < limits.length; ) {
       if (array == null || position >= Bytes.ARRAY + limits[number]) {
         array = ++number < limits.length ? writes.slabs.slab(number) : null;
         position = Bytes.ARRAY;
         continue;
       }
-      // An append that moved is asked for by its old copy, which has the same key.
+      // The old copy of an append that has moved has the same key.
       byte state = Entry.state(array, position);
       if (state == WriteBlock.APPEND || state == Entry.MOVED) {
-        keys[count++] = Bytes.toArray(array, Entry.key(position), Entry.keyLength(array, position));
+        Entry.key(array, position, appended);
+        keys[count++] = appended.toArray();
       }
       position += Entry.size(array, position);
     }
-    session.prefetch(family, keys, count);
-    appendsAhead = Math.max(1, count);
+    committed.prefetch(family, buffer.writes(family.id), keys, count);
+    prefetchedAppends = Math.max(1, count);
   }
 
-  /** Whether the overlay walk has answered for this key. */
-  private boolean hadWrite(int hash, Object base, long offset, int length) {
-    int address = writes.find(hash, base, offset, length);
+  /** Whether the current key was among the writes that the scan walked. */
+  private boolean wasWritten(int hash) {
+    int address = writes.find(hash, key);
     return address != 0 && Entry.epoch(writes.slab(address), Slabs.at(address)) < epoch;
   }
 
-  private boolean nextInBase() {
+  private boolean nextCached() {
     Slabs slabs = family.slabs;
     while (true) {
       if (slab == null || at >= end) {
@@ -188,13 +185,11 @@ final class UnorderedScan extends RowCursor {
       if (Entry.state(array, here) != WriteBlock.PUT) {
         continue;
       }
-      long keyAt = Entry.key(here);
-      if (writes != null && hadWrite(Entry.hash(array, here), array, keyAt, length)) {
-        continue;
+      Entry.key(array, here, key);
+      if (writes == null || !wasWritten(Entry.hash(array, here))) {
+        Entry.value(array, here, value);
+        return true;
       }
-      key.set(array, keyAt, length);
-      value.set(array, Entry.value(array, here), Entry.valueLength(array, here));
-      return true;
     }
   }
 
@@ -204,42 +199,35 @@ final class UnorderedScan extends RowCursor {
         if (page != null && !page.more) {
           return false;
         }
-        byte[] from =
-            page == null
-                ? null
-                : Bytes.toArray(
-                    page.data, Bytes.ARRAY + page.keyOffset[row - 1], page.keyLength[row - 1]);
-        page = session.page(family, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
+        // The key is that of the page's last row.
+        byte[] from = page == null ? null : key.toArray();
+        page = committed.page(family, from, from == null, null, PAGE_ROWS, PAGE_BYTES).copy();
         row = 0;
         continue;
       }
-      int i = row++;
-      long keyAt = Bytes.ARRAY + page.keyOffset[i];
-      int length = page.keyLength[i];
-      if (writes != null
-          && hadWrite(Bytes.hash(page.data, keyAt, length), page.data, keyAt, length)) {
-        continue;
+      page.key(row, key);
+      page.value(row, value);
+      row++;
+      if (writes == null || !wasWritten(Bytes.hash(key))) {
+        return true;
       }
-      key.set(page.data, keyAt, length);
-      value.set(page.data, Bytes.ARRAY + page.valueOffset[i], page.valueLength[i]);
-      return true;
     }
   }
 
   @Override
   public void close() {
-    if (closed) {
+    if (isClosed) {
       return;
     }
-    closed = true;
+    isClosed = true;
     page = null;
     slab = null;
-    if (session.isOpen()) {
-      if (overlay != null) {
-        overlay.unpin();
+    if (buffer.isOpen()) {
+      if (writes != null) {
+        buffer.closeScan(writes);
       }
-      if (walkBase) {
-        family.walkers--;
+      if (isCached) {
+        family.openScans--;
       }
     }
   }

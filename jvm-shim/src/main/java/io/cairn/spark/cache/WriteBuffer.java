@@ -1,366 +1,411 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.EntryWalk;
+import io.cairn.spark.cache.memory.MemoryAccount;
+import io.cairn.spark.cache.memory.MemoryPool;
+import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 
 /**
- * The writes of one session, or since its last spill: one entry a key, holding its op and what is
- * known of the committed key.
+ * The writes of one session since its last spill, over the committed cache: one entry per key, with
+ * its op and whether the key is committed.
  *
- * <p>PUT and DELETE replace whatever stood there; APPEND after PUT stays PUT, after DELETE becomes
- * PUT, after APPEND stays APPEND. A write that finds no room returns false and changes nothing.
+ * <p>PUT and DELETE replace an earlier write of the key. APPEND after PUT stays PUT, after DELETE
+ * becomes PUT, after APPEND stays APPEND. Memory for a write is reserved before its entry is added;
+ * if there is none, all writes so far are spilled: sent to the engine and dropped.
  */
-final class WriteBuffer implements MemoryAccount {
-  private final StateCache cache;
+final class WriteBuffer {
+  /** A session may take this part of the pool from others; above it, only what is free. */
+  private static final int SHARE_PART = 4;
+
+  private final CommittedCache committed;
+  private final MemoryAccount account;
   private final EngineSource source;
-  private final long shareBytes;
-  private EntryMap[] families = new EntryMap[0];
-  private long bytes;
+  private final BlockWriter writer;
+  private final ByteSpan entryKey = new ByteSpan();
+  private final ByteSpan entryValue = new ByteSpan();
 
-  /** Raised by every scan that opens: entries of lower epochs stood there before it. */
-  private int epoch;
+  /** Spilled writes that open scans still walk. */
+  private final List<Writes> retired = new ArrayList<>();
 
-  /** Open scans that walk it; it outlives its spill for them. */
-  private int pins;
+  private Writes[] families = new Writes[0];
+  private volatile boolean isOpen = true;
+  private boolean hasFailed;
+  private long spillCount;
 
-  private boolean retired;
+  /** The writes of one family. */
+  static final class Writes extends EntryMap {
+    /** Raised by each scan that opens: entries with a lower epoch existed before the scan. */
+    private int epoch;
 
-  /** The next entry may exceed the budget: nothing else can go. */
-  boolean unbounded;
+    private boolean isSpilled;
 
-  WriteBuffer(StateCache cache, EngineSource source, long shareBytes) {
-    this.cache = cache;
+    private Writes(MemoryAccount account) {
+      super(account);
+    }
+
+    boolean isSpilled() {
+      return isSpilled;
+    }
+
+    /** Keeps the writes until {@link WriteBuffer#closeScan}. Returns the epoch of the scan. */
+    int openScan() {
+      openScans++;
+      return ++epoch;
+    }
+  }
+
+  WriteBuffer(CommittedCache committed, EngineSource source) {
+    this.committed = committed;
+    this.account = committed.account;
     this.source = source;
-    this.shareBytes = shareBytes;
+    this.writer = new BlockWriter(source);
   }
 
-  @Override
-  public boolean take(long wanted) {
-    boolean taken =
-        bytes > 0 && bytes + wanted > shareBytes ? cache.takeFree(wanted) : cache.take(wanted);
-    if (!taken && (unbounded || bytes + wanted <= cache.budget().guaranteedBytes())) {
-      cache.takeAnyway(wanted);
-      taken = true;
+  void checkOpen() {
+    if (!isOpen) {
+      throw new IllegalStateException("[CAIRN_INTERNAL] the session of this version has ended");
     }
-    bytes += taken ? wanted : 0;
-    return taken;
   }
 
-  @Override
-  public void give(long back) {
-    bytes -= back;
-    cache.give(back);
+  boolean isOpen() {
+    return isOpen;
   }
 
-  boolean isEmpty() {
-    for (EntryMap map : families) {
-      if (map != null && map.table.count() > 0) {
-        return false;
-      }
-    }
-    return true;
+  /** Whether a spill failed half-way: the writes can neither be sent nor be dropped. */
+  boolean hasFailed() {
+    return hasFailed;
   }
 
-  /** The family's writes, or null if there are none. */
-  EntryMap family(int id) {
-    return id < families.length ? families[id] : null;
+  long spillCount() {
+    return spillCount;
   }
 
-  int end() {
-    return families.length;
+  /** The writes of a family; null if there are none. */
+  Writes writes(int family) {
+    return family < families.length ? families[family] : null;
   }
 
-  private EntryMap made(CachedFamily family) {
-    EntryMap map = family(family.id);
-    if (map == null) {
+  private Writes writesFor(CachedFamily family) {
+    Writes writes = writes(family.id);
+    if (writes == null) {
       if (family.id >= families.length) {
         families = Arrays.copyOf(families, family.id + 1);
       }
-      map = new EntryMap(this);
-      if (family.ordered) {
-        map.keepOrder();
+      writes = new Writes(account);
+      if (family.isOrdered) {
+        writes.keepOrder();
       }
-      families[family.id] = map;
+      families[family.id] = writes;
     }
-    return map;
+    return writes;
   }
 
-  boolean put(
-      CachedFamily family,
-      int hash,
-      Object key,
-      long keyOffset,
-      int keyLength,
-      Object value,
-      long valueOffset,
-      int length,
-      boolean versioned) {
-    int gap = versioned ? 1 : 0;
-    requireFits(keyLength + (long) length + gap);
-    EntryMap map = made(family);
-    int valueLength = length + gap;
-    int address = map.find(hash, key, keyOffset, keyLength);
+  /** Finds the value of a key, of a list all of it. False: absent, and {@code out} is unchanged. */
+  boolean get(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
+    Writes writes = writes(family.id);
+    int address = writes == null ? 0 : writes.find(hash, key);
     if (address == 0) {
-      address =
-          insert(map, family, hash, key, keyOffset, keyLength, Entry.capacityFor(valueLength));
-    } else {
-      int capacity = Entry.capacity(map.slab(address), Slabs.at(address));
-      if (capacity < valueLength) {
-        address = map.regrow(address, Entry.capacityFor(grown(capacity, valueLength)));
-      }
+      return committed.get(family, hash, key, out);
     }
-    if (address == 0) {
-      return false;
-    }
-    byte[] slab = map.slab(address);
+    committed.hits++;
+    byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
-    long to = Entry.value(slab, at);
-    if (versioned) {
+    byte state = Entry.state(slab, at);
+    if (state == WriteBlock.APPEND) {
+      getAppended(family, slab, at, out);
+    } else if (state == WriteBlock.PUT) {
+      Entry.value(slab, at, out);
+    }
+    return state != WriteBlock.DELETE;
+  }
+
+  boolean exists(CachedFamily family, int hash, ByteSpan key) {
+    Writes writes = writes(family.id);
+    int address = writes == null ? 0 : writes.find(hash, key);
+    if (address == 0) {
+      return committed.get(family, hash, key, entryValue);
+    }
+    committed.hits++;
+    return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
+  }
+
+  /** Reads the whole list of an APPEND entry: the committed or spilled elements and its own. */
+  void getAppended(CachedFamily family, byte[] slab, long at, ByteSpan out) {
+    boolean isWhole = Entry.presence(slab, at) == WriteBlock.MISSING && !family.isSpilled;
+    Entry.key(slab, at, entryKey);
+    if (!isWhole && committed.get(family, Entry.hash(slab, at), entryKey, out)) {
+      Entry.value(slab, at, entryValue);
+      out.set(Bytes.join(out, entryValue));
+    } else {
+      Entry.value(slab, at, out);
+    }
+  }
+
+  void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
+    int gap = isVersioned ? 1 : 0;
+    checkSize(key.length + (long) value.length + gap);
+    int hash = Bytes.hash(key);
+    int length = value.length + gap;
+    Writes writes;
+    int address;
+    do {
+      writes = writesFor(family);
+      address = place(writes, family, writes.find(hash, key), hash, key, length);
+    } while (address == 0);
+    byte[] slab = writes.slab(address);
+    long at = Slabs.at(address);
+    long to = Entry.valueAt(slab, at);
+    if (isVersioned) {
       slab[(int) (to - Bytes.ARRAY)] = 0;
     }
-    Bytes.copy(value, valueOffset, slab, to + gap, length);
-    Entry.setValueLength(slab, at, valueLength);
+    Bytes.copy(value, slab, to + gap);
+    Entry.setValueLength(slab, at, length);
     Entry.setState(slab, at, WriteBlock.PUT);
-    return true;
   }
 
-  boolean append(
-      CachedFamily family,
-      int hash,
-      Object key,
-      long keyOffset,
-      int keyLength,
-      Object value,
-      long valueOffset,
-      int length) {
-    requireFits(keyLength + (long) length);
-    EntryMap map = made(family);
-    int address = map.find(hash, key, keyOffset, keyLength);
+  void append(CachedFamily family, ByteSpan key, ByteSpan value) {
+    checkSize(key.length + (long) value.length);
+    int hash = Bytes.hash(key);
+    while (!tryAppend(family, hash, key, value)) {
+      continue;
+    }
+  }
+
+  /** False: the writes so far were spilled, and the append is to be repeated. */
+  private boolean tryAppend(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+    Writes writes = writesFor(family);
+    int found = writes.find(hash, key);
     byte state = WriteBlock.APPEND;
-    int before = 0;
-    if (address == 0) {
-      address = insert(map, family, hash, key, keyOffset, keyLength, Entry.capacityFor(length));
-    } else {
-      byte[] old = map.slab(address);
-      long oldAt = Slabs.at(address);
-      boolean deleted = Entry.state(old, oldAt) == WriteBlock.DELETE;
-      state = deleted ? WriteBlock.PUT : Entry.state(old, oldAt);
-      before = deleted ? 0 : Entry.valueLength(old, oldAt);
-      requireFits(keyLength + (long) before + length);
-      int needed = before + length;
-      int capacity = Entry.capacity(old, oldAt);
-      if (capacity < needed) {
-        address = map.regrow(address, Entry.capacityFor(grown(capacity, needed)));
-        if (address != 0) {
-          byte[] slab = map.slab(address);
-          Bytes.copy(
-              old, Entry.value(old, oldAt), slab, Entry.value(slab, Slabs.at(address)), before);
-        }
+    entryValue.length = 0;
+    if (found != 0) {
+      byte[] old = writes.slab(found);
+      long oldAt = Slabs.at(found);
+      state = Entry.state(old, oldAt);
+      if (state == WriteBlock.DELETE) {
+        state = WriteBlock.PUT;
+      } else {
+        Entry.value(old, oldAt, entryValue);
+        checkSize(key.length + (long) entryValue.length + value.length);
       }
     }
+    int before = entryValue.length;
+    int address = place(writes, family, found, hash, key, before + value.length);
     if (address == 0) {
       return false;
     }
-    byte[] slab = map.slab(address);
+    byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
-    Bytes.copy(value, valueOffset, slab, Entry.value(slab, at) + before, length);
-    Entry.setValueLength(slab, at, before + length);
+    long to = Entry.valueAt(slab, at);
+    if (address != found) {
+      Bytes.copy(entryValue, slab, to);
+    }
+    Bytes.copy(value, slab, to + before);
+    Entry.setValueLength(slab, at, before + value.length);
     Entry.setState(slab, at, state);
     return true;
   }
 
-  /** What no frame could carry is refused at once. */
-  private void requireFits(long rowBytes) {
+  void remove(CachedFamily family, ByteSpan key) {
+    int hash = Bytes.hash(key);
+    Writes writes = writes(family.id);
+    int address = writes == null ? 0 : writes.find(hash, key);
+    if (address == 0 && !family.isSpilled && presence(family, hash, key) == WriteBlock.MISSING) {
+      return;
+    }
+    while (address == 0) {
+      writes = writesFor(family);
+      address = place(writes, family, 0, hash, key, 0);
+    }
+    Entry.setState(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
+  }
+
+  /** Refuses a row at once that no frame can carry. */
+  private void checkSize(long rowBytes) {
     if (rowBytes > WriteBlock.MAX_ROW_BYTES) {
       throw source.rowTooLarge(rowBytes);
     }
   }
 
-  boolean remove(CachedFamily family, int hash, Object key, long keyOffset, int keyLength) {
-    EntryMap map = family(family.id);
-    int address = map == null ? 0 : map.find(hash, key, keyOffset, keyLength);
-    if (address == 0) {
-      if (!family.spilled
-          && presence(family, hash, key, keyOffset, keyLength) == WriteBlock.MISSING) {
-        return true;
+  /**
+   * Returns an entry of the key that has capacity for a value: the one found, that one grown, or a
+   * new one. 0: there was no memory, so the writes so far were spilled; try again.
+   */
+  private int place(
+      Writes writes, CachedFamily family, int found, int hash, ByteSpan key, int valueLength) {
+    if (found != 0) {
+      int capacity = Entry.capacity(writes.slab(found), Slabs.at(found));
+      if (valueLength <= capacity) {
+        return found;
       }
-      map = made(family);
-      address = insert(map, family, hash, key, keyOffset, keyLength, Entry.capacityFor(0));
-      if (address == 0) {
-        return false;
-      }
+      // By half at least, so that repeated growth is cheap.
+      int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
+      return reserve(writes.bytesToGrow(key.length, grown)) ? writes.grow(found, grown) : 0;
     }
-    Entry.setState(map.slab(address), Slabs.at(address), WriteBlock.DELETE);
-    return true;
-  }
-
-  private int insert(
-      EntryMap map,
-      CachedFamily family,
-      int hash,
-      Object key,
-      long keyOffset,
-      int keyLength,
-      int capacity) {
-    byte presence = presence(family, hash, key, keyOffset, keyLength);
-    int address = map.insert(hash, key, keyOffset, keyLength, capacity);
-    if (address != 0) {
-      byte[] slab = map.slab(address);
-      long at = Slabs.at(address);
-      Entry.setEpoch(slab, at, epoch);
-      Entry.setPresence(slab, at, presence);
+    byte presence = presence(family, hash, key);
+    int capacity = Entry.capacityFor(valueLength);
+    if (!reserve(writes.bytesToInsert(key.length, capacity))) {
+      return 0;
     }
+    int address = writes.insert(hash, key, capacity);
+    byte[] slab = writes.slab(address);
+    long at = Slabs.at(address);
+    Entry.setEpoch(slab, at, writes.epoch);
+    Entry.setPresence(slab, at, presence);
     return address;
   }
 
-  private static byte presence(
-      CachedFamily family, int hash, Object key, long keyOffset, int keyLength) {
-    int address = family.find(hash, key, keyOffset, keyLength);
+  private static byte presence(CachedFamily family, int hash, ByteSpan key) {
+    int address = family.find(hash, key);
     if (address == 0) {
-      return family.complete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
+      return family.isComplete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
     }
     return Entry.state(family.slab(address), Slabs.at(address)) == WriteBlock.DELETE
         ? WriteBlock.MISSING
         : WriteBlock.PRESENT;
   }
 
-  /** A capacity that makes repeated growth cheap. */
-  private static int grown(int capacity, int needed) {
-    return (int)
-        Math.min(Integer.MAX_VALUE - 128, Math.max(needed, capacity + (long) capacity / 2));
+  /** Reserves memory for a write. False: there was none, and all writes so far were spilled. */
+  private boolean reserve(long needed) {
+    return account.tryReserve(needed) || reserveOrSpill(needed);
   }
 
-  /** A scan opens: the epoch below which entries stood there before it. */
-  int open() {
-    pins++;
-    return ++epoch;
+  private boolean reserveOrSpill(long needed) {
+    MemoryPool pool = account.pool();
+    long held = 0;
+    boolean isEmpty = true;
+    for (Writes writes : families) {
+      held += writes == null ? 0 : writes.bytes();
+      isEmpty &= writes == null || writes.count() == 0;
+    }
+    boolean mayEvict = held == 0 || held + needed <= pool.limitBytes() / SHARE_PART;
+    while (mayEvict && committed.eviction.freeMemoryFor(needed)) {
+      if (account.tryReserve(needed)) {
+        return true;
+      }
+    }
+    if (isEmpty || held + needed <= pool.guaranteedBytes()) {
+      account.reserveBeyondLimit(needed);
+      return true;
+    }
+    spill();
+    return false;
   }
 
-  /** Its writes are with the engine already. */
-  boolean isRetired() {
-    return retired;
-  }
-
-  void unpin() {
-    pins--;
-    if (pins == 0 && retired) {
-      clear();
+  private void spill() {
+    // Counted before the first block is sent: a session whose spill failed half-way must not be
+    // repeated.
+    spillCount++;
+    hasFailed = true;
+    writer.spills(true);
+    send();
+    writer.spills(false);
+    hasFailed = false;
+    for (int i = 0; i < families.length; i++) {
+      if (families[i] != null) {
+        shadow(committed.families.get(i), families[i]);
+        retire(families[i]);
+        families[i] = null;
+      }
     }
   }
 
-  /** Nothing of it is left. */
-  boolean isFree() {
-    return retired && pins == 0;
+  /** Hides the committed entries of keys that were spilled until the session ends. */
+  private void shadow(CachedFamily family, Writes writes) {
+    for (EntryWalk walk = writes.walk(false); walk.next(); ) {
+      family.isSpilled = true;
+      Entry.key(walk.slab, walk.at, entryKey);
+      int address = family.find(Entry.hash(walk.slab, walk.at), entryKey);
+      if (address != 0) {
+        family.shadow(family.slab(address), Slabs.at(address));
+      }
+    }
   }
 
-  /** The session needs it no more; open scans may. */
-  void retire() {
-    retired = true;
-    if (pins == 0) {
-      clear();
+  private void retire(Writes spilled) {
+    spilled.isSpilled = true;
+    if (spilled.openScans > 0) {
+      retired.add(spilled);
+    } else {
+      spilled.clear();
     }
+  }
+
+  void closeScan(Writes writes) {
+    writes.openScans--;
+    if (writes.openScans == 0 && retired.remove(writes)) {
+      writes.clear();
+    }
+  }
+
+  private void send() {
+    for (int i = 0; i < families.length; i++) {
+      if (families[i] != null) {
+        writer.add(i, families[i], committed.families.get(i).isSpilled);
+      }
+    }
+    writer.flush();
+  }
+
+  /** Sends the drops of families, and all writes that were not spilled. */
+  void send(List<Integer> droppedFamilies) {
+    droppedFamilies.forEach(writer::dropFamily);
+    send();
   }
 
   void dropFamily(int id) {
-    if (family(id) != null) {
+    if (writes(id) != null) {
       families[id].clear();
       families[id] = null;
     }
   }
 
-  /** Frees everything at once. */
-  void clear() {
-    for (int i = 0; i < families.length; i++) {
-      dropFamily(i);
-    }
-  }
-
-  /** Hands all writes to a writer, family by family. */
-  void addTo(BlockWriter writer, CommittedCache base) {
+  /** Folds all writes into the committed cache, which is at their version, and frees them. */
+  void fold() {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        writer.add(i, families[i].slabs, base.family(i).spilled);
+        families[i].dropOrder();
+        fold(committed.families.get(i), families[i].walk(true));
+        dropFamily(i);
       }
     }
   }
 
-  /**
-   * Lets the writes, which were spilled just now, hide the committed entries of their keys until
-   * the session ends.
-   */
-  void shadow(CommittedCache base) {
-    for (int i = 0; i < families.length; i++) {
-      EntryMap map = families[i];
-      for (int s = 1; map != null && s < map.slabs.end(); s++) {
-        if (map.slabs.slab(s) != null) {
-          base.family(i).spilled = true;
-          shadow(base.family(i), map.slabs.slab(s), Bytes.ARRAY + map.slabs.used(s));
-        }
-      }
-    }
-  }
-
-  private static void shadow(CachedFamily family, byte[] slab, long end) {
-    for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
-      byte state = Entry.state(slab, at);
-      if (state != Entry.DEAD && state != Entry.MOVED) {
-        int address =
-            family.find(Entry.hash(slab, at), slab, Entry.key(at), Entry.keyLength(slab, at));
-        if (address != 0) {
-          family.shadow(address);
-        }
-      }
-    }
-  }
-
-  /**
-   * Folds all writes into the base, which stands at their version already, freeing slab after slab.
-   */
-  void fold(CommittedCache base) {
-    for (int i = 0; i < families.length; i++) {
-      EntryMap map = families[i];
-      if (map == null) {
-        continue;
-      }
-      map.dropOrder();
-      for (int s = 1; s < map.slabs.end(); s++) {
-        if (map.slabs.slab(s) != null) {
-          fold(base, base.family(i), map.slabs.slab(s), Bytes.ARRAY + map.slabs.used(s));
-          map.slabs.free(s);
-        }
-      }
-      dropFamily(i);
-    }
-  }
-
-  private static void fold(CommittedCache base, CachedFamily family, byte[] slab, long end) {
-    for (long at = Bytes.ARRAY; at < end; at += Entry.size(slab, at)) {
-      byte state = Entry.state(slab, at);
+  private void fold(CachedFamily family, EntryWalk walk) {
+    while (walk.next()) {
+      byte[] slab = walk.slab;
+      long at = walk.at;
       int hash = Entry.hash(slab, at);
-      int keyLength = Entry.keyLength(slab, at);
-      if (state == WriteBlock.PUT) {
-        base.put(
-            family,
-            hash,
-            slab,
-            Entry.key(at),
-            keyLength,
-            Entry.value(slab, at),
-            Entry.valueLength(slab, at));
-      } else if (state == WriteBlock.DELETE) {
-        base.delete(family, hash, slab, Entry.key(at), keyLength);
-      } else if (state == WriteBlock.APPEND) {
-        base.append(
-            family,
-            hash,
-            slab,
-            Entry.key(at),
-            keyLength,
-            Entry.value(slab, at),
-            Entry.valueLength(slab, at));
+      Entry.key(slab, at, entryKey);
+      Entry.value(slab, at, entryValue);
+      switch (Entry.state(slab, at)) {
+        case WriteBlock.PUT -> committed.put(family, hash, entryKey, entryValue);
+        case WriteBlock.DELETE -> committed.delete(family, hash, entryKey);
+        default -> committed.append(family, hash, entryKey, entryValue);
       }
+    }
+  }
+
+  /** Ends all scans: frees what was kept for them. */
+  void endScans() {
+    retired.forEach(EntryMap::clear);
+    retired.clear();
+  }
+
+  /** Frees everything and ends the session's use. */
+  void close() {
+    isOpen = false;
+    endScans();
+    for (int i = 0; i < families.length; i++) {
+      dropFamily(i);
     }
   }
 }

@@ -1,6 +1,6 @@
 package io.cairn.spark.session;
 
-import io.cairn.spark.cache.MemoryPool;
+import io.cairn.spark.cache.memory.MemoryPool;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.memory.MemoryMode;
 import org.apache.spark.memory.UnifiedMemoryManager;

@@ -3,8 +3,8 @@ package io.cairn.spark.session;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.cairn.spark.cache.MemoryPool;
 import io.cairn.spark.cache.StateCache;
+import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.engine.EngineInstance;
 import io.cairn.spark.engine.SessionChannel;
@@ -225,8 +225,8 @@ public final class StoreInstance {
     StoreVersion loaded = StoreVersion.of(answer);
     boolean isReset =
         loadEmpty
-            || cache.stampVersion() != loaded.version()
-            || !Objects.equals(cache.stampId(), loaded.checkpointId());
+            || cache.version() != loaded.version()
+            || !Objects.equals(cache.checkpointId(), loaded.checkpointId());
     if (isReset) {
       cache.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
     }

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.cache.CacheSession;
-import io.cairn.spark.cache.CacheStats;
+import io.cairn.spark.cache.StateCache;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.codec.TypeText;
@@ -56,7 +56,7 @@ public final class StoreSession {
   public final CacheSession cache;
   public final SessionChannel channel;
   private final LoadedVersion loaded;
-  private final CacheStats statsBefore;
+  private final StateCache.Stats statsBefore;
   private final long loadMs;
   private final TaskContext task = TaskContext.get();
   private final SessionLock rowLock = new SessionLock();
@@ -391,12 +391,12 @@ public final class StoreSession {
   }
 
   /** Figures of the store's cache now. */
-  public CacheStats stats() {
+  public StateCache.Stats stats() {
     return store.cache.stats();
   }
 
   /** Figures of the store's cache before the session. */
-  public CacheStats statsBefore() {
+  public StateCache.Stats statsBefore() {
     return statsBefore;
   }
 }

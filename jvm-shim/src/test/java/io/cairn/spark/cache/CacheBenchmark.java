@@ -2,6 +2,7 @@ package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
@@ -45,7 +46,7 @@ public final class CacheBenchmark {
     CacheBenchmark benchmark = new CacheBenchmark(keys);
     report("bulk load", keys, benchmark.load(0));
     report("bulk load, ordered", keys, benchmark.load(1));
-    CacheStats stats = benchmark.cache.stats();
+    StateCache.Stats stats = benchmark.cache.stats();
     System.out.printf(
         Locale.ROOT,
         "%-24s %10.1f bytes a key (two families)%n",

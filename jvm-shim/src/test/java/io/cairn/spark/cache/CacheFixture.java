@@ -3,6 +3,7 @@ package io.cairn.spark.cache;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
 import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.cache.memory.MemoryPool;
 import java.nio.charset.StandardCharsets;
 import java.util.Random;
 import java.util.TreeMap;
@@ -17,14 +18,14 @@ final class CacheFixture {
   final StateCache cache;
   CacheSession session;
 
-  CacheFixture(MemoryPool budget) {
-    cache = new StateCache(budget);
+  CacheFixture(MemoryPool pool) {
+    cache = new StateCache(pool);
     cache.reset(0, "v0", true);
     define();
   }
 
-  CacheFixture(long budgetBytes) {
-    this(new MemoryPool(budgetBytes));
+  CacheFixture(long poolBytes) {
+    this(new MemoryPool(poolBytes));
   }
 
   void define() {
@@ -34,7 +35,7 @@ final class CacheFixture {
   }
 
   CacheSession begin() {
-    engine.begin(cache.stampVersion());
+    engine.begin(cache.version());
     session = cache.begin(engine);
     return session;
   }
@@ -45,7 +46,7 @@ final class CacheFixture {
     session.commit(engine.newest(), "v" + engine.newest());
   }
 
-  /** As a provider on another executor: nothing in the base. */
+  /** As a provider on another executor: nothing is cached. */
   void forget() {
     cache.reset(engine.newest(), "v" + engine.newest(), false);
     define();
@@ -71,10 +72,27 @@ final class CacheFixture {
   /** Writes enough other keys that what was written before is with the engine. */
   void fillUntilSpilled() {
     int i = 0;
-    long before = cache.spills;
-    while (cache.spills == before) {
+    long before = session.spillCount();
+    while (session.spillCount() == before) {
       put(PLAIN, "fill" + i++, "x".repeat(100));
     }
+  }
+
+  boolean isComplete(int family) {
+    return isComplete(cache, family);
+  }
+
+  /** Rows of the family that are cached; of a complete family all of them. */
+  long entries(int family) {
+    return entries(cache, family);
+  }
+
+  static boolean isComplete(StateCache cache, int family) {
+    return cache.committed.families.get(family).isComplete;
+  }
+
+  static long entries(StateCache cache, int family) {
+    return cache.committed.families.get(family).presentCount();
   }
 
   static byte[] bytes(String text) {

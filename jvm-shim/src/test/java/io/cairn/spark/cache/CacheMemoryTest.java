@@ -6,33 +6,34 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What the cache takes of its budget and gives back. */
+/** What the cache takes of its pool and gives back. */
 class CacheMemoryTest {
   @Test
   void idleStoresMakeRoomForTheOneInUse() {
-    MemoryPool budget = new MemoryPool(1 << 20);
-    CacheFixture idle = new CacheFixture(budget);
+    MemoryPool pool = new MemoryPool(1 << 20);
+    CacheFixture idle = new CacheFixture(pool);
     idle.begin();
     for (int i = 0; i < 5_000; i++) {
       idle.put(PLAIN, "k" + i, "x".repeat(80));
     }
     idle.commit();
-    assertTrue(idle.cache.accountedBytes() > budget.limitBytes() / 2);
-    CacheFixture busy = new CacheFixture(budget);
+    assertTrue(idle.cache.accountedBytes() > pool.limitBytes() / 2);
+    CacheFixture busy = new CacheFixture(pool);
     busy.begin();
     for (int i = 0; i < 4_000; i++) {
       busy.put(PLAIN, "k" + i, "y".repeat(80));
     }
     busy.commit();
-    assertTrue(budget.peakBytes() <= budget.limitBytes() + 4096, "peak " + budget.peakBytes());
+    assertTrue(pool.peakBytes() <= pool.limitBytes() + 4096, "peak " + pool.peakBytes());
     assertTrue(idle.cache.stats().evictions() > 0);
     assertTrue(
-        busy.cache.accountedBytes() > budget.limitBytes() / 5,
+        busy.cache.accountedBytes() > pool.limitBytes() / 5,
         "busy holds " + busy.cache.accountedBytes());
     idle.begin();
     for (int i = 0; i < 5_000; i++) {
@@ -42,15 +43,15 @@ class CacheMemoryTest {
 
   @Test
   void eightHundredSmallStoresCostLittle() {
-    MemoryPool budget = new MemoryPool(64 << 20);
+    MemoryPool pool = new MemoryPool(64 << 20);
     List<CacheFixture> stores = new ArrayList<>();
     for (int i = 0; i < 800; i++) {
-      CacheFixture f = new CacheFixture(budget);
+      CacheFixture f = new CacheFixture(pool);
       stores.add(f);
       f.begin();
       f.commit();
     }
-    assertEquals(0, budget.accountedBytes(), "empty stores hold nothing");
+    assertEquals(0, pool.accountedBytes(), "empty stores hold nothing");
     for (CacheFixture f : stores) {
       f.begin();
       for (int i = 0; i < 10; i++) {
@@ -58,11 +59,11 @@ class CacheMemoryTest {
       }
       f.commit();
     }
-    assertTrue(budget.accountedBytes() < 800 * 4096, "accounted " + budget.accountedBytes());
+    assertTrue(pool.accountedBytes() < 800 * 4096, "accounted " + pool.accountedBytes());
   }
 
   @Test
-  void anEntryLargerThanTheBudgetIsSpilledAtOnce() {
+  void anEntryLargerThanThePoolIsSpilledAtOnce() {
     CacheFixture f = new CacheFixture(32 << 10);
     f.begin();
     String large = "x".repeat(200_000);
@@ -80,32 +81,31 @@ class CacheMemoryTest {
   /** With all room held by others, each dozen of rows was once sent by itself. */
   @Test
   void aSessionBesideFullOnesSendsNoTinyBlocks() {
-    MemoryPool budget = new MemoryPool(16 << 20);
+    MemoryPool pool = new MemoryPool(16 << 20);
     List<CacheFixture> others = new ArrayList<>();
-    while (budget.limitBytes() - budget.accountedBytes() > 1_500 && others.size() < 100) {
-      CacheFixture other = new CacheFixture(budget);
+    while (pool.limitBytes() - pool.accountedBytes() > 1_500 && others.size() < 100) {
+      CacheFixture other = new CacheFixture(pool);
       others.add(other);
       other.begin();
       long goal =
-          Math.min(
-              budget.limitBytes() / 5, (budget.limitBytes() - budget.accountedBytes()) / 3 + 1);
+          Math.min(pool.limitBytes() / 5, (pool.limitBytes() - pool.accountedBytes()) / 3 + 1);
       for (int i = 0; other.cache.stats().bytes() < goal && other.engine.blocks == 0; i++) {
         other.put(PLAIN, "k" + i, "x".repeat(100));
       }
     }
-    CacheFixture late = new CacheFixture(budget);
+    CacheFixture late = new CacheFixture(pool);
     late.begin();
     for (int i = 0; i < 10_000; i++) {
       late.put(PLAIN, "k" + i, "y".repeat(100));
     }
     late.commit();
     assertTrue(late.engine.blocks < 40, late.engine.blocks + " blocks");
-    long most = budget.limitBytes() + (others.size() + 1) * (budget.guaranteedBytes() + 4096);
-    assertTrue(budget.peakBytes() <= most, "peak " + budget.peakBytes());
+    long most = pool.limitBytes() + (others.size() + 1) * (pool.guaranteedBytes() + 4096);
+    assertTrue(pool.peakBytes() <= most, "peak " + pool.peakBytes());
     others.forEach(other -> other.session.abort());
     others.forEach(other -> other.cache.close());
     late.cache.close();
-    assertEquals(0, budget.accountedBytes());
+    assertEquals(0, pool.accountedBytes());
   }
 
   /**
@@ -157,13 +157,13 @@ class CacheMemoryTest {
 
   @Test
   void closingWithAnOpenSessionFreesWhenItEnds() {
-    MemoryPool budget = new MemoryPool(1 << 20);
-    CacheFixture f = new CacheFixture(budget);
+    MemoryPool pool = new MemoryPool(1 << 20);
+    CacheFixture f = new CacheFixture(pool);
     f.begin();
     f.put(PLAIN, "k", "v");
     f.cache.close();
     f.session.abort();
-    assertEquals(0, budget.accountedBytes());
+    assertEquals(0, pool.accountedBytes());
     assertThrows(IllegalStateException.class, f::begin);
   }
 
@@ -182,8 +182,8 @@ class CacheMemoryTest {
       f.commit();
       after10 = batch == 10 ? f.cache.accountedBytes() : after10;
     }
-    assertTrue(f.cache.isComplete(ORDERED));
-    assertEquals(2_000, f.cache.entries(ORDERED));
+    assertTrue(f.isComplete(ORDERED));
+    assertEquals(2_000, f.entries(ORDERED));
     assertTrue(
         f.cache.accountedBytes() < after10 * 2,
         f.cache.accountedBytes() + " bytes, after ten batches " + after10);

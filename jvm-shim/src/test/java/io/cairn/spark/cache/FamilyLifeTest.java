@@ -2,6 +2,7 @@ package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.cache.memory.MemoryPool;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 
@@ -21,7 +22,7 @@ class FamilyLifeTest {
       CacheSession session = cache.begin(engine);
       session.createFamily(9, true, false);
 
-      assertTrue(cache.isComplete(9));
+      assertTrue(CacheFixture.isComplete(cache, 9));
       session.abort();
     }
   }

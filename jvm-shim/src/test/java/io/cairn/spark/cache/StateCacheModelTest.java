@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.cache.memory.MemoryPool;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -21,7 +22,7 @@ import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 
 /**
- * Random sessions of stores that share a small budget, against one plain map a version and family.
+ * Random sessions of stores that share a small pool, against one plain map a version and family.
  */
 class StateCacheModelTest {
   private static final int PLAIN = 0;
@@ -32,17 +33,17 @@ class StateCacheModelTest {
   private static final long FLOOR_BYTES = 16_384;
 
   @Test
-  void sameRowsAsAMapWithABudgetThatHoldsNothing() {
+  void sameRowsAsAMapWithAPoolThatHoldsNothing() {
     runSeeds(0, 30, 3_000);
   }
 
   @Test
-  void sameRowsAsAMapWithATinyBudget() {
+  void sameRowsAsAMapWithATinyPool() {
     runSeeds(1_000, 1_030, 30_000);
   }
 
   @Test
-  void sameRowsAsAMapWithABudgetOfHalfTheState() {
+  void sameRowsAsAMapWithAPoolOfHalfTheState() {
     runSeeds(2_000, 2_040, 120_000);
   }
 
@@ -53,13 +54,13 @@ class StateCacheModelTest {
 
   /** Stores of several tasks evict each other's entries while they are idle. */
   @Test
-  void sameRowsAsAMapWhenTwoThreadsShareABudget() throws Exception {
-    MemoryPool budget = new MemoryPool(150_000);
+  void sameRowsAsAMapWhenTwoThreadsShareAPool() throws Exception {
+    MemoryPool pool = new MemoryPool(150_000);
     ExecutorService threads = Executors.newFixedThreadPool(2);
     List<Future<?>> runs = new ArrayList<>();
     for (int thread = 0; thread < 2; thread++) {
       int seed = 5_000 + thread;
-      runs.add(threads.submit(() -> new Run(seed, budget).sessions(250)));
+      runs.add(threads.submit(() -> new Run(seed, pool).sessions(250)));
     }
     try {
       for (Future<?> run : runs) {
@@ -68,17 +69,17 @@ class StateCacheModelTest {
     } finally {
       threads.shutdownNow();
     }
-    assertEquals(0, budget.accountedBytes());
+    assertEquals(0, pool.accountedBytes());
   }
 
-  private static void runSeeds(int from, int to, long budgetBytes) {
+  private static void runSeeds(int from, int to, long poolBytes) {
     for (int seed = from; seed < to; seed++) {
       try {
-        Run run = new Run(seed, new MemoryPool(budgetBytes));
+        Run run = new Run(seed, new MemoryPool(poolBytes));
         run.sessions(25);
-        assertEquals(0, run.budget.accountedBytes(), "bytes left after all stores are closed");
+        assertEquals(0, run.pool.accountedBytes(), "bytes left after all stores are closed");
       } catch (Throwable failure) {
-        throw new AssertionError("seed " + seed + ", budget " + budgetBytes, failure);
+        throw new AssertionError("seed " + seed + ", pool " + poolBytes, failure);
       }
     }
   }
@@ -91,15 +92,15 @@ class StateCacheModelTest {
     return family == LISTS || family == ORDERED_LISTS;
   }
 
-  /** One seed: some stores over one budget. */
+  /** One seed: some stores over one pool. */
   private static final class Run {
     final Random random;
-    final MemoryPool budget;
+    final MemoryPool pool;
     final List<Store> stores = new ArrayList<>();
 
-    Run(int seed, MemoryPool budget) {
+    Run(int seed, MemoryPool pool) {
       random = new Random(seed);
-      this.budget = budget;
+      this.pool = pool;
     }
 
     void sessions(int count) {
@@ -117,8 +118,8 @@ class StateCacheModelTest {
 
     void checkBound() {
       assertTrue(
-          budget.accountedBytes() <= budget.limitBytes() + FLOOR_BYTES,
-          "accounted " + budget.accountedBytes() + " of " + budget.limitBytes());
+          pool.accountedBytes() <= pool.limitBytes() + FLOOR_BYTES,
+          "accounted " + pool.accountedBytes() + " of " + pool.limitBytes());
     }
   }
 
@@ -136,7 +137,7 @@ class StateCacheModelTest {
       this.random = run.random;
       this.engine = new MapEngine(random);
       engine.mostKeys = 1 + random.nextInt(8);
-      this.cache = new StateCache(run.budget);
+      this.cache = new StateCache(run.pool);
       cache.reset(0, "v0", true);
       define();
     }
@@ -152,7 +153,7 @@ class StateCacheModelTest {
       if (random.nextInt(8) == 0) {
         version = Math.max(0, version - random.nextInt(3));
       }
-      boolean reload = cache.stampVersion() != version || random.nextInt(10) == 0;
+      boolean reload = cache.version() != version || random.nextInt(10) == 0;
       if (reload) {
         engine.load(version);
         cache.reset(version, "v" + version, version == 0);
@@ -168,9 +169,11 @@ class StateCacheModelTest {
       for (int family : FAMILIES) {
         model.put(family, new TreeMap<>(engine.state(version, family)));
         // Within the session: an idle store may lose entries to the other thread at any time.
-        if (cache.isComplete(family)) {
+        if (CacheFixture.isComplete(cache, family)) {
           assertEquals(
-              model.get(family).size(), cache.entries(family), "entries of a complete family");
+              model.get(family).size(),
+              CacheFixture.entries(cache, family),
+              "entries of a complete family");
         }
       }
       int steps = random.nextInt(3) == 0 ? 20 : 400;
@@ -190,7 +193,7 @@ class StateCacheModelTest {
       scans.clear();
       if (random.nextInt(4) == 0) {
         session.abort();
-        assertEquals(version, cache.stampVersion());
+        assertEquals(version, cache.version());
         return;
       }
       session.sendWrites();
@@ -200,7 +203,7 @@ class StateCacheModelTest {
         assertSame(model.get(family), engine.state(next, family));
       }
       session.commit(next, "v" + next);
-      assertEquals(next, cache.stampVersion());
+      assertEquals(next, cache.version());
     }
 
     void assertSame(NavigableMap<byte[], byte[]> expected, NavigableMap<byte[], byte[]> actual) {
@@ -349,7 +352,7 @@ class StateCacheModelTest {
           keys[count++] = key;
         }
       }
-      session.getMany(family, keys, count);
+      session.prefetch(family, Arrays.copyOf(keys, count));
     }
   }
 }

@@ -71,7 +71,7 @@ class StateCacheTest {
         expected.put(key, "committed");
       }
       f.commit();
-      assertTrue(f.cache.isComplete(family));
+      assertTrue(f.isComplete(family));
       f.begin();
       for (int i = 0; i < 300; i += 3) {
         String key = String.format("key%04d", i);
@@ -153,7 +153,7 @@ class StateCacheTest {
       }
       f.remove(ORDERED, batch + "-7");
       f.commit();
-      assertEquals(999L * (batch + 1), f.cache.entries(ORDERED));
+      assertEquals(999L * (batch + 1), f.entries(ORDERED));
     }
     f.begin();
     assertEquals(999 * 5, rows(f.session.scan(ORDERED)).size());
@@ -172,7 +172,7 @@ class StateCacheTest {
     }
     f.commit();
     f.forget();
-    assertFalse(f.cache.isComplete(ORDERED));
+    assertFalse(f.isComplete(ORDERED));
     f.begin();
     assertTrue(f.session.loadCommitted());
     long asked = f.engine.scanRequests;
@@ -193,7 +193,7 @@ class StateCacheTest {
     f.forget();
     f.begin();
     assertFalse(f.session.loadCommitted());
-    assertFalse(f.cache.isComplete(ORDERED));
+    assertFalse(f.isComplete(ORDERED));
     assertEquals(2_000, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals(2_000, rows(f.session.scan(ORDERED)).size());
   }
@@ -228,7 +228,7 @@ class StateCacheTest {
     for (int i = 0; i < keys.length; i++) {
       keys[i] = bytes("k" + i);
     }
-    f.session.getMany(PLAIN, keys, keys.length);
+    f.session.prefetch(PLAIN, keys);
     assertEquals(1, f.engine.getRequests);
     for (int i = 0; i < keys.length; i++) {
       assertEquals(i < 100 ? "v" + i : null, f.get(PLAIN, "k" + i));
@@ -298,7 +298,7 @@ class StateCacheTest {
     f.begin();
     f.put(PLAIN, "k", "v");
     f.commit();
-    assertEquals(1, f.cache.entries(PLAIN));
+    assertEquals(1, f.entries(PLAIN));
   }
 
   @Test
@@ -350,9 +350,7 @@ class StateCacheTest {
     for (byte[] a : keys) {
       for (byte[] b : keys) {
         int expected = Integer.signum(Arrays.compareUnsigned(a, b));
-        assertEquals(
-            expected,
-            Integer.signum(Bytes.compare(a, Bytes.ARRAY, a.length, b, Bytes.ARRAY, b.length)));
+        assertEquals(expected, Integer.signum(Bytes.compare(new ByteSpan(a), new ByteSpan(b))));
       }
     }
   }
@@ -370,7 +368,7 @@ class StateCacheTest {
     f.forget();
     f.begin();
     f.engine.mostKeys = 3;
-    f.session.getMany(PLAIN, keys, keys.length);
+    f.session.prefetch(PLAIN, keys);
     assertEquals(4, f.engine.getRequests);
     for (int i = 0; i < keys.length; i++) {
       assertEquals("v" + i, f.get(PLAIN, "k" + i));

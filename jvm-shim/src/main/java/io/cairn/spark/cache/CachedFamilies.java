@@ -1,0 +1,134 @@
+package io.cairn.spark.cache;
+
+import io.cairn.spark.cache.memory.MemoryAccount;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * The column families of a committed cache, and the version at which their entries are.
+ *
+ * <p>INVARIANT: if the engine's database may lack the last committed write of a key, the key is
+ * cached, or its write belongs to a version up to {@link #requireApplied}. Every request to the
+ * engine carries that version, so the engine answers correctly for every key that is not cached.
+ */
+final class CachedFamilies {
+  private static final int MAX_ID = 0xffff;
+
+  private final MemoryAccount account;
+  private final List<CachedFamily> all = new ArrayList<>();
+  private CachedFamily[] byId = new CachedFamily[0];
+  private long requireApplied;
+
+  /** A family that was never defined has no committed key. */
+  private boolean areUnknownEmpty;
+
+  /** Version of the entries; -1 before the first {@link #reset}. */
+  long version = -1;
+
+  /** Checkpoint id of the version; may be null. */
+  String checkpointId;
+
+  /** Version up to which the engine's database was at its last answer. */
+  long appliedThrough;
+
+  CachedFamilies(MemoryAccount account) {
+    this.account = account;
+  }
+
+  /** Requires that the engine has applied this version before it answers. */
+  void require(long atLeast) {
+    requireApplied = Math.max(requireApplied, atLeast);
+  }
+
+  /**
+   * Version that the engine must have applied before it answers for keys of a family: a complete
+   * family does not remember what it deleted, and a spilled append needs the committed list, which
+   * may only be cached.
+   */
+  long requireFor(CachedFamily family) {
+    return family.isComplete || family.isSpilled ? version : requireApplied;
+  }
+
+  List<CachedFamily> all() {
+    return all;
+  }
+
+  CachedFamily get(int id) {
+    CachedFamily found = id >= 0 && id < byId.length ? byId[id] : null;
+    if (found == null) {
+      throw new IllegalArgumentException(
+          "[CAIRN_INTERNAL] column family " + id + " is not defined in the state cache");
+    }
+    return found;
+  }
+
+  boolean isDefined(int id) {
+    return id < byId.length && byId[id] != null;
+  }
+
+  /** Makes a family known. Idempotent; another kind of family replaces the former one. */
+  CachedFamily define(int id, boolean isOrdered, boolean isMulti) {
+    if (id < 0 || id > MAX_ID) {
+      throw new IllegalArgumentException(
+          "[CAIRN_INTERNAL] column family id " + id + " is not in 0.." + MAX_ID);
+    }
+    CachedFamily found = isDefined(id) ? byId[id] : null;
+    if (found != null && found.isOrdered == isOrdered && found.isMulti == isMulti) {
+      return found;
+    }
+    boolean isEmpty =
+        found == null ? areUnknownEmpty : found.isComplete && found.presentCount() == 0;
+    remove(id);
+    if (id >= byId.length) {
+      byId = Arrays.copyOf(byId, Math.max(id + 1, Math.min(byId.length * 2, MAX_ID + 1)));
+    }
+    CachedFamily family = new CachedFamily(account, id, isOrdered, isMulti);
+    if (isEmpty) {
+      family.markComplete();
+    }
+    byId[id] = family;
+    all.add(family);
+    return family;
+  }
+
+  void remove(int id) {
+    if (isDefined(id)) {
+      CachedFamily removed = byId[id];
+      require(removed.count() > 0 ? version : 0);
+      removed.clear();
+      byId[id] = null;
+      all.remove(removed);
+    }
+  }
+
+  /**
+   * Empties all families and sets their version. {@code isEmpty}: that version has no key, so every
+   * family is complete.
+   */
+  void reset(long newVersion, String newCheckpointId, boolean isEmpty) {
+    version = newVersion;
+    checkpointId = newCheckpointId;
+    requireApplied = isEmpty ? 0 : Math.max(0, newVersion);
+    areUnknownEmpty = isEmpty;
+    appliedThrough = 0;
+    for (CachedFamily family : all) {
+      family.clear();
+      if (isEmpty) {
+        family.markComplete();
+      }
+    }
+  }
+
+  /**
+   * Notes that a family has keys which are not cached. What it deleted is not cached either, so the
+   * engine must have applied it.
+   */
+  void loseCompleteness(CachedFamily family) {
+    if (family.isComplete) {
+      family.isComplete = false;
+      require(version);
+    }
+    family.dropOrder();
+  }
+}

@@ -1,0 +1,133 @@
+package io.cairn.spark.cache.memory;
+
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * Layout of one entry in a slab; every entry starts 8-aligned.
+ *
+ * <pre>
+ * +0  i32 key length      +4  i32 value length (MOVED: address of the newer copy)   +8  i32 capacity of the value
+ * +12 i32 hash of the key +16 i32 epoch of the first insertion (write buffer)       +20 u8 state  +21 u8 flags  +22 u8 presence
+ * +24 key, then a gap so that the value begins one byte before an 8-aligned place: the row behind its version byte is aligned
+ * </pre>
+ */
+public final class Entry {
+  /** The entry is in no index. The states from 1 to 8 are the caller's. */
+  public static final byte DEAD = 0;
+
+  /** The entry has grown; its newer copy is elsewhere. */
+  public static final byte MOVED = 9;
+
+  /** Flag: read since the eviction last passed. */
+  public static final byte REFERENCED = 1;
+
+  /** Flag: the open session has spilled a newer write. */
+  public static final byte SHADOWED = 2;
+
+  private static final int HEADER = 24;
+  private static final int VALUE_LENGTH = 4;
+  private static final int CAPACITY = 8;
+  private static final int HASH = 12;
+  private static final int EPOCH = 16;
+  private static final int STATE = 20;
+  private static final int FLAGS = 21;
+  private static final int PRESENCE = 22;
+
+  private Entry() {}
+
+  /** The least capacity that holds a value and lets the entry end 8-aligned. */
+  public static int capacityFor(int valueLength) {
+    return ((valueLength + 6) & ~7) + 1;
+  }
+
+  public static long size(int keyLength, int capacity) {
+    return HEADER + ((keyLength + 8L) & ~7L) - 1 + capacity;
+  }
+
+  public static int size(byte[] slab, long at) {
+    return (int) size(keyLength(slab, at), capacity(slab, at));
+  }
+
+  static void write(byte[] slab, long at, int hash, ByteSpan key, int capacity) {
+    Platform.putInt(slab, at, key.length);
+    Platform.putInt(slab, at + VALUE_LENGTH, 0);
+    Platform.putInt(slab, at + CAPACITY, capacity);
+    Platform.putInt(slab, at + HASH, hash);
+    Platform.putLong(slab, at + EPOCH, 0L);
+    Bytes.copy(key, slab, at + HEADER);
+  }
+
+  public static void key(byte[] slab, long at, ByteSpan into) {
+    into.set(slab, at + HEADER, keyLength(slab, at));
+  }
+
+  public static void value(byte[] slab, long at, ByteSpan into) {
+    into.set(slab, valueAt(slab, at), valueLength(slab, at));
+  }
+
+  static long keyAt(long at) {
+    return at + HEADER;
+  }
+
+  public static long valueAt(byte[] slab, long at) {
+    return at + HEADER + ((keyLength(slab, at) + 8L) & ~7L) - 1;
+  }
+
+  public static int keyLength(byte[] slab, long at) {
+    return Platform.getInt(slab, at);
+  }
+
+  public static int valueLength(byte[] slab, long at) {
+    return Platform.getInt(slab, at + VALUE_LENGTH);
+  }
+
+  public static void setValueLength(byte[] slab, long at, int length) {
+    Platform.putInt(slab, at + VALUE_LENGTH, length);
+  }
+
+  public static int capacity(byte[] slab, long at) {
+    return Platform.getInt(slab, at + CAPACITY);
+  }
+
+  public static int hash(byte[] slab, long at) {
+    return Platform.getInt(slab, at + HASH);
+  }
+
+  public static int epoch(byte[] slab, long at) {
+    return Platform.getInt(slab, at + EPOCH);
+  }
+
+  public static void setEpoch(byte[] slab, long at, int epoch) {
+    Platform.putInt(slab, at + EPOCH, epoch);
+  }
+
+  public static byte state(byte[] slab, long at) {
+    return Platform.getByte(slab, at + STATE);
+  }
+
+  public static void setState(byte[] slab, long at, byte state) {
+    Platform.putByte(slab, at + STATE, state);
+  }
+
+  public static boolean has(byte[] slab, long at, byte flag) {
+    return (Platform.getByte(slab, at + FLAGS) & flag) != 0;
+  }
+
+  public static void raise(byte[] slab, long at, byte flag) {
+    Platform.putByte(slab, at + FLAGS, (byte) (Platform.getByte(slab, at + FLAGS) | flag));
+  }
+
+  public static void lower(byte[] slab, long at, byte flag) {
+    Platform.putByte(slab, at + FLAGS, (byte) (Platform.getByte(slab, at + FLAGS) & ~flag));
+  }
+
+  public static byte presence(byte[] slab, long at) {
+    return Platform.getByte(slab, at + PRESENCE);
+  }
+
+  public static void setPresence(byte[] slab, long at, byte presence) {
+    Platform.putByte(slab, at + PRESENCE, presence);
+  }
+}

@@ -1,0 +1,168 @@
+package io.cairn.spark.cache.memory;
+
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
+
+/** The entries of one family, found by their keys; ordered families also keep them in key order. */
+public class EntryMap {
+  private final MemoryAccount account;
+  private final EntryTable table;
+  private final ByteSpan key = new ByteSpan();
+  public final Slabs slabs;
+
+  /** Null if no order is kept. */
+  private OrderIndex order;
+
+  /** Open scans over the slabs: as long as there are any, no slab may be freed or moved. */
+  public int openScans;
+
+  public EntryMap(MemoryAccount account) {
+    this.account = account;
+    this.slabs = new Slabs(account);
+    this.table = new EntryTable(account, slabs);
+  }
+
+  public final int count() {
+    return table.count();
+  }
+
+  public final OrderIndex order() {
+    return order;
+  }
+
+  /** Address of a key's entry; 0 if there is none. */
+  public final int find(int hash, ByteSpan wanted) {
+    return table.find(hash, wanted);
+  }
+
+  public final byte[] slab(int address) {
+    return slabs.array(address);
+  }
+
+  /**
+   * Memory that must be reserved before an entry is added, at most: a new slab and growth of the
+   * indexes. Normally 0.
+   */
+  public final long bytesToInsert(int keyLength, int capacity) {
+    long ordered = order == null ? 0 : order.bytesToAdd();
+    long needed = slabs.bytesToAllocate(Entry.size(keyLength, capacity));
+    return needed == Long.MAX_VALUE ? needed : needed + table.bytesToAdd() + ordered;
+  }
+
+  /** Memory that must be reserved before an entry gets a larger capacity. */
+  public final long bytesToGrow(int keyLength, int capacity) {
+    return slabs.bytesToAllocate(Entry.size(keyLength, capacity));
+  }
+
+  /**
+   * Adds an entry for a key that is not in the map; the caller sets its state and value. REQUIRES:
+   * {@link #bytesToInsert} are reserved.
+   */
+  public final int insert(int hash, ByteSpan newKey, int capacity) {
+    int address = slabs.allocate((int) Entry.size(newKey.length, capacity));
+    Entry.write(slabs.array(address), Slabs.at(address), hash, newKey, capacity);
+    table.add(hash, address);
+    if (order != null) {
+      order.add(address);
+    }
+    return address;
+  }
+
+  /**
+   * Gives an entry more capacity: key, hash, epoch and presence are copied, the caller sets state
+   * and value. The old copy names the address of the new one. REQUIRES: {@link #bytesToGrow} are
+   * reserved.
+   */
+  public final int grow(int address, int capacity) {
+    byte[] old = slabs.array(address);
+    long oldAt = Slabs.at(address);
+    Entry.key(old, oldAt, key);
+    int hash = Entry.hash(old, oldAt);
+    int moved = slabs.allocate((int) Entry.size(key.length, capacity));
+    byte[] slab = slabs.array(moved);
+    long at = Slabs.at(moved);
+    Entry.write(slab, at, hash, key, capacity);
+    Entry.setEpoch(slab, at, Entry.epoch(old, oldAt));
+    Entry.setPresence(slab, at, Entry.presence(old, oldAt));
+    readdress(hash, address, moved);
+    Entry.setState(old, oldAt, Entry.MOVED);
+    Entry.setValueLength(old, oldAt, moved);
+    return moved;
+  }
+
+  /**
+   * Copies an entry to another slab, and forgets the old copy. REQUIRES: its slab is being freed;
+   * memory for the copy is reserved.
+   */
+  public final int move(int address) {
+    byte[] old = slabs.array(address);
+    long oldAt = Slabs.at(address);
+    int size = Entry.size(old, oldAt);
+    int moved = slabs.allocate(size);
+    int from = (int) (oldAt - Bytes.ARRAY);
+    int to = (int) (Slabs.at(moved) - Bytes.ARRAY);
+    System.arraycopy(old, from, slabs.array(moved), to, size);
+    readdress(Entry.hash(old, oldAt), address, moved);
+    return moved;
+  }
+
+  private void readdress(int hash, int from, int to) {
+    table.move(hash, from, to);
+    if (order != null) {
+      order.move(to);
+    }
+  }
+
+  /** Removes an entry from the indexes; its slab is being freed. */
+  public final void unlink(int address) {
+    byte[] slab = slabs.array(address);
+    if (order != null) {
+      order.remove(address);
+    }
+    table.remove(Entry.hash(slab, Slabs.at(address)), address);
+  }
+
+  /** Removes an entry, and frees its slab if that holds nothing else. */
+  public void remove(int address) {
+    unlink(address);
+    byte[] slab = slabs.array(address);
+    long at = Slabs.at(address);
+    Entry.setState(slab, at, Entry.DEAD);
+    slabs.kill(address, Entry.size(slab, at));
+  }
+
+  /** Frees the slots of the table that a map which lost most of its entries does not need. */
+  public final void shrinkTable() {
+    if (count() * 8L * 8L < table.bytes()) {
+      table.shrink();
+    }
+  }
+
+  /** Walks the entries in the order of the slabs. {@code frees}: frees each slab after its last. */
+  public final EntryWalk walk(boolean frees) {
+    return new EntryWalk(slabs, frees);
+  }
+
+  public final void keepOrder() {
+    if (order == null) {
+      order = new OrderIndex(account, slabs);
+    }
+  }
+
+  public final void dropOrder() {
+    if (order != null) {
+      order.close();
+      order = null;
+    }
+  }
+
+  public final long bytes() {
+    return slabs.bytes() + table.bytes() + (order == null ? 0 : order.bytes());
+  }
+
+  public void clear() {
+    dropOrder();
+    slabs.clear();
+    table.clear();
+  }
+}

@@ -1,0 +1,172 @@
+package io.cairn.spark.cache.memory;
+
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
+
+/**
+ * Hash table from keys to addresses of entries: open addressing, linear probing, one {@code long}
+ * per slot: {@code hash << 32 | address}, 0 is empty.
+ *
+ * <p>A removal closes its hole, so there are no tombstones. At most three quarters full.
+ */
+final class EntryTable {
+  private static final int MIN_SLOTS = 16;
+  private static final int OVERHEAD_BYTES = 16;
+
+  private final MemoryAccount account;
+  private final Slabs slabs;
+  private long[] slots;
+  private int mask;
+  private int count;
+
+  /** Entries that fit without growth. */
+  private int limit;
+
+  EntryTable(MemoryAccount account, Slabs slabs) {
+    this.account = account;
+    this.slabs = slabs;
+  }
+
+  int count() {
+    return count;
+  }
+
+  long bytes() {
+    return slots == null ? 0 : bytes(slots.length);
+  }
+
+  private static long bytes(int length) {
+    return length * 8L + OVERHEAD_BYTES;
+  }
+
+  int find(int hash, ByteSpan key) {
+    long[] table = slots;
+    if (table == null) {
+      return 0;
+    }
+    int m = mask;
+    for (int i = hash & m; ; i = (i + 1) & m) {
+      long slot = table[i];
+      if (slot == 0) {
+        return 0;
+      }
+      if ((int) (slot >>> 32) == hash) {
+        int address = (int) slot;
+        byte[] slab = slabs.array(address);
+        long at = Slabs.at(address);
+        if (Entry.keyLength(slab, at) == key.length && Bytes.equal(slab, Entry.keyAt(at), key)) {
+          return address;
+        }
+      }
+    }
+  }
+
+  /** Memory that one more entry needs: the grown table, beside which the old one is freed later. */
+  long bytesToAdd() {
+    return count < limit ? 0 : bytes(grownLength());
+  }
+
+  private int grownLength() {
+    return slots == null ? MIN_SLOTS : slots.length * 2;
+  }
+
+  /** Adds an entry whose key is not in the table. REQUIRES: {@link #bytesToAdd} are reserved. */
+  void add(int hash, int address) {
+    if (count == limit) {
+      resize(grownLength());
+    }
+    int i = hash & mask;
+    while (slots[i] != 0) {
+      i = (i + 1) & mask;
+    }
+    slots[i] = slot(hash, address);
+    count++;
+  }
+
+  /**
+   * Frees what a table that lost most of its entries does not need, if memory for a copy is free.
+   */
+  void shrink() {
+    if (count == 0) {
+      clear();
+      return;
+    }
+    int length = slots.length;
+    while (length > MIN_SLOTS && count * 4L < length) {
+      length /= 2;
+    }
+    if (length * 4L <= slots.length && account.tryReserve(bytes(length))) {
+      resize(length);
+    }
+  }
+
+  private void resize(int length) {
+    account.use(bytes(length));
+    long[] before = slots;
+    long[] table = new long[length];
+    int m = length - 1;
+    if (before != null) {
+      for (long slot : before) {
+        if (slot != 0) {
+          int i = (int) (slot >>> 32) & m;
+          while (table[i] != 0) {
+            i = (i + 1) & m;
+          }
+          table[i] = slot;
+        }
+      }
+      account.release(bytes(before.length));
+    }
+    slots = table;
+    mask = m;
+    limit = length / 4 * 3;
+  }
+
+  private static long slot(int hash, int address) {
+    return (long) hash << 32 | address & 0xffffffffL;
+  }
+
+  /** Lets an entry's slot point to its new address. */
+  void move(int hash, int from, int to) {
+    slots[indexOf(hash, from)] = slot(hash, to);
+  }
+
+  void remove(int hash, int address) {
+    int hole = indexOf(hash, address);
+    int i = hole;
+    while (true) {
+      i = (i + 1) & mask;
+      long slot = slots[i];
+      if (slot == 0) {
+        break;
+      }
+      int home = (int) (slot >>> 32) & mask;
+      if (((i - home) & mask) >= ((i - hole) & mask)) {
+        slots[hole] = slot;
+        hole = i;
+      }
+    }
+    slots[hole] = 0;
+    count--;
+  }
+
+  private int indexOf(int hash, int address) {
+    long wanted = slot(hash, address);
+    int i = hash & mask;
+    while (slots[i] != wanted) {
+      if (slots[i] == 0) {
+        throw new IllegalStateException("[CAIRN_INTERNAL] the table of a family lost an entry");
+      }
+      i = (i + 1) & mask;
+    }
+    return i;
+  }
+
+  void clear() {
+    account.release(bytes());
+    slots = null;
+    mask = 0;
+    count = 0;
+    limit = 0;
+  }
+}

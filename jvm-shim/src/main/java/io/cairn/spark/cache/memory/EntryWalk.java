@@ -1,0 +1,53 @@
+package io.cairn.spark.cache.memory;
+
+import io.cairn.spark.bytes.Bytes;
+
+/**
+ * Walks the entries of a map, slab by slab; those that are dead or have moved are skipped.
+ *
+ * <p>Entries may be removed meanwhile. Entries that are added meanwhile may be met or not.
+ */
+public final class EntryWalk {
+  private final Slabs slabs;
+  private final boolean frees;
+  private int number;
+  private long next;
+  private long end;
+
+  /** The entry at hand, after {@link #next} returned true. */
+  public byte[] slab;
+
+  public long at;
+
+  EntryWalk(Slabs slabs, boolean frees) {
+    this.slabs = slabs;
+    this.frees = frees;
+  }
+
+  public boolean next() {
+    while (true) {
+      while (next < end) {
+        at = next;
+        next += Entry.size(slab, at);
+        byte state = Entry.state(slab, at);
+        if (state != Entry.DEAD && state != Entry.MOVED) {
+          return true;
+        }
+      }
+      if (frees && slab != null) {
+        slabs.free(number);
+      }
+      if (++number >= slabs.end()) {
+        return false;
+      }
+      slab = slabs.slab(number);
+      next = Bytes.ARRAY;
+      end = slab == null ? next : next + slabs.used(number);
+    }
+  }
+
+  /** Address of the entry at hand. */
+  public int address() {
+    return Slabs.address(number, at);
+  }
+}

@@ -1,0 +1,77 @@
+package io.cairn.spark.cache.memory;
+
+/**
+ * The memory that one store holds of the pool: bytes in use by its maps, and bytes reserved for the
+ * next insertion.
+ *
+ * <p>One caller at a time; {@link #bytes} may be called from any thread.
+ */
+public final class MemoryAccount {
+  private final MemoryPool pool;
+
+  /** In use or reserved. */
+  private volatile long bytes;
+
+  private long reserved;
+
+  public MemoryAccount(MemoryPool pool) {
+    this.pool = pool;
+  }
+
+  public MemoryPool pool() {
+    return pool;
+  }
+
+  public long bytes() {
+    return bytes;
+  }
+
+  /** Makes at least so many bytes reserved, out of free ones. False: there are not enough. */
+  public boolean tryReserve(long wanted) {
+    return wanted <= reserved || tryReserveMore(wanted - reserved);
+  }
+
+  private boolean tryReserveMore(long more) {
+    if (!pool.tryReserve(more)) {
+      return false;
+    }
+    add(more);
+    return true;
+  }
+
+  /** Makes at least so many bytes reserved, even beyond the limit of the pool. */
+  public void reserveBeyondLimit(long wanted) {
+    long more = Math.max(0, wanted - reserved);
+    pool.reserveBeyondLimit(more);
+    add(more);
+  }
+
+  private void add(long more) {
+    long now = bytes + more;
+    bytes = now;
+    reserved += more;
+  }
+
+  /** Returns reserved bytes that nothing used. */
+  public void releaseReserved() {
+    long unused = reserved;
+    reserved = 0;
+    release(unused);
+  }
+
+  /** A map allocates reserved bytes. */
+  void use(long used) {
+    if (used > reserved) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the cache needs " + used + " bytes and has reserved " + reserved);
+    }
+    reserved -= used;
+  }
+
+  /** A map frees bytes that it used. */
+  void release(long freed) {
+    long now = bytes - freed;
+    bytes = now;
+    pool.release(freed);
+  }
+}
