@@ -25,8 +25,8 @@ final class BlockWriter {
     this.source = source;
   }
 
-  /** Whether the cache drops the writes that are added from now on. */
-  void setSpilling(boolean isSpill) {
+  /** Says whether the cache drops what is added from now on. */
+  void spills(boolean isSpill) {
     isSpilling = isSpill;
   }
 

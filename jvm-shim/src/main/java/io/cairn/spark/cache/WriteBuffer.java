@@ -305,9 +305,9 @@ final class WriteBuffer {
     // repeated.
     spillCount++;
     hasFailed = true;
-    writer.setSpilling(true);
+    writer.spills(true);
     send();
-    writer.setSpilling(false);
+    writer.spills(false);
     hasFailed = false;
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
