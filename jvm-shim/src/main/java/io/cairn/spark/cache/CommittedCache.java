@@ -184,22 +184,9 @@ final class CommittedCache {
     }
   }
 
-  /**
-   * Reads a page of committed and spilled rows; valid until the next request.
-   *
-   * @param inclusive whether {@code from} belongs to the page
-   */
-  RowPage page(
-      CachedFamily family,
-      byte[] from,
-      boolean inclusive,
-      byte[] to,
-      int limitRows,
-      int limitBytes) {
-    RowPage rows =
-        source.scan(
-            new ScanRequest(family.id, from, inclusive, to, limitRows, limitBytes),
-            families.version);
+  /** Reads a page of committed and spilled rows; valid until the next request. */
+  RowPage page(ScanRequest request) {
+    RowPage rows = source.scan(request, families.version);
     noteApplied();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(
@@ -239,7 +226,8 @@ final class CommittedCache {
   private boolean load(CachedFamily family) {
     byte[] from = null;
     while (true) {
-      RowPage rows = page(family, from, from == null, null, LOAD_ROWS, LOAD_BYTES);
+      RowPage rows =
+          page(new ScanRequest(family.id, from, from == null, null, LOAD_ROWS, LOAD_BYTES));
       for (int i = 0; i < rows.count; i++) {
         rows.key(i, rowKey);
         rows.value(i, rowValue);
