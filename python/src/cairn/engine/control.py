@@ -60,7 +60,7 @@ class ControlEntry:
     class Java:
         """Tells Py4J which Java interface this object is."""
 
-        implements = ("io.cairn.spark.transport.EngineEntry",)
+        implements = ("io.cairn.spark.engine.EngineEntry",)
 
 
 def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:

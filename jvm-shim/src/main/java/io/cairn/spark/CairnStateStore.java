@@ -1,11 +1,18 @@
 package io.cairn.spark;
 
 import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.CacheSession;
+import io.cairn.spark.cache.RowCursor;
+import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.codec.RowCodec;
+import io.cairn.spark.session.StoreSession;
+import io.cairn.spark.session.StoreSession.OpenFamily;
+import io.cairn.spark.session.StoreVersion;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.function.BiConsumer;
 import java.util.function.Function;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -15,6 +22,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
+import org.apache.spark.sql.execution.streaming.state.StateStoreOperationOutOfOrder;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -22,34 +30,35 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * One version of a store as Spark reads and writes it; a read store is one that may not be written,
- * until Spark upgrades it.
+ * One version of a store as Spark reads and writes it: checks arguments, encodes rows, and reads
+ * and writes them in the cache. A read store refuses writes until Spark upgrades it.
  *
- * <p>One caller at a time, though not always the same thread (PySpark's transformWithState has
- * two): see {@link SessionLock}. Returned rows are reused by later calls.
+ * <p>Each call holds the lock of the session's row calls, as PySpark's transformWithState has two
+ * threads. Later calls reuse the returned rows.
  */
 final class CairnStateStore implements StateStore {
-  private final CairnStateStoreProvider provider;
   private final StoreSession session;
   private final CacheSession cache;
   private final Option<String> checkpointId;
-  private final Scans scans;
+  private final BiConsumer<UnsafeRow, UnsafeRow> validate;
   private final ByteSpan found = new ByteSpan();
   private volatile boolean isReadOnly;
   private String lastName;
-  private StoreSession.OpenFamily lastFamily;
+  private OpenFamily lastFamily;
 
+  /**
+   * @param validate receives each pair before Spark does
+   */
   CairnStateStore(
-      CairnStateStoreProvider provider,
       StoreSession session,
       Option<String> checkpointId,
-      boolean isReadOnly) {
-    this.provider = provider;
+      boolean isReadOnly,
+      BiConsumer<UnsafeRow, UnsafeRow> validate) {
     this.session = session;
     this.cache = session.cache;
-    this.scans = new Scans(session, provider::validateOnce);
     this.checkpointId = checkpointId;
     this.isReadOnly = isReadOnly;
+    this.validate = validate;
   }
 
   @Override
@@ -59,19 +68,19 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public long version() {
-    return session.base.version();
+    return session.baseVersion.version();
   }
 
   @Override
   public UnsafeRow get(UnsafeRow key, String family) {
-    StoreSession.OpenFamily open = enter("get", family);
+    OpenFamily open = enter("get", family);
     try {
       RowCodec codec = encodeKey(open, key);
       if (!cache.get(open.id(), codec.key, found)) {
         return null;
       }
       UnsafeRow value = codec.decodeValue(found);
-      provider.validateOnce(key, value);
+      validate.accept(key, value);
       return value;
     } finally {
       session.leave();
@@ -80,7 +89,7 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public boolean keyExists(UnsafeRow key, String family) {
-    StoreSession.OpenFamily open = enter("keyExists", family);
+    OpenFamily open = enter("keyExists", family);
     try {
       RowCodec codec = encodeKey(open, key);
       return cache.exists(open.id(), codec.key);
@@ -97,7 +106,7 @@ final class CairnStateStore implements StateStore {
         open -> {
           RowCodec codec = open.family().codec();
           byte[][] encoded = new byte[keys.length][];
-          Arrays.setAll(encoded, index -> codec.keyBytes(Requirements.key(keys[index])));
+          Arrays.setAll(encoded, index -> codec.keyBytes(requireKey(keys[index])));
           cache.prefetch(open.id(), encoded);
           return new LockedRows(
               session,
@@ -106,7 +115,7 @@ final class CairnStateStore implements StateStore {
   }
 
   /** The value of an encoded key, or null. */
-  private UnsafeRow at(StoreSession.OpenFamily open, byte[] key) {
+  private UnsafeRow at(OpenFamily open, byte[] key) {
     RowCodec codec = open.family().codec();
     codec.key.set(key);
     return cache.get(open.id(), codec.key, found) ? codec.decodeValue(found) : null;
@@ -118,7 +127,7 @@ final class CairnStateStore implements StateStore {
         "valuesIterator",
         family,
         open -> {
-          RowCodec codec = Requirements.multi(open, "valuesIterator");
+          RowCodec codec = requireMulti(open, "valuesIterator");
           encodeKey(open, key);
           if (!cache.get(open.id(), codec.key, found)) {
             return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
@@ -129,43 +138,68 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String family) {
-    return within("iterator", family, open -> scans.all(open, false));
+    return within("iterator", family, open -> pairs(open, cache.scan(open.id()), false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String family) {
-    return within("iteratorWithMultiValues", family, open -> scans.all(open, true));
+    return within(
+        "iteratorWithMultiValues", family, open -> pairs(open, cache.scan(open.id()), true));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScan(UnsafeRow prefix, String family) {
-    return within("prefixScan", family, open -> scans.prefix(open, prefix, false));
+    return within("prefixScan", family, open -> pairs(open, cursor(open, prefix), false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
       UnsafeRow prefix, String family) {
-    return within("prefixScanWithMultiValues", family, open -> scans.prefix(open, prefix, true));
+    return within(
+        "prefixScanWithMultiValues", family, open -> pairs(open, cursor(open, prefix), true));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> rangeScan(
       Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
-    return within("rangeScan", family, open -> scans.range(open, start, end, false));
+    return within("rangeScan", family, open -> pairs(open, cursor(open, start, end), false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
       Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
-    return within("rangeScanWithMultiValues", family, open -> scans.range(open, start, end, true));
+    return within(
+        "rangeScanWithMultiValues", family, open -> pairs(open, cursor(open, start, end), true));
+  }
+
+  private RowCursor cursor(OpenFamily open, UnsafeRow prefix) {
+    RowCodec codec = open.family().codec();
+    require(codec.supportsPrefixScan(), "Prefix scan requires setting prefix key!");
+    byte[] from = codec.prefixBytes(prefix);
+    return cache.range(open.id(), from, Bytes.successor(from));
+  }
+
+  private RowCursor cursor(OpenFamily open, Option<UnsafeRow> start, Option<UnsafeRow> end) {
+    RowCodec codec = open.family().codec();
+    require(
+        codec.supportsRangeScan(),
+        "Range scan requires a range-scan encoder for column family: " + open.family().name());
+    byte[] from = start.isEmpty() ? new byte[0] : codec.keyBytes(start.get());
+    byte[] to = end.isEmpty() ? null : codec.keyBytes(end.get());
+    return cache.range(open.id(), from, to);
+  }
+
+  private StateStoreIterator<UnsafeRowPair> pairs(
+      OpenFamily open, RowCursor cursor, boolean isEachValue) {
+    return RowPairIterator.of(session, cursor, open.family().codec(), isEachValue, validate);
   }
 
   @Override
   public void put(UnsafeRow key, UnsafeRow value, String family) {
-    StoreSession.OpenFamily open = enterToWrite("put", family);
+    OpenFamily open = enterToWrite("put", family);
     try {
       RowCodec codec = encodeKey(open, key);
-      Requirements.value("put", value);
+      requireValue("put", value);
       codec.encodeValue(value);
       cache.put(open.id(), codec.key, codec.value, codec.isPlainValue());
     } finally {
@@ -175,10 +209,10 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void putList(UnsafeRow key, UnsafeRow[] values, String family) {
-    StoreSession.OpenFamily open = enterToWrite("putList", family);
+    OpenFamily open = enterToWrite("putList", family);
     try {
-      RowCodec codec = Requirements.multi(open, "putList");
-      codec.encodeValues(Requirements.values(values));
+      RowCodec codec = requireMulti(open, "putList");
+      codec.encodeValues(requireValues(values));
       encodeKey(open, key);
       cache.put(open.id(), codec.key, codec.value, false);
     } finally {
@@ -188,16 +222,16 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void merge(UnsafeRow key, UnsafeRow value, String family) {
-    Requirements.value("merge", value);
+    requireValue("merge", value);
     mergeList(key, new UnsafeRow[] {value}, family);
   }
 
   @Override
   public void mergeList(UnsafeRow key, UnsafeRow[] values, String family) {
-    StoreSession.OpenFamily open = enterToWrite("merge", family);
+    OpenFamily open = enterToWrite("merge", family);
     try {
-      RowCodec codec = Requirements.multi(open, "merge");
-      codec.encodeValues(Requirements.values(values));
+      RowCodec codec = requireMulti(open, "merge");
+      codec.encodeValues(requireValues(values));
       encodeKey(open, key);
       cache.append(open.id(), codec.key, codec.value);
     } finally {
@@ -207,7 +241,7 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void remove(UnsafeRow key, String family) {
-    StoreSession.OpenFamily open = enterToWrite("remove", family);
+    OpenFamily open = enterToWrite("remove", family);
     try {
       RowCodec codec = encodeKey(open, key);
       cache.remove(open.id(), codec.key);
@@ -218,8 +252,22 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void deleteRange(UnsafeRow begin, UnsafeRow end, String family) {
-    Requirements.writable(isReadOnly, "deleteRange");
-    within("deleteRange", family, open -> scans.remove(open, begin, end));
+    requireWritable("deleteRange");
+    OpenFamily open = enter("deleteRange", family);
+    try {
+      RowCodec codec = open.family().codec();
+      require(
+          codec.supportsDeleteRange(),
+          "deleteRange requires a RangeKeyScanStateEncoderSpec for column family " + family);
+      byte[] from = codec.keyBytes(begin);
+      try (RowCursor cursor = cache.range(open.id(), from, codec.keyBytes(end))) {
+        while (cursor.next()) {
+          cache.remove(open.id(), cursor.key);
+        }
+      }
+    } finally {
+      session.leave();
+    }
   }
 
   @Override
@@ -235,7 +283,8 @@ final class CairnStateStore implements StateStore {
       session.families.checkName("create_col_family", name, isInternal);
       lastName = null;
       session.open(
-          session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal));
+          session.families.declare(
+              new FamilySpec(name, keySchema, valueSchema, spec, isMulti, isInternal)));
     } finally {
       session.leave();
     }
@@ -250,14 +299,15 @@ final class CairnStateStore implements StateStore {
       boolean isMulti,
       boolean isInternal) {
     session.families.checkName("register_col_family", name, isInternal);
-    session.families.declare(name, keySchema, valueSchema, spec, isMulti, isInternal);
+    session.families.declare(
+        new FamilySpec(name, keySchema, valueSchema, spec, isMulti, isInternal));
   }
 
   @Override
   public boolean removeColFamilyIfExists(String name) {
     session.enter("remove a column family");
     try {
-      Requirements.writable(isReadOnly, "remove_col_family");
+      requireWritable("remove_col_family");
       session.families.checkName("remove_col_family", name, false);
       lastName = null;
       return session.dropFamily(name);
@@ -273,8 +323,18 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public long commit() {
-    Requirements.writable(isReadOnly, "commit");
-    return session.commit();
+    requireWritable("commit");
+    try {
+      session.commit();
+    } catch (StateStoreOperationOutOfOrder e) {
+      throw e;
+    } catch (RuntimeException | Error e) {
+      throw SparkErrors.cannotCommit("CairnStateStore[" + id() + "] version " + (version() + 1), e);
+    }
+    if (session.store.storeConf.commitValidationEnabled()) {
+      StateStore.reportCommitToCoordinator(version() + 1, id(), session.store.hadoop);
+    }
+    return version() + 1;
   }
 
   @Override
@@ -284,7 +344,7 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public void release() {
-    if (!isReadOnly && session.state() == SessionState.OPEN) {
+    if (!isReadOnly && session.isOpen()) {
       throw StateStoreErrors.stateStoreOperationOutOfOrder(
           "Cannot release a store that may be written; abort it");
     }
@@ -293,19 +353,23 @@ final class CairnStateStore implements StateStore {
 
   @Override
   public StateStoreMetrics metrics() {
-    return SessionMetrics.of(session);
+    return StoreMetrics.of(session);
   }
 
   @Override
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
-    StoreVersion result = Requirements.committed(session);
+    if (!session.isCommitted()) {
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot return the checkpoint id of a store that was not committed");
+    }
+    StoreVersion result = session.result();
     return new StateStoreCheckpointInfo(
         id().partitionId(), result.version(), Option.apply(result.checkpointId()), checkpointId);
   }
 
   @Override
   public boolean hasCommitted() {
-    return session.state() == SessionState.COMMITTED;
+    return session.isCommitted();
   }
 
   /**
@@ -313,7 +377,7 @@ final class CairnStateStore implements StateStore {
    * version.
    */
   CairnStateStore upgraded(long version, Option<String> id, boolean forceSnapshot) {
-    if (session.state() != SessionState.OPEN || version() != version || !checkpointId.equals(id)) {
+    if (!session.isOpen() || version() != version || !checkpointId.equals(id)) {
       return null;
     }
     session.forceSnapshot(forceSnapshot);
@@ -321,15 +385,15 @@ final class CairnStateStore implements StateStore {
     return this;
   }
 
-  /** Lets the family's codec hold the key. */
-  private static RowCodec encodeKey(StoreSession.OpenFamily open, UnsafeRow key) {
+  /** Encodes the key into the family's codec. */
+  private static RowCodec encodeKey(OpenFamily open, UnsafeRow key) {
     RowCodec codec = open.family().codec();
-    codec.encodeKey(Requirements.key(key));
+    codec.encodeKey(requireKey(key));
     return codec;
   }
 
-  private <T> T within(String operation, String family, Function<StoreSession.OpenFamily, T> call) {
-    StoreSession.OpenFamily open = enter(operation, family);
+  private <T> T within(String operation, String family, Function<OpenFamily, T> call) {
+    OpenFamily open = enter(operation, family);
     try {
       return call.apply(open);
     } finally {
@@ -338,7 +402,7 @@ final class CairnStateStore implements StateStore {
   }
 
   /** Enters the session for one row call, which ends with its {@code leave}. */
-  private StoreSession.OpenFamily enter(String operation, String family) {
+  private OpenFamily enter(String operation, String family) {
     session.enter(operation);
     if (family.equals(lastName)) {
       return lastFamily;
@@ -353,9 +417,56 @@ final class CairnStateStore implements StateStore {
     }
   }
 
-  private StoreSession.OpenFamily enterToWrite(String operation, String family) {
-    Requirements.writable(isReadOnly, operation);
+  private OpenFamily enterToWrite(String operation, String family) {
+    requireWritable(operation);
     return enter(operation, family);
+  }
+
+  // What a call requires; the errors have the words of Spark's own providers.
+
+  private void requireWritable(String operation) {
+    if (isReadOnly) {
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot " + operation + " on a store opened to read");
+    }
+  }
+
+  private static void require(boolean isMet, String requirement) {
+    if (!isMet) {
+      throw new IllegalArgumentException("requirement failed: " + requirement);
+    }
+  }
+
+  private static UnsafeRow requireKey(UnsafeRow key) {
+    require(key != null, "Key cannot be null");
+    return key;
+  }
+
+  private static void requireValue(String operation, UnsafeRow value) {
+    if (value == null) {
+      require(false, "Cannot " + operation + " a null value");
+    }
+  }
+
+  private static UnsafeRow[] requireValues(UnsafeRow[] values) {
+    require(values != null && values.length > 0, "Cannot put an empty list");
+    for (UnsafeRow value : values) {
+      requireValue("put", value);
+    }
+    return values;
+  }
+
+  /** The codec of a family that has lists. */
+  private static RowCodec requireMulti(OpenFamily open, String operation) {
+    RowCodec codec = open.family().codec();
+    if (!codec.supportsManyValues()) {
+      throw new IllegalStateException(
+          operation
+              + " needs a column family with multiple values per key, but "
+              + open.family().name()
+              + " has one");
+    }
+    return codec;
   }
 
   @Override

@@ -1,7 +1,13 @@
 package io.cairn.spark;
 
+import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.session.ColumnFamilies;
+import io.cairn.spark.session.LoadedVersion;
+import io.cairn.spark.session.StoreInstance;
+import io.cairn.spark.session.StoreSession;
+import io.cairn.spark.settings.StoreSettings;
 import java.io.File;
 import java.util.UUID;
 import java.util.function.Supplier;
@@ -33,13 +39,13 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What Spark loads by {@code spark.sql.streaming.stateStore.providerClass}: one store of one query
+ * The class that {@code spark.sql.streaming.stateStore.providerClass} names: one store of one query
  * run on one executor.
  *
- * <p>Extends Spark's own provider only because Spark 4.3 opens its newer join formats to subclasses
- * of it; nothing of it is used. Its constructor is trivial, for Spark makes instances on the driver
- * only to ask for metrics; {@code init}, which holds a lock of all stores, checks and starts
- * nothing.
+ * <p>Extends Spark's own provider only because Spark 4.3 allows its newer join formats to
+ * subclasses of it; uses nothing of it. The constructor does nothing, as Spark makes instances on
+ * the driver only for their metrics. {@code init} checks and starts nothing, as Spark calls it
+ * under a lock of all stores.
  */
 public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   private static final Logger LOG = LoggerFactory.getLogger(CairnStateStoreProvider.class);
@@ -74,33 +80,34 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     Configuration hadoop = new Configuration(hadoopConf);
     StoreSettings conf = StoreSettings.of(storeConf);
     String runId = hadoop.get(StreamExecution.RUN_ID_KEY());
-    StoreInstance made =
+    StoreInstance opened =
         new StoreInstance(
             storeId, runId == null ? UUID.randomUUID().toString() : runId, conf, storeConf, hadoop);
     try {
-      families = new ColumnFamilies(made, useColumnFamilies, schemas);
+      families = new ColumnFamilies(opened, useColumnFamilies, schemas);
       families.declare(
-          ColumnFamilies.DEFAULT,
-          newKeySchema,
-          newValueSchema,
-          spec,
-          useMultipleValuesPerKey,
-          false);
-      made.makeFolder();
+          new FamilySpec(
+              ColumnFamilies.DEFAULT,
+              newKeySchema,
+              newValueSchema,
+              spec,
+              useMultipleValuesPerKey,
+              false));
+      opened.makeFolder();
     } catch (RuntimeException | Error e) {
-      made.close();
+      opened.close();
       throw e;
     }
     keySchema = newKeySchema;
     valueSchema = newValueSchema;
     isValidated = useColumnFamilies;
-    store = made;
+    store = opened;
   }
 
   @Override
   public StateStoreId stateStoreId() {
-    StoreInstance made = store;
-    return made == null ? null : made.id;
+    StoreInstance opened = store;
+    return opened == null ? null : opened.id;
   }
 
   @Override
@@ -130,8 +137,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       long version,
       Option<String> checkpointId,
       boolean forceSnapshotOnCommit) {
-    // Spark hands over the read store of whatever operator ran before in the task, and one of a
-    // provider that was unloaded since.
+    // Spark may pass the read store of another operator of the task, or of an unloaded provider.
     if (readStore instanceof CairnStateStore cairn && cairn.id().equals(store().id)) {
       CairnStateStore upgraded = cairn.upgraded(version, checkpointId, forceSnapshotOnCommit);
       if (upgraded != null) {
@@ -163,7 +169,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
                     endVersion,
                     endId.getOrElse(() -> null));
           } catch (CairnException e) {
-            throw SparkErrors.missingSnapshot(e);
+            throw SparkErrors.missingSnapshot(e, logName());
           }
         });
   }
@@ -181,7 +187,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
         openSession(
             endVersion,
             false,
-            () -> store().load(endVersion, endId.getOrElse(() -> null), false).unfilled());
+            () -> store().load(endVersion, endId.getOrElse(() -> null), false).withoutCaching());
     try {
       return new ChangeDataReader(
           session,
@@ -202,30 +208,17 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       boolean readOnly,
       Supplier<LoadedVersion> load) {
     StoreSession session = openSession(version, forceSnapshot, load);
-    return new CairnStateStore(this, session, checkpointId, readOnly);
+    return new CairnStateStore(session, checkpointId, readOnly, this::validateOnce);
   }
 
   private StoreSession openSession(
       long version, boolean forceSnapshot, Supplier<LoadedVersion> load) {
-    StoreInstance made = store();
+    StoreInstance opened = store();
     requireVersion(version);
-    StoreSession session = null;
     try {
-      long startedNs = System.nanoTime();
-      made.takeTurn(Thread.currentThread().getName());
-      try {
-        LoadedVersion opening = load.get();
-        session = new StoreSession(made, families, opening, forceSnapshot, startedNs);
-      } finally {
-        if (session == null) {
-          made.forget();
-          made.endTurn();
-        }
-      }
-      session.endWithTask();
-      return session;
+      return StoreSession.open(opened, families, forceSnapshot, load);
     } catch (RuntimeException | OutOfMemoryError e) {
-      throw SparkErrors.cannotLoad(located(e, version), made.id.storeCheckpointLocation());
+      throw SparkErrors.cannotLoad(located(e, version), opened.id.storeCheckpointLocation());
     }
   }
 
@@ -241,22 +234,19 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   }
 
   private StoreInstance store() {
-    StoreInstance made = store;
-    if (made == null) {
+    StoreInstance opened = store;
+    if (opened == null) {
       throw CairnException.of(
           ErrorKind.BUG,
           "CAIRN_INTERNAL",
           "the provider was used before init",
           "report it with the executor's log");
     }
-    return made;
+    return opened;
   }
 
-  /**
-   * Checks the first pair read against the schemas, so that a change that Spark did not see fails
-   * before it harms.
-   */
-  void validateOnce(UnsafeRow key, UnsafeRow value) {
+  /** Checks the first pair that is read against the schemas, to find a change that Spark missed. */
+  private void validateOnce(UnsafeRow key, UnsafeRow value) {
     if (!isValidated) {
       StateStoreProvider.validateStateRowFormat(
           key, keySchema, value, valueSchema, store.id, store.storeConf);
@@ -279,33 +269,30 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     maintain(false, true);
   }
 
-  /**
-   * Never throws: Spark would unload the provider. What was not done now is done at the next
-   * interval.
-   */
+  /** Never throws, as Spark would unload the provider; the next interval repeats what failed. */
   private void maintain(boolean snapshot, boolean cleanup) {
-    StoreInstance made = store;
-    if (made == null) {
+    StoreInstance opened = store;
+    if (opened == null) {
       return;
     }
     try {
-      made.maintain(snapshot, cleanup);
+      opened.maintain(snapshot, cleanup);
     } catch (RuntimeException e) {
-      LOG.warn("Maintenance of store {} did not complete: {}", made.name, e.getMessage(), e);
+      LOG.warn("Maintenance of store {} did not complete: {}", opened.name, e.getMessage(), e);
     }
   }
 
   @Override
   public void close() {
-    StoreInstance made = store;
-    if (made != null) {
-      made.close();
+    StoreInstance opened = store;
+    if (opened != null) {
+      opened.close();
     }
   }
 
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
-    return StoreMetric.supported();
+    return StoreMetrics.supported();
   }
 
   @Override
@@ -317,8 +304,8 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   @Override
   public long latestVersion() {
-    StoreInstance made = store;
-    return made == null ? -1 : made.version();
+    StoreInstance opened = store;
+    return opened == null ? -1 : opened.version();
   }
 
   @Override
@@ -336,7 +323,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     sparkConf = conf;
   }
 
-  // What follows is Spark's own provider's inside, which has no counterpart here.
+  // The remaining methods expose the RocksDB of Spark's provider, which Cairn does not have.
 
   @Override
   public RocksDB rocksDB() {

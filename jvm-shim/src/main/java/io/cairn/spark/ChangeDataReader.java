@@ -4,11 +4,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.codec.RowCodec;
-import io.cairn.spark.engine.EngineInstance;
 import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.protocol.ChangePage;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
+import io.cairn.spark.session.StoreSession;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -23,14 +23,13 @@ import scala.collection.Iterator;
  * The changes of some versions, for the state data source's {@code readChangeFeed}: record type,
  * key, value, batch.
  *
- * <p>Each key at most once a version, as the changelog has it; of a list one record a value. Pages
- * come over the data channel.
+ * <p>At most one change per key and version, as in the changelog; a list has one record per value.
  */
 final class ChangeDataReader extends StateStoreChangeDataReader {
   private static final int PAGE_ROWS = 4096;
 
   private final StoreSession session;
-  private final SessionChannel source;
+  private final SessionChannel channel;
   private final ColumnFamily family;
   private final int familyId;
   private final List<Version> versions = new ArrayList<>();
@@ -44,7 +43,7 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
 
   private record Version(long number, String checkpointId) {}
 
-  /** REQUIRES: a session at {@code endVersion}, which the reader releases when it is closed. */
+  /** REQUIRES: a session at {@code endVersion}; {@link #close} releases it. */
   ChangeDataReader(
       StoreSession session,
       long startVersion,
@@ -61,18 +60,11 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
         session.store.storeConf,
         Option.apply(familyName));
     this.session = session;
-    this.source = session.engine;
+    this.channel = session.channel;
     FamilyInfo info = session.present().get(familyName);
     familyId = info == null ? -1 : info.id();
     family = session.families.get(familyName);
-    JsonNode answer =
-        session.store.engine.call(
-            "changes",
-            EngineInstance.object()
-                .put("start_version", startVersion)
-                .put("end_version", endVersion)
-                .put("end_checkpoint_id", endCheckpointId));
-    for (JsonNode version : answer.get("versions")) {
+    for (JsonNode version : channel.changedVersions(startVersion, endVersion, endCheckpointId)) {
       versions.add(new Version(version.get(0).asLong(), version.get(1).asText()));
     }
   }
@@ -107,7 +99,7 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
                 ? RecordType.MERGE_RECORD()
                 : RecordType.PUT_RECORD();
         rows.value(at, codec.value);
-        if (!family.isMulti()) {
+        if (!family.spec().isMulti()) {
           return record(valueType, key, codec.decodeValue(codec.value).copy());
         }
         valueKey = key;
@@ -123,7 +115,7 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
     Version version = versions.get(versionIndex);
     session.enter("read on");
     try {
-      page = source.changes(version.number, version.checkpointId, pageStart, PAGE_ROWS);
+      page = channel.changes(version.number, version.checkpointId, pageStart, PAGE_ROWS);
     } finally {
       session.leave();
     }

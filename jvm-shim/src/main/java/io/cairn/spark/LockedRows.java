@@ -1,10 +1,11 @@
 package io.cairn.spark;
 
+import io.cairn.spark.session.StoreSession;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
-/** Rows that are decoded, or read, one by one after the call that gave them. */
+/** Rows that are read or decoded one by one after the call that returned them, under the lock. */
 final class LockedRows extends AbstractIterator<UnsafeRow> {
   private final StoreSession session;
   private final Iterator<UnsafeRow> rows;

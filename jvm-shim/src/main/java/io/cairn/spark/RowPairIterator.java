@@ -3,6 +3,7 @@ package io.cairn.spark;
 import io.cairn.spark.cache.RowCursor;
 import io.cairn.spark.codec.PairBuffer;
 import io.cairn.spark.codec.RowCodec;
+import io.cairn.spark.session.StoreSession;
 import java.util.NoSuchElementException;
 import java.util.function.BiConsumer;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -13,11 +14,11 @@ import scala.collection.Iterator;
 import scala.runtime.BoxedUnit;
 
 /**
- * Rows of a scan as Spark iterates them: one pair a key, or one a value of multi-value families.
+ * Iterates the rows of a scan: one pair per key, or one per value of a multi-value family.
  *
- * <p>The pair and its rows are reused; they stay valid across writes of the session and across
- * {@code hasNext}, which looks one pair ahead: Spark's session windows and joins ask it while they
- * hold the pair before. Hence two of each, used in turn.
+ * <p>A pair and its rows stay valid after writes of the session and after {@code hasNext}, which
+ * reads the next pair: Spark's session windows and joins call it while they use the current one. So
+ * there are two of each, used alternately.
  */
 final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
   private final StoreSession session;
@@ -29,8 +30,8 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
   private final UnsafeRowPair[] pairs = {
     new UnsafeRowPair(null, null), new UnsafeRowPair(null, null)
   };
-  private int bufferTurn;
-  private int pairTurn;
+  private int bufferIndex;
+  private int pairIndex;
   private UnsafeRow listKey;
   private Iterator<UnsafeRow> values;
   private boolean isReady;
@@ -45,7 +46,7 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
     this.session = session;
     this.cursor = cursor;
     this.codec = codec;
-    this.buffers = new PairBuffer[] {codec.pairBuffer(), codec.pairBuffer()};
+    this.buffers = new PairBuffer[] {new PairBuffer(codec), new PairBuffer(codec)};
     this.isEachValue = isEachValue && codec.supportsManyValues();
     this.validate = validate;
   }
@@ -53,8 +54,8 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
   /**
    * Wraps a cursor of a session.
    *
-   * @param isEachValue whether a list gives one pair a value, its key repeated
-   * @param validate sees each pair before Spark does
+   * @param isEachValue whether a list becomes one pair per value, each with its key
+   * @param validate receives each pair before Spark does
    */
   static StateStoreIterator<UnsafeRowPair> of(
       StoreSession session,
@@ -90,35 +91,35 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
       throw new NoSuchElementException("the scan has no more rows");
     }
     isReady = false;
-    return pairs[pairTurn];
+    return pairs[pairIndex];
   }
 
   private boolean advance() {
     if (values != null && values.hasNext()) {
-      return give(listKey, values.next().copy());
+      return set(listKey, values.next().copy());
     }
     values = null;
     while (cursor.next()) {
-      bufferTurn ^= 1;
-      PairBuffer buffer = buffers[bufferTurn];
+      bufferIndex ^= 1;
+      PairBuffer buffer = buffers[bufferIndex];
       UnsafeRow key = buffer.key(cursor.key);
       if (!isEachValue) {
         UnsafeRow value = buffer.value(cursor.value);
         validate.accept(key, value);
-        return give(key, value);
+        return set(key, value);
       }
       listKey = key;
       values = codec.decodeValues(cursor.value);
       if (values.hasNext()) {
-        return give(key, values.next().copy());
+        return set(key, values.next().copy());
       }
     }
     return false;
   }
 
-  private boolean give(UnsafeRow key, UnsafeRow value) {
-    pairTurn ^= 1;
-    pairs[pairTurn].withRows(key, value);
+  private boolean set(UnsafeRow key, UnsafeRow value) {
+    pairIndex ^= 1;
+    pairs[pairIndex].withRows(key, value);
     return true;
   }
 }

@@ -5,30 +5,29 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.errors.QueryExecutionErrors;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
 
-/** Decides which of Spark's exceptions an error becomes. Ours stays the cause, with its text. */
+/** Decides which of Spark's exceptions an error becomes. The error of Cairn stays its cause. */
 final class SparkErrors {
   private SparkErrors() {}
 
   /** Throws what Spark expects when a version cannot be loaded. */
   static RuntimeException cannotLoad(Throwable error, Path root) {
     if (error instanceof CairnException cairn && cairn.code().equals("CAIRN_MISSING")) {
-      Path missing = cairn.object() == null ? root : new Path(root, lastPart(cairn.object()));
+      Path missing = cairn.object() == null ? root : new Path(root, relative(cairn.object()));
       throw SparkErrors.<RuntimeException>sneaky(
           QueryExecutionErrors.failedToReadStreamingStateFileError(missing, error));
     }
     throw SparkErrors.<RuntimeException>sneaky(StateStoreErrors.cannotLoadStore(error));
   }
 
-  /** What Spark expects when a snapshot asked for by name is missing; any other error as it is. */
-  static RuntimeException missingSnapshot(CairnException error) {
+  /** What Spark expects when a snapshot that it names is missing; other errors stay as they are. */
+  static RuntimeException missingSnapshot(CairnException error, String provider) {
     if (!error.code().equals("CAIRN_MISSING")
         || error.object() == null
         || !error.object().contains("snapshot/")) {
       return error;
     }
     RuntimeException missing =
-        StateStoreErrors.stateStoreSnapshotFileNotFound(
-            error.object(), CairnStateStoreProvider.class.getName());
+        StateStoreErrors.stateStoreSnapshotFileNotFound(error.object(), provider);
     missing.addSuppressed(error);
     return missing;
   }
@@ -39,15 +38,13 @@ final class SparkErrors {
         QueryExecutionErrors.failedToCommitStateFileError(store, error));
   }
 
-  /** Object names may hold a scheme or a bucket; the path in Spark's error is the store's own. */
-  private static String lastPart(String object) {
-    int changelog =
+  /** The name of an object below the store's folder, without its scheme or bucket. */
+  private static String relative(String object) {
+    int start =
         Math.max(
             object.lastIndexOf("changelog/"),
             Math.max(object.lastIndexOf("snapshot/"), object.lastIndexOf("sst/")));
-    return changelog >= 0
-        ? object.substring(changelog)
-        : object.substring(object.lastIndexOf('/') + 1);
+    return object.substring(start >= 0 ? start : object.lastIndexOf('/') + 1);
   }
 
   @SuppressWarnings("unchecked")

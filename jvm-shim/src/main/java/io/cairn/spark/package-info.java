@@ -1,7 +1,10 @@
 /**
- * What Spark calls. A row's way: operator, {@link io.cairn.spark.CairnStateStore}, {@code codec}
- * (bytes), {@code cache} (overlay over base), and what the cache cannot answer goes by {@code
- * transport} to a worker. Commit: the overlay's writes go as Arrow batches, one control call makes
- * them a version.
+ * What Spark calls, and the names that users type.
+ *
+ * <p>A row goes from the operator to {@link io.cairn.spark.CairnStateStore}, {@code codec} (bytes)
+ * and {@code cache} (write buffer over committed cache); what the cache cannot answer goes through
+ * {@code engine} to a worker. A commit sends the write buffer as Arrow batches, and one control
+ * call makes them a version. Packages import only downwards: root, session, cache | engine | codec,
+ * protocol | settings, bytes | errors.
  */
 package io.cairn.spark;

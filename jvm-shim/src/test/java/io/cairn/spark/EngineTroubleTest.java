@@ -15,7 +15,6 @@ import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +28,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** A worker that lives but does not do what it is asked: expired keys, broken reads, no answer. */
+/** A worker that runs but fails: expired credentials, broken reads, no answer. */
 class EngineTroubleTest {
   private static final int KEYS = 20_000;
 
@@ -51,24 +50,9 @@ class EngineTroubleTest {
     }
   }
 
-  /** Lets the worker run these lines of Python before it starts. */
-  private void patchEngine(String lines) throws IOException {
-    Path program = fixture.folder.resolve("python");
-    String python = System.getProperty("cairn.test.python", "python3");
-    Files.writeString(
-        program,
-        "#!"
-            + python
-            + "\n"
-            + lines
-            + "import runpy\nrunpy.run_module('cairn.engine', run_name='__main__')\n");
-    Files.setPosixFilePermissions(program, PosixFilePermissions.fromString("rwx------"));
-    fixture.settings.put(StoreFixture.CAIRN + "python", program.toString());
-  }
-
-  /** The first changelog of each store is refused, as by keys past their time. */
-  private void expireKeysOnce() throws IOException {
-    patchEngine(
+  /** The first changelog of each store is refused, as with expired credentials. */
+  private void expireCredentialsOnce() throws IOException {
+    fixture.patchEngine(
         """
         from cairn.errors import CredentialsExpiredError
         from cairn.storage.local import LocalStore
@@ -82,10 +66,10 @@ class EngineTroubleTest {
         """);
   }
 
-  /** Each token's end once failed the commit of every partition. */
+  /** The expiry of a token must not fail the commits of all partitions. */
   @Test
-  void aCommitGoesOnWithRenewedKeys() throws IOException {
-    expireKeysOnce();
+  void aCommitContinuesWithRenewedCredentials() throws IOException {
+    expireCredentialsOnce();
     CairnStateStoreProvider provider = fixture.provider();
 
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
@@ -96,10 +80,10 @@ class EngineTroubleTest {
     assertEquals(1, fixture.objects("changelog").size());
   }
 
-  /** So does one with more writes than are kept for sending them again. */
+  /** The same for more writes than the channel copies. */
   @Test
-  void aLargeCommitGoesOnWithRenewedKeys() throws IOException {
-    expireKeysOnce();
+  void aLargeCommitContinuesWithRenewedCredentials() throws IOException {
+    expireCredentialsOnce();
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
     String large = "x".repeat(1000);
     for (long key = 0; key < KEYS; key++) {
@@ -112,13 +96,13 @@ class EngineTroubleTest {
   }
 
   /**
-   * A database that failed once fails on until it is loaded afresh: a retry must not take it for
-   * standing at its version. An abort for another reason keeps the cheap way.
+   * A database that failed stays broken until the next load, so a retry must load the version
+   * again. An abort for another reason needs no load.
    */
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
     fixture.withLeastCache();
-    patchEngine(
+    fixture.patchEngine(
         """
 import os
 from cairn.errors import DiskFullError
@@ -139,8 +123,7 @@ reads.ReadService._get = failing
     StateStore store = provider.getStore(1, id, false, false);
     Files.createFile(fixture.folder.resolve("full"));
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
-    assertTrue(
-        StoreSettingsTest.chain(error).contains("CAIRN_DISK_FULL"), StoreSettingsTest.chain(error));
+    assertTrue(StoreFixture.chain(error).contains("CAIRN_DISK_FULL"), StoreFixture.chain(error));
     store.abort();
 
     assertEquals(-1, provider.latestVersion());
@@ -149,9 +132,8 @@ reads.ReadService._get = failing
   }
 
   /**
-   * A worker that was stopped answers neither yes nor no: it must not hold its tasks for ever. What
-   * it was asked is not asked again by the same task, for a call that takes too long takes too long
-   * twice.
+   * A stopped worker never answers, and must not block its tasks forever. The task does not repeat
+   * the call, which would take as long again.
    */
   @Test
   void aStoppedWorkerIsReplaced() throws Exception {
@@ -165,7 +147,7 @@ reads.ReadService._get = failing
 
     Throwable error = assertThrows(Throwable.class, () -> other.getReadStore(1, id));
 
-    String text = StoreSettingsTest.chain(error);
+    String text = StoreFixture.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT") && text.contains("requestTimeoutMs"), text);
     StateStore read = other.getReadStore(1, id);
     assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
@@ -173,9 +155,11 @@ reads.ReadService._get = failing
     assertFalse(stopped.isAlive());
   }
 
-  /** Whoever queued before the provider was closed once waited for the whole lock timeout. */
+  /**
+   * A task that waits for the lock must not wait for the whole timeout when the provider is closed.
+   */
   @Test
-  void whoWaitsForAStoreLearnsThatItWasClosed() throws Exception {
+  void aTaskThatWaitsForAStoreLearnsThatItWasClosed() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore held = provider.getStore(0, NO_ID, false, false);
     CompletableFuture<Throwable> waiting = new CompletableFuture<>();
@@ -197,14 +181,14 @@ reads.ReadService._get = failing
     provider.close();
     held.abort();
 
-    String error = StoreSettingsTest.chain(waiting.get(30, TimeUnit.SECONDS));
+    String error = StoreFixture.chain(waiting.get(30, TimeUnit.SECONDS));
     assertTrue(error.contains("CAIRN_CLOSED") && error.contains("store=0/0/default"), error);
     assertTrue(error.contains("Next: none if Spark retries the task"), error);
   }
 
-  /** An error of a row call says whose it is, as those of loads and commits do. */
+  /** An error of a row call names store and version, as errors of loads and commits do. */
   @Test
-  void aReadThatIsNotAnsweredNamesStoreAndVersion() throws Exception {
+  void aReadWithoutAReplyNamesStoreAndVersion() throws Exception {
     fixture.withLeastCache();
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
     CairnStateStoreProvider provider = fixture.provider();
@@ -215,17 +199,17 @@ reads.ReadService._get = failing
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
 
     fixture.killWorkers();
-    String text = StoreSettingsTest.chain(error);
+    String text = StoreFixture.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT"), text);
     assertTrue(text.contains("store=0/0/default, version=1"), text);
     store.abort();
   }
 
-  /** A connection that broke in a worker that lives once left the instance there for ever. */
+  /** A connection that broke must not leave the instance in a worker that still runs. */
   @Test
   void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {
     fixture.withLeastCache();
-    patchEngine(
+    fixture.patchEngine(
         """
         from cairn.engine.control import ControlEntry
         call = ControlEntry.call
@@ -241,7 +225,7 @@ reads.ReadService._get = failing
       store.put(key(key), value("x".repeat(1000)), "default");
     }
     Throwable error = assertThrows(Throwable.class, store::commit);
-    assertTrue(StoreSettingsTest.chain(error).contains("CAIRN_WORKER_LOST"));
+    assertTrue(StoreFixture.chain(error).contains("CAIRN_WORKER_LOST"));
     assertEquals(1, instanceFolders());
 
     provider.close();
@@ -255,9 +239,9 @@ reads.ReadService._get = failing
     }
   }
 
-  /** What a session was told to leave out stays left out when its worker is lost. */
+  /** A session that was loaded empty stays empty when its worker is lost. */
   @Test
-  void aSessionLoadedEmptyGoesOnEmpty() throws Exception {
+  void aSessionLoadedEmptyStaysEmpty() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
     StateStore store = provider.getStore(1, id, false, true);
@@ -272,7 +256,7 @@ reads.ReadService._get = failing
     read.release();
   }
 
-  /** Each of Spark's task threads that ever committed once left a connection behind, for ever. */
+  /** A task thread that ends must not leave a connection behind. */
   @Test
   void threadsThatEndLeaveNoConnection() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();

@@ -37,8 +37,7 @@ import scala.Tuple4;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Column families, lists, and scans in key order: what joins, timers and transformWithState live
- * on.
+ * Column families, lists, and scans in key order, as joins, timers and transformWithState use them.
  */
 class FamiliesTest {
   private static final StructType PAIR = struct(DataTypes.LongType, DataTypes.LongType);
@@ -95,7 +94,10 @@ class FamiliesTest {
     return store.getStateStoreCheckpointInfo().stateStoreCkptId();
   }
 
-  /** Negative numbers, and pages of the engine after a reload: order must be the numbers' order. */
+  /**
+   * Negative numbers, and pages of the engine after a reload, must come in the order of the
+   * numbers.
+   */
   @Test
   void rangeScansGiveTheNumbersOrder() {
     CairnStateStoreProvider provider = fixture.provider(PAIR, VALUE, range(0), false, false);
@@ -149,7 +151,7 @@ class FamiliesTest {
     store.abort();
   }
 
-  /** The order of a list is part of its meaning; an append sees neither the list nor the engine. */
+  /** An append reads neither the list nor the engine, and must keep the order of the list. */
   @Test
   void listsKeepTheOrderOfTheirAppendsAcrossVersions() {
     CairnStateStoreProvider provider = fixture.familyProvider();
@@ -180,9 +182,7 @@ class FamiliesTest {
     read.release();
   }
 
-  /**
-   * Families are part of the version: they come and go with it, and their ids are never used again.
-   */
+  /** Families belong to a version: an older version has its own, and no id is used again. */
   @Test
   void familiesRollBackWithTheirVersion() {
     CairnStateStoreProvider provider = fixture.familyProvider();
@@ -211,7 +211,7 @@ class FamiliesTest {
     old.abort();
   }
 
-  /** The family by its last name must not be answered by the declaration before. */
+  /** A family that was declared again must not be read by its earlier declaration. */
   @Test
   void aFamilyDeclaredAnewIsReadAsDeclared() {
     StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
@@ -225,7 +225,7 @@ class FamiliesTest {
     store.abort();
   }
 
-  /** Spark's state reader opens the unused default family of newer joins with keys of another. */
+  /** Spark's state reader declares other keys for the unused default family of newer joins. */
   @Test
   void aFamilyWithoutKeysMayBeDeclaredWithOtherKeysAndOneWithKeysMayNot() {
     CairnStateStoreProvider provider = fixture.familyProvider();
@@ -245,7 +245,7 @@ class FamiliesTest {
     assertThrows(Throwable.class, () -> fixture.familyProvider().getReadStore(2, two));
   }
 
-  /** Without counts nobody knows whether a family is empty: its keys are compared. */
+  /** Without counts a family may have keys, so a declaration of other keys is refused. */
   @Test
   void aFamilyThatNobodyCountedIsCompared() {
     fixture.settings.put("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false");
@@ -256,7 +256,7 @@ class FamiliesTest {
         () -> fixture.provider(PAIR, VALUE, range(0), false, false).getReadStore(1, one));
   }
 
-  /** Spark's row count leaves out the families that Spark keeps for itself. */
+  /** Spark's row count excludes the families that Spark keeps for itself. */
   @Test
   void keysOfInternalFamiliesAreNotCounted() {
     StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
@@ -334,7 +334,7 @@ class FamiliesTest {
     Throwable missing =
         assertThrows(
             Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
-    String text = StoreSettingsTest.chain(missing);
+    String text = StoreFixture.chain(missing);
     assertTrue(text.contains("CANNOT_READ_MISSING_SNAPSHOT_FILE"), text);
     assertTrue(text.contains("snapshot/2_" + two.get()), text);
   }

@@ -25,7 +25,7 @@ class ProviderShapeTest {
   private static final Set<String> TRAIT_STATE =
       Set.of("unloaded", "unloaded_$eq", "maintenanceLock", "setUnloaded", "getClass");
 
-  /** An inherited method would run Spark's RocksDB behind Cairn's back. */
+  /** An inherited method would run Spark's RocksDB. */
   @Test
   void everyPublicMethodOfSparksProviderIsOverridden() {
     Set<String> logging = new TreeSet<>();
@@ -63,7 +63,7 @@ class ProviderShapeTest {
     assertFalse(provider.unloaded());
   }
 
-  /** Trap 2: Spark makes instances on the driver by the dozen, only to ask for metrics. */
+  /** Trap 2: Spark makes many instances on the driver, only for their metrics. */
   @Test
   void trap02AnInstanceThatIsNotInitialisedStartsNothing() {
     long starts = WorkerPool.starts();
@@ -84,7 +84,7 @@ class ProviderShapeTest {
   @Test
   void trap13EveryMetricIsNamedByAFreshInstance() {
     assertEquals(
-        StoreMetric.values().length,
+        StoreMetrics.values().length,
         new CairnStateStoreProvider().supportedCustomMetrics().length());
     assertSame(
         new CairnStateStoreProvider().supportedCustomMetrics(),

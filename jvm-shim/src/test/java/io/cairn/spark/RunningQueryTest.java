@@ -65,8 +65,8 @@ class RunningQueryTest {
 
   /**
    * Trap 5: without a report of each commit every stateful foreachBatch query fails in its first
-   * batch. Trap 13: metrics in progress. Trap 15: the provider is the one of the offset log,
-   * whatever the session says later.
+   * batch. Trap 13: metrics in progress. Trap 15: a restarted query uses the provider in the offset
+   * log, not the one of the session.
    */
   @Test
   void trap05And13And15AQueryCommitsReportsAndKeepsItsProvider() throws Exception {
@@ -98,7 +98,7 @@ class RunningQueryTest {
     }
   }
 
-  /** State as Spark's own reader shows it, from the objects, beside the providers of the query. */
+  /** Spark's state reader reads the objects beside the providers of the running query. */
   private static Map<String, Long> state(SparkSession spark, Path folder) {
     Map<String, Long> rows = new ConcurrentHashMap<>();
     Dataset<Row> state =

@@ -1,8 +1,10 @@
 package io.cairn.spark;
 
+import io.cairn.spark.settings.SettingsTable;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
@@ -32,26 +34,26 @@ import scala.Option;
 import scala.collection.immutable.Map$;
 
 /** A checkpoint folder, and providers over it as Spark would make them; a real worker answers. */
-final class StoreFixture implements AutoCloseable {
-  static final String CAIRN = SettingsTable.get().prefix();
+public final class StoreFixture implements AutoCloseable {
+  public static final String CAIRN = SettingsTable.get().prefix();
   static final StructType KEY = struct(DataTypes.LongType);
   static final StructType VALUE = struct(DataTypes.StringType);
-  static final Option<String> NO_ID = Option.empty();
+  public static final Option<String> NO_ID = Option.empty();
 
-  /** Made once a thread: making one compiles code. */
+  /** One per thread, as making one compiles code. */
   private static final ThreadLocal<UnsafeProjection> TO_KEY =
       ThreadLocal.withInitial(() -> UnsafeProjection.create(KEY));
 
   private static final ThreadLocal<UnsafeProjection> TO_VALUE =
       ThreadLocal.withInitial(() -> UnsafeProjection.create(VALUE));
 
-  final Path folder;
-  final Map<String, String> settings = new LinkedHashMap<>();
+  public final Path folder;
+  public final Map<String, String> settings = new LinkedHashMap<>();
   final StateStoreId id;
   private final List<CairnStateStoreProvider> made = new ArrayList<>();
   private final Set<ProcessHandle> workersBefore = Set.copyOf(allWorkers());
 
-  StoreFixture() throws IOException {
+  public StoreFixture() throws IOException {
     this("default");
   }
 
@@ -70,28 +72,43 @@ final class StoreFixture implements AutoCloseable {
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
   }
 
-  /** Has a worker of its own: one is started for each set of settings. */
+  /** Gives the fixture its own worker, as each set of settings has one. */
   StoreFixture withOwnWorker() {
     settings.put(CAIRN + "localDir", folder.resolve("local").toString());
     return this;
   }
 
   /**
-   * Has a cache of the least size: it holds a part of the state only, so that reads reach the
-   * engine.
+   * Gives the fixture the smallest cache, which holds only a part of the state, so that reads reach
+   * the engine.
    */
   StoreFixture withLeastCache() {
     settings.put(CAIRN + "cacheMemory", "1m");
     return this;
   }
 
-  StateStoreConf conf() {
+  /** Lets the worker run these lines of Python before it starts. REQUIRES: an own worker. */
+  void patchEngine(String lines) throws IOException {
+    Path program = folder.resolve("python");
+    String python = System.getProperty("cairn.test.python", "python3");
+    Files.writeString(
+        program,
+        "#!"
+            + python
+            + "\n"
+            + lines
+            + "import runpy\nrunpy.run_module('cairn.engine', run_name='__main__')\n");
+    Files.setPosixFilePermissions(program, PosixFilePermissions.fromString("rwx------"));
+    settings.put(CAIRN + "python", program.toString());
+  }
+
+  public StateStoreConf conf() {
     SQLConf sql = new SQLConf();
     settings.forEach(sql::setConfString);
     return new StateStoreConf(sql, Map$.MODULE$.empty());
   }
 
-  CairnStateStoreProvider provider() {
+  public CairnStateStoreProvider provider() {
     return provider(KEY, VALUE, new NoPrefixKeyStateEncoderSpec(KEY), false, false);
   }
 
@@ -202,6 +219,15 @@ final class StoreFixture implements AutoCloseable {
                     .map(arguments -> List.of(arguments).contains("cairn.engine"))
                     .orElse(false))
         .toList();
+  }
+
+  /** The messages of an error and its causes. */
+  public static String chain(Throwable error) {
+    StringBuilder text = new StringBuilder();
+    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+      text.append(cause.getMessage()).append(" <- ");
+    }
+    return text.toString();
   }
 
   /** Names of the objects under the store's folder. */

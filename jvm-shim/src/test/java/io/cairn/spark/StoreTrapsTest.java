@@ -41,7 +41,7 @@ class StoreTrapsTest {
     fixture.close();
   }
 
-  /** Trap 3a: Spark upgrades the read store of the operator before, which is another store's. */
+  /** Trap 3a: Spark may upgrade the read store of another operator. */
   @Test
   void trap03UpgradeOfAnotherStoresReadStoreOpensOurOwn() throws IOException {
     try (StoreFixture other = new StoreFixture("other")) {
@@ -58,8 +58,8 @@ class StoreTrapsTest {
   }
 
   /**
-   * Trap 3b: a provider may be unloaded and made again between read and upgrade; the session goes
-   * on where it began.
+   * Trap 3b: Spark may replace the provider between read and upgrade; the session continues in the
+   * first one.
    */
   @Test
   void trap03UpgradeThroughAnotherInstanceOfTheStoreKeepsTheSession() {
@@ -73,7 +73,7 @@ class StoreTrapsTest {
     assertEquals(1, upgraded.commit());
   }
 
-  /** Trap 3c: the state data source releases read stores, and releases them again. */
+  /** Trap 3c: the state data source releases read stores twice. */
   @Test
   void trap03AReadStoreIsReleasedAndMayNotBeWritten() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -89,7 +89,7 @@ class StoreTrapsTest {
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /** Trap 6: a coordinator that asks for a snapshot with the commit gets one. */
+  /** Trap 6: a commit uploads a snapshot if the coordinator asks for one. */
   @Test
   void trap06ASnapshotIsUploadedWithTheCommitWhenAskedFor() throws IOException {
     StateStore store = fixture.provider().getStore(0, NO_ID, true, false);
@@ -102,8 +102,8 @@ class StoreTrapsTest {
   }
 
   /**
-   * Trap 7: maintenance comes in halves or whole, before the first store, beside a session and
-   * after close, and never throws.
+   * Trap 7: maintenance runs in halves or whole, before the first store, beside a session and after
+   * close, and never throws.
    */
   @Test
   void trap07MaintenanceNeverThrows() throws IOException {
@@ -124,7 +124,9 @@ class StoreTrapsTest {
     assertEquals(2, fixture.objects("changelog").size());
   }
 
-  /** Trap 7: close beside a running task lets it finish; Spark loads another provider meanwhile. */
+  /**
+   * Trap 7: a close beside a running task lets the task finish, while Spark loads another provider.
+   */
   @Test
   void trap07CloseBesideARunningSessionLetsItCommit() throws IOException {
     CairnStateStoreProvider provider = fixture.provider();
@@ -167,7 +169,7 @@ class StoreTrapsTest {
     assertEquals(1000, store.metrics().numKeys());
   }
 
-  /** Trap 9: Spark reuses the rows that it hands in. */
+  /** Trap 9: Spark reuses the rows that it passes. */
   @Test
   void trap09ArgumentRowsAreCopied() {
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
@@ -183,7 +185,7 @@ class StoreTrapsTest {
     store.abort();
   }
 
-  /** Trap 9: eviction removes a key and then emits the pair that it still holds. */
+  /** Trap 9: Spark's eviction removes a key and then emits its pair. */
   @Test
   void trap09APairOutlivesTheRemovalOfItsKey() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -209,8 +211,8 @@ class StoreTrapsTest {
   }
 
   /**
-   * Trap 10: join aborts once a side, listeners abort again, and families are declared in every
-   * task.
+   * Trap 10: a join aborts once per side, listeners abort again, and every task declares its
+   * families.
    */
   @Test
   void trap10EverythingMayBeCalledTwice() {
@@ -249,8 +251,8 @@ class StoreTrapsTest {
   }
 
   /**
-   * Trap 12: init holds a lock of all stores of the executor; a Python's start there would stop
-   * them all.
+   * Trap 12: Spark calls init under a lock of all stores of the executor, so no worker may start
+   * there.
    */
   @Test
   void trap12InitStartsNothing() {
@@ -259,7 +261,7 @@ class StoreTrapsTest {
     fixture.provider();
   }
 
-  /** Trap 14: every attempt has an id of its own and says which one it was built on. */
+  /** Trap 14: every attempt has its own id and names the id that it follows. */
   @Test
   void trap14CheckpointIdsAreFreshAndNameTheirBase() {
     CairnStateStoreProvider provider = fixture.provider();

@@ -37,10 +37,7 @@ class StoreVersionsTest {
     fixture.close();
   }
 
-  /**
-   * What is written is read: in the session, after commit, and by a new provider from the objects
-   * alone.
-   */
+  /** Writes are read in the session, after commit, and by a new provider from the objects alone. */
   @Test
   void aCommittedVersionIsReadByAnotherProvider() throws IOException {
     CairnStateStoreProvider writer = fixture.provider();
@@ -94,7 +91,7 @@ class StoreVersionsTest {
     read.release();
   }
 
-  /** A version that is not there is an error that names it, never an empty store. */
+  /** A missing version is an error that names it, never an empty store. */
   @Test
   void aMissingVersionIsAnErrorOfSparksKind() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -106,16 +103,14 @@ class StoreVersionsTest {
             () -> provider.getStore(7, Option.apply("u" + "0".repeat(32)), false, false));
 
     assertTrue(
-        StoreSettingsTest.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
-        StoreSettingsTest.chain(error));
-    assertTrue(
-        StoreSettingsTest.chain(error).contains("changelog/7_u0000"),
-        StoreSettingsTest.chain(error));
+        StoreFixture.chain(error).contains("CANNOT_READ_STREAMING_STATE_FILE"),
+        StoreFixture.chain(error));
+    assertTrue(StoreFixture.chain(error).contains("changelog/7_u0000"), StoreFixture.chain(error));
     assertThrows(Throwable.class, () -> provider.getStore(-1, NO_ID, false, false));
     commit(provider, 0, NO_ID, 1);
   }
 
-  /** Two tasks of one store do not meet: the second waits, and says in the end for whom. */
+  /** Of two tasks of one store the second waits; its error names the first. */
   @Test
   void aSecondSessionWaitsUntilTheLockTimeout() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMs", "300");
@@ -133,19 +128,15 @@ class StoreVersionsTest {
     second.join();
 
     assertTrue(
-        StoreSettingsTest.chain(error.get()).contains("[CAIRN_BUSY]"),
-        StoreSettingsTest.chain(error.get()));
+        StoreFixture.chain(error.get()).contains("[CAIRN_BUSY]"), StoreFixture.chain(error.get()));
     assertTrue(
-        StoreSettingsTest.chain(error.get()).contains(Thread.currentThread().getName()),
-        StoreSettingsTest.chain(error.get()));
+        StoreFixture.chain(error.get()).contains(Thread.currentThread().getName()),
+        StoreFixture.chain(error.get()));
     first.abort();
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /**
-   * loadEmpty starts over at the version: nothing of what was there shows, and the commit is the
-   * next version.
-   */
+  /** With loadEmpty the version appears empty, and the commit makes the next version. */
   @Test
   void loadEmptyIgnoresWhatIsThere() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -177,10 +168,8 @@ class StoreVersionsTest {
     Throwable error = assertThrows(Throwable.class, () -> changed.getStore(1, id, false, false));
 
     assertTrue(
-        StoreSettingsTest.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"),
-        StoreSettingsTest.chain(error));
-    assertTrue(
-        StoreSettingsTest.chain(error).contains("struct<bigint>"), StoreSettingsTest.chain(error));
+        StoreFixture.chain(error).contains("[CAIRN_SCHEMA_MISMATCH]"), StoreFixture.chain(error));
+    assertTrue(StoreFixture.chain(error).contains("struct<bigint>"), StoreFixture.chain(error));
   }
 
   @Test
@@ -194,7 +183,7 @@ class StoreVersionsTest {
     store.abort();
   }
 
-  /** Iterators of different kinds over several families: what Spark's newer operators ask for. */
+  /** Iterators of different kinds over several families, as Spark's newer operators use them. */
   @Test
   void multiGetAnswersInTheOrderAsked() {
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);

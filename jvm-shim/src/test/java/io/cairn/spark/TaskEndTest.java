@@ -19,8 +19,8 @@ import org.junit.jupiter.api.Test;
 import scala.Option;
 
 /**
- * Trap 4: Spark never gives back the read stores of aggregations, and a failed task leaves its
- * stores open; the store ends with its task by itself.
+ * Trap 4: Spark does not release the read stores of aggregations, and a failed task leaves its
+ * stores open. A store ends with its task.
  */
 class TaskEndTest {
   private StoreFixture fixture;
@@ -67,7 +67,7 @@ class TaskEndTest {
     next.abort();
   }
 
-  /** A store opened by a task that has failed already would never be given back. */
+  /** A store that is opened after the failure of its task would never be released. */
   @Test
   void aTaskThatHasFailedOpensNothing() {
     CairnStateStoreProvider provider = fixture.provider();
@@ -80,11 +80,11 @@ class TaskEndTest {
   }
 
   /**
-   * In format 1 a version has no id: what a failed attempt committed may be replaced, so it is not
-   * used again without asking.
+   * In format 1 a version has no id, and another attempt may replace the commit of a failed one, so
+   * the next session loads it.
    */
   @Test
-  void inFormatOneOnlyAGoodAttemptsVersionIsUsedUnasked() {
+  void inFormatOneOnlyTheVersionOfASuccessfulAttemptIsUsedAgain() {
     fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
     CairnStateStoreProvider ours = fixture.provider();
     commit(ours, 0, NO_ID, 1);
@@ -101,9 +101,9 @@ class TaskEndTest {
     read.release();
   }
 
-  /** The version of an attempt that ended well is used again without a call. */
+  /** The version of a successful attempt is used again without a load. */
   @Test
-  void aGoodAttemptsVersionIsUsedAgain() throws IOException {
+  void theVersionOfASuccessfulAttemptIsUsedAgain() throws IOException {
     fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
     CairnStateStoreProvider provider = fixture.provider();
     commit(provider, 0, NO_ID, 1);

@@ -22,7 +22,10 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** Rows on one thread, the session's end on another, as PySpark's transformWithState has them. */
+/**
+ * Row calls on one thread and the end of the session on another, as with PySpark's
+ * transformWithState.
+ */
 class TwoThreadsTest {
   private static final long KEYS = 40_000;
 
@@ -58,8 +61,8 @@ class TwoThreadsTest {
   }
 
   /**
-   * The end of a task does not wait for the thread that serves its Python worker: the next session
-   * once got that thread's channel, and its answer.
+   * The end of a task does not wait for the thread that serves its Python worker. The next session
+   * must not get the channel, and the reply, of that thread.
    */
   @Test
   void theEndOfASessionWaitsForARowCallOnAnotherThread() throws Exception {
@@ -99,7 +102,7 @@ class TwoThreadsTest {
     second.abort();
   }
 
-  /** The same with the threads exchanged: rows on the one that opened the session. */
+  /** The same with rows on the thread that opened the session. */
   @Test
   void anEndElsewhereWaitsForARowCallOfTheTasksThread() throws Exception {
     CompletableFuture<StateStore> opened = new CompletableFuture<>();
@@ -137,7 +140,7 @@ class TwoThreadsTest {
     provider.getStore(1, id, false, false).abort();
   }
 
-  /** A scan that another thread still holds gives no row of a session that has ended. */
+  /** A scan on another thread returns no row after the end of its session. */
   @Test
   void aScanOfAnEndedSessionIsRefused() {
     StateStore first = provider.getStore(1, id, false, false);
@@ -149,7 +152,7 @@ class TwoThreadsTest {
     StateStore second = provider.getStore(1, id, false, false);
 
     Throwable error = assertThrows(Throwable.class, rows::hasNext);
-    assertTrue(StoreSettingsTest.chain(error).contains("after the store was aborted"));
+    assertTrue(StoreFixture.chain(error).contains("after the store was aborted"));
     rows.close();
     assertEquals("v7@1", text(second.get(key(7), "default")));
     second.abort();

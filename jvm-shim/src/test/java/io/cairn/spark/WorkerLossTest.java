@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -19,9 +20,12 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
-/** A worker killed and a task interrupted, at the moments that hurt. */
+/** A worker is killed, or a task interrupted, while a session runs. */
 class WorkerLossTest {
   private static final long KEYS = 20_000;
 
@@ -66,10 +70,7 @@ class WorkerLossTest {
     read.release();
   }
 
-  /**
-   * The commit itself brings another worker up if the one before was killed while the cache
-   * answered everything.
-   */
+  /** If the cache answers all reads, the commit is the first to notice that the worker is gone. */
   @Test
   void aSessionCommitsAfterItsWorkerWasKilled() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -86,9 +87,9 @@ class WorkerLossTest {
     read.release();
   }
 
-  /** Writes that the lost worker had are sent again, and read again where the cache let them go. */
+  /** Spilled writes are sent to the next worker, and read from there. */
   @Test
-  void aSessionThatSpilledALittleGoesOn() throws Exception {
+  void aSessionThatSpilledALittleContinues() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     for (long key = 0; key < KEYS; key++) {
@@ -110,39 +111,110 @@ class WorkerLossTest {
   }
 
   /**
-   * Beyond that the session fails, clearly and without a version, and a retry of the task starts
-   * afresh.
+   * A session that spilled more than is copied fails, makes no version, and a retry of the task
+   * succeeds.
    */
   @Test
   void aSessionThatSpilledMuchFailsAndIsRetried() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
-    String large = "x".repeat(1000);
-    for (long key = 0; key < KEYS; key++) {
-      store.put(key(key), value(large), "default");
-    }
+    putLarge(store, KEYS);
 
     fixture.killWorkers();
     Throwable error = assertThrows(Throwable.class, store::commit);
     store.abort();
 
     assertTrue(
-        StoreSettingsTest.chain(error).contains("[CAIRN_WORKER_LOST]"),
-        StoreSettingsTest.chain(error));
+        StoreFixture.chain(error).contains("[CAIRN_WORKER_LOST]"), StoreFixture.chain(error));
     assertEquals(List.of(), fixture.objects("changelog"));
     commit(provider, 0, NO_ID, 1);
   }
 
-  /** What was not spilled is in the overlay still, however much it is. */
+  /** Kills the first worker in its first commit: before the version is durable, or after. */
+  private void killInCommit(boolean isDurable) throws IOException {
+    fixture.patchEngine(
+        """
+import os, signal
+from cairn.engine.control import ControlEntry
+call = ControlEntry.call
+def dying(self, method, arguments):
+    if method != 'commit' or os.path.exists('%s'):
+        return call(self, method, arguments)
+    open('%<s', 'w').close()
+    if %s:
+        call(self, method, arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+ControlEntry.call = dying
+"""
+            .formatted(fixture.folder.resolve("killed"), isDurable ? "True" : "False"));
+  }
+
+  private static void putLarge(StateStore store, long keys) {
+    String large = "x".repeat(1000);
+    for (long key = 0; key < keys; key++) {
+      store.put(key(key), value(large), "default");
+    }
+  }
+
+  /**
+   * The spill is sent again from its copy and the rest from the write buffer, even if both together
+   * are more than is copied.
+   */
+  @Test
+  void aSessionThatSpilledSurvivesItsWorkerInTheCommit() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "7m");
+    killInCommit(false);
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    putLarge(store, 12_000);
+    store.remove(key(0), "default");
+
+    assertEquals(1, store.commit());
+
+    assertTrue(Files.exists(fixture.folder.resolve("killed")));
+    assertEquals(1, metric(store, "cairnSpills"));
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(11_999, all(read.iterator("default")).size());
+    assertEquals(11_999, read.metrics().numKeys());
+    read.release();
+  }
+
+  /** The commit is repeated after its version became durable: the repetition replaces it. */
+  @ParameterizedTest
+  @ValueSource(strings = {"1", "2"})
+  void aCommitWithoutAReplyIsMadeOnce(String checkpointFormat) throws Exception {
+    fixture.settings.put(
+        "spark.sql.streaming.stateStore.checkpointFormatVersion", checkpointFormat);
+    killInCommit(true);
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    store.put(key(1), value("mine"), "default");
+
+    assertEquals(1, store.commit());
+
+    assertTrue(Files.exists(fixture.folder.resolve("killed")));
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals(Map.of(1L, "mine"), all(read.iterator("default")));
+    assertEquals(1, read.metrics().numKeys());
+    read.release();
+  }
+
+  private static long metric(StateStore store, String name) {
+    for (var entry : CollectionConverters.asJava(store.metrics().customMetrics()).entrySet()) {
+      if (entry.getKey().name().equals(name)) {
+        return (long) entry.getValue();
+      }
+    }
+    throw new IllegalArgumentException(name);
+  }
+
+  /** Writes that were not spilled are sent again from the write buffer, whatever their size. */
   @Test
   void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
-    String large = "x".repeat(1000);
-    for (long key = 0; key < KEYS; key++) {
-      store.put(key(key), value(large), "default");
-    }
+    putLarge(store, KEYS);
     Thread killer =
         new Thread(
             () -> {
@@ -164,7 +236,7 @@ class WorkerLossTest {
     read.release();
   }
 
-  /** Between two batches nobody notices. */
+  /** A worker that dies between two batches fails no task. */
   @Test
   void aWorkerKilledBetweenBatchesIsReplaced() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
@@ -179,8 +251,8 @@ class WorkerLossTest {
   }
 
   /**
-   * Interrupt inside a read: Spark cancels a task while its store waits for the engine. The channel
-   * must live on, and the flag stay set.
+   * Spark interrupts a task while its store waits for the engine: the channel must stay usable, and
+   * the flag set.
    */
   @Test
   void anInterruptInsideAReadKeepsTheChannelAndTheFlag() throws Exception {
@@ -214,8 +286,8 @@ class WorkerLossTest {
   }
 
   /**
-   * Interrupt before abort(): the listener of a cancelled task runs with the flag set, and must
-   * still give the store back.
+   * The listener of a cancelled task runs with the interrupt flag set, and must still release the
+   * store.
    */
   @Test
   void anInterruptBeforeAbortStillGivesTheStoreBack() throws Exception {
@@ -244,7 +316,7 @@ class WorkerLossTest {
     next.abort();
   }
 
-  /** A commit under an interrupt is made or not made, never half. */
+  /** An interrupt does not break a commit. */
   @Test
   void anInterruptBeforeCommitDoesNotTearIt() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();

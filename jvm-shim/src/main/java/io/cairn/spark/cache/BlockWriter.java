@@ -6,7 +6,6 @@ import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.cache.memory.EntryWalk;
 import io.cairn.spark.protocol.EngineSource;
-import io.cairn.spark.protocol.SentWrites;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
 import java.util.Arrays;
@@ -20,27 +19,15 @@ final class BlockWriter {
   private final ByteSpan key = new ByteSpan();
   private final ByteSpan value = new ByteSpan();
   private WriteBlock block;
-  private long rows;
-  private long blocks;
   private boolean isSpilling;
 
   BlockWriter(EngineSource source) {
     this.source = source;
   }
 
-  SentWrites sent() {
-    return new SentWrites(rows, blocks);
-  }
-
-  /** What was sent is lost: counts from 0 again. */
-  void rewind() {
-    rows = 0;
-    blocks = 0;
-  }
-
-  /** From now on the cache cannot send the session's writes again. */
-  void startSpill() {
-    isSpilling = true;
+  /** Says whether the cache drops what is added from now on. */
+  void spills(boolean isSpill) {
+    isSpilling = isSpill;
   }
 
   void dropFamily(int family) {
@@ -112,8 +99,6 @@ final class BlockWriter {
     block = null;
     try {
       source.write(full, isSpilling);
-      rows += full.count;
-      blocks++;
     } finally {
       Arrays.fill(full.keyBase, 0, full.count, null);
       Arrays.fill(full.valueBase, 0, full.count, null);

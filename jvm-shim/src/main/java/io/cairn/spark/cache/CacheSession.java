@@ -3,7 +3,6 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
-import io.cairn.spark.protocol.SentWrites;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -153,39 +152,22 @@ public final class CacheSession {
   }
 
   /**
-   * Sends the rest of the writes to the engine; no write may follow. Returns what the whole session
-   * has sent.
+   * Sends all writes that were not spilled; no write may follow. Sends the same again when it is
+   * called again, for an engine that lost them.
    */
-  public SentWrites finishWrites() {
+  public void sendWrites() {
     buffer.checkOpen();
     if (buffer.hasFailed()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the session is finished after sending its writes failed");
     }
-    if (!isFinished) {
-      buffer.send(droppedFamilies);
-      isFinished = true;
-    }
-    return buffer.sent();
-  }
-
-  /**
-   * Lets {@link #finishWrites} send everything again, to a worker that lost it. False: some writes
-   * were spilled, and the cache does not have them any more.
-   */
-  public boolean rewindWrites() {
-    buffer.checkOpen();
-    if (hasSpilled()) {
-      return false;
-    }
-    buffer.rewind();
-    isFinished = false;
-    return true;
+    isFinished = true;
+    buffer.send(droppedFamilies);
   }
 
   /**
    * Folds the writes into the committed cache, which then is at this version, and ends the session.
-   * REQUIRES: {@link #finishWrites}; the version is durable.
+   * REQUIRES: {@link #sendWrites}; the version is durable.
    */
   public void commit(long version, String checkpointId) {
     buffer.checkOpen();
@@ -224,10 +206,7 @@ public final class CacheSession {
     onEnd.run();
   }
 
-  /**
-   * Whether the engine has writes of this session that the cache has dropped: such a session does
-   * not survive the loss of its worker.
-   */
+  /** Whether the engine has writes of this session that the cache has dropped. */
   public boolean hasSpilled() {
     return buffer.spillCount() > 0;
   }

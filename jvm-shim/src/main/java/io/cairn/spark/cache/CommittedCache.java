@@ -8,6 +8,7 @@ import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 
@@ -196,7 +197,9 @@ final class CommittedCache {
       int limitRows,
       int limitBytes) {
     RowPage rows =
-        source.scan(family.id, from, inclusive, to, limitRows, limitBytes, families.version);
+        source.scan(
+            new ScanRequest(family.id, from, inclusive, to, limitRows, limitBytes),
+            families.version);
     noteApplied();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(

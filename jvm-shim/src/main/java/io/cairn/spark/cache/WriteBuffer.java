@@ -9,7 +9,6 @@ import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
-import io.cairn.spark.protocol.SentWrites;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -313,8 +312,9 @@ final class WriteBuffer {
     // repeated.
     spillCount++;
     hasFailed = true;
-    writer.startSpill();
+    writer.spills(true);
     send();
+    writer.spills(false);
     hasFailed = false;
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
@@ -366,16 +366,6 @@ final class WriteBuffer {
   void send(List<Integer> droppedFamilies) {
     droppedFamilies.forEach(writer::dropFamily);
     send();
-  }
-
-  /** What the session has sent so far. */
-  SentWrites sent() {
-    return writer.sent();
-  }
-
-  /** The engine lost what was sent; it will be sent again. */
-  void rewind() {
-    writer.rewind();
   }
 
   void dropFamily(int id) {

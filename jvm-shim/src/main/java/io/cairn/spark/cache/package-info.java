@@ -10,7 +10,7 @@
  * get     overlay, else base, else engine (the answer enters the base unless it was spilled)
  * scan    UnorderedScan (any order) or OrderedScan (key order): overlay over base if the family is complete, else over engine pages
  * write   Overlay: one entry a key; full: sent as write blocks (spill), a new overlay begins, base entries of those keys are shadowed
- * commit  finishWrites sends the rest; commit folds the overlay into the base and restamps it
+ * commit  sendWrites sends the rest; commit folds the overlay into the base and restamps it
  * room    Slabs, EntryTable and OrderIndex take their bytes through Room; Eviction frees base slabs, of this store or of idle ones
  * </pre>
  *

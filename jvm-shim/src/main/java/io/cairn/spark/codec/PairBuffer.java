@@ -5,10 +5,10 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * One iterator's current key and value, copied out of the cache.
+ * The current key and value of an iterator, copied out of the cache.
  *
- * <p>Spark removes a key and then emits the pair that it holds, so the bytes must outlive a write;
- * they last until the next pair.
+ * <p>Spark may remove a key before it uses the pair, so the rows stay valid after a write, until
+ * the next pair.
  */
 public final class PairBuffer {
   private static final long BYTES = Platform.BYTE_ARRAY_OFFSET;
@@ -19,10 +19,10 @@ public final class PairBuffer {
   private byte[] keyBytes = new byte[64];
   private byte[] valueBytes = new byte[64];
 
-  PairBuffer(RowCodec codec, int keyColumns, int valueColumns) {
+  public PairBuffer(RowCodec codec) {
     this.codec = codec;
-    keyRow = new UnsafeRow(keyColumns);
-    valueRow = new UnsafeRow(valueColumns);
+    keyRow = new UnsafeRow(codec.keyColumns());
+    valueRow = new UnsafeRow(codec.valueColumns());
   }
 
   public UnsafeRow key(ByteSpan encoded) {

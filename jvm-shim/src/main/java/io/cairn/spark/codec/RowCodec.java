@@ -2,7 +2,6 @@ package io.cairn.spark.codec;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
-import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -24,14 +23,15 @@ import scala.collection.Iterator;
 /**
  * Rows of one column family to bytes and back.
  *
- * <p>Where the form is known, {@code 00 | row}, nothing is allocated and Spark's encoder is not
- * asked: keys of the plain key form and single values, both of the UnsafeRow encoding. All else
- * goes through Spark's encoder. Encoders and buffers are reused: one caller at a time.
+ * <p>Plain keys and values, {@code 00 | row}, are copied without an allocation or a call of Spark's
+ * encoder: keys without a prefix or range encoder and single values, both in the UnsafeRow
+ * encoding. All others go through Spark's encoder. Encoders and buffers are reused: one caller at a
+ * time.
  */
 public final class RowCodec {
   private static final long BYTES = Bytes.ARRAY;
 
-  /** Where a key's version byte stands in its buffer, so that the row behind it is 8-aligned. */
+  /** Index of a key's version byte in its buffer: the row behind it is 8-aligned. */
   private static final int VERSION_AT = 7;
 
   private final RocksDBKeyStateEncoder keyEncoder;
@@ -39,6 +39,7 @@ public final class RowCodec {
   private final boolean isPlainKey;
   private final boolean isPlainValue;
   private final String encoderText;
+  private final int keyColumns;
   private final UnsafeRow valueRow;
   private byte[] keyBuffer = new byte[64];
   private byte[] valueBuffer = new byte[64];
@@ -55,14 +56,15 @@ public final class RowCodec {
   public RowCodec(
       String encoding,
       StateRowEncoderCacheKey cacheKey,
-      KeyStateEncoderSpec spec,
-      StructType valueSchema,
+      FamilySpec family,
       Option<StateSchemaProvider> schemas,
-      boolean useColumnFamilies,
-      boolean isMulti) {
+      boolean useColumnFamilies) {
+    KeyStateEncoderSpec spec = family.keySpec();
+    StructType valueSchema = family.valueSchema();
+    boolean isMulti = family.isMulti();
     boolean isUnsafeRow = encoding.equals("unsaferow");
-    // Spark caches its encoders by run and store, shared by all instances of a store and not
-    // thread-safe; without Avro's schema ids we need no cache.
+    // Spark's cache shares its encoders, which are not thread-safe, between all instances of a
+    // store; only Avro with its schema ids needs that cache.
     RocksDBDataEncoder data =
         isUnsafeRow
             ? new UnsafeRowDataEncoder(spec, valueSchema)
@@ -82,7 +84,13 @@ public final class RowCodec {
     keyColumns = spec.keySchema().length();
   }
 
-  private final int keyColumns;
+  int keyColumns() {
+    return keyColumns;
+  }
+
+  int valueColumns() {
+    return valueRow.numFields();
+  }
 
   /** Whether values are stored as a version byte and the row's own bytes. */
   public boolean isPlainValue() {
@@ -109,7 +117,7 @@ public final class RowCodec {
     return valueEncoder.supportsMultipleValuesPerKey();
   }
 
-  /** The key's layout in a changelog's words. */
+  /** The layout of keys as a changelog names it. */
   public String encoderText() {
     return encoderText;
   }
@@ -176,7 +184,7 @@ public final class RowCodec {
     if (valueBuffer.length < length + VERSION_AT) {
       valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
     }
-    // Copied, for the cache's bytes may change with the next write while Spark still holds the row.
+    // Copied, as the next write may change the bytes in the cache while Spark still has the row.
     Platform.copyMemory(bytes.base, bytes.offset + 1, valueBuffer, BYTES, length - 1);
     valueRow.pointTo(valueBuffer, BYTES, length - 1);
     return valueRow;
@@ -192,11 +200,6 @@ public final class RowCodec {
     return keyEncoder.decodeKey(bytes.toArray());
   }
 
-  /** Decodes a row of its own for whoever keeps pairs in hand: see {@link PairBuffer}. */
-  public PairBuffer pairBuffer() {
-    return new PairBuffer(this, keyColumns, valueRow.numFields());
-  }
-
   private static String text(KeyStateEncoderSpec spec) {
     if (spec instanceof PrefixKeyScanStateEncoderSpec prefix) {
       return "PrefixScan(" + prefix.numColsPrefixKey() + ")";
@@ -205,10 +208,5 @@ public final class RowCodec {
       return "RangeScan(" + range.orderingOrdinals().mkString(",") + ")";
     }
     return spec.getClass().getSimpleName().replace("KeyStateEncoderSpec", "");
-  }
-
-  @Override
-  public String toString() {
-    return "RowCodec " + encoderText + Arrays.asList(isPlainKey, isPlainValue);
   }
 }

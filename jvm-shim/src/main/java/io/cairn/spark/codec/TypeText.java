@@ -7,17 +7,15 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/**
- * A type as a changelog writes it: without names and nullability, which do not change the bytes.
- */
+/** Types as text in a changelog: without names and nullability, which do not change the bytes. */
 public final class TypeText {
   private static final String EVENT_TIME = "__event_time";
 
   private TypeText() {}
 
   /**
-   * A key's type. Spark declares families with a timestamp in the key without that column when it
-   * writes and with it when it reads: left out.
+   * The type of a key, without the event time: Spark declares that column of keys with a timestamp
+   * when it reads, but not when it writes.
    */
   static String ofKey(StructType schema) {
     StructField[] fields = schema.fields();
@@ -27,19 +25,19 @@ public final class TypeText {
   }
 
   /**
-   * Whether two declarations of a family have keys of the same type. Spark's writer declares keys
-   * with a timestamp without that column, its state reader with it, under a name of its own.
+   * Whether two declarations of a family have keys of the same type. Spark's state reader declares
+   * the event time of keys with a timestamp under a name of its own, its writer does not.
    */
   public static boolean sameKeys(FamilyInfo one, FamilyInfo other) {
-    return one.keyType().equals(other.keyType())
+    return one.types().key().equals(other.types().key())
         || isWithEventTime(one, other)
         || isWithEventTime(other, one);
   }
 
   private static boolean isWithEventTime(FamilyInfo plain, FamilyInfo timed) {
-    String keyType = plain.keyType();
-    return timed.keyEncoder().contains("Timestamp")
-        && timed.keyType().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
+    String keyType = plain.types().key();
+    return timed.types().keyEncoder().contains("Timestamp")
+        && timed.types().key().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
   }
 
   static String of(DataType type) {

@@ -3,15 +3,13 @@ package io.cairn.spark.engine;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 
-/**
- * Connections to one worker: as many as sessions run at once, kept for the next ones. Thread-safe.
- */
+/** The connections to one worker: one per running session, reused by later ones. Thread-safe. */
 final class ChannelPool implements AutoCloseable {
   private final Path socket;
   private final String token;
   private final int timeoutMs;
   private final ArrayDeque<DataChannel> idle = new ArrayDeque<>();
-  private boolean closed;
+  private boolean isClosed;
 
   ChannelPool(Path socket, String token, int timeoutMs) {
     this.socket = socket;
@@ -29,10 +27,10 @@ final class ChannelPool implements AutoCloseable {
     return DataChannel.connect(socket, token, timeoutMs);
   }
 
-  /** Takes a channel back; a broken one is closed, its session alone having failed. */
+  /** Takes a channel back; a broken one is closed. */
   void give(DataChannel channel) {
     synchronized (this) {
-      if (!closed && !channel.isBroken()) {
+      if (!isClosed && !channel.isBroken()) {
         idle.addLast(channel);
         return;
       }
@@ -42,7 +40,7 @@ final class ChannelPool implements AutoCloseable {
 
   @Override
   public synchronized void close() {
-    closed = true;
+    isClosed = true;
     for (DataChannel channel : idle) {
       channel.close();
     }

@@ -2,10 +2,11 @@ package io.cairn.spark.engine;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.Json;
+import io.cairn.spark.settings.WorkerSettings;
 import java.net.InetAddress;
 import java.net.SocketTimeoutException;
 import java.util.concurrent.TimeUnit;
@@ -16,21 +17,16 @@ import py4j.GatewayServer;
 import py4j.Py4JException;
 
 /**
- * Control calls to one worker over Py4J: a handful a batch and partition, never one a row.
+ * Control calls to one worker over Py4J: a few per batch and partition, never one per row.
  * Thread-safe.
  *
- * <p>A connection belongs to no thread but to the call that uses it, and is kept for the next one:
- * there are as many as calls ever ran at once, however many threads come and go. (Py4J's {@code
- * ClientServer} would hold one for every thread that ever called.) The JVM opens no port: no Java
- * server of Py4J's is started.
+ * <p>A connection belongs to the call that uses it, and the next call reuses it. So there are as
+ * many as calls that ran at once, whereas Py4J's {@code ClientServer} keeps one per thread. The JVM
+ * opens no port, as no Java server of Py4J is started.
  */
 final class ControlChannel implements AutoCloseable {
-  static final ObjectMapper JSON = new ObjectMapper();
-
-  /**
-   * As the time after which Py4J closes an idle connection, in a thread that outlives the JVM's.
-   */
-  private static final long KEPT_FOR_EVER = 0;
+  /** Py4J never closes an idle connection; to do so it would start a thread that never ends. */
+  private static final long NO_IDLE_TIMEOUT = 0;
 
   private final CallbackClient client;
   private final EngineEntry entry;
@@ -39,21 +35,21 @@ final class ControlChannel implements AutoCloseable {
   private final Runnable whenSilent;
 
   /**
-   * @param timeoutMs above the longest call that ends well
-   * @param whenSilent told of a call that was not answered within that time
+   * @param timeoutMs longer than any successful call
+   * @param whenSilent runs if a call was not answered within that time
    */
   ControlChannel(String worker, int port, String token, int timeoutMs, Runnable whenSilent) {
     this.worker = worker;
     this.timeoutMs = timeoutMs;
     this.whenSilent = whenSilent;
-    // Py4J would log every command at INFO, and commands hold secrets.
+    // Py4J would log every command at INFO, and commands contain secrets.
     GatewayServer.turnLoggingOff();
     client =
         new CallbackClient(
             port,
             InetAddress.getLoopbackAddress(),
             token,
-            KEPT_FOR_EVER,
+            NO_IDLE_TIMEOUT,
             TimeUnit.MILLISECONDS,
             SocketFactory.getDefault(),
             false,
@@ -64,11 +60,12 @@ final class ControlChannel implements AutoCloseable {
                 new Gateway(null, client), new Class<?>[] {EngineEntry.class});
   }
 
-  /** Calls a method; its error is thrown, with what the engine says of it. */
+  /** Calls a method; throws the error if the engine answers with one. */
   JsonNode call(String method, ObjectNode arguments) {
     boolean interrupted = Thread.interrupted();
     try {
-      JsonNode answer = JSON.readTree(entry.call(method, JSON.writeValueAsString(arguments)));
+      JsonNode answer =
+          Json.MAPPER.readTree(entry.call(method, Json.MAPPER.writeValueAsString(arguments)));
       JsonNode error = answer.get("error");
       if (error != null && !error.isNull()) {
         throw CairnException.fromEngine(error);
@@ -93,10 +90,10 @@ final class ControlChannel implements AutoCloseable {
                 + timeoutMs
                 + " ms and was ended, with all its stores",
             "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, of which a call may take "
-                + WorkerSettings.REQUESTS_PER_CALL
+                + WorkerSettings.Timeouts.REQUESTS_PER_CALL
                 + " times as much, or see what keeps the engine busy");
       }
-      // Py4J's own messages echo arguments, which may hold secrets: they stay out of ours.
+      // Py4J's messages repeat the arguments, which may contain secrets.
       throw CairnException.workerLost(
           "worker "
               + worker

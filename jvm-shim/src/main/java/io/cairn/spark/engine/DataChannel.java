@@ -19,12 +19,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One connection to a worker's Unix socket: whole frames out, whole frames in, each within a time
- * limit.
+ * One connection to a worker's Unix socket, which sends and receives whole frames, each within a
+ * time limit.
  *
- * <p>A cancelled task's interrupt would close a blocking channel, also in the middle of a commit
- * and in the listener that aborts. So the channel does not block: a selector waits, with the
- * interrupt flag saved, cleared and put back afterwards. One user at a time.
+ * <p>The interrupt of a cancelled task would close a blocking channel, even during a commit or an
+ * abort. So the channel does not block: a selector waits, and the interrupt flag is cleared before
+ * and restored afterwards. One caller at a time.
  */
 final class DataChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
@@ -38,7 +38,7 @@ final class DataChannel implements AutoCloseable {
   private final byte[] headerBytes = new byte[FrameHeader.BYTES];
   private final int timeoutMs;
   private byte[] payload = new byte[0];
-  private volatile boolean broken;
+  private volatile boolean isBroken;
 
   private DataChannel(SocketChannel socket, Selector selector, SelectionKey key, int timeoutMs) {
     this.socket = socket;
@@ -48,7 +48,7 @@ final class DataChannel implements AutoCloseable {
     in.limit(0);
   }
 
-  /** Connects and says hello. */
+  /** Connects and authenticates. */
   static DataChannel connect(Path path, String token, int timeoutMs) {
     boolean interrupted = Thread.interrupted();
     SocketChannel socket = null;
@@ -76,7 +76,7 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
-  /** Says whether the thread was interrupted meanwhile. */
+  /** Returns whether the thread was interrupted meanwhile. */
   private boolean open(Path path) throws IOException {
     boolean interrupted = false;
     if (!socket.connect(UnixDomainSocketAddress.of(path))) {
@@ -89,19 +89,19 @@ final class DataChannel implements AutoCloseable {
   }
 
   private void greet(String token) {
-    byte[] words = token.getBytes(StandardCharsets.UTF_8);
-    byte[] frame = new byte[FrameHeader.BYTES + words.length];
-    new FrameHeader(FrameKind.HELLO, 0, 0, 0, 0, 0, words.length).write(frame, 0);
-    System.arraycopy(words, 0, frame, FrameHeader.BYTES, words.length);
+    byte[] bytes = token.getBytes(StandardCharsets.UTF_8);
+    byte[] frame = new byte[FrameHeader.BYTES + bytes.length];
+    new FrameHeader(FrameKind.HELLO, 0, 0, 0, 0, 0, bytes.length).write(frame, 0);
+    System.arraycopy(bytes, 0, frame, FrameHeader.BYTES, bytes.length);
     send(frame, 0, frame.length);
     FrameHeader reply = receive();
-    if (reply.kind() != FrameKind.HELLO_REPLY) {
+    if (reply.kind() != (FrameKind.HELLO | FrameKind.REPLY)) {
       throw CairnException.protocol(
           "the engine answered a greeting with kind 0x" + Integer.toHexString(reply.kind()));
     }
   }
 
-  /** Sends a frame, waiting for room in the socket. After a failure the channel is broken. */
+  /** Sends a frame; waits while the socket is full. After a failure the channel is broken. */
   void send(byte[] frame, int start, int length) {
     boolean interrupted = Thread.interrupted();
     try {
@@ -121,7 +121,7 @@ final class DataChannel implements AutoCloseable {
     } catch (IOException e) {
       throw lost("the connection to the engine broke while sending", e);
     } catch (RuntimeException | Error e) {
-      broken = true;
+      isBroken = true;
       throw e;
     } finally {
       restore(interrupted);
@@ -129,8 +129,8 @@ final class DataChannel implements AutoCloseable {
   }
 
   /**
-   * Waits for a whole frame, whose payload then is {@link #takePayload}. After a failure the
-   * channel is broken.
+   * Waits for a whole frame and returns its header; {@link #takePayload} returns its payload. After
+   * a failure the channel is broken.
    */
   FrameHeader receive() {
     boolean interrupted = Thread.interrupted();
@@ -148,22 +148,22 @@ final class DataChannel implements AutoCloseable {
     } catch (IOException e) {
       throw lost("the connection to the engine broke while waiting for a reply", e);
     } catch (RuntimeException | Error e) {
-      // Also where the heap has no room for the reply: the rest of it is still in the socket.
-      broken = true;
+      // Even if the heap is full: the rest of the reply is still in the socket.
+      isBroken = true;
       throw e;
     } finally {
       restore(interrupted);
     }
   }
 
-  /** The last frame's payload; the caller owns it. */
+  /** Returns the payload of the last frame; the caller owns it. */
   byte[] takePayload() {
     byte[] taken = payload;
     payload = null;
     return taken;
   }
 
-  /** Gives back an array that {@link #takePayload} handed out, to be used again. */
+  /** Receives the next payload in this array, which {@link #takePayload} returned before. */
   void reusePayload(byte[] array) {
     payload = array;
   }
@@ -191,7 +191,7 @@ final class DataChannel implements AutoCloseable {
     return interrupted;
   }
 
-  /** Waits for the socket; says whether the thread was interrupted meanwhile. */
+  /** Waits for the socket; returns whether the thread was interrupted meanwhile. */
   private boolean await(int operation, long deadline) throws IOException {
     boolean interrupted = Thread.interrupted();
     long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
@@ -212,7 +212,7 @@ final class DataChannel implements AutoCloseable {
   }
 
   private CairnException lost(String what, IOException cause) {
-    broken = true;
+    isBroken = true;
     if (cause instanceof SocketTimeoutException) {
       return CairnException.of(
           ErrorKind.RETRY,
@@ -230,17 +230,17 @@ final class DataChannel implements AutoCloseable {
   }
 
   boolean isBroken() {
-    return broken;
+    return isBroken;
   }
 
-  /** Marks the channel as out of step: a reply is still under way that nobody will read. */
+  /** Marks the channel as broken, as it may still receive a reply that nobody reads. */
   void abandon() {
-    broken = true;
+    isBroken = true;
   }
 
   @Override
   public void close() {
-    broken = true;
+    isBroken = true;
     closeQuietly(socket, selector);
   }
 

@@ -1,6 +1,6 @@
 package io.cairn.spark.engine;
 
-/** A worker's entry point as Python shows it over Py4J. The engine names this interface. */
+/** The entry point of a worker over Py4J. {@code cairn/engine/control.py} names this interface. */
 public interface EngineEntry {
   /** Runs a control call; returns {@code {"ok": …}} or {@code {"error": …}} and never throws. */
   String call(String method, String jsonArguments);

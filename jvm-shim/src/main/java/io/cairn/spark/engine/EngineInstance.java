@@ -3,14 +3,15 @@ package io.cairn.spark.engine;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.protocol.Json;
 import java.util.function.Supplier;
 
 /**
- * One provider object's half in a worker: opened when first needed, opened again in the next worker
- * when one died.
+ * The engine's half of one provider object: opened in a worker at its first call, and opened again
+ * in the next worker when that one died.
  *
- * <p>Thread-safe: maintenance runs beside sessions. Which version the engine's half stands at is
- * the caller's to know; {@link #isWhereItWas} says whether that knowledge still holds.
+ * <p>Thread-safe: maintenance runs beside sessions. The caller knows which version is loaded in the
+ * engine; {@link #isOpen} says whether that is still true.
  */
 public final class EngineInstance implements AutoCloseable {
   private final int number = WorkerPool.nextInstance();
@@ -21,18 +22,16 @@ public final class EngineInstance implements AutoCloseable {
   private WorkerPool.Worker worker;
   private WorkerProcess process;
 
-  /**
-   * The process may not have the instance, or not as it was: it is opened anew before it is used.
-   */
+  /** The process may not have the instance, or not in a usable state. */
   private boolean needsOpen = true;
 
-  private boolean closed;
+  private boolean isClosed;
 
   /**
    * @param group stores of one group share a worker
    * @param store its name, for errors
-   * @param openArguments made anew for each opening, as credentials may have changed; {@code
-   *     instance} is filled in here
+   * @param openArguments read at each opening, as credentials may have changed; {@code instance} is
+   *     added here
    */
   public EngineInstance(
       WorkerPool pool, String group, String store, Supplier<ObjectNode> openArguments) {
@@ -46,25 +45,24 @@ public final class EngineInstance implements AutoCloseable {
     return store;
   }
 
-  public static ObjectNode object() {
-    return ControlChannel.JSON.createObjectNode();
+  public int number() {
+    return number;
   }
 
-  /** Calls a method of the instance where it is open; opens it first if it is not. */
-  public JsonNode call(String method, ObjectNode arguments) {
+  /** Calls a method of the instance; opens the instance first if it is not open. */
+  JsonNode call(String method, ObjectNode arguments) {
     return open().call(method, arguments.put("instance", number));
   }
 
   /**
-   * Calls a method that sets up its own state in the engine, such as a load: repeated once, in
-   * another worker if the first one is gone, with renewed keys if the old ones have expired. Not
-   * repeated is a call that was not answered in time: it would take as long again.
+   * Calls a method that needs no earlier state in the engine, such as a load. Repeated once, where
+   * {@link #prepareRetry} says that this helps.
    */
-  public JsonNode callRepeating(String method, ObjectNode arguments) {
+  public JsonNode callWithRetry(String method, ObjectNode arguments) {
     try {
       return call(method, arguments);
     } catch (CairnException e) {
-      if (!prepareRepeat(e)) {
+      if (!prepareRetry(e)) {
         throw e;
       }
       return call(method, arguments);
@@ -72,31 +70,17 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   /**
-   * Does what the same again needs to succeed after this error, or leaves it to the next call.
-   * False: the same again would fail again.
+   * Prepares for a repetition of the call that failed: in another worker if this one is gone, with
+   * renewed credentials if they have expired. False: a repetition would fail as well, or, after a
+   * timeout, take as long again.
    */
-  boolean prepareRepeat(CairnException error) {
-    return prepareOpening(error) || renewKeys(error);
-  }
-
-  /**
-   * Temporary keys that have expired: the job's own may have been renewed since. Whatever the
-   * instance has loaded stays.
-   */
-  private boolean renewKeys(CairnException error) {
-    if (!error.areKeysExpired()) {
-      return false;
+  boolean prepareRetry(CairnException error) {
+    if (error.areCredentialsExpired()) {
+      // The job may have renewed them since. What the instance has loaded stays.
+      open().call("open_instance", openArguments.get().put("instance", number));
+      return true;
     }
-    open().call("open_instance", openArguments.get().put("instance", number));
-    return true;
-  }
-
-  /**
-   * If the error says that the engine no longer has this instance, has it opened anew at the next
-   * call.
-   */
-  private boolean prepareOpening(CairnException error) {
-    if (!error.isWorkerLost() && !error.code().equals("CAIRN_UNKNOWN_INSTANCE")) {
+    if (!error.isWorkerLost() && !error.isInstanceUnknown()) {
       return false;
     }
     WorkerProcess lost;
@@ -105,26 +89,27 @@ public final class EngineInstance implements AutoCloseable {
       needsOpen = true;
     }
     if (lost != null && error.isWorkerLost()) {
-      // Its sockets break a moment before the process is seen to end.
+      // Its sockets break a moment before the end of the process is seen.
       lost.awaitEnd();
     }
     return true;
   }
 
-  /** Calls a method only if the instance is open in a living worker; null if not. */
+  /** Calls a method if the instance is open in a living worker; otherwise returns null. */
   public JsonNode callIfOpen(String method, ObjectNode arguments) {
     WorkerProcess current;
     synchronized (this) {
-      current = closed || !isWhereItWas() ? null : process;
+      current = isOpen() ? process : null;
     }
     return current == null ? null : current.call(method, arguments.put("instance", number));
   }
 
+  /** Returns the process that has the instance; opens it there first if it is not open. */
   synchronized WorkerProcess open() {
-    if (closed) {
+    if (isClosed) {
       throw CairnException.closed(store);
     }
-    if (isWhereItWas()) {
+    if (isOpen()) {
       return process;
     }
     if (worker == null) {
@@ -137,28 +122,24 @@ public final class EngineInstance implements AutoCloseable {
     return current;
   }
 
-  /** Whether the instance is open in a living worker, with whatever was loaded there. */
-  public synchronized boolean isWhereItWas() {
+  /** Whether the instance is open in a living worker, with the version that was loaded there. */
+  public synchronized boolean isOpen() {
     return !needsOpen && process.isAlive();
   }
 
-  /** How long the start of the present worker took, told once a worker: 0 to whoever asks later. */
+  /** How long the start of the worker took; 0 for every caller but the first. */
   public synchronized long takeStartMs() {
     return process == null ? 0 : process.takeStartMs();
-  }
-
-  public int number() {
-    return number;
   }
 
   @Override
   public void close() {
     WorkerProcess last;
     synchronized (this) {
-      if (closed) {
+      if (isClosed) {
         return;
       }
-      closed = true;
+      isClosed = true;
       last = process;
       process = null;
       needsOpen = true;
@@ -167,7 +148,7 @@ public final class EngineInstance implements AutoCloseable {
       }
     }
     if (last != null && last.isAlive()) {
-      last.call("close_instance", object().put("instance", number));
+      last.call("close_instance", Json.object().put("instance", number));
     }
   }
 }

@@ -1,46 +1,54 @@
 package io.cairn.spark.engine;
 
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.cairn.spark.protocol.FrameHeader;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** Copies of a session's spill, for another worker, as long as they are few. */
+/** Copies of the frames that a session spilled, as long as they fit, to send them again. */
 final class ReplayBuffer {
-  /** Little beside the cache, and what most spills stay below. */
+  /** Small beside the cache, and more than most sessions spill. */
   private static final int MAX_BYTES = 8 << 20;
-
-  /** Where a frame's header has the session. */
-  private static final int SESSION_AT = 8;
 
   private final List<byte[]> frames = new ArrayList<>();
   private long bytes;
+  private long rows;
 
-  /** Keeps a frame; beyond the bound none of all. */
-  void add(byte[] array, int start, int length) {
+  /** Copies a frame. Beyond the bound no frame is kept. */
+  void add(byte[] array, int start, int length, int rowCount) {
     bytes += length;
-    if (bytes <= MAX_BYTES) {
+    rows += rowCount;
+    if (isComplete()) {
       frames.add(Arrays.copyOfRange(array, start, start + length));
     } else {
       frames.clear();
     }
   }
 
-  int count() {
+  /** Whether every frame that was added is still here. */
+  boolean isComplete() {
+    return bytes <= MAX_BYTES;
+  }
+
+  int frameCount() {
     return frames.size();
   }
 
-  void clear() {
-    frames.clear();
-    bytes = 0;
+  /** Rows of all frames that were added. */
+  long rowCount() {
+    return rows;
   }
 
-  /** Sends all of them, as a session's of another number. */
+  /** Sends all frames under another session. */
   void send(DataChannel channel, long session) {
     for (byte[] frame : frames) {
-      ByteBuffer.wrap(frame).order(ByteOrder.LITTLE_ENDIAN).putLong(SESSION_AT, session);
+      FrameHeader.setSession(frame, session);
       channel.send(frame, 0, frame.length);
     }
+  }
+
+  /** Frees the frames. */
+  void clear() {
+    frames.clear();
   }
 }

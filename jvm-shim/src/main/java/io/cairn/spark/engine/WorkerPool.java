@@ -1,6 +1,10 @@
 package io.cairn.spark.engine;
 
+import io.cairn.spark.settings.WorkerSettings;
+import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -9,10 +13,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The workers of this JVM: started when the first store needs one, started again when one died.
+ * The workers of this JVM: started when the first store needs one, and again when one died.
  *
- * <p>All stores of one (query, operator, partition) are on the same worker, so that their commits
- * share its work; a new group goes to the worker with the fewest. Thread-safe.
+ * <p>All stores of one (query, operator, partition) are a group on one worker; a new group goes to
+ * the worker with the fewest groups. Thread-safe.
  */
 public final class WorkerPool {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerPool.class);
@@ -27,7 +31,7 @@ public final class WorkerPool {
 
   private final WorkerSettings settings;
   private final Worker[] workers;
-  private final Map<String, Place> places = new HashMap<>();
+  private final Map<String, Group> groups = new HashMap<>();
 
   private WorkerPool(WorkerSettings settings) {
     this.settings = settings;
@@ -38,18 +42,17 @@ public final class WorkerPool {
   }
 
   /**
-   * The pool for these settings; starts nothing. Two queries that differ in them have workers of
-   * their own.
+   * The pool for these settings; starts nothing. Queries with other settings have other workers.
    */
   public static WorkerPool of(WorkerSettings settings) {
-    return POOLS.computeIfAbsent(settings, WorkerPool::made);
+    return POOLS.computeIfAbsent(settings, WorkerPool::create);
   }
 
-  private static WorkerPool made(WorkerSettings settings) {
+  private static WorkerPool create(WorkerSettings settings) {
     if (!POOLS.isEmpty()) {
       LOG.warn(
-          "Queries of this executor differ in their settings of the engine: each set of them has"
-              + " workers and memory of its own. Next: give all the same spark.sql.streaming"
+          "Queries of this executor differ in the settings of the engine, so each of these sets has"
+              + " its own workers and memory. Next: give all queries the same spark.sql.streaming"
               + ".stateStore.cairn.* settings");
     }
     return new WorkerPool(settings);
@@ -60,7 +63,7 @@ public final class WorkerPool {
     return NEXT_INSTANCE.incrementAndGet();
   }
 
-  /** Worker starts of this JVM so far; tests and metrics read it. */
+  /** Worker starts of this JVM so far. */
   public static long starts() {
     return STARTS.get();
   }
@@ -74,52 +77,50 @@ public final class WorkerPool {
     }
   }
 
-  /** The worker for a group of stores, which must be given back by {@link #leave}. */
-  synchronized Worker join(String group) {
-    Place place = places.get(group);
-    if (place == null) {
-      Worker least = workers[0];
-      for (Worker worker : workers) {
-        if (worker.groups < least.groups) {
-          least = worker;
-        }
-      }
-      least.groups++;
-      place = new Place(least);
-      places.put(group, place);
-    }
-    place.members++;
-    return place.worker;
+  /** Returns the worker for a group of stores; each call ends with one of {@link #leave}. */
+  synchronized Worker join(String name) {
+    Group group =
+        groups.computeIfAbsent(
+            name,
+            added -> {
+              Worker worker =
+                  Collections.min(
+                      List.of(workers), Comparator.comparingInt(known -> known.groupCount));
+              worker.groupCount++;
+              return new Group(worker);
+            });
+    group.memberCount++;
+    return group.worker;
   }
 
-  synchronized void leave(String group) {
-    Place place = places.get(group);
-    if (place != null && --place.members == 0) {
-      place.worker.groups--;
-      places.remove(group);
+  synchronized void leave(String name) {
+    Group group = groups.get(name);
+    if (group != null && --group.memberCount == 0) {
+      group.worker.groupCount--;
+      groups.remove(name);
     }
   }
 
-  private static final class Place {
+  private static final class Group {
     final Worker worker;
-    int members;
+    int memberCount;
 
-    Place(Worker worker) {
+    Group(Worker worker) {
       this.worker = worker;
     }
   }
 
-  /** A place for one process at a time. */
+  /** Runs one process at a time. */
   final class Worker {
     private final String name;
     private WorkerProcess process;
-    private int groups;
+    private int groupCount;
 
     private Worker(String name) {
       this.name = name;
     }
 
-    /** The living process; started if there is none. Blocks while another thread starts it. */
+    /** Returns the living process; starts one if there is none. */
     synchronized WorkerProcess process() {
       if (process != null && !process.isAlive()) {
         LOG.warn("{} (process {}) has died; starting another", name, process.pid());

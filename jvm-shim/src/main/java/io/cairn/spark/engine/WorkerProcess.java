@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.FrameHeader;
+import io.cairn.spark.protocol.Json;
+import io.cairn.spark.settings.WorkerSettings;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
@@ -29,11 +31,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One worker: {@code python -m cairn.engine}, its control side and its channels.
+ * One worker process, {@code python -m cairn.engine}, with its control channels and data channels.
  *
- * <p>It ends with this JVM, however that dies: the end of its standard input ends it. The token and
- * all secrets travel on that input or over Py4J, never on a command line or in the environment.
- * Thread-safe.
+ * <p>The end of its standard input ends it, so it ends with this JVM. The token and all secrets are
+ * sent on that input or over Py4J, never on a command line or in the environment. Thread-safe.
  */
 final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
@@ -47,13 +48,13 @@ final class WorkerProcess implements AutoCloseable {
   private final Path socketDir;
   private final ArrayDeque<String> lastLines = new ArrayDeque<>();
   private final AtomicLong startMs = new AtomicLong();
-  private ControlChannel control;
+  private final ControlChannel control;
 
-  /** Of the calls that may take as long as the upload of a snapshot. */
-  private ControlChannel uploads;
+  /** For the calls that may upload a snapshot before they answer. */
+  private final ControlChannel uploads;
 
-  private ChannelPool channels;
-  private Thread log;
+  private final ChannelPool channels;
+  private final Thread log;
   private volatile boolean isGivenUp;
 
   private WorkerProcess(
@@ -71,11 +72,10 @@ final class WorkerProcess implements AutoCloseable {
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
     JsonNode ready = handShake(settings, token);
     int port = ready.path("port").asInt();
-    control = new ControlChannel(name, port, token, settings.callTimeoutMs(), this::giveUp);
-    uploads =
-        new ControlChannel(name, port, token, settings.uploadingCallTimeoutMs(), this::giveUp);
-    channels =
-        new ChannelPool(Path.of(ready.path("socket").asText()), token, settings.requestTimeoutMs());
+    WorkerSettings.Timeouts timeouts = settings.timeouts();
+    control = new ControlChannel(name, port, token, timeouts.callMs(), this::giveUp);
+    uploads = new ControlChannel(name, port, token, timeouts.uploadingCallMs(), this::giveUp);
+    channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, timeouts.requestMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
     LOG.info(
         "worker {} is process {}, ready after {} ms: {}",
@@ -95,7 +95,7 @@ final class WorkerProcess implements AutoCloseable {
       socketDir = socketDir();
       ProcessBuilder builder = new ProcessBuilder(settings.python(), "-u", "-m", "cairn.engine");
       Map<String, String> environment = builder.environment();
-      // glibc's arenas, one a thread, would hold memory that no bound of ours sees.
+      // glibc's arenas, one per thread, would hold memory beyond every bound.
       environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
       process = builder.start();
       return new WorkerProcess(name, process, socketDir, startedNs, settings, token());
@@ -119,18 +119,17 @@ final class WorkerProcess implements AutoCloseable {
   }
 
   private JsonNode handShake(WorkerSettings settings, String token) throws IOException {
-    ObjectNode hello = ControlChannel.JSON.createObjectNode();
+    WorkerSettings.Resources resources = settings.resources();
+    ObjectNode hello = Json.object();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
     hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir.toString());
     hello
-        .put("memory_bytes", settings.memoryBytes())
-        .put("local_disk_bytes", settings.localDiskBytes());
-    hello
-        .put("download_threads", settings.downloadThreads())
-        .put("upload_threads", settings.uploadThreads());
+        .put("memory_bytes", resources.memoryBytes())
+        .put("local_disk_bytes", resources.localDiskBytes())
+        .put("download_threads", resources.downloadThreads())
+        .put("upload_threads", resources.uploadThreads());
     try {
-      input.write(
-          (ControlChannel.JSON.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
+      input.write((Json.MAPPER.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
       input.flush();
     } catch (IOException e) {
       throw ended("ended before it read its settings", settings);
@@ -141,7 +140,7 @@ final class WorkerProcess implements AutoCloseable {
     }
     JsonNode ready;
     try {
-      ready = ControlChannel.JSON.readTree(line);
+      ready = Json.MAPPER.readTree(line);
     } catch (IOException e) {
       throw ended("wrote '" + line + "' instead of its address", settings);
     }
@@ -160,7 +159,7 @@ final class WorkerProcess implements AutoCloseable {
         () -> {
           try {
             line.complete(output.readLine());
-            // Whatever a library prints later must not fill the pipe and stop the worker.
+            // Read on, so that later output does not fill the pipe and block the worker.
             for (String more = output.readLine(); more != null; more = output.readLine()) {
               note(more);
             }
@@ -169,7 +168,7 @@ final class WorkerProcess implements AutoCloseable {
           }
         });
     try {
-      return line.get(settings.startTimeoutMs(), TimeUnit.MILLISECONDS);
+      return line.get(settings.timeouts().startMs(), TimeUnit.MILLISECONDS);
     } catch (TimeoutException e) {
       throw CairnException.of(
           ErrorKind.RETRY,
@@ -177,9 +176,9 @@ final class WorkerProcess implements AutoCloseable {
           "worker "
               + name
               + " did not start within "
-              + settings.startTimeoutMs()
+              + settings.timeouts().startMs()
               + " ms"
-              + lastWords(),
+              + lastOutput(),
           "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or see why Python starts"
               + " slowly on this machine");
     } catch (InterruptedException e) {
@@ -194,7 +193,7 @@ final class WorkerProcess implements AutoCloseable {
     }
   }
 
-  /** Says why a worker ended at once: mostly a Python without our package. */
+  /** Explains why a worker ended during its start: often its Python lacks our package. */
   private CairnException ended(String how, WorkerSettings settings) {
     try {
       process.waitFor(2, TimeUnit.SECONDS);
@@ -202,11 +201,11 @@ final class WorkerProcess implements AutoCloseable {
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
-    String words = lastWords();
+    String output = lastOutput();
     String missing = null;
     for (String module : new String[] {"cairn", "rocksdict", "py4j", "pyarrow", "boto3"}) {
-      if (words.contains("No module named '" + module)
-          || words.contains("No module named " + module)) {
+      if (output.contains("No module named '" + module)
+          || output.contains("No module named " + module)) {
         missing = module;
       }
     }
@@ -221,13 +220,13 @@ final class WorkerProcess implements AutoCloseable {
     return CairnException.of(
         ErrorKind.RETRY,
         "CAIRN_WORKER_START",
-        "worker " + name + " of Python '" + settings.python() + "' " + how + words,
+        "worker " + name + " of Python '" + settings.python() + "' " + how + output,
         "see the executor's log");
   }
 
-  private String lastWords() {
+  private String lastOutput() {
     synchronized (lastLines) {
-      return lastLines.isEmpty() ? "" : "; its last words: " + String.join(" | ", lastLines);
+      return lastLines.isEmpty() ? "" : "; its last output: " + String.join(" | ", lastLines);
     }
   }
 
@@ -238,7 +237,7 @@ final class WorkerProcess implements AutoCloseable {
         note(line);
       }
     } catch (IOException e) {
-      LOG.debug("[{}] its log ended: {}", name, e.getMessage());
+      LOG.debug("[{}] the end of its log: {}", name, e.getMessage());
     }
   }
 
@@ -258,7 +257,7 @@ final class WorkerProcess implements AutoCloseable {
     } catch (CairnException e) {
       throw e.isWorkerLost() && !isAlive() && !isGivenUp
           ? CairnException.workerLost(
-              "worker " + name + " died during the call " + method + lastWords(), e)
+              "worker " + name + " died during the call " + method + lastOutput(), e)
           : e;
     }
   }
@@ -267,10 +266,7 @@ final class WorkerProcess implements AutoCloseable {
     return channels;
   }
 
-  /**
-   * A process that answers no more is as good as dead, and is made so: whoever waits for it on a
-   * socket goes on.
-   */
+  /** Kills a process that no longer answers, which also ends every wait on its sockets. */
   private void giveUp() {
     isGivenUp = true;
     process.destroyForcibly();
@@ -280,10 +276,7 @@ final class WorkerProcess implements AutoCloseable {
     return !isGivenUp && process.isAlive();
   }
 
-  /**
-   * Waits a second for the end of a worker that seems to be ending; one that lives on is used
-   * again.
-   */
+  /** Waits up to a second for the end of a worker that seems to be ending. */
   void awaitEnd() {
     boolean interrupted = Thread.interrupted();
     try {
@@ -337,8 +330,8 @@ final class WorkerProcess implements AutoCloseable {
   }
 
   /**
-   * A fresh folder only we may enter, short enough for a Unix socket (YARN's container folders are
-   * not).
+   * Makes a folder for this user alone, with a path that is short enough for a Unix socket (paths
+   * of YARN's containers are not).
    */
   private static Path socketDir() throws IOException {
     Path parent = Path.of(System.getProperty("java.io.tmpdir")).toAbsolutePath();

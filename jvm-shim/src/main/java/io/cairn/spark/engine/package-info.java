@@ -1,8 +1,8 @@
 /**
- * The way to the engine: worker processes, control calls over Py4J, rows as Arrow record batches
- * over a Unix socket.
+ * Engine workers: their processes, control calls over Py4J, and sessions that exchange Arrow record
+ * batches with them over a Unix socket.
  *
- * <p>Knows nothing of Spark's state store interfaces. Wire format: docs/architecture.md, "Data
- * channel" and "Control calls".
+ * <p>Imports nothing of Spark. Wire format: docs/architecture.md, "Data channel" and "Control
+ * calls".
  */
 package io.cairn.spark.engine;

@@ -1,13 +1,13 @@
 package io.cairn.spark.errors;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import io.cairn.spark.protocol.FrameHeader;
+import java.io.Serializable;
 
 /**
  * A failure with a kind, a code, and where it happened: {@code [CODE] message (store=..,
  * version=.., object=..). Next: ..}
  *
- * <p>Made here, or read from the engine's errors, which have the same fields. Never carries a
+ * <p>Made here, or read from an error of the engine, which has the same fields. Never contains a
  * secret.
  */
 public final class CairnException extends RuntimeException {
@@ -16,42 +16,56 @@ public final class CairnException extends RuntimeException {
   private final ErrorKind kind;
   private final String code;
   private final String plainMessage;
-  private final String store;
-  private final Long version;
-  private final String object;
+  private final Place place;
   private final String next;
 
+  /** Where it happened; null: not known. */
+  private record Place(String store, Long version, String object) implements Serializable {
+    static final Place UNKNOWN = new Place(null, null, null);
+
+    @Override
+    public String toString() {
+      StringBuilder text = new StringBuilder();
+      append(text, "store", store);
+      append(text, "version", version);
+      append(text, "object", object);
+      return text.isEmpty() ? "" : text.append(')').toString();
+    }
+
+    private static void append(StringBuilder text, String name, Object value) {
+      if (value != null) {
+        text.append(text.isEmpty() ? " (" : ", ").append(name).append('=').append(value);
+      }
+    }
+  }
+
   private CairnException(
-      ErrorKind kind,
-      String code,
-      String plainMessage,
-      String store,
-      Long version,
-      String object,
-      String next,
-      Throwable cause) {
-    super(text(code, plainMessage, store, version, object, next), cause);
+      ErrorKind kind, String code, String plainMessage, Place place, String next, Throwable cause) {
+    super(
+        "["
+            + code
+            + "] "
+            + withoutStop(plainMessage)
+            + place
+            + (next == null ? "" : ". Next: " + withoutStop(next)),
+        cause);
     this.kind = kind;
     this.code = code;
     this.plainMessage = plainMessage;
-    this.store = store;
-    this.version = version;
-    this.object = object;
+    this.place = place;
     this.next = next;
   }
 
   public static CairnException of(ErrorKind kind, String code, String message, String next) {
-    return new CairnException(kind, code, message, null, null, null, next, null);
+    return of(kind, code, message, next, null);
   }
 
   public static CairnException of(
       ErrorKind kind, String code, String message, String next, Throwable cause) {
-    return new CairnException(kind, code, message, null, null, null, next, cause);
+    return new CairnException(kind, code, message, Place.UNKNOWN, next, cause);
   }
 
-  /**
-   * The worker, or the connection to it, is gone: whoever has nothing in it may go on with another.
-   */
+  /** The worker, or the connection to it, is gone. Another worker can serve the instance. */
   public static CairnException workerLost(String message, Throwable cause) {
     return of(
         ErrorKind.RETRY,
@@ -71,56 +85,47 @@ public final class CairnException extends RuntimeException {
         ErrorKind.RETRY,
         "CAIRN_CLOSED",
         "the provider of this store was closed meanwhile",
-        store,
-        null,
-        null,
+        new Place(store, null, null),
         "none if Spark retries the task",
         null);
   }
 
-  /** A key and its value, or the list of one key, that no frame can carry. */
-  public static CairnException rowTooLarge(long bytes) {
+  /** A key with its value, or the list of one key, is larger than a frame. */
+  public static CairnException rowTooLarge(long bytes, long frameBytes) {
     return of(
         ErrorKind.INVALID,
         "CAIRN_ROW_TOO_LARGE",
-        "a row, or a list of one key, takes "
-            + bytes
-            + " bytes; a frame carries "
-            + FrameHeader.MAX_PAYLOAD_BYTES,
+        "a row, or a list of one key, takes " + bytes + " bytes; a frame carries " + frameBytes,
         "keep less in one key");
   }
 
-  /** Reads an error of the engine, from an ERROR frame or a control answer. */
+  /** Reads an error of the engine, from an ERROR frame or the answer to a control call. */
   public static CairnException fromEngine(JsonNode error) {
-    JsonNode version = error.get("version");
     return new CairnException(
-        ErrorKind.of(word(error, "kind", "bug")),
-        word(error, "code", "CAIRN_INTERNAL"),
-        word(error, "message", "the engine failed without a message"),
-        word(error, "store", null),
-        version == null || version.isNull() ? null : version.asLong(),
-        word(error, "object", null),
-        word(error, "next", null),
+        ErrorKind.of(text(error, "kind", "bug")),
+        text(error, "code", "CAIRN_INTERNAL"),
+        text(error, "message", "the engine failed without a message"),
+        new Place(
+            text(error, "store", null),
+            error.hasNonNull("version") ? error.get("version").asLong() : null,
+            text(error, "object", null)),
+        text(error, "next", null),
         null);
   }
 
   /** The same error with the store and version filled in where they were missing. */
-  public CairnException at(String storeName, long atVersion) {
-    if (store != null && version != null) {
+  public CairnException at(String store, long version) {
+    if (place.store != null && place.version != null) {
       return this;
     }
-    CairnException located =
-        new CairnException(
-            kind,
-            code,
-            plainMessage,
-            store == null ? storeName : store,
-            version == null ? Long.valueOf(atVersion) : version,
-            object,
-            next,
-            getCause());
-    located.setStackTrace(getStackTrace());
-    return located;
+    Place located =
+        new Place(
+            place.store == null ? store : place.store,
+            place.version == null ? Long.valueOf(version) : place.version,
+            place.object);
+    CairnException error = new CairnException(kind, code, plainMessage, located, next, getCause());
+    error.setStackTrace(getStackTrace());
+    return error;
   }
 
   public ErrorKind kind() {
@@ -131,56 +136,26 @@ public final class CairnException extends RuntimeException {
     return code;
   }
 
-  /** The object it concerns, or null. */
+  /** The object that the error is about, or null. */
   public String object() {
-    return object;
+    return place.object;
   }
 
   public boolean isWorkerLost() {
     return code.equals("CAIRN_WORKER_LOST");
   }
 
-  /**
-   * Whether the same again may succeed: in another worker, with the instance opened anew, or with
-   * renewed keys.
-   */
-  public boolean isRecoverable() {
-    return isWorkerLost() || code.equals("CAIRN_UNKNOWN_INSTANCE") || areKeysExpired();
+  /** The engine does not have this instance, or no version of it is loaded. */
+  public boolean isInstanceUnknown() {
+    return code.equals("CAIRN_UNKNOWN_INSTANCE");
   }
 
-  public boolean areKeysExpired() {
+  public boolean areCredentialsExpired() {
     return code.equals("CAIRN_CREDENTIALS_EXPIRED");
   }
 
-  private static String word(JsonNode error, String field, String otherwise) {
-    JsonNode value = error.get(field);
-    return value == null || value.isNull() ? otherwise : value.asText();
-  }
-
-  private static String text(
-      String code, String message, String store, Long version, String object, String next) {
-    StringBuilder text =
-        new StringBuilder("[").append(code).append("] ").append(withoutStop(message));
-    String separator = " (";
-    if (store != null) {
-      text.append(separator).append("store=").append(store);
-      separator = ", ";
-    }
-    if (version != null) {
-      text.append(separator).append("version=").append(version);
-      separator = ", ";
-    }
-    if (object != null) {
-      text.append(separator).append("object=").append(object);
-      separator = ", ";
-    }
-    if (!separator.equals(" (")) {
-      text.append(')');
-    }
-    if (next != null) {
-      text.append(". Next: ").append(withoutStop(next));
-    }
-    return text.toString();
+  private static String text(JsonNode error, String field, String otherwise) {
+    return error.hasNonNull(field) ? error.get(field).asText() : otherwise;
   }
 
   private static String withoutStop(String sentence) {

@@ -1,22 +1,22 @@
 package io.cairn.spark.errors;
 
-/** What a caller must do about an error; the same words as the engine's. */
+/** What a caller must do about an error; the names are those of the engine's kinds. */
 public enum ErrorKind {
   /** The same call may succeed later. */
   RETRY,
-  /** Somebody else wrote first. */
+  /** Another writer was first. */
   CONFLICT,
-  /** What is stored cannot be used. */
+  /** Stored data cannot be used. */
   CORRUPT,
-  /** The set-up is wrong. */
+  /** The configuration or the environment is wrong. */
   INVALID,
   /** Cairn broke its own rules. */
   BUG;
 
-  /** Reads the engine's word; an unknown one is a bug of ours. */
-  static ErrorKind of(String word) {
+  /** Reads the name that the engine gives a kind; an unknown one is a bug. */
+  static ErrorKind of(String name) {
     for (ErrorKind kind : values()) {
-      if (kind.name().equalsIgnoreCase(word)) {
+      if (kind.name().equalsIgnoreCase(name)) {
         return kind;
       }
     }

@@ -3,17 +3,16 @@ package io.cairn.spark.protocol;
 import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.Arrays;
 import org.apache.arrow.flatbuf.Message;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
 
 /**
- * Reads the engine's batches where they lie: keys and values become regions of the payload's array,
- * which {@link RowPage} then owns.
+ * Reads the record batch of a reply without copying it: keys and values become regions of the
+ * payload's array.
  *
- * <p>Every offset is checked against the payload before a row is handed out: a corrupt or foreign
- * frame ends in CAIRN_PROTOCOL. Not thread-safe.
+ * <p>Every offset is checked against the payload before a row is returned: a corrupt frame, or one
+ * of another format, is the error CAIRN_PROTOCOL. Not thread-safe.
  */
 public final class BatchReader {
   private byte[] payload;
@@ -25,19 +24,19 @@ public final class BatchReader {
   private int column;
   private int buffer;
 
-  /** Takes over a payload whose schema has the given number of columns. */
-  public void begin(byte[] data, int dataBytes, int expectedRows, int columns) {
+  /** Begins a payload whose schema has the given number of columns. */
+  public void begin(byte[] data, FrameHeader header, int columns) {
     payload = data;
-    payloadBytes = dataBytes;
-    bytes = ByteBuffer.wrap(data, 0, dataBytes).order(ByteOrder.LITTLE_ENDIAN);
+    payloadBytes = header.payloadBytes();
+    bytes = ByteBuffer.wrap(data, 0, payloadBytes).order(ByteOrder.LITTLE_ENDIAN);
     column = 0;
     buffer = 0;
-    rows = expectedRows;
-    if (dataBytes < 8 || bytes.getInt(0) != -1) {
+    rows = header.rows();
+    if (payloadBytes < 8 || bytes.getInt(0) != -1) {
       throw CairnException.protocol("a reply is not an Arrow message");
     }
     int metadataBytes = bytes.getInt(4);
-    if (metadataBytes < 8 || metadataBytes > dataBytes - 8) {
+    if (metadataBytes < 8 || metadataBytes > payloadBytes - 8) {
       throw CairnException.protocol("a reply's metadata exceeds it");
     }
     bodyStart = 8 + metadataBytes;
@@ -114,7 +113,7 @@ public final class BatchReader {
     region(0);
   }
 
-  /** Start of the next buffer within the payload, which has at least the given bytes. */
+  /** Returns the start of the next buffer in the payload; it has at least the given bytes. */
   private int region(int atLeast) {
     org.apache.arrow.flatbuf.Buffer next = batch.buffers(buffer++);
     long start = bodyStart + next.offset();
@@ -124,27 +123,12 @@ public final class BatchReader {
     return (int) start;
   }
 
-  /** Gives the payload to the rows it was read into. */
-  public void handOver(RowPage into) {
-    into.data = payload;
+  /** Ends the reading and returns the payload, which the caller then owns. */
+  byte[] takePayload() {
+    byte[] taken = payload;
     payload = null;
     bytes = null;
     batch = null;
-  }
-
-  /** Makes the arrays of a page long enough without allocating its data. */
-  public static void room(RowPage rows, int count) {
-    rows.count = count;
-    rows.more = false;
-    if (rows.origin.length < count) {
-      int room = Math.max(16, Integer.highestOneBit(count) << 1);
-      rows.keyOffset = new int[room];
-      rows.keyLength = new int[room];
-      rows.valueOffset = new int[room];
-      rows.valueLength = new int[room];
-      rows.origin = new byte[room];
-    } else {
-      Arrays.fill(rows.keyLength, 0, count, 0);
-    }
+    return taken;
   }
 }

@@ -22,18 +22,14 @@ import org.apache.arrow.flatbuf.RecordBatch;
  *   body    := per column: validity (empty if no nulls)  [i32 offsets]  data        ; each padded to 8
  * </pre>
  *
- * <p>Columns are written in the schema's order, each by one call of {@code bytes}, {@code shorts},
- * {@code ints}, {@code longs} or {@code binary}. Heap arrays and {@code System.arraycopy} instead
- * of Arrow's own buffers: nothing off the heap to free, and rows are copied once. Not thread-safe.
+ * <p>Each column is written by one call, in the order of the schema. Heap arrays instead of Arrow's
+ * buffers: there is no memory off the heap to free, and rows are copied once. Not thread-safe.
  */
 public final class BatchWriter {
-  /**
-   * Room for the header and the message's metadata, which is some 200 bytes for five columns; a
-   * multiple of 8.
-   */
+  /** Space for the header and the metadata (some 200 bytes for five columns); a multiple of 8. */
   private static final int PREFIX_BYTES = FrameHeader.BYTES + 984;
 
-  /** A buffer that grew beyond this for one huge row is given up after it. */
+  /** An array that grew beyond this for one large row is replaced after it. */
   private static final int KEEP_BYTES = 4 << 20;
 
   private static final int MAX_COLUMNS = 8;
@@ -77,7 +73,7 @@ public final class BatchWriter {
     endBuffer(rows * 2);
   }
 
-  /** A uint16 column that says the same in every row. */
+  /** A uint16 column with the same value in every row. */
   public void shorts(int value) {
     notNull();
     reserve(rows * 2L);
@@ -201,7 +197,7 @@ public final class BatchWriter {
     new FrameHeader(kind, 0, session, sequence, applied, rows, length - FrameHeader.BYTES)
         .write(frame, start);
     if (length - FrameHeader.BYTES > FrameHeader.MAX_PAYLOAD_BYTES) {
-      throw CairnException.rowTooLarge(length);
+      throw CairnException.rowTooLarge(length, FrameHeader.MAX_PAYLOAD_BYTES);
     }
   }
 
@@ -262,7 +258,7 @@ public final class BatchWriter {
   private void reserve(long bytes) {
     long needed = position + bytes + 16;
     if (needed > FrameHeader.MAX_PAYLOAD_BYTES + (1L << 20)) {
-      throw CairnException.rowTooLarge(needed);
+      throw CairnException.rowTooLarge(needed, FrameHeader.MAX_PAYLOAD_BYTES);
     }
     if (needed > frame.length) {
       frame =

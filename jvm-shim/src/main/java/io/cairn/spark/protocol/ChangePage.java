@@ -1,7 +1,4 @@
 package io.cairn.spark.protocol;
 
-/**
- * Some changes of one version, in the changelog's order: op and family of each row beside its key
- * and value.
- */
+/** Some changes of one version in the order of its changelog: op, family, key and value per row. */
 public record ChangePage(byte[] ops, short[] families, RowPage rows) {}

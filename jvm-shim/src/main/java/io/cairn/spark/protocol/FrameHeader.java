@@ -12,7 +12,7 @@ import java.nio.ByteOrder;
  * </pre>
  *
  * @param sequence of WRITES the frame's number in its session, from 1; of requests any number,
- *     echoed in the reply
+ *     which the reply repeats
  * @param applied require_applied in requests, applied_through in replies
  */
 public record FrameHeader(
@@ -20,16 +20,15 @@ public record FrameHeader(
   public static final int BYTES = 40;
   public static final int MAX_PAYLOAD_BYTES = 64 << 20;
 
-  /**
-   * One list may have grown by many appends beyond what any one frame brought: it must come back
-   * whole.
-   */
+  /** Replies may be larger: a list that grew by many appends is returned whole. */
   public static final int MAX_REPLY_BYTES = 1 << 30;
 
   public static final int PROTOCOL = 1;
 
-  /** "CRNF" as it stands in the bytes. */
+  /** "CRNF" as a little-endian number. */
   private static final int MAGIC = 'C' | 'R' << 8 | 'N' << 16 | 'F' << 24;
+
+  private static final int SESSION_AT = 8;
 
   public void write(byte[] into, int at) {
     ByteBuffer buffer = ByteBuffer.wrap(into, at, BYTES).order(ByteOrder.LITTLE_ENDIAN);
@@ -37,7 +36,12 @@ public record FrameHeader(
     buffer.putLong(session).putLong(sequence).putLong(applied).putInt(rows).putInt(payloadBytes);
   }
 
-  /** Reads a header; refuses what is not one of this protocol. */
+  /** Changes the session of a whole frame. */
+  public static void setSession(byte[] frame, long session) {
+    ByteBuffer.wrap(frame).order(ByteOrder.LITTLE_ENDIAN).putLong(SESSION_AT, session);
+  }
+
+  /** Reads a header; anything but a header of this protocol is an error. */
   public static FrameHeader read(byte[] from, int at) {
     ByteBuffer buffer = ByteBuffer.wrap(from, at, BYTES).order(ByteOrder.LITTLE_ENDIAN);
     int magic = buffer.getInt();

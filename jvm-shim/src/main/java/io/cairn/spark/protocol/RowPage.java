@@ -2,13 +2,14 @@ package io.cairn.spark.protocol;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import java.util.Arrays;
 
 /**
- * A page of rows out of the engine, as regions of one byte array.
+ * A page of rows from the engine, as regions of one byte array.
  *
- * <p>Row i's key is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value length
- * of -1 means none. The arrays may be longer than {@code count}. Valid until the source that made
- * it is asked again, unless taken over by {@link #copy}.
+ * <p>The key of row i is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value
+ * length of -1 means that there is no value. The arrays may be longer than {@code count}. A page is
+ * valid until the next request to its source; {@link #copy} makes one that stays.
  */
 public final class RowPage {
   /** Origins of a row, as on the data channel. DO NOT RENUMBER. */
@@ -26,10 +27,12 @@ public final class RowPage {
   public int[] valueLength = new int[0];
   public byte[] origin = new byte[0];
 
-  /** Whether keys of the asked range follow after the last row. */
+  /** Whether more rows of the request follow after the last row. */
   public boolean more;
 
-  /** Makes room for rows and bytes; earlier content is lost. */
+  /**
+   * Makes the arrays long enough for rows and bytes; keys are empty, other content is undefined.
+   */
   public void reset(int rows, int bytes) {
     count = rows;
     more = false;
@@ -37,25 +40,28 @@ public final class RowPage {
       data = new byte[bytes];
     }
     if (origin.length < rows) {
-      keyOffset = new int[rows];
-      keyLength = new int[rows];
-      valueOffset = new int[rows];
-      valueLength = new int[rows];
-      origin = new byte[rows];
+      int length = Math.max(16, Integer.highestOneBit(rows) << 1);
+      keyOffset = new int[length];
+      keyLength = new int[length];
+      valueOffset = new int[length];
+      valueLength = new int[length];
+      origin = new byte[length];
+    } else {
+      Arrays.fill(keyLength, 0, rows, 0);
     }
   }
 
-  /** Lets a span cover the key of a row. */
+  /** Sets a span to the key of a row. */
   public void key(int row, ByteSpan into) {
     into.set(data, Bytes.ARRAY + keyOffset[row], keyLength[row]);
   }
 
-  /** Lets a span cover the value of a row that has one. */
+  /** Sets a span to the value of a row that has one. */
   public void value(int row, ByteSpan into) {
     into.set(data, Bytes.ARRAY + valueOffset[row], valueLength[row]);
   }
 
-  /** An own copy that outlives the next request. */
+  /** Copies the page; the copy stays valid after the next request. */
   public RowPage copy() {
     RowPage copy = new RowPage();
     copy.count = count;

@@ -1,27 +1,26 @@
 package io.cairn.spark.protocol;
 
 /**
- * Writes on their way to the engine: at most one a key, as references into the slabs that hold
- * them.
+ * The rows of one WRITES frame: at most one per key, as references into the slabs that hold them.
  *
- * <p>A block is bounded ({@link #MAX_ROWS} rows, about {@link #TARGET_BYTES} bytes unless one row
- * is larger) and reused: whoever gets it reads it before returning.
+ * <p>A block has at most {@link #MAX_ROWS} rows and about {@link #TARGET_BYTES} bytes, unless one
+ * row is larger. It is reused: the source reads it before {@link EngineSource#write} returns.
  */
 public final class WriteBlock {
   public static final int MAX_ROWS = 65_536;
   public static final int TARGET_BYTES = 1 << 20;
 
-  /** A key with its value: the channel's 64 MiB, less what a frame has beside them. */
-  public static final int MAX_ROW_BYTES = (64 << 20) - (64 << 10);
+  /** Bytes of a key with its value: a payload, less what it has beside them. */
+  public static final int MAX_ROW_BYTES = FrameHeader.MAX_PAYLOAD_BYTES - (64 << 10);
 
-  /** Ops, as in the changelog. DO NOT RENUMBER. */
+  /** Operations, as in the changelog. DO NOT RENUMBER. */
   public static final byte PUT = 1;
 
   public static final byte DELETE = 2;
   public static final byte APPEND = 3;
   public static final byte DROP_CF = 4;
 
-  /** Presence of the committed key, as on the data channel. DO NOT RENUMBER. */
+  /** Whether the key is committed, as on the data channel. DO NOT RENUMBER. */
   public static final byte UNKNOWN = 0;
 
   public static final byte PRESENT = 1;

@@ -14,8 +14,8 @@ import org.apache.hadoop.conf.Configuration;
  * fs.s3a.bucket.<bucket>.*}.
  *
  * <p>Cairn's own {@code cairn.s3.*} come first. Secrets are read by {@code
- * Configuration.getPassword}, so credential files work; they go to the worker over Py4J alone and
- * stand in no log and no error. Names of the answer: {@code S3Settings} of the Python package.
+ * Configuration.getPassword}, so credential files work. They are sent to the worker over Py4J only
+ * and never appear in a log or an error. Names of the result: {@code S3Settings} in Python.
  */
 public final class S3Settings {
   private static final String S3A = "fs.s3a.";
@@ -32,7 +32,7 @@ public final class S3Settings {
           "software.amazon.awssdk.auth.credentials.AnonymousCredentialsProvider",
           "com.amazonaws.auth.AnonymousAWSCredentials");
 
-  /** Parts of the standard chain, which the engine's client walks as a whole. */
+  /** Parts of the standard chain, which the engine's client tries as a whole. */
   private static final List<String> AWS_CHAIN =
       List.of(
           "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
@@ -86,7 +86,7 @@ public final class S3Settings {
     if (credentials.equals("anonymous")) {
       settings.put("anonymous", "true");
     } else if (credentials.equals("hadoop")) {
-      keys(settings);
+      accessKeys(settings);
     }
     return settings;
   }
@@ -94,7 +94,7 @@ public final class S3Settings {
   private String endpoint(String ownEndpoint) {
     String endpoint = ownEndpoint != null ? ownEndpoint : plain("endpoint");
     if (endpoint == null || endpoint.equals("s3.amazonaws.com")) {
-      // Hadoop's name for "the region's own".
+      // Hadoop's name for the endpoint of the region.
       return null;
     }
     if (endpoint.contains("://")) {
@@ -128,7 +128,7 @@ public final class S3Settings {
     }
   }
 
-  /** Decides by the classes that Hadoop would ask: one source, since the engine asks one. */
+  /** Chooses one source of credentials by the classes that Hadoop would ask. */
   private String credentialsByClass() {
     String classes = plain(PROVIDERS);
     boolean hasKeys = secret("access.key") != null;
@@ -162,7 +162,7 @@ public final class S3Settings {
     return anonymous ? "anonymous" : hasKeys ? "hadoop" : "aws";
   }
 
-  private void keys(Map<String, String> settings) {
+  private void accessKeys(Map<String, String> settings) {
     String accessKey = secret("access.key");
     String secretKey = secret("secret.key");
     if (accessKey == null || secretKey == null) {

@@ -9,10 +9,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
-/**
- * A store's root as the engine is told it. Spec: docs/checkpoint-format.md, "Where, and an
- * example".
- */
+/** The root of a store for the engine. Spec: docs/checkpoint-format.md, "Where, and an example". */
 public final class StorageLocation {
   private static final Set<String> S3 = Set.of("s3", "s3a", "s3n");
 
@@ -26,7 +23,7 @@ public final class StorageLocation {
     this.url = url;
   }
 
-  /** Reads a store's root; refuses a scheme that the engine has no storage for. */
+  /** Reads the root of a store; refuses a scheme for which the engine has no storage. */
   public static StorageLocation of(Path root, Configuration hadoop) {
     URI uri = root.toUri();
     String scheme = uri.getScheme();
@@ -37,7 +34,7 @@ public final class StorageLocation {
       authority = byDefault.getAuthority();
     }
     scheme = scheme.toLowerCase(Locale.ROOT);
-    // Hadoop's paths are plain text, not percent-encoded; so are the engine's.
+    // Paths are not percent-encoded, neither Hadoop's nor the engine's.
     String path = uri.getPath();
     if (scheme.equals("file")) {
       return new StorageLocation(scheme, null, path);

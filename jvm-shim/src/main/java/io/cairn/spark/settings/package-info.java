@@ -1,5 +1,5 @@
 /**
- * Where a store's objects lie and how the engine gets there: the job's own Hadoop settings in the
- * engine's words.
+ * Settings: the table of Cairn's own, those of one store and of its workers, and S3 and the
+ * location of a store from the job's Hadoop settings.
  */
 package io.cairn.spark.settings;

@@ -5,6 +5,7 @@ import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
@@ -97,7 +98,7 @@ public final class CacheBenchmark {
   }
 
   private void commit(CacheSession session) {
-    session.finishWrites();
+    session.sendWrites();
     session.commit(++version, "v" + version);
   }
 
@@ -214,14 +215,7 @@ public final class CacheBenchmark {
     }
 
     @Override
-    public RowPage scan(
-        int family,
-        byte[] from,
-        boolean inclusive,
-        byte[] to,
-        int limitRows,
-        int limitBytes,
-        long requireApplied) {
+    public RowPage scan(ScanRequest request, long requireApplied) {
       throw new IllegalStateException("the cache asked for a page");
     }
 

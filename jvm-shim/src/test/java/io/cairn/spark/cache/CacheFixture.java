@@ -41,7 +41,7 @@ final class CacheFixture {
   }
 
   void commit() {
-    session.finishWrites();
+    session.sendWrites();
     engine.commit();
     session.commit(engine.newest(), "v" + engine.newest());
   }

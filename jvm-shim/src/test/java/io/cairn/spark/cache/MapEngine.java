@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -37,6 +38,7 @@ final class MapEngine implements EngineSource {
   long getRequests;
   long keysAsked;
   long scanRequests;
+  long rows;
   long blocks;
   long spillBlocks;
 
@@ -168,27 +170,23 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public RowPage scan(
-      int family,
-      byte[] from,
-      boolean inclusive,
-      byte[] to,
-      int limitRows,
-      int limitBytes,
-      long requireApplied) {
+  public RowPage scan(ScanRequest request, long requireApplied) {
     scanRequests++;
+    int family = request.family();
+    byte[] from = request.from();
     TreeMap<byte[], byte[]> merged = new TreeMap<>(UNSIGNED);
     NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
     TreeMap<byte[], Write> spill = writes.getOrDefault(family, new TreeMap<>(UNSIGNED));
     merged.putAll(state);
     spill.forEach((key, write) -> merged.compute(key, (k, before) -> apply(write, before)));
-    int limit = Math.min(limitRows, 1 + random.nextInt(40));
+    int limit = Math.min(request.limitRows(), 1 + random.nextInt(40));
     List<byte[]> keys = new ArrayList<>();
     List<byte[]> values = new ArrayList<>();
     boolean more = false;
-    NavigableMap<byte[], byte[]> tail = from == null ? merged : merged.tailMap(from, inclusive);
+    NavigableMap<byte[], byte[]> tail =
+        from == null ? merged : merged.tailMap(from, request.isInclusive());
     for (Map.Entry<byte[], byte[]> row : tail.entrySet()) {
-      if (to != null && UNSIGNED.compare(row.getKey(), to) >= 0) {
+      if (request.to() != null && UNSIGNED.compare(row.getKey(), request.to()) >= 0) {
         break;
       }
       if (keys.size() == limit) {
@@ -218,6 +216,7 @@ final class MapEngine implements EngineSource {
       throw new IllegalStateException("worker lost");
     }
     blocks++;
+    rows += block.count;
     spillBlocks += isSpill ? 1 : 0;
     assertTrue(
         block.count == 1 || block.keyBytes + block.valueBytes <= WriteBlock.TARGET_BYTES,

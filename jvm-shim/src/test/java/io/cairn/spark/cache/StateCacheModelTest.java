@@ -196,7 +196,7 @@ class StateCacheModelTest {
         assertEquals(version, cache.version());
         return;
       }
-      session.finishWrites();
+      session.sendWrites();
       engine.commit();
       long next = engine.newest();
       for (int family : FAMILIES) {

@@ -15,7 +15,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
-import io.cairn.spark.protocol.SentWrites;
 import java.util.Arrays;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
@@ -246,7 +245,9 @@ class StateCacheTest {
     f.commit();
     f.begin();
     f.session.dropFamily(9);
-    assertEquals(1, f.session.finishWrites().rows());
+    f.engine.rows = 0;
+    f.session.sendWrites();
+    assertEquals(1, f.engine.rows);
     f.session.abort();
     f.begin();
     assertEquals("v", f.get(9, "k"));
@@ -264,7 +265,8 @@ class StateCacheTest {
     f.put(PLAIN, "k", "v");
     f.remove(PLAIN, "k");
     f.remove(PLAIN, "never");
-    assertEquals(new SentWrites(0, 0), f.session.finishWrites());
+    f.session.sendWrites();
+    assertEquals(0, f.engine.rows);
   }
 
   @Test
@@ -273,21 +275,13 @@ class StateCacheTest {
     f.begin();
     f.put(PLAIN, "k", "v");
     f.append("list", "a");
-    SentWrites first = f.session.finishWrites();
+    f.session.sendWrites();
     f.engine.begin(0);
-    assertTrue(f.session.rewindWrites());
-    assertEquals(first, f.session.finishWrites());
+    f.session.sendWrites();
+    assertEquals(4, f.engine.rows);
     f.engine.commit();
     f.session.commit(1, "v1");
     assertArrayEquals(bytes("a"), f.engine.state(1, LISTS).get(bytes("list")));
-  }
-
-  @Test
-  void aSessionThatSpilledIsNotSentAgain() {
-    CacheFixture f = new CacheFixture(64 << 10);
-    f.begin();
-    f.fillUntilSpilled();
-    assertFalse(f.session.rewindWrites());
   }
 
   @Test
@@ -299,7 +293,7 @@ class StateCacheTest {
     f.engine.failsWrites = false;
     assertTrue(f.session.hasSpilled());
     assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
-    assertThrows(IllegalStateException.class, f.session::finishWrites);
+    assertThrows(IllegalStateException.class, f.session::sendWrites);
     f.session.abort();
     f.begin();
     f.put(PLAIN, "k", "v");
@@ -335,7 +329,7 @@ class StateCacheTest {
     f.begin();
     assertThrows(
         IllegalStateException.class, () -> f.session.commit(1, "v1"), "writes not finished");
-    f.session.finishWrites();
+    f.session.sendWrites();
     assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
   }
 

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** One connection, against a worker that does what the test says: answers late, never, or half. */
+/** One connection to a worker that answers late, never, or half. */
 class DataChannelTest {
   private static final String TOKEN = "secret";
 
@@ -50,7 +50,7 @@ class DataChannelTest {
     void serve(SocketChannel channel) throws Exception;
   }
 
-  /** Greets, then does what it is told with the connection. */
+  /** Accepts a connection, then serves it. */
   private CompletableFuture<Void> worker(Worker then) {
     return CompletableFuture.runAsync(
         () -> {
@@ -59,7 +59,10 @@ class DataChannelTest {
             assertEquals(FrameKind.HELLO, hello.kind());
             byte[] token = read(channel, hello.payloadBytes());
             assertEquals(TOKEN, new String(token));
-            write(channel, new FrameHeader(FrameKind.HELLO_REPLY, 0, 0, 0, 0, 0, 0), new byte[0]);
+            write(
+                channel,
+                new FrameHeader(FrameKind.HELLO | FrameKind.REPLY, 0, 0, 0, 0, 0, 0),
+                new byte[0]);
             then.serve(channel);
           } catch (Exception e) {
             throw new IllegalStateException(e);
@@ -92,7 +95,7 @@ class DataChannelTest {
     }
   }
 
-  /** A frame larger than the socket takes at once must neither block for ever nor be cut. */
+  /** A frame larger than the socket's buffer must neither block forever nor be cut. */
   @Test
   void largeFramesPassInBothDirections() throws Exception {
     byte[] large = new byte[8 << 20];
@@ -121,8 +124,8 @@ class DataChannelTest {
   }
 
   /**
-   * Spark cancels tasks by interrupt: the reply must still arrive, the channel live on, and the
-   * flag be as it was.
+   * Spark cancels tasks by interrupt: the reply must still arrive, the channel stay usable, and the
+   * flag be restored.
    */
   @Test
   void anInterruptWhileWaitingLosesNeitherReplyNorFlag() throws Exception {
@@ -163,10 +166,7 @@ class DataChannelTest {
     worker.get(10, TimeUnit.SECONDS);
   }
 
-  /**
-   * A worker that hangs is not one that died: the error names the setting, and the channel is not
-   * used again.
-   */
+  /** The error of a worker that hangs names the setting, and the channel is not used again. */
   @Test
   void aReplyThatDoesNotComeEndsInATimeout() throws Exception {
     CountDownLatch done = new CountDownLatch(1);
@@ -188,7 +188,7 @@ class DataChannelTest {
         worker(
             channel -> {
               byte[] half = new byte[FrameHeader.BYTES + 10];
-              new FrameHeader(FrameKind.GET_REPLY, 0, 1, 1, 0, 1, 100).write(half, 0);
+              new FrameHeader(FrameKind.GET | FrameKind.REPLY, 0, 1, 1, 0, 1, 100).write(half, 0);
               channel.write(ByteBuffer.wrap(half));
             });
     try (DataChannel channel = DataChannel.connect(socket, TOKEN, 10_000)) {
@@ -200,7 +200,7 @@ class DataChannelTest {
     worker.get(10, TimeUnit.SECONDS);
   }
 
-  /** The pool keeps what works and drops what does not. */
+  /** The pool keeps working channels and drops broken ones. */
   @Test
   void aBrokenChannelIsNotGivenOutAgain() throws Exception {
     CompletableFuture<Void> first = worker(channel -> read(channel, 1));

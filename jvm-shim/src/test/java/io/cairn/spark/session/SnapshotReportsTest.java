@@ -1,4 +1,4 @@
-package io.cairn.spark;
+package io.cairn.spark.session;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Test;
 
-/** What is told of uploaded snapshots: each newer one once, and again where telling failed. */
+/** Each newer uploaded snapshot is reported once, and again after a failed report. */
 class SnapshotReportsTest {
   @Test
   void onlyNewerSnapshotsAreReported() {
@@ -22,7 +22,7 @@ class SnapshotReportsTest {
     assertEquals(5, reports.newest());
   }
 
-  /** The coordinator that was away once never heard of the snapshot. */
+  /** A coordinator that was not reachable must learn of the snapshot later. */
   @Test
   void aReportThatFailedIsMadeWithTheNextNote() {
     AtomicBoolean isAway = new AtomicBoolean(true);
@@ -43,7 +43,7 @@ class SnapshotReportsTest {
     assertEquals(List.of(3L), told);
   }
 
-  /** Of two notes at once the newer one is reported, whoever comes first. */
+  /** Of two notes at once the newer one is reported, in either order. */
   @Test
   void aNewerNoteDuringAReportIsReported() {
     List<Long> told = new ArrayList<>();

@@ -1,8 +1,5 @@
-package io.cairn.spark;
+package io.cairn.spark.settings;
 
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.cairn.spark.engine.EngineInstance;
-import io.cairn.spark.engine.WorkerSettings;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.util.ArrayList;
@@ -17,30 +14,30 @@ import org.slf4j.LoggerFactory;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Settings of one store as the shim uses them; those of the engine's side go to it unread.
+ * Settings of one store as the shim uses them; those of the engine are passed on.
  *
- * <p>All faults of a user's settings are found here, in {@code init}, before anything is started or
+ * <p>All faults in a user's settings are found here, in {@code init}, before anything is started or
  * written. Names, types and ranges: {@code settings.json}.
  */
-final class StoreSettings {
+public final class StoreSettings {
   private static final Logger LOG = LoggerFactory.getLogger(StoreSettings.class);
   private static final String ROCKSDB = "spark.sql.streaming.stateStore.rocksdb.";
   private static final String TRACK_ROWS = ROCKSDB + "trackTotalNumberOfRows";
 
-  /**
-   * Written by Spark itself into every session that restarts a query, so no sign of a user's wish.
-   */
+  /** Spark itself sets these in every session that restarts a query. */
   private static final List<String> WRITTEN_BY_SPARK =
       List.of(ROCKSDB + "formatVersion", ROCKSDB + "mergeOperatorVersion");
 
   private static volatile boolean warnedOfRocksdb;
 
-  final int lockTimeoutMs;
-  final int requestTimeoutMs;
-  final long cacheMemoryBytes;
-  final boolean isCountingRows;
-  final WorkerSettings worker;
-  final Map<String, Object> values;
+  public final int lockTimeoutMs;
+  public final long cacheMemoryBytes;
+  public final boolean isCountingRows;
+  public final WorkerSettings worker;
+
+  /** All values of Cairn's own settings by short name. */
+  public final Map<String, Object> values;
+
   private final StateStoreConf storeConf;
 
   private StoreSettings(
@@ -49,22 +46,21 @@ final class StoreSettings {
     this.values = values;
     this.isCountingRows = isCountingRows;
     lockTimeoutMs = number("lockTimeoutMs").intValue();
-    requestTimeoutMs = number("requestTimeoutMs").intValue();
     Long cache = number("cacheMemory");
     cacheMemoryBytes =
         cache != null ? cache : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);
     worker = workerSettings();
   }
 
-  /** Reads and checks; every fault is in the one error. */
-  static StoreSettings of(StateStoreConf storeConf) {
+  /** Reads and checks; one error names every fault. */
+  public static StoreSettings of(StateStoreConf storeConf) {
     Map<String, String> confs = CollectionConverters.asJava(storeConf.sqlConfs());
     List<String> faults = new ArrayList<>();
     Map<String, Object> values = SettingsTable.get().values(confs, faults);
     if (storeConf.rowChecksumEnabled()) {
       faults.add(
           "spark.sql.streaming.stateStore.rowChecksum.enabled is true, but Cairn keeps no checksum"
-              + " a row (each of its objects has one); set it to false");
+              + " per row (each of its objects has one); set it to false");
     }
     String encoding = storeConf.stateStoreEncodingFormat();
     if (!encoding.equals("unsaferow") && !encoding.equals("avro")) {
@@ -108,7 +104,7 @@ final class StoreSettings {
     }
   }
 
-  String text(String name) {
+  private String text(String name) {
     return (String) values.get(name);
   }
 
@@ -116,43 +112,33 @@ final class StoreSettings {
     return (Long) values.get(name);
   }
 
-  /** The settings that the engine needs for one store, by the names that it knows them by. */
-  ObjectNode engineConf() {
-    ObjectNode conf = EngineInstance.object();
-    SettingsTable.get()
-        .engineValues(values)
-        .forEach(
-            (name, value) -> {
-              if (value instanceof Long number) {
-                conf.put(name, number);
-              } else if (value instanceof Boolean flag) {
-                conf.put(name, flag);
-              } else {
-                conf.put(name, value.toString());
-              }
-            });
+  /** The settings that the engine needs for one store, by the names that it knows. */
+  public Map<String, Object> engineConf() {
+    Map<String, Object> conf = SettingsTable.get().engineValues(values);
     conf.put("minDeltasForSnapshot", storeConf.minDeltasForSnapshot());
     conf.put("minBatchesToRetain", storeConf.minVersionsToRetain());
-    conf.put("requestTimeoutMs", requestTimeoutMs);
+    conf.put("requestTimeoutMs", number("requestTimeoutMs"));
     return conf;
   }
 
   private WorkerSettings workerSettings() {
     SparkEnv env = SparkEnv.get();
     SparkConf spark = env == null ? new SparkConf() : env.conf();
-    Long asked = number("workers");
-    int workers = asked != null ? asked.intValue() : Math.max(1, slots(spark, env) / 4);
+    Long workersSet = number("workers");
+    int workers = workersSet != null ? workersSet.intValue() : Math.max(1, slots(spark, env) / 4);
     return new WorkerSettings(
         python(spark),
         localDir(spark),
         workers,
-        number("workerMemory") / workers,
-        number("localDiskBytes") / workers,
-        number("downloadThreads").intValue(),
-        number("uploadThreads").intValue(),
-        number("startTimeoutMs").intValue(),
-        requestTimeoutMs,
-        number("orphanGraceMs") / 2);
+        new WorkerSettings.Resources(
+            number("workerMemory") / workers,
+            number("localDiskBytes") / workers,
+            number("downloadThreads").intValue(),
+            number("uploadThreads").intValue()),
+        new WorkerSettings.Timeouts(
+            number("startTimeoutMs").intValue(),
+            number("requestTimeoutMs").intValue(),
+            number("orphanGraceMs") / 2));
   }
 
   private String python(SparkConf spark) {
@@ -172,7 +158,7 @@ final class StoreSettings {
     if (dir != null) {
       return dir;
     }
-    // One folder a user, under a directory that other users of the machine may share.
+    // One folder per user, as other users of the machine may share the directory.
     return Utils.getConfiguredLocalDirs(spark)[0] + "/cairn-" + System.getProperty("user.name");
   }
 

@@ -1,4 +1,4 @@
-package io.cairn.spark.engine;
+package io.cairn.spark.protocol;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -8,13 +8,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
-import io.cairn.spark.protocol.BatchReader;
-import io.cairn.spark.protocol.BatchWriter;
-import io.cairn.spark.protocol.FrameHeader;
-import io.cairn.spark.protocol.RowPage;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -43,8 +40,7 @@ import org.junit.jupiter.api.Test;
  * The frames in {@code spec/vectors}, which the engine's tests read too: both sides must mean the
  * same by the same bytes.
  *
- * <p>What we write is read back by Arrow's own reader, for Arrow's metadata may be laid out in more
- * ways than one.
+ * <p>What we write is read by Arrow's own reader, as Arrow's metadata has more than one layout.
  */
 class FrameVectorsTest {
   private static final Path VECTORS =
@@ -60,7 +56,7 @@ class FrameVectorsTest {
   }
 
   private static JsonNode meaning(String name) throws IOException {
-    return ControlChannel.JSON.readTree(VECTORS.resolve(name + ".meaning.json").toFile());
+    return Json.MAPPER.readTree(VECTORS.resolve(name + ".meaning.json").toFile());
   }
 
   private static Schema schema(Object... namesAndTypes) {
@@ -119,34 +115,24 @@ class FrameVectorsTest {
 
   @Test
   void repliesAreReadAsTheEngineMeansThem() throws IOException {
-    assertReply("get_reply", false, false);
-    assertReply("scan_reply", true, false);
-    assertReply("scan_reply_empty", true, false);
-    assertReply("changes_reply", true, true);
+    for (String name : List.of("get_reply", "scan_reply", "scan_reply_empty", "changes_reply")) {
+      assertReply(name);
+    }
   }
 
-  private void assertReply(String name, boolean hasKeys, boolean isChanges) throws IOException {
+  private void assertReply(String name) throws IOException {
     byte[] bytes = frame(name);
     JsonNode expected = meaning(name);
     FrameHeader header = FrameHeader.read(bytes, 0);
     byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
-    RowPage rows = new RowPage();
-    BatchReader.room(rows, header.rows());
-    byte[] ops = new byte[header.rows()];
-    short[] families = new short[header.rows()];
+    boolean hasKeys = header.kind() != (FrameKind.GET | FrameKind.REPLY);
+    boolean isChanges = header.kind() == (FrameKind.CHANGES | FrameKind.REPLY);
     BatchReader reader = new BatchReader();
-    reader.begin(payload, payload.length, header.rows(), isChanges ? 4 : hasKeys ? 3 : 2);
-    if (isChanges) {
-      reader.bytes(ops);
-      reader.shorts(families);
-    } else {
-      reader.bytes(rows.origin);
+    ChangePage changes = isChanges ? Frames.readChanges(reader, header, payload) : null;
+    RowPage rows = isChanges ? changes.rows() : new RowPage();
+    if (!isChanges) {
+      Frames.readRows(reader, header, payload, rows);
     }
-    if (hasKeys) {
-      reader.binary(rows.keyOffset, rows.keyLength);
-    }
-    reader.binary(rows.valueOffset, rows.valueLength);
-    reader.handOver(rows);
 
     assertHeader(expected.get("header"), header);
     JsonNode expectedRows = expected.get("payload").get("rows");
@@ -164,8 +150,8 @@ class FrameVectorsTest {
             name + " row " + row);
       }
       if (isChanges) {
-        assertEquals(cells.get("op").asInt(), ops[row]);
-        assertEquals(cells.get("cf").asInt(), families[row]);
+        assertEquals(cells.get("op").asInt(), changes.ops()[row]);
+        assertEquals(cells.get("cf").asInt(), changes.families()[row]);
       } else {
         assertEquals(cells.get("origin").asInt(), rows.origin[row]);
       }
@@ -176,10 +162,7 @@ class FrameVectorsTest {
     return length < 0 ? null : Arrays.copyOfRange(data, offset, offset + length);
   }
 
-  /**
-   * A frame that says more than it holds, or holds something else, is refused before a row of it is
-   * used.
-   */
+  /** A frame that is cut, or whose payload is another, is refused before a row of it is used. */
   @Test
   void cutAndForeignRepliesAreRefused() throws IOException {
     byte[] bytes = frame("scan_reply");
@@ -188,21 +171,17 @@ class FrameVectorsTest {
     for (int length = 0; length < whole.length; length += 8) {
       byte[] cut = Arrays.copyOf(whole, length);
       CairnException error =
-          assertThrows(CairnException.class, () -> read(cut, rows), "cut at " + cut.length);
+          assertThrows(CairnException.class, () -> readScan(cut, rows), "cut at " + cut.length);
       assertEquals("CAIRN_PROTOCOL", error.code());
     }
-    assertThrows(CairnException.class, () -> read(whole, rows + 1));
+    assertThrows(CairnException.class, () -> readScan(whole, rows + 1));
     assertThrows(CairnException.class, () -> FrameHeader.read(new byte[FrameHeader.BYTES], 0));
   }
 
-  private static void read(byte[] payload, int count) {
-    RowPage rows = new RowPage();
-    BatchReader.room(rows, count);
-    BatchReader reader = new BatchReader();
-    reader.begin(payload, payload.length, count, 3);
-    reader.bytes(rows.origin);
-    reader.binary(rows.keyOffset, rows.keyLength);
-    reader.binary(rows.valueOffset, rows.valueLength);
+  private static void readScan(byte[] payload, int rows) {
+    FrameHeader header =
+        new FrameHeader(FrameKind.SCAN | FrameKind.REPLY, 0, 1, 1, 0, rows, payload.length);
+    Frames.readRows(new BatchReader(), header, payload, new RowPage());
   }
 
   @Test
@@ -211,8 +190,7 @@ class FrameVectorsTest {
 
     CairnException error =
         CairnException.fromEngine(
-            ControlChannel.JSON.readTree(
-                bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
+            Json.MAPPER.readTree(bytes, FrameHeader.BYTES, bytes.length - FrameHeader.BYTES));
 
     assertEquals(ErrorKind.CORRUPT, error.kind());
     assertEquals(
@@ -223,32 +201,22 @@ class FrameVectorsTest {
 
   @Test
   void writesAreWrittenAsTheEngineMeansThem() throws IOException {
-    JsonNode rows = meaning("writes").get("payload").get("rows");
-    int count = rows.size();
-    byte[] ops = new byte[count];
-    short[] families = new short[count];
-    byte[] presence = new byte[count];
-    byte[][] keys = new byte[count][];
-    byte[][] values = new byte[count][];
-    int[] valueLengths = new int[count];
-    long valueBytes = 0;
-    for (int row = 0; row < count; row++) {
-      JsonNode cells = rows.get(row);
-      ops[row] = (byte) cells.get("op").asInt();
-      families[row] = (short) cells.get("cf").asInt();
-      presence[row] = (byte) cells.get("presence").asInt();
-      keys[row] = bytes(cells.get("key"));
-      values[row] = bytes(cells.get("value"));
-      valueLengths[row] = values[row] == null ? -1 : values[row].length;
-      valueBytes += Math.max(0, valueLengths[row]);
+    WriteBlock block = new WriteBlock();
+    for (JsonNode cells : meaning("writes").get("payload").get("rows")) {
+      int row = block.count++;
+      byte[] value = bytes(cells.get("value"));
+      block.op[row] = (byte) cells.get("op").asInt();
+      block.family[row] = (short) cells.get("cf").asInt();
+      block.presence[row] = (byte) cells.get("presence").asInt();
+      block.keyBase[row] = bytes(cells.get("key"));
+      block.keyLength[row] = block.keyBase[row].length;
+      block.keyBytes += block.keyLength[row];
+      block.valueBase[row] = value;
+      block.valueLength[row] = value == null ? -1 : value.length;
+      block.valueBytes += Math.max(0, block.valueLength[row]);
     }
     BatchWriter writer = new BatchWriter();
-    writer.begin(count);
-    writer.bytes(ops);
-    writer.shorts(families);
-    writer.binary(keys);
-    writer.binary(values, new int[count], valueLengths, valueBytes);
-    writer.bytes(presence);
+    Frames.writes(writer, block);
 
     assertWritten(
         "writes",
@@ -257,7 +225,7 @@ class FrameVectorsTest {
   }
 
   @Test
-  void requestsAreWrittenAsTheEngineMeansThem() throws IOException {
+  void getsAreWrittenAsTheEngineMeansThem() throws IOException {
     JsonNode rows = meaning("get").get("payload").get("rows");
     short[] families = new short[rows.size()];
     byte[][] keys = new byte[rows.size()][];
@@ -266,44 +234,61 @@ class FrameVectorsTest {
       keys[row] = bytes(rows.get(row).get("key"));
     }
     BatchWriter writer = new BatchWriter();
+
+    // As Frames.get, which asks for the keys of one family only.
     writer.begin(keys.length);
     writer.shorts(families);
     writer.binary(keys);
-    assertWritten("get", writer, schema("cf", U16, "key", BINARY));
 
+    assertWritten("get", writer, schema("cf", U16, "key", BINARY));
+  }
+
+  @Test
+  void scansAreWrittenAsTheEngineMeansThem() throws IOException {
+    Object[] columns = {
+      "cf",
+      U16,
+      "from",
+      BINARY,
+      "from_inclusive",
+      U8,
+      "to",
+      BINARY,
+      "limit_rows",
+      U32,
+      "limit_bytes",
+      U32
+    };
     for (String name : List.of("scan_all", "scan_range")) {
       JsonNode scan = meaning(name).get("payload").get("rows").get(0);
-      writer.begin(1);
-      writer.shorts(scan.get("cf").asInt());
-      writer.oneBinary(bytes(scan.get("from")));
-      writer.oneByte(scan.get("from_inclusive").asInt());
-      writer.oneBinary(bytes(scan.get("to")));
-      writer.oneInt(scan.get("limit_rows").asInt());
-      writer.oneInt(scan.get("limit_bytes").asInt());
-      assertWritten(
-          name,
-          writer,
-          schema(
-              "cf",
-              U16,
-              "from",
-              BINARY,
-              "from_inclusive",
-              U8,
-              "to",
-              BINARY,
-              "limit_rows",
-              U32,
-              "limit_bytes",
-              U32));
-    }
+      BatchWriter writer = new BatchWriter();
 
+      Frames.scan(
+          writer,
+          new ScanRequest(
+              scan.get("cf").asInt(),
+              bytes(scan.get("from")),
+              scan.get("from_inclusive").asInt() == 1,
+              bytes(scan.get("to")),
+              scan.get("limit_rows").asInt(),
+              scan.get("limit_bytes").asInt()));
+
+      assertWritten(name, writer, schema(columns));
+    }
+  }
+
+  @Test
+  void requestsForChangesAreWrittenAsTheEngineMeansThem() throws IOException {
     JsonNode changes = meaning("changes").get("payload").get("rows").get(0);
-    writer.begin(1);
-    writer.oneLong(changes.get("version").asLong());
-    writer.oneBinary(bytes(changes.get("checkpoint_id")));
-    writer.oneLong(changes.get("from_row").asLong());
-    writer.oneInt(changes.get("limit_rows").asInt());
+    BatchWriter writer = new BatchWriter();
+
+    Frames.changes(
+        writer,
+        changes.get("version").asLong(),
+        new String(bytes(changes.get("checkpoint_id")), StandardCharsets.UTF_8),
+        changes.get("from_row").asLong(),
+        changes.get("limit_rows").asInt());
+
     assertWritten(
         "changes",
         writer,

@@ -1,10 +1,11 @@
-package io.cairn.spark;
+package io.cairn.spark.settings;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -12,37 +13,43 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * Every setting of Cairn with type, range and default: {@code settings.json}, which the engine and
- * the documents read too.
+ * Every setting of Cairn: {@code settings.json}, which the engine and the documents read too.
  *
- * <p>Checks what a user wrote, and reports all faults at once. The one place that knows how a value
- * is spelled.
+ * <p>Checks the settings of a user and reports all faults at once.
  */
-final class SettingsTable {
+public final class SettingsTable {
+  private static final String RESOURCE = "/io/cairn/spark/settings.json";
   private static final SettingsTable INSTANCE = read();
 
   private final String prefix;
-  private final Map<String, Setting> settings;
+  private final Map<String, Setting> settings = new LinkedHashMap<>();
 
-  private SettingsTable(String prefix, Map<String, Setting> settings) {
-    this.prefix = prefix;
-    this.settings = settings;
+  /** The present name of a setting by each former one. */
+  private final Map<String, String> renamed = new HashMap<>();
+
+  private SettingsTable(JsonNode table) {
+    prefix = table.get("prefix").asText();
+    for (JsonNode row : table.get("settings")) {
+      Setting setting = new Setting(row);
+      settings.put(setting.name(), setting);
+      setting.formerNames().forEach(name -> renamed.put(name, setting.name()));
+    }
   }
 
-  static SettingsTable get() {
+  public static SettingsTable get() {
     return INSTANCE;
   }
 
-  String prefix() {
+  public String prefix() {
     return prefix;
   }
 
   /**
    * Checks settings and fills in defaults.
    *
-   * @param confs all that the user set under Spark's state store prefix, by full name
-   * @param faults gets one sentence a fault; a faulty setting has no value in the answer
-   * @return values by short name: Long, Boolean or String; absent where neither set nor defaulted
+   * @param confs all settings under Spark's state store prefix, by full name
+   * @param faults receives one sentence per fault; a faulty setting has no value in the result
+   * @return values by short name: Long, Boolean or String; absent if neither set nor defaulted
    */
   Map<String, Object> values(Map<String, String> confs, List<String> faults) {
     Map<String, Object> values = new TreeMap<>();
@@ -56,8 +63,14 @@ final class SettingsTable {
         String name = entry.getKey().substring(prefix.length());
         Setting setting = settings.get(name);
         if (setting == null) {
+          String now = renamed.get(name);
           faults.add(
-              entry.getKey() + " is unknown; the nearest known name is " + prefix + nearest(name));
+              now != null
+                  ? entry.getKey() + " was renamed to " + prefix + now
+                  : entry.getKey()
+                      + " is unknown; the nearest known name is "
+                      + prefix
+                      + nearest(name));
           continue;
         }
         try {
@@ -71,12 +84,12 @@ final class SettingsTable {
     return values;
   }
 
-  /** Values of the engine's side among those given, as they go over the wire. */
+  /** The values among these that the engine reads. */
   Map<String, Object> engineValues(Map<String, Object> values) {
     Map<String, Object> engine = new TreeMap<>();
     values.forEach(
         (name, value) -> {
-          if (settings.get(name).side().equals("engine")) {
+          if (settings.get(name).isOfEngine()) {
             engine.put(name, value);
           }
         });
@@ -96,7 +109,7 @@ final class SettingsTable {
     return best;
   }
 
-  /** Levenshtein's distance. */
+  /** Levenshtein distance. */
   private static int distance(String one, String other) {
     int[] above = new int[other.length() + 1];
     for (int column = 0; column <= other.length(); column++) {
@@ -115,18 +128,11 @@ final class SettingsTable {
   }
 
   private static SettingsTable read() {
-    try (InputStream stream = SettingsTable.class.getResourceAsStream("settings.json")) {
+    try (InputStream stream = SettingsTable.class.getResourceAsStream(RESOURCE)) {
       if (stream == null) {
-        throw new IllegalStateException(
-            "the jar of Cairn lacks io/cairn/spark/settings.json: build it with make shim");
+        throw new IllegalStateException("the jar of Cairn lacks " + RESOURCE + ": run make shim");
       }
-      JsonNode table = new ObjectMapper().readTree(stream);
-      Map<String, Setting> settings = new LinkedHashMap<>();
-      for (JsonNode node : table.get("settings")) {
-        Setting setting = Setting.of(node);
-        settings.put(setting.name(), setting);
-      }
-      return new SettingsTable(table.get("prefix").asText(), settings);
+      return new SettingsTable(new ObjectMapper().readTree(stream));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

@@ -1,12 +1,13 @@
-package io.cairn.spark;
+package io.cairn.spark.settings;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.CairnStateStoreProvider;
+import io.cairn.spark.StoreFixture;
 import io.cairn.spark.errors.CairnException;
-import io.cairn.spark.settings.StorageLocation;
 import java.io.IOException;
 import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
@@ -17,7 +18,7 @@ import org.junit.jupiter.api.Test;
  * Settings are checked in init: a fault is found before anything starts, and all faults at once.
  */
 class StoreSettingsTest {
-  /** A slip of the pen must not silently mean the default. */
+  /** A misspelled name must not silently mean the default. */
   @Test
   void anUnknownNameIsRefusedWithTheNearestKnownOne() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -40,6 +41,21 @@ class StoreSettingsTest {
     }
   }
 
+  /** Whoever kept a setting under its old name must learn the new one, not lose the setting. */
+  @Test
+  void aFormerNameIsRefusedWithTheNewOne() throws IOException {
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "tierMemory", "64m");
+
+      CairnException error = assertThrows(CairnException.class, fixture::provider);
+
+      assertEquals("CAIRN_CONFIG", error.code());
+      String renamed =
+          StoreFixture.CAIRN + "tierMemory was renamed to " + StoreFixture.CAIRN + "cacheMemory";
+      assertTrue(error.getMessage().contains(renamed), error.getMessage());
+    }
+  }
+
   /** Sizes as Spark writes them, and as people do. */
   @Test
   void sizesMayHaveBinaryUnits() throws IOException {
@@ -51,7 +67,7 @@ class StoreSettingsTest {
     }
   }
 
-  /** What the type and range are stands in the error: the user need not look them up. */
+  /** The error names type and range. */
   @Test
   void valuesOutOfTypeOrRangeAreRefusedTogether() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -73,8 +89,8 @@ class StoreSettingsTest {
   }
 
   /**
-   * Spark's own provider checks a checksum a row; one who asks for that must not get less in
-   * silence.
+   * Spark's own provider can check a checksum per row; a user who sets that must not silently get
+   * less.
    */
   @Test
   void rowChecksumsAreRefused() throws IOException {
@@ -87,10 +103,7 @@ class StoreSettingsTest {
     }
   }
 
-  /**
-   * Other file systems come later; until then nobody should find out by a stack trace of the
-   * engine.
-   */
+  /** A file system without support is an error of init, not a stack trace of the engine. */
   @Test
   void anotherSchemeIsRefused() {
     Configuration hadoop = new Configuration(false);
@@ -104,7 +117,7 @@ class StoreSettingsTest {
     assertTrue(error.getMessage().contains("'hdfs'"), error.getMessage());
   }
 
-  /** The first query on a machine without our Python must say what to install. */
+  /** The first query on a machine without the configured Python must name it. */
   @Test
   void aMissingPythonIsNamed() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -116,13 +129,15 @@ class StoreSettingsTest {
               Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
 
       assertTrue(
-          chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"),
-          chain(error));
-      assertTrue(chain(error).contains(StoreFixture.CAIRN + "python"), chain(error));
+          StoreFixture.chain(error).contains("[CAIRN_PYTHON] cannot run Python '/nowhere/python'"),
+          StoreFixture.chain(error));
+      assertTrue(
+          StoreFixture.chain(error).contains(StoreFixture.CAIRN + "python"),
+          StoreFixture.chain(error));
     }
   }
 
-  /** Debian's python3 without our package is the commonest start of all. */
+  /** A Python without the package is the most common mistake of a first start. */
   @Test
   void aPythonWithoutThePackageIsNamed() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -140,15 +155,8 @@ class StoreSettingsTest {
           assertThrows(
               Throwable.class, () -> provider.getStore(0, StoreFixture.NO_ID, false, false));
 
-      assertTrue(chain(error).contains("has no package cairn"), chain(error));
+      assertTrue(
+          StoreFixture.chain(error).contains("has no package cairn"), StoreFixture.chain(error));
     }
-  }
-
-  static String chain(Throwable error) {
-    StringBuilder text = new StringBuilder();
-    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
-      text.append(cause.getMessage()).append(" <- ");
-    }
-    return text.toString();
   }
 }

@@ -1,44 +1,43 @@
-package io.cairn.spark;
+package io.cairn.spark.session;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.codec.FamilyInfo;
-import io.cairn.spark.engine.EngineInstance;
 import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * What is known of one committed version: name, families, counts. Immutable.
+ * One committed version: its name, families and counts. Immutable.
  *
  * @param checkpointId null at version 0
- * @param families by name; without {@code default} only where nothing was ever committed
- * @param maxFamilyId highest id ever used: ids are never used again
+ * @param families by name; {@code default} is missing only if nothing was ever committed
+ * @param maxFamilyId highest id ever used; no id is used again
  * @param counts keys by family id
  */
-record StoreVersion(
+public record StoreVersion(
     long version,
     String checkpointId,
     Map<String, FamilyInfo> families,
     int maxFamilyId,
     Map<Integer, Long> counts) {
+  /** Reads the engine's answer to a load. */
   static StoreVersion of(JsonNode loaded) {
     Map<String, FamilyInfo> families = new TreeMap<>();
     for (JsonNode node : loaded.path("column_families")) {
       FamilyInfo info = FamilyInfo.of(node);
       families.put(info.name(), info);
     }
-    JsonNode id = loaded.path("checkpoint_id");
     return new StoreVersion(
         loaded.path("version").asLong(),
-        id.isNull() || id.isMissingNode() ? null : id.asText(),
+        loaded.hasNonNull("checkpoint_id") ? loaded.get("checkpoint_id").asText() : null,
         Collections.unmodifiableMap(families),
         loaded.path("max_cf_id").asInt(),
         counts(loaded));
   }
 
-  /** The version that a commit's answer makes of this one and the session's families. */
+  /** The version that a commit made after this one, with the families of the session. */
   StoreVersion next(
       JsonNode committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
     return new StoreVersion(
@@ -58,19 +57,11 @@ record StoreVersion(
     return Collections.unmodifiableMap(counts);
   }
 
-  /** Keys of the families that Spark counts: all but the internal ones. */
-  long externalKeys() {
-    return keys(false);
-  }
-
-  long internalKeys() {
-    return keys(true);
-  }
-
-  private long keys(boolean internal) {
+  /** Keys of internal families, or of all others, which Spark counts. */
+  public long keys(boolean isInternal) {
     long keys = 0;
     for (FamilyInfo family : families.values()) {
-      if (family.isInternal() == internal) {
+      if (family.isInternal() == isInternal) {
         keys += Math.max(0, counts.getOrDefault(family.id(), 0L));
       }
     }
@@ -82,10 +73,5 @@ record StoreVersion(
     for (FamilyInfo family : families.values()) {
       family.addTo(array);
     }
-  }
-
-  /** An empty version, as every store begins. */
-  static StoreVersion empty(long version) {
-    return of(EngineInstance.object().put("version", version));
   }
 }

@@ -1,4 +1,4 @@
-package io.cairn.spark;
+package io.cairn.spark.settings;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.errors.CairnException;
-import io.cairn.spark.settings.S3Settings;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.junit.jupiter.api.Test;
@@ -45,7 +44,7 @@ class S3SettingsTest {
         settings());
   }
 
-  /** Jobs that use two services set one of them by bucket. */
+  /** Jobs that use two S3 services set one of them per bucket. */
   @Test
   void theBucketsOwnSettingsComeFirst() {
     hadoop.set("fs.s3a.endpoint", "http://one:9000");
@@ -83,7 +82,7 @@ class S3SettingsTest {
     assertEquals(Map.of(), settings());
   }
 
-  /** Guessing would read another account's bucket, or fail an hour later. */
+  /** A guess could read the bucket of another account, or fail an hour later. */
   @Test
   void anUnknownCredentialProviderIsRefusedWithTheSettingToUse() {
     hadoop.set("fs.s3a.aws.credentials.provider", "com.example.Vault");
@@ -120,7 +119,7 @@ class S3SettingsTest {
     assertTrue(message.contains("SSE-C"), message);
   }
 
-  /** A secret in an error ends up in a ticket. */
+  /** A secret in an error would end up in logs and tickets. */
   @Test
   void noErrorCarriesASecret() {
     hadoop.set("fs.s3a.access.key", "AKIASECRET");

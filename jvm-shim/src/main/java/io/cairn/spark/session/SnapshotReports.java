@@ -1,4 +1,4 @@
-package io.cairn.spark;
+package io.cairn.spark.session;
 
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
@@ -6,9 +6,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The newest uploaded snapshot of a store, and what of it was told to whoever wants to know. Both
- * only grow; a report that failed is made with the next note. Thread-safe: commits and maintenance
- * note side by side.
+ * The newest uploaded snapshot of a store, reported once per version. A report that failed is
+ * repeated at the next note. Thread-safe: commits and maintenance run side by side.
  */
 final class SnapshotReports {
   private static final Logger LOG = LoggerFactory.getLogger(SnapshotReports.class);
@@ -18,13 +17,13 @@ final class SnapshotReports {
   private final AtomicLong reported = new AtomicLong(-1);
 
   /**
-   * @param report may fail: a commit does not
+   * @param report its failure does not fail the caller
    */
   SnapshotReports(LongConsumer report) {
     this.report = report;
   }
 
-  /** Takes note of a snapshot's version; 0: there is none. */
+  /** Notes the version of a snapshot; 0 means none. */
   void note(long version) {
     if (version <= 0) {
       return;
@@ -37,13 +36,13 @@ final class SnapshotReports {
     try {
       report.accept(version);
     } catch (Exception e) {
-      // Scala throws what Java does not declare.
+      // Scala throws checked exceptions that Java does not see.
       reported.compareAndSet(version, before);
       LOG.debug("snapshot {} was not reported", version, e);
     }
   }
 
-  /** Newest snapshot known, or -1. */
+  /** The newest snapshot known, or -1. */
   long newest() {
     return newest.get();
   }

@@ -1,4 +1,4 @@
-package io.cairn.spark;
+package io.cairn.spark.session;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -7,16 +7,16 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
 /**
- * One at a time of a session's row calls and its end, whichever threads they are on: PySpark's
+ * The lock of a session's row calls and of its end. Both may come from several threads: PySpark's
  * transformWithState reads rows on a thread of its own, and the end of the task does not wait for
  * it.
  *
- * <p>Made for callers that practically never meet. The thread that opened the session, which is the
- * task's and ends the session too, enters for a row without an atomic operation: that would cost a
- * quarter of a put. Any other thread takes the gate by a compare-and-set, which excludes it from
- * all others and from the session's end; from the opener's row calls but for the nanoseconds in
- * which both enter. (Spark never has both threads read or write at once: one waits for the other.)
- * Not reentrant. Whoever leaves publishes what it did to whoever enters next.
+ * <p>Made for callers that almost never meet. The thread that opened the session, which is the
+ * task's and also ends the session, enters for a row without an atomic operation, which would cost
+ * a quarter of a put. Any other thread takes the lock by a compare-and-set, which excludes all
+ * other threads and the end of the session. It excludes the opener's row calls too, except within
+ * the nanoseconds in which both enter. (Spark never reads or writes on both threads at once: one
+ * waits for the other.) Not reentrant. What a thread did inside is visible to the next that enters.
  */
 final class SessionLock {
   private static final long POLL_NS = TimeUnit.MICROSECONDS.toNanos(100);
@@ -28,7 +28,7 @@ final class SessionLock {
   @SuppressWarnings("unused") // by its handle
   private boolean taken;
 
-  /** The opener is inside, or about to find that another thread is. */
+  /** The opener is inside, or is checking whether another thread is. */
   @SuppressWarnings("unused") // by its handle
   private boolean hasOpener;
 
@@ -40,10 +40,10 @@ final class SessionLock {
     }
   }
 
-  /** Waits, uninterrupted, until nobody is inside, and enters for a row. */
+  /** Waits, uninterruptibly, until no thread is inside, and enters for a row. */
   void enter() {
     if (Thread.currentThread() != opener) {
-      enterFromElsewhere();
+      enterFromOtherThread();
       return;
     }
     HAS_OPENER.setOpaque(this, true);
@@ -52,10 +52,10 @@ final class SessionLock {
     }
   }
 
-  /** The same for the session's end, which meets no row call even by the nanosecond. */
+  /** The same for the end of the session, which excludes every row call without exception. */
   void enterToEnd() {
     if (Thread.currentThread() != opener) {
-      enterFromElsewhere();
+      enterFromOtherThread();
       return;
     }
     HAS_OPENER.setVolatile(this, true);
@@ -65,7 +65,7 @@ final class SessionLock {
     }
   }
 
-  private void enterFromElsewhere() {
+  private void enterFromOtherThread() {
     park(() -> TAKEN.compareAndSet(this, false, true));
     park(() -> !(boolean) HAS_OPENER.getVolatile(this));
   }
@@ -82,7 +82,7 @@ final class SessionLock {
     boolean interrupted = false;
     while (!until.getAsBoolean()) {
       LockSupport.parkNanos(this, POLL_NS);
-      // Else the next park would not wait.
+      // With the flag set, the next park would not wait.
       interrupted |= Thread.interrupted();
     }
     if (interrupted) {

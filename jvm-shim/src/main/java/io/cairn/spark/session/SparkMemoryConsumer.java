@@ -1,4 +1,4 @@
-package io.cairn.spark;
+package io.cairn.spark.session;
 
 import io.cairn.spark.cache.memory.MemoryPool;
 import org.apache.spark.SparkEnv;
@@ -7,26 +7,23 @@ import org.apache.spark.memory.UnifiedMemoryManager;
 import org.apache.spark.memory.UnmanagedMemoryConsumer;
 import org.apache.spark.memory.UnmanagedMemoryConsumerId;
 
-/**
- * The cache's heap as Spark's memory manager sees it, so that caching and shuffles make room for
- * it.
- */
+/** Reports the heap of the cache to Spark's memory manager, which then gives less to other uses. */
 final class SparkMemoryConsumer implements UnmanagedMemoryConsumer {
-  private final MemoryPool budget;
+  private final MemoryPool pool;
   private final UnmanagedMemoryConsumerId id;
 
-  private SparkMemoryConsumer(MemoryPool budget) {
-    this.budget = budget;
-    this.id = new UnmanagedMemoryConsumerId("Cairn", "cache-" + budget.limitBytes());
+  private SparkMemoryConsumer(MemoryPool pool) {
+    this.pool = pool;
+    this.id = new UnmanagedMemoryConsumerId("Cairn", "cache-" + pool.limitBytes());
   }
 
-  /** Makes a budget for the caches of this JVM and tells Spark of it. */
+  /** Makes a pool for the caches of this JVM and registers it with Spark. */
   static MemoryPool register(long limitBytes) {
-    MemoryPool budget = new MemoryPool(limitBytes);
+    MemoryPool pool = new MemoryPool(limitBytes);
     if (SparkEnv.get() != null) {
-      UnifiedMemoryManager.registerUnmanagedMemoryConsumer(new SparkMemoryConsumer(budget));
+      UnifiedMemoryManager.registerUnmanagedMemoryConsumer(new SparkMemoryConsumer(pool));
     }
-    return budget;
+    return pool;
   }
 
   @Override
@@ -41,6 +38,6 @@ final class SparkMemoryConsumer implements UnmanagedMemoryConsumer {
 
   @Override
   public long getMemBytesUsed() {
-    return budget.accountedBytes();
+    return pool.accountedBytes();
   }
 }

@@ -1,0 +1,181 @@
+package io.cairn.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.cairn.spark.cache.StateCache;
+import io.cairn.spark.session.StoreSession;
+import io.cairn.spark.session.StoreVersion;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.ToLongFunction;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSumMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomTimingMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
+import org.apache.spark.sql.execution.streaming.state.StateStoreSnapshotLastUploadInstanceMetric;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * What a store reports in the progress of a query, beside its rows and memory. Names are public: DO
+ * NOT RENAME.
+ *
+ * <p>Spark sums each metric over the partitions. A metric that {@link #supported} does not name
+ * fails the task.
+ */
+enum StoreMetrics {
+  CACHE_BYTES("cairnCacheBytes", "heap of the state cache", Unit.NOW, f -> f.now.bytes()),
+  CACHE_ENTRIES(
+      "cairnCacheEntries", "committed keys in the state cache", Unit.NOW, f -> f.now.entries()),
+  CACHE_HITS(
+      "cairnCacheHits",
+      "reads that the state cache answered",
+      Unit.COUNT,
+      f -> f.now.hits() - f.before.hits()),
+  CACHE_MISSES(
+      "cairnCacheMisses",
+      "keys that were read from the engine",
+      Unit.COUNT,
+      f -> f.now.misses() - f.before.misses()),
+  CACHE_EVICTIONS(
+      "cairnCacheEvictions",
+      "slabs that the state cache dropped to free memory",
+      Unit.COUNT,
+      f -> f.now.evictions() - f.before.evictions()),
+  SPILLS(
+      "cairnSpills",
+      "spills of one batch's writes to the engine before its commit",
+      Unit.COUNT,
+      f -> f.now.spills() - f.before.spills()),
+  ROWS_READ(
+      "cairnRowsRead", "rows that the engine sent", Unit.COUNT, f -> f.session.channel.rowsRead()),
+  READS("cairnReads", "keys read", Unit.COUNT, f -> f.session.cache.reads()),
+  PUTS("cairnPuts", "keys put or appended to", Unit.COUNT, f -> f.session.cache.puts()),
+  REMOVES("cairnRemoves", "keys removed", Unit.COUNT, f -> f.session.cache.removes()),
+  LOAD_MS("cairnLoadMs", "time to open the version", Unit.MILLIS, f -> f.session.loadMs()),
+  REPLAYED(
+      "cairnReplayedChangelogs",
+      "changelogs applied to open the version",
+      Unit.COUNT,
+      f -> f.loaded.path("changelogs_replayed").asLong()),
+  DOWNLOADED_BYTES(
+      "cairnDownloadedBytes",
+      "bytes downloaded from the object store to open the version",
+      Unit.BYTES,
+      f -> f.loaded.path("bytes_downloaded").asLong()),
+  COMMIT_MS(
+      "cairnCommitMs", "time of the commit in the task", Unit.MILLIS, f -> f.session.commitMs()),
+  ENCODE_MS(
+      "cairnEncodeMs",
+      "time to encode the changelog",
+      Unit.MILLIS,
+      f -> f.committed.path("encode_ms").asLong()),
+  PUT_MS(
+      "cairnPutMs",
+      "time of the commit's PUT",
+      Unit.MILLIS,
+      f -> f.committed.path("put_ms").asLong()),
+  CHANGELOG_BYTES(
+      "cairnChangelogBytes",
+      "bytes of the changelog",
+      Unit.BYTES,
+      f -> f.committed.path("changelog_bytes").asLong()),
+  WORKER_START_MS(
+      "cairnWorkerStartMs",
+      "time to start the worker, in the batch that started it",
+      Unit.MILLIS,
+      f -> f.session.loaded().workerStartMs()),
+  ENGINE_BYTES(
+      "cairnEngineBytes",
+      "memory of the engine for this store: its memtables",
+      Unit.NOW,
+      Figures::engineBytes),
+  SST_BYTES(
+      "cairnSstBytes",
+      "bytes of the store's SST files on the local disk",
+      Unit.NOW,
+      f -> f.committed.path("engine").path("sst_bytes").asLong()),
+  INTERNAL_KEYS(
+      "cairnInternalKeys",
+      "keys of column families that Spark keeps for itself",
+      Unit.NOW,
+      f -> f.version.keys(true));
+
+  private enum Unit {
+    COUNT,
+    MILLIS,
+    BYTES,
+
+    /** Bytes or keys at this moment, not those of one batch. Spark knows them only as sizes. */
+    NOW
+  }
+
+  /** Where the values of one session come from. */
+  private record Figures(
+      StoreSession session,
+      StateCache.Stats before,
+      StateCache.Stats now,
+      StoreVersion version,
+      JsonNode loaded,
+      JsonNode committed) {
+    /** The block cache belongs to the worker; the memtables are the store's own. */
+    long engineBytes() {
+      return committed.path("engine").path("memtable_bytes").asLong();
+    }
+  }
+
+  private static final Seq<StateStoreCustomMetric> ALL =
+      CollectionConverters.asScala(Arrays.stream(values()).map(value -> value.metric).toList())
+          .toSeq();
+
+  private final StateStoreCustomMetric metric;
+  private final ToLongFunction<Figures> read;
+
+  StoreMetrics(String name, String description, Unit unit, ToLongFunction<Figures> read) {
+    this.read = read;
+    metric =
+        switch (unit) {
+          case COUNT -> new StateStoreCustomSumMetric(name, description);
+          case MILLIS -> new StateStoreCustomTimingMetric(name, description);
+          case BYTES -> new StateStoreCustomSizeMetric(name, description, false);
+          case NOW -> new StateStoreCustomSizeMetric(name, description, true);
+        };
+  }
+
+  /** Every metric; the same object for all providers, initialised or not. */
+  static Seq<StateStoreCustomMetric> supported() {
+    return ALL;
+  }
+
+  /** The values of a session, during it or after its end. */
+  static StateStoreMetrics of(StoreSession session) {
+    Figures figures =
+        new Figures(
+            session,
+            session.statsBefore(),
+            session.stats(),
+            session.result() != null ? session.result() : session.baseVersion,
+            session.loaded().answer(),
+            session.commitAnswer());
+    Map<StateStoreCustomMetric, Object> custom = new HashMap<>();
+    for (StoreMetrics value : values()) {
+      custom.put(value.metric, value.read.applyAsLong(figures));
+    }
+    StateStoreInstanceMetric snapshot =
+        new StateStoreSnapshotLastUploadInstanceMetric(
+            Option.<Object>apply(session.store.id.partitionId()), session.store.id.storeName());
+    return new StateStoreMetrics(
+        figures.version.keys(false),
+        figures.now.bytes() + figures.engineBytes(),
+        asScala(custom),
+        asScala(
+            Map.<StateStoreInstanceMetric, Object>of(snapshot, session.store.snapshotVersion())));
+  }
+
+  private static <K> scala.collection.immutable.Map<K, Object> asScala(Map<K, Object> map) {
+    return scala.collection.immutable.Map.from(CollectionConverters.asScala(map));
+  }
+}

@@ -1,0 +1,369 @@
+package io.cairn.spark.session;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.MissingNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.cache.StateCache;
+import io.cairn.spark.cache.memory.MemoryPool;
+import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.engine.EngineInstance;
+import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.engine.WorkerPool;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.Json;
+import io.cairn.spark.protocol.SessionId;
+import io.cairn.spark.settings.S3Settings;
+import io.cairn.spark.settings.StorageLocation;
+import io.cairn.spark.settings.StoreSettings;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Objects;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The store of one provider object: its cache, its half in a worker, the version that is loaded in
+ * both, and the lock of its sessions.
+ *
+ * <p>One session at a time, which holds the lock; maintenance runs beside it. Starts nothing before
+ * the first session.
+ */
+public final class StoreInstance {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreInstance.class);
+  private static final ConcurrentHashMap<Long, MemoryPool> POOLS = new ConcurrentHashMap<>();
+
+  /**
+   * Heap per byte of keys and values in the cache, with its overhead: a generous estimate, to guess
+   * whether a state fits.
+   */
+  private static final int ENTRY_OVERHEAD_FACTOR = 3;
+
+  public final StateStoreId id;
+
+  /** Operator, partition and store name, for errors and logs. */
+  public final String name;
+
+  public final StateStoreConf storeConf;
+  public final Configuration hadoop;
+  final String runId;
+  final StoreSettings conf;
+  final EngineInstance engine;
+  final StateCache cache;
+  private final StorageLocation location;
+  private final MemoryPool memory;
+  private final Semaphore lock = new Semaphore(1, true);
+  private final SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
+  private volatile String lockHolder = "";
+  private volatile boolean isClosed;
+  private int sessionCount;
+
+  /** Families that the cache has of committed versions. INVARIANT: used under the lock. */
+  private final Set<Integer> familyIds = new TreeSet<>();
+
+  /** Null: not known, so the next session loads. INVARIANT: changed under the lock. */
+  private volatile StoreVersion current;
+
+  /** Whether {@link #current} may be used without a checkpoint id that confirms it. */
+  private volatile boolean isTrusted;
+
+  public StoreInstance(
+      StateStoreId id,
+      String runId,
+      StoreSettings conf,
+      StateStoreConf storeConf,
+      Configuration hadoop) {
+    this.id = id;
+    this.runId = runId;
+    this.conf = conf;
+    this.storeConf = storeConf;
+    this.hadoop = hadoop;
+    this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
+    location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
+    // Read here only to find faults in init: each opening of the instance reads it again, as
+    // credentials may have changed.
+    storage();
+    memory = POOLS.computeIfAbsent(conf.cacheMemoryBytes, SparkMemoryConsumer::register);
+    cache = new StateCache(memory);
+    String group = id.checkpointRootLocation() + "#" + id.operatorId() + "/" + id.partitionId();
+    engine = new EngineInstance(WorkerPool.of(conf.worker), group, name, this::openArguments);
+  }
+
+  /** Makes the store's folder on a file system: the state data source lists these folders. */
+  public void makeFolder() {
+    if (location.isFile()) {
+      try {
+        Files.createDirectories(Path.of(location.url()));
+      } catch (IOException e) {
+        throw CairnException.of(
+            ErrorKind.INVALID,
+            "CAIRN_ACCESS_DENIED",
+            "cannot make the folder of store " + name + ": " + e.getMessage(),
+            "see who may write there",
+            e);
+      }
+    }
+  }
+
+  private ObjectNode openArguments() {
+    ObjectNode arguments = Json.object();
+    arguments
+        .putObject("store")
+        .put("operator", id.operatorId())
+        .put("partition", id.partitionId())
+        .put("name", id.storeName());
+    arguments.put("url", location.url());
+    arguments.set("storage", storage());
+    arguments.set("conf", Json.MAPPER.valueToTree(conf.engineConf()));
+    arguments.put("run_id", runId);
+    arguments.put("checkpoint_format", storeConf.enableStateStoreCheckpointIds() ? 2 : 1);
+    return arguments;
+  }
+
+  private ObjectNode storage() {
+    ObjectNode settings = Json.object();
+    if (location.isS3()) {
+      S3Settings.of(hadoop, location.bucket(), conf.values).forEach(settings::put);
+    }
+    return settings;
+  }
+
+  /** Takes the store's lock, which {@link #unlock} gives back. */
+  void lock() {
+    requireOpen();
+    try {
+      if (!lock.tryAcquire(conf.lockTimeoutMs, TimeUnit.MILLISECONDS)) {
+        throw CairnException.of(
+            ErrorKind.RETRY,
+            "CAIRN_BUSY",
+            "store "
+                + name
+                + " was not released within "
+                + conf.lockTimeoutMs
+                + " ms by "
+                + lockHolder,
+            "end that task, or raise spark.sql.streaming.stateStore.cairn.lockTimeoutMs");
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw CairnException.of(
+          ErrorKind.RETRY,
+          "CAIRN_BUSY",
+          "the task was cancelled while store " + name + " was held by " + lockHolder,
+          null);
+    }
+    lockHolder = Thread.currentThread().getName();
+    try {
+      requireOpen();
+    } catch (CairnException e) {
+      unlock();
+      throw e;
+    }
+  }
+
+  private void requireOpen() {
+    if (isClosed) {
+      throw CairnException.closed(name);
+    }
+  }
+
+  /** Gives the lock back; closes the store if its provider was closed meanwhile. */
+  void unlock() {
+    lockHolder = "";
+    lock.release();
+    if (isClosed) {
+      closeIfIdle();
+    }
+  }
+
+  /** Loads a version into cache and engine, if it is not there already. REQUIRES: the lock. */
+  public LoadedVersion load(long version, String checkpointId, boolean loadEmpty) {
+    StoreVersion now = current;
+    if (now != null && !loadEmpty && isAt(now, version, checkpointId)) {
+      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, false, 0);
+    }
+    return load("load", loadArguments(version, checkpointId, loadEmpty));
+  }
+
+  /** Loads a version from a snapshot and the changelogs after it. REQUIRES: the lock. */
+  public LoadedVersion loadSnapshot(
+      long snapshotVersion, String snapshotId, long version, String checkpointId) {
+    return load(
+        "load_snapshot",
+        loadArguments(version, checkpointId, false)
+            .put("snapshot_version", snapshotVersion)
+            .put("snapshot_checkpoint_id", snapshotId));
+  }
+
+  private long nextSession() {
+    return SessionId.of(engine.number(), ++sessionCount);
+  }
+
+  private ObjectNode loadArguments(long version, String checkpointId, boolean loadEmpty) {
+    return Json.object()
+        .put("session", nextSession())
+        .put("version", version)
+        .put("checkpoint_id", checkpointId)
+        .put("load_empty", loadEmpty);
+  }
+
+  private LoadedVersion load(String method, ObjectNode arguments) {
+    forgetVersion();
+    boolean wasOpen = engine.isOpen();
+    JsonNode answer = engine.callWithRetry(method, arguments);
+    boolean loadEmpty = arguments.get("load_empty").asBoolean();
+    StoreVersion loaded = StoreVersion.of(answer);
+    boolean isReset =
+        loadEmpty
+            || cache.version() != loaded.version()
+            || !Objects.equals(cache.checkpointId(), loaded.checkpointId());
+    if (isReset) {
+      cache.reset(loaded.version(), loaded.checkpointId(), loadEmpty || loaded.version() == 0);
+    }
+    Set<Integer> gone = new TreeSet<>(familyIds);
+    for (FamilyInfo family : loaded.families().values()) {
+      gone.remove(family.id());
+      familyIds.add(family.id());
+      cache.defineFamily(family.id(), family.isOrdered(), family.isMulti());
+    }
+    for (int family : gone) {
+      familyIds.remove(family);
+      cache.dropFamily(family);
+    }
+    // A later session cannot start from a version whose content was left out. In checkpoint format
+    // 1 another attempt may replace the version: only what this instance commits is trusted.
+    setCurrent(loadEmpty ? null : loaded, false);
+    noteSnapshot(answer);
+    return new LoadedVersion(
+        loaded,
+        arguments.get("session").asLong(),
+        answer,
+        loadEmpty,
+        isReset && fitsCache(answer),
+        wasOpen ? 0 : engine.takeStartMs());
+  }
+
+  /** Whether the whole state that was loaded probably fits the cache. */
+  private boolean fitsCache(JsonNode answer) {
+    long bytes = answer.path("data_bytes").asLong();
+    return bytes > 0
+        && bytes * ENTRY_OVERHEAD_FACTOR <= memory.limitBytes() - memory.accountedBytes();
+  }
+
+  /**
+   * Loads the same version under a new session, in the worker that now serves the instance.
+   * REQUIRES: the lock.
+   */
+  SessionChannel.Loaded reload(StoreVersion version, boolean loadEmpty) {
+    ObjectNode arguments = loadArguments(version.version(), version.checkpointId(), loadEmpty);
+    JsonNode answer = engine.callWithRetry("load", arguments);
+    if (!Objects.equals(StoreVersion.of(answer).checkpointId(), version.checkpointId())) {
+      throw CairnException.of(
+              ErrorKind.CONFLICT,
+              "CAIRN_FENCED",
+              "another attempt replaced the version that this session was opened at, while its"
+                  + " worker was lost",
+              "none if another task of the query goes on")
+          .at(name, version.version());
+    }
+    return new SessionChannel.Loaded(
+        arguments.get("session").asLong(), answer.path("applied_through").asLong());
+  }
+
+  private boolean isAt(StoreVersion now, long version, String checkpointId) {
+    if (now.version() != version) {
+      return false;
+    }
+    if (version == 0) {
+      return true;
+    }
+    return checkpointId != null ? checkpointId.equals(now.checkpointId()) : isTrusted;
+  }
+
+  /** Sets the version after a commit; {@code trusted} once its task has succeeded. */
+  void committed(StoreVersion version, boolean trusted) {
+    setCurrent(version, trusted);
+    familyIds.clear();
+    version.families().values().forEach(family -> familyIds.add(family.id()));
+  }
+
+  /** Trusts a committed version, as its task has succeeded. */
+  void trust(StoreVersion version) {
+    if (current == version) {
+      isTrusted = true;
+    }
+  }
+
+  /** Forgets the version after an error, or a commit of unknown outcome: the next session loads. */
+  void forgetVersion() {
+    setCurrent(null, false);
+  }
+
+  private void setCurrent(StoreVersion version, boolean trusted) {
+    current = version;
+    isTrusted = trusted;
+  }
+
+  /** Notes the newest uploaded snapshot that an answer names, for Spark's coordinator. */
+  void noteSnapshot(JsonNode answer) {
+    snapshots.note(answer.path("snapshot_version").asLong());
+  }
+
+  private void reportSnapshot(long version) {
+    if (storeConf.reportSnapshotUploadLag()) {
+      new RocksDBEventForwarder(runId, id).reportSnapshotUploaded(version);
+    }
+  }
+
+  /** The newest snapshot known, or -1. */
+  public long snapshotVersion() {
+    return snapshots.newest();
+  }
+
+  /** The version that is loaded, or -1. */
+  public long version() {
+    StoreVersion now = current;
+    return now == null ? -1 : now.version();
+  }
+
+  /** Snapshot, clean-up, or both; nothing if the store is not open in a living worker. */
+  public void maintain(boolean snapshot, boolean cleanup) {
+    ObjectNode arguments = Json.object().put("snapshot", snapshot).put("cleanup", cleanup);
+    // Temporary credentials may have been renewed since.
+    arguments.set("storage", location.isS3() ? storage() : null);
+    JsonNode answer = engine.callIfOpen("maintain", arguments);
+    if (answer != null) {
+      noteSnapshot(answer);
+    }
+  }
+
+  /** Closes the store, at once or when its running session ends. Idempotent. */
+  public void close() {
+    isClosed = true;
+    closeIfIdle();
+  }
+
+  private void closeIfIdle() {
+    if (lock.tryAcquire()) {
+      try {
+        cache.close();
+        engine.close();
+      } catch (CairnException e) {
+        LOG.warn("closing store {}: {}", name, e.getMessage());
+      } finally {
+        // A thread that waits for the lock learns at once that the store is closed.
+        lock.release();
+      }
+    }
+  }
+}

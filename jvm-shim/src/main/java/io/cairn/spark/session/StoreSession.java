@@ -1,0 +1,402 @@
+package io.cairn.spark.session;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.MissingNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.cache.CacheSession;
+import io.cairn.spark.cache.StateCache;
+import io.cairn.spark.codec.ColumnFamily;
+import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.codec.TypeText;
+import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.Json;
+import java.util.HashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.Supplier;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
+import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A store opened at one version, with one fate: its families, the lock of its row calls, and its
+ * commit, abort or release.
+ *
+ * <p>Ends with the task in which it was opened at the latest: Spark does not release the read
+ * stores of aggregations. The fate is decided under the session's monitor, as the listener of a
+ * cancelled task may run beside it, and only while no row call runs: the next session uses the same
+ * channel, cache and codecs.
+ */
+public final class StoreSession {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreSession.class);
+
+  /** The fate. It changes once, from OPEN. */
+  private enum State {
+    OPEN,
+    COMMITTED,
+    ABORTED,
+    RELEASED
+  }
+
+  /** A family whose rows can be read and written. */
+  public record OpenFamily(ColumnFamily family, int id) {}
+
+  public final StoreInstance store;
+  public final ColumnFamilies families;
+
+  /** The version that was loaded. */
+  public final StoreVersion baseVersion;
+
+  public final CacheSession cache;
+  public final SessionChannel channel;
+  private final LoadedVersion loaded;
+  private final StateCache.Stats statsBefore;
+  private final long loadMs;
+  private final TaskContext task = TaskContext.get();
+  private final SessionLock rowLock = new SessionLock();
+  private final Map<String, FamilyInfo> present;
+  private final Map<String, OpenFamily> open = new HashMap<>();
+  private int maxFamilyId;
+  private boolean isForcingSnapshot;
+  private volatile State state = State.OPEN;
+  private volatile StoreVersion result;
+  private volatile JsonNode commitAnswer = MissingNode.getInstance();
+  private long commitMs;
+
+  /**
+   * Takes the store's lock, loads a version, and opens a session that ends with the running task.
+   *
+   * @param load loads the version under the lock
+   */
+  public static StoreSession open(
+      StoreInstance store,
+      ColumnFamilies families,
+      boolean isForcingSnapshot,
+      Supplier<LoadedVersion> load) {
+    long startedNs = System.nanoTime();
+    store.lock();
+    StoreSession session = null;
+    try {
+      session = new StoreSession(store, families, load.get(), isForcingSnapshot, startedNs);
+    } finally {
+      if (session == null) {
+        store.forgetVersion();
+        store.unlock();
+      }
+    }
+    session.endWithTask();
+    return session;
+  }
+
+  private StoreSession(
+      StoreInstance store,
+      ColumnFamilies families,
+      LoadedVersion loaded,
+      boolean isForcingSnapshot,
+      long startedNs) {
+    this.store = store;
+    this.families = families;
+    this.loaded = loaded;
+    this.baseVersion = loaded.version();
+    this.isForcingSnapshot = isForcingSnapshot;
+    statsBefore = store.cache.stats();
+    present = new TreeMap<>(baseVersion.families());
+    maxFamilyId = baseVersion.maxFamilyId();
+    channel =
+        new SessionChannel(
+            store.engine,
+            baseVersion.version(),
+            new SessionChannel.Loaded(
+                loaded.session(), loaded.answer().path("applied_through").asLong()),
+            () -> store.reload(baseVersion, loaded.isLoadedEmpty()));
+    cache = store.cache.begin(channel);
+    try {
+      if (loaded.isWorthCaching()) {
+        cache.loadCommitted();
+      }
+      open(families.get(ColumnFamilies.DEFAULT));
+    } catch (RuntimeException | Error e) {
+      cache.abort();
+      channel.close();
+      throw e;
+    }
+    loadMs = (System.nanoTime() - startedNs) / 1_000_000;
+  }
+
+  private void endWithTask() {
+    if (task != null) {
+      task.addTaskCompletionListener((TaskCompletionListener) this::endOfTask);
+      if (task.getTaskFailure().isDefined()) {
+        abort();
+        throw CairnException.of(
+            ErrorKind.RETRY,
+            "CAIRN_BUSY",
+            "store " + store.name + " was opened by a task that has failed already",
+            null);
+      }
+    }
+  }
+
+  private void endOfTask(TaskContext ended) {
+    boolean hasSucceeded = ended.getTaskFailure().isEmpty() && !ended.isInterrupted();
+    StoreVersion committed;
+    synchronized (this) {
+      committed = state == State.COMMITTED ? result : null;
+    }
+    if (committed == null) {
+      abort();
+    } else if (hasSucceeded) {
+      store.trust(committed);
+    }
+  }
+
+  /**
+   * Makes a declared family usable at this version: with the id that the version has for it, or a
+   * new one.
+   */
+  public OpenFamily open(ColumnFamily family) {
+    OpenFamily known = open.get(family.name());
+    if (known != null && known.family == family) {
+      return known;
+    }
+    FamilyInfo stored = present.get(family.name());
+    boolean isNew = stored == null;
+    int newId = family.name().equals(ColumnFamilies.DEFAULT) ? 0 : maxFamilyId + 1;
+    FamilyInfo declared = family.info(isNew ? newId : stored.id());
+    if (isNew) {
+      maxFamilyId = Math.max(maxFamilyId, newId);
+    } else {
+      checkSame(stored, declared);
+    }
+    if (isNew || !TypeText.sameKeys(stored, declared)) {
+      present.put(family.name(), declared);
+    }
+    cache.createFamily(declared.id(), declared.isOrdered(), declared.isMulti());
+    OpenFamily opened = new OpenFamily(family, declared.id());
+    open.put(family.name(), opened);
+    return opened;
+  }
+
+  /**
+   * Refuses another declaration of a family that has keys. (Spark's state reader declares other
+   * keys for the family {@code default} of newer joins, which is always empty.)
+   */
+  private void checkSame(FamilyInfo stored, FamilyInfo declared) {
+    // Without a count (trackTotalNumberOfRows is false) the family may have keys.
+    Long keys = baseVersion.counts().get(stored.id());
+    boolean hasKeys = keys == null || keys != 0;
+    if (stored.isMulti() != declared.isMulti() || hasKeys && !TypeText.sameKeys(stored, declared)) {
+      throw CairnException.of(
+              ErrorKind.INVALID,
+              "CAIRN_SCHEMA_MISMATCH",
+              "column family '"
+                  + stored.name()
+                  + "' has keys of "
+                  + keyText(stored)
+                  + ", but the query declares "
+                  + keyText(declared),
+              "run the query that wrote this checkpoint, or start the changed one with a new"
+                  + " checkpointLocation")
+          .at(store.name, baseVersion.version());
+    }
+  }
+
+  private static String keyText(FamilyInfo family) {
+    return family.types().key() + (family.isMulti() ? " with lists" : "");
+  }
+
+  /** Returns a family by name; throws Spark's error if it does not exist at this version. */
+  public OpenFamily family(String operation, String name) {
+    OpenFamily found = open.get(name);
+    if (found == null) {
+      ColumnFamily declared = families.get(name);
+      if (declared == null || !present.containsKey(name)) {
+        throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name);
+      }
+      found = open(declared);
+    }
+    return found;
+  }
+
+  /** The families of this version by name, with those that the session created. */
+  public Map<String, FamilyInfo> present() {
+    return present;
+  }
+
+  public boolean dropFamily(String name) {
+    FamilyInfo dropped = present.remove(name);
+    open.remove(name);
+    if (dropped == null) {
+      return false;
+    }
+    cache.dropFamily(dropped.id());
+    families.forget(name);
+    return true;
+  }
+
+  /** Begins a row call of an open session; it ends with {@link #leave}. */
+  public void enter(String operation) {
+    rowLock.enter();
+    if (state != State.OPEN) {
+      rowLock.leave();
+      requireOpen(operation);
+    }
+  }
+
+  public void leave() {
+    rowLock.leave();
+  }
+
+  /** Runs work while no row call runs, also after the end of the session. */
+  public void whileNoRowCall(Runnable work) {
+    rowLock.enterToEnd();
+    try {
+      work.run();
+    } finally {
+      rowLock.leave();
+    }
+  }
+
+  private void requireOpen(String operation) {
+    if (state != State.OPEN) {
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(
+          "Cannot " + operation + " after the store was " + state.name().toLowerCase(Locale.ROOT));
+    }
+  }
+
+  /** Makes the session's writes a version. After an error the session is aborted. */
+  public synchronized void commit() {
+    whileNoRowCall(
+        () -> {
+          requireOpen("commit");
+          long startedNs = System.nanoTime();
+          try {
+            commitAnswer = channel.commit(commitArguments(), cache::sendWrites);
+            result = baseVersion.next(commitAnswer, present, maxFamilyId);
+            cache.commit(result.version(), result.checkpointId());
+          } catch (RuntimeException | Error e) {
+            // The version may exist.
+            store.forgetVersion();
+            end(State.ABORTED);
+            throw e;
+          }
+          store.committed(result, task == null);
+          commitMs = (System.nanoTime() - startedNs) / 1_000_000;
+          end(State.COMMITTED);
+          store.noteSnapshot(commitAnswer);
+        });
+  }
+
+  private ObjectNode commitArguments() {
+    ObjectNode arguments = Json.object();
+    arguments
+        .put("version", baseVersion.version() + 1)
+        .put("base_checkpoint_id", baseVersion.checkpointId());
+    StoreVersion.addFamilies(arguments, present);
+    arguments.put("max_cf_id", maxFamilyId);
+    ObjectNode attempt = arguments.putObject("attempt");
+    SparkEnv env = SparkEnv.get();
+    attempt.put("run_id", store.runId);
+    attempt.put(
+        "app_start_ms",
+        env == null ? 0L : Long.parseLong(env.conf().get("spark.app.startTime", "0")));
+    attempt.put("stage_id", task == null ? 0 : task.stageId());
+    attempt.put("stage_attempt", task == null ? 0 : task.stageAttemptNumber());
+    attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());
+    arguments.put("snapshot", isForcingSnapshot);
+    arguments.put("track_counts", store.conf.isCountingRows);
+    arguments.put("are_distinct", !cache.hasSpilled());
+    return arguments;
+  }
+
+  /** Drops the session's writes. Idempotent; does nothing after commit or release. */
+  public void abort() {
+    endIfOpen(State.ABORTED);
+  }
+
+  /** Gives the store back unchanged. Idempotent. */
+  public void release() {
+    endIfOpen(State.RELEASED);
+  }
+
+  private synchronized void endIfOpen(State fate) {
+    whileNoRowCall(
+        () -> {
+          if (state == State.OPEN) {
+            end(fate);
+          }
+        });
+  }
+
+  /** REQUIRES: no row call runs. */
+  private void end(State fate) {
+    state = fate;
+    try {
+      if (fate != State.COMMITTED) {
+        if (channel.hasFailed()) {
+          // A broken local database stays broken until the next load.
+          store.forgetVersion();
+        }
+        cache.abort();
+        channel.abort();
+      }
+    } catch (CairnException e) {
+      LOG.warn("store {}: the engine did not get an abort: {}", store.name, e.getMessage());
+    } finally {
+      channel.close();
+      store.unlock();
+    }
+  }
+
+  /** Makes the commit upload a snapshot, if {@code force}. */
+  public void forceSnapshot(boolean force) {
+    isForcingSnapshot |= force;
+  }
+
+  public boolean isOpen() {
+    return state == State.OPEN;
+  }
+
+  public boolean isCommitted() {
+    return state == State.COMMITTED;
+  }
+
+  /** The version that the commit made; null before. */
+  public StoreVersion result() {
+    return result;
+  }
+
+  /** The engine's answer to the commit; a missing node before. */
+  public JsonNode commitAnswer() {
+    return commitAnswer;
+  }
+
+  /** The load that the session began with. */
+  public LoadedVersion loaded() {
+    return loaded;
+  }
+
+  public long loadMs() {
+    return loadMs;
+  }
+
+  public long commitMs() {
+    return commitMs;
+  }
+
+  /** Figures of the store's cache now. */
+  public StateCache.Stats stats() {
+    return store.cache.stats();
+  }
+
+  /** Figures of the store's cache before the session. */
+  public StateCache.Stats statsBefore() {
+    return statsBefore;
+  }
+}

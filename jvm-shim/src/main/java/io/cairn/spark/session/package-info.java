@@ -1,0 +1,8 @@
+/**
+ * One store at one version: the instance with its lock and current version, and its sessions.
+ *
+ * <p>{@link io.cairn.spark.session.StoreInstance} lives as long as Spark's provider object, {@link
+ * io.cairn.spark.session.StoreSession} from load to commit, abort or release. Rows are read and
+ * written in {@code cache}, which asks the worker through {@code engine}.
+ */
+package io.cairn.spark.session;

@@ -1,0 +1,93 @@
+package io.cairn.spark.settings;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import org.apache.spark.network.util.JavaUtils;
+
+/** One row of {@code settings.json}: the name, type, range and default of a setting. */
+record Setting(JsonNode row) {
+  String name() {
+    return row.get("name").asText();
+  }
+
+  boolean isOfEngine() {
+    return row.get("side").asText().equals("engine");
+  }
+
+  /** The default as a user would write it, or null. */
+  String defaultText() {
+    return row.get("default").isNull() ? null : row.get("default").asText();
+  }
+
+  /** Names that the setting had before. */
+  List<String> formerNames() {
+    return texts("formerly");
+  }
+
+  private List<String> texts(String field) {
+    List<String> texts = new ArrayList<>();
+    row.path(field).forEach(value -> texts.add(value.asText()));
+    return texts;
+  }
+
+  private String type() {
+    return row.get("type").asText();
+  }
+
+  /** Reads a value; an IllegalArgumentException says that it is not one of this setting. */
+  Object parse(String text) {
+    switch (type()) {
+      case "int":
+        return inRange(Long.parseLong(text));
+      case "bytes":
+        return inRange(JavaUtils.byteStringAsBytes(withoutI(text)));
+      case "boolean":
+        require(text.equalsIgnoreCase("true") || text.equalsIgnoreCase("false"), text);
+        return Boolean.valueOf(text);
+      case "enum":
+        require(texts("values").contains(text), text);
+        return text;
+      case "string":
+        require(!text.isEmpty(), text);
+        return text;
+      default:
+        throw new IllegalStateException("settings.json has the unknown type " + type());
+    }
+  }
+
+  private static void require(boolean isValid, String text) {
+    if (!isValid) {
+      throw new IllegalArgumentException(text);
+    }
+  }
+
+  /** Spark's units are binary but lack the binary names: KiB is its kb. */
+  private static String withoutI(String text) {
+    return text.toLowerCase(Locale.ROOT).replaceFirst("(?<=[kmgtp])ib$", "b");
+  }
+
+  private Long inRange(long value) {
+    boolean isAbove = !row.has("min") || value >= row.get("min").asLong();
+    boolean isBelow = !row.has("max") || value <= row.get("max").asLong();
+    require(isAbove && isBelow, Long.toString(value));
+    return value;
+  }
+
+  /** What a value must be, in words. */
+  String range() {
+    String what =
+        switch (type()) {
+          case "int" -> "a whole number";
+          case "bytes" -> "a number of bytes, such as 512m or 2g,";
+          case "boolean" -> "true or false";
+          case "enum" -> "one of " + String.join(", ", texts("values"));
+          default -> "a text that is not empty";
+        };
+    if (row.has("min") && row.has("max")) {
+      return what + " from " + row.get("min") + " to " + row.get("max");
+    }
+    return row.has("min") ? what + " of at least " + row.get("min") : what;
+  }
+}
