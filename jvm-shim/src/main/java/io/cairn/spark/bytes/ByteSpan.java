@@ -22,7 +22,10 @@ public final class ByteSpan {
   }
 
   public void set(Object newBase, long newOffset, int newLength) {
-    base = newBase;
+    if (base != newBase) {
+      // Without the store, the garbage collector's barrier is saved: scans stay in one array long.
+      base = newBase;
+    }
     offset = newOffset;
     length = newLength;
   }

@@ -218,12 +218,15 @@ final class WriteBuffer {
     int hash = Bytes.hash(key);
     Writes writes = writes(family.id);
     int address = writes == null ? 0 : writes.find(hash, key);
-    if (address == 0 && !family.isSpilled && presence(family, hash, key) == WriteBlock.MISSING) {
-      return;
-    }
-    while (address == 0) {
-      writes = writesFor(family);
-      address = place(writes, family, 0, hash, key, 0);
+    if (address == 0) {
+      byte presence = presence(family, hash, key);
+      if (presence == WriteBlock.MISSING && !family.isSpilled) {
+        return;
+      }
+      do {
+        writes = writesFor(family);
+        address = insert(writes, hash, key, Entry.capacityFor(0), presence);
+      } while (address == 0);
     }
     Entry.setState(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
   }
@@ -250,8 +253,12 @@ final class WriteBuffer {
       int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
       return reserve(writes.bytesToGrow(key.length, grown)) ? writes.grow(found, grown) : 0;
     }
-    byte presence = presence(family, hash, key);
     int capacity = Entry.capacityFor(valueLength);
+    return insert(writes, hash, key, capacity, presence(family, hash, key));
+  }
+
+  /** Adds an entry. 0: there was no memory, so the writes so far were spilled; try again. */
+  private int insert(Writes writes, int hash, ByteSpan key, int capacity, byte presence) {
     if (!reserve(writes.bytesToInsert(key.length, capacity))) {
       return 0;
     }
