@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cairn.checkpoint.sst_cache import SstCache
-from cairn.checkpoint.store_checkpoint import StoreCheckpoint, TransferResources
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.engine.channel import Listener

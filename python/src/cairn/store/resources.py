@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Executor
 
-    from cairn.checkpoint.store_checkpoint import TransferResources
+    from cairn.checkpoint.transfers import TransferResources
     from cairn.rocks import RocksMemory
     from cairn.store.scheduler import Scheduler
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from cairn.checkpoint.sst_cache import SstCache
-from cairn.checkpoint.store_checkpoint import StoreCheckpoint, TransferResources
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.config import EngineConf
 from cairn.engine.event_loop import EventLoop
