@@ -32,7 +32,7 @@ public final class ByteSpan {
 
   /** Covers a whole array. */
   public void set(byte[] array) {
-    set(array, Bytes.ARRAY, array.length);
+    set(array, Platform.BYTE_ARRAY_OFFSET, array.length);
   }
 
   /** Covers the bytes that another span covers now. */
@@ -43,7 +43,7 @@ public final class ByteSpan {
   /** Copies the bytes into an array of their own. */
   public byte[] toArray() {
     byte[] copy = new byte[length];
-    Platform.copyMemory(base, offset, copy, Bytes.ARRAY, length);
+    Platform.copyMemory(base, offset, copy, Platform.BYTE_ARRAY_OFFSET, length);
     return copy;
   }
 }

@@ -7,6 +7,7 @@ import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.cache.memory.OrderIndex;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
@@ -177,7 +178,10 @@ final class OrderedScan extends RowCursor {
       byte[] start = last.base == null ? null : last.toArray();
       byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
-      page = committed.page(family, start, !hasPassedLast, end, pageRows, pageBytes).copy();
+      page =
+          committed
+              .page(new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes))
+              .copy();
       row = 0;
       pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
       pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);

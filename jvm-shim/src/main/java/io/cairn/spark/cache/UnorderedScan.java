@@ -5,6 +5,7 @@ import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
@@ -201,7 +202,10 @@ final class UnorderedScan extends RowCursor {
         }
         // The key is that of the page's last row.
         byte[] from = page == null ? null : key.toArray();
-        page = committed.page(family, from, from == null, null, PAGE_ROWS, PAGE_BYTES).copy();
+        page =
+            committed
+                .page(new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES))
+                .copy();
         row = 0;
         continue;
       }
