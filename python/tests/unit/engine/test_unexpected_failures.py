@@ -83,11 +83,11 @@ SCAN = pa.RecordBatch.from_pydict(
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "broken", "version"),
+    ("request_frame", "broken", "version"),
     [
-        (frames.GET, ONE_GET, "get", 0),
-        (frames.SCAN, SCAN, "scan", 0),
-        (frames.CHANGES, CHANGES, "changes.page", 1),
+        ((frames.GET, ONE_GET), "get", 0),
+        ((frames.SCAN, SCAN), "scan", 0),
+        ((frames.CHANGES, CHANGES), "changes.page", 1),
     ],
     ids=["get", "scan", "changes"],
 )
@@ -95,15 +95,15 @@ def test_a_read_that_fails_names_its_store_and_is_logged(
     served: Served,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    kind: int,
-    asked: pa.RecordBatch,
+    request_frame: tuple[int, pa.RecordBatch],
     broken: str,
     version: int,
 ) -> None:
     """One task of a thousand shows the error; a page of changes is read in its own thread."""
     holder, _, name = f"instance.{broken}".rpartition(".")
     monkeypatch.setattr(operator.attrgetter(holder)(served), name, out_of_memory)
-    served.send(kind, asked.serialize())
+    kind, rows = request_frame
+    served.send(kind, rows.serialize())
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR

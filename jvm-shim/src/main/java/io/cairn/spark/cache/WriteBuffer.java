@@ -29,7 +29,6 @@ final class WriteBuffer {
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
-  private final BlockWriter writer;
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
 
@@ -67,7 +66,6 @@ final class WriteBuffer {
     this.committed = committed;
     this.account = committed.account;
     this.source = source;
-    this.writer = new BlockWriter(source);
   }
 
   void checkOpen() {
@@ -116,7 +114,7 @@ final class WriteBuffer {
     if (address == 0) {
       return committed.get(family, hash, key, out);
     }
-    committed.hits++;
+    committed.countHit();
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     byte state = Entry.state(slab, at);
@@ -134,7 +132,7 @@ final class WriteBuffer {
     if (address == 0) {
       return committed.get(family, hash, key, entryValue);
     }
-    committed.hits++;
+    committed.countHit();
     return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
   }
 
@@ -312,9 +310,7 @@ final class WriteBuffer {
     // repeated.
     spillCount++;
     hasFailed = true;
-    writer.spills(true);
-    send();
-    writer.spills(false);
+    send(new BlockWriter(source, true));
     hasFailed = false;
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
@@ -353,7 +349,7 @@ final class WriteBuffer {
     }
   }
 
-  private void send() {
+  private void send(BlockWriter writer) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         writer.add(i, families[i], committed.families.get(i).isSpilled);
@@ -364,8 +360,9 @@ final class WriteBuffer {
 
   /** Sends the drops of families, and all writes that were not spilled. */
   void send(List<Integer> droppedFamilies) {
+    BlockWriter writer = new BlockWriter(source, false);
     droppedFamilies.forEach(writer::dropFamily);
-    send();
+    send(writer);
   }
 
   void dropFamily(int id) {
