@@ -64,7 +64,6 @@ class CairnError(Exception):
 
     Args:
         message: one sentence without its full stop; it contains no secret.
-        code: replaces the code of the class; must be one of ``all_codes``.
         store: the store, as ``operator/partition/name``.
         version: Spark's state version.
         object_name: the object's key or URL.
@@ -72,13 +71,12 @@ class CairnError(Exception):
     """
 
     kind: ClassVar[Kind] = "bug"
-    code: str = "CAIRN_INTERNAL"
+    code: ClassVar[str] = "CAIRN_INTERNAL"
 
     def __init__(
         self,
         message: str,
         *,
-        code: str | None = None,
         store: str | None = None,
         version: int | None = None,
         object_name: str | None = None,
@@ -86,8 +84,6 @@ class CairnError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        if code is not None:
-            self.code = code
         self.store = store
         self.version = version
         self.object_name = object_name

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - arguments go into JSON and Arrow as they are
-"""A worker as the shim sees it, in Python: spawn it, call it, speak frames with it."""
+"""A worker as the shim sees it, in Python: spawn it, call it, exchange frames with it."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class Store:
         self.worker.call("abort", instance=self.number, session=self.session)
 
     def get(self, keys: list[bytes], *, cf: int = 0, applied: int | None = None) -> list[Any]:
-        """Return ``(origin, value)`` a key."""
+        """Return ``(origin, value)`` per key."""
         batch = pa.record_batch(
             [pa.array([cf] * len(keys), pa.uint16()), pa.array(keys, pa.binary())],
             schema=frames.GET_SCHEMA,

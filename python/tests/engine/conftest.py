@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def spawn(tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Return what spawns a worker on ``tmp_path/local``; all are ended afterwards."""
+    """Return a function that spawns a worker on ``tmp_path/local``; all are ended afterwards."""
     spawned: list[WorkerProcess] = []
 
     def start(**overrides: object) -> WorkerProcess:
@@ -35,7 +35,7 @@ def worker(spawn: Callable[..., WorkerProcess]) -> WorkerProcess:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Return where the store's objects go."""
+    """Return the URL of the store's objects."""
     return str(tmp_path / "checkpoint" / "state" / "0" / "3")
 
 

@@ -1,4 +1,4 @@
-"""A disk is really full: CAIRN_DISK_FULL, nothing half-written, and with room all goes on."""
+"""A full disk: CAIRN_DISK_FULL, nothing half-written, and with free space all works again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SmallDisk:
                     continue
 
     def free(self, *workers: WorkerProcess) -> None:
-        """Give the room back."""
+        """Free the space."""
         if self.is_mounted:
             (self.path / "ballast").unlink()
         for worker in workers:
@@ -56,7 +56,7 @@ class SmallDisk:
 
     def close(self) -> None:
         if self.is_mounted:
-            # Lazily: a worker may hold files of it for a moment yet.
+            # Lazily: a worker may still have files of it open for a moment.
             subprocess.run(["umount", "--lazy", str(self.path)], check=True)  # noqa: S603, S607
 
 
@@ -84,7 +84,7 @@ def objects(url: Path) -> set[str]:
 def test_a_full_disk_of_objects_fails_the_commit_and_nothing_else(
     spawn: Callable[..., WorkerProcess], disk: SmallDisk, tmp_path: Path
 ) -> None:
-    """The version before stays the newest; what was begun passes for nothing."""
+    """The version before stays the newest; a partial object is never taken for one."""
     url = disk.path / "state" / "0" / "3"
     worker, other = spawn(), spawn(local=tmp_path / "other")
     store = Store(worker, 1, str(url))
@@ -112,7 +112,7 @@ def test_a_full_disk_of_objects_fails_the_commit_and_nothing_else(
 def test_a_full_local_disk_fails_what_needs_it_and_the_next_load_works(
     spawn: Callable[..., WorkerProcess], disk: SmallDisk, url: str
 ) -> None:
-    """Committed versions are in the object store: RocksDB's directory can be made anew."""
+    """Committed versions are in the object store: RocksDB's directory can be rebuilt."""
     worker = spawn(local=disk.path / "local")
     store = Store(worker, 1, url, conf={"minDeltasForSnapshot": "1"})
     store.load(0)

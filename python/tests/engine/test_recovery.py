@@ -61,7 +61,7 @@ def test_a_moved_store_is_loaded_from_snapshot_and_changelogs(
     done = fill(store, 3)
     first = maintain(store)
     done += fill(store, 2)[1:]
-    # fill() began with empty rows of its own: only keys it wrote are compared below.
+    # The second fill() began with empty rows: the scans below compare the two workers.
 
     moved = Store(
         spawn(local=tmp_path / "other"), 1, url, checkpoint_format=checkpoint_format, conf=CONF
@@ -78,8 +78,8 @@ def test_a_moved_store_is_loaded_from_snapshot_and_changelogs(
     assert answer["counts"] == {"0": len(moved.scan()), "1": 1}
 
 
-def test_a_second_snapshot_uploads_only_new_files_and_cleans_up(store: Store, url: str) -> None:
-    """Incremental, and old versions go by retention, without a listing."""
+def test_a_second_snapshot_uploads_only_new_files_and_purges(store: Store, url: str) -> None:
+    """Snapshots are incremental; retention deletes old versions without a LIST."""
     store = Store(store.worker, 2, url, conf=CONF)
     store.load(0)
     done = fill(store, 3)
@@ -117,7 +117,7 @@ def test_commits_go_on_while_a_snapshot_holds_deltas_back(store: Store, url: str
 
 
 def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) -> None:
-    """Spark's coordinator asks for it when a store lags."""
+    """Spark's coordinator requests it when a store lags."""
     store.write([(PUT, 0, b"a", b"1")])
 
     answer = store.commit(snapshot=True)
@@ -128,7 +128,7 @@ def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) 
 
 @pytest.mark.parametrize("kind", ["changelog", "sst", "snapshot"])
 @pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
-def test_a_corrupt_object_is_named_and_never_an_older_state(
+def test_a_corrupt_object_is_named_and_no_older_state_is_loaded(
     spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
 ) -> None:
     """An error with the object's name; then, whole again, the same version loads."""
@@ -164,7 +164,7 @@ def test_a_corrupt_object_is_named_and_never_an_older_state(
 
 
 def test_a_version_loaded_empty_commits_as_its_successor(store: Store, url: str) -> None:
-    """Spark's offline repartition: what was there is not looked at."""
+    """Spark's offline repartition: the former content is not read."""
     store.write([(PUT, 0, b"old", b"1")])
     store.commit()
     other = Store(store.worker, 2, url)
@@ -198,7 +198,7 @@ def test_a_load_in_format_1_compares_the_objects_id(worker: WorkerProcess, url: 
 
 
 def test_a_zombie_is_fenced_in_format_1(worker: WorkerProcess, url: str) -> None:
-    """Its commit fails, and its instance stands as before."""
+    """Its commit fails, and its instance keeps its version."""
     zombie = Store(worker, 1, url, checkpoint_format=1)
     winner = Store(worker, 2, url, checkpoint_format=1)
     for store, attempt in ((winner, 2), (zombie, 1)):
@@ -274,7 +274,7 @@ def test_the_change_feed_pages_through_each_version(store: Store) -> None:
     assert rows[-1] == {"op": APPEND, "cf": 1, "key": b"L", "value": b"2,"}
 
 
-def test_a_checkpoint_that_is_no_longer_there_is_missing_not_empty(store: Store, url: str) -> None:
+def test_a_removed_checkpoint_is_missing_not_empty(store: Store, url: str) -> None:
     """Somebody removed the state folder: the query must not start from nothing."""
     done = fill(store, 1)
     shutil.rmtree(url)

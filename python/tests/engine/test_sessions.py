@@ -1,4 +1,4 @@
-"""Sessions over the real channel: what is committed, what is discarded, what a read then sees."""
+"""Sessions over the real channel: what is committed, what is discarded, what a read sees."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_commit_that_races_its_last_frame_waits_for_it(store: Store) -> None:
     assert result[0]["counts"] == {"0": 2, "1": 0}
 
 
-def test_a_commit_with_other_rows_than_came_fails_and_changes_nothing(store: Store) -> None:
+def test_a_commit_with_other_rows_than_arrived_fails_and_changes_nothing(store: Store) -> None:
     """A lost write must fail the batch, never shorten it."""
     store.write([(PUT, 0, b"a", b"1")])
     store.rows = 2
@@ -74,8 +74,8 @@ def test_frames_of_a_closed_session_are_discarded(store: Store) -> None:
     assert store.scan() == {b"new": b"1"}
 
 
-def test_abort_after_a_spill_was_read_back_leaves_the_version_as_it_was(store: Store) -> None:
-    """What a read of the spill returned must not stay behind in RocksDB."""
+def test_abort_after_a_read_of_the_spill_leaves_the_version_unchanged(store: Store) -> None:
+    """The spill that a read returned must not stay in RocksDB."""
     store.write([(PUT, 0, b"a", b"1"), (APPEND, 1, b"L", b"x")])
     store.commit()
     store.load(1, store.checkpoint_id)
@@ -90,7 +90,7 @@ def test_abort_after_a_spill_was_read_back_leaves_the_version_as_it_was(store: S
     assert store.scan(1) == {b"L": b"x"}
 
 
-def test_a_scan_merges_the_spill_over_what_is_committed(store: Store) -> None:
+def test_a_scan_merges_the_spill_over_the_committed_rows(store: Store) -> None:
     """Pages of two sources: neither a deleted row nor a gap where pages meet."""
     committed = {b"%04d" % n: b"c" for n in range(0, 200, 2)}
     store.write([(PUT, 0, key, value) for key, value in committed.items()])
@@ -109,7 +109,7 @@ def test_a_scan_merges_the_spill_over_what_is_committed(store: Store) -> None:
 
 
 def test_an_append_in_a_spill_reads_as_the_whole_list(store: Store) -> None:
-    """A list spans the committed part and the session's own."""
+    """A list consists of the committed part and the session's own."""
     store.write([(APPEND, 1, b"L", b"a"), (APPEND, 1, b"M", b"m")])
     store.commit()
     store.load(1, store.checkpoint_id)
@@ -143,7 +143,7 @@ def test_a_dropped_family_is_gone_with_its_keys(store: Store) -> None:
 
 
 def test_a_large_spill_goes_to_the_local_disk_and_commits_whole(store: Store) -> None:
-    """More than one run of writes: later runs win, appends add up."""
+    """Several runs: the newest write wins, appends add up."""
     value = b"v" * 1000
     for round_number in range(3):
         for start in range(0, 12_000, 2_000):
@@ -165,8 +165,8 @@ def test_a_large_spill_goes_to_the_local_disk_and_commits_whole(store: Store) ->
     assert store.get([b"011999"]) == [(COMMITTED, b"2" + value)]
 
 
-def test_an_older_version_is_loaded_on_an_instance_that_stands_at_a_newer_one(store: Store) -> None:
-    """A failed batch is run again: nothing of the newer version may shine through."""
+def test_an_older_version_is_loaded_on_an_instance_with_a_newer_one(store: Store) -> None:
+    """A failed batch runs again: nothing of the newer version may be visible."""
     ids: list[str | None] = [None]
     for version in range(1, 5):
         store.write([(PUT, 0, b"v", b"%d" % version), (PUT, 0, b"k%d" % version, b"x")])
@@ -200,7 +200,7 @@ def test_two_instances_of_one_store_do_not_disturb_each_other(
 
 
 def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
-    """Counts stay right however little the cache knows of its keys."""
+    """Counts are right even if the cache knows nothing of its keys."""
     store.write([(PUT, 0, b"%05d" % n, b"v", 2) for n in range(2_000)])
     assert store.commit()["counts"]["0"] == 2_000
     store.load(1, store.checkpoint_id)
@@ -212,7 +212,7 @@ def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
 
 
 def test_a_read_that_requires_a_version_never_committed_is_refused(store: Store) -> None:
-    """It would wait for ever."""
+    """It would never get a reply."""
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as told:
         store.get([b"a"], applied=7)
     assert (told.value.fields["store"], told.value.fields["version"]) == ("0/3/default", 0)
@@ -230,7 +230,7 @@ def test_an_unknown_instance_says_so(worker: WorkerProcess, store: Store) -> Non
         store.get([b"a"])
 
 
-def test_counting_can_be_left_out_and_taken_up_again(store: Store) -> None:
+def test_counting_can_be_switched_off_and_on_again(store: Store) -> None:
     """Spark's trackTotalNumberOfRows may change between two runs of a query."""
     store.write([(PUT, 0, b"%03d" % n, b"v") for n in range(100)])
     assert store.commit(track_counts=False)["counts"] == {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def test_the_end_of_standard_input_ends_the_worker_and_its_directories(
     worker: WorkerProcess, store: Store, tmp_path: Path
 ) -> None:
-    """However an executor dies, it takes its workers along and leaves no disk used."""
+    """However an executor dies, its workers end and leave nothing on the disk."""
     store.write([(PUT, 0, b"a", b"1")])
     store.commit()
     store.write([(PUT, 0, b"open", b"1")])
@@ -73,7 +73,7 @@ def test_after_kill_9_the_next_worker_loads_every_version(
 def test_after_kill_9_the_next_worker_downloads_no_sst_again(
     spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
 ) -> None:
-    """A state of gigabytes would come over the network for each death of a worker."""
+    """Else each death of a worker would download gigabytes of state."""
     first = spawn()
     store = Store(first, 1, url, conf={"minDeltasForSnapshot": "1"})
     store.load(0)
@@ -96,7 +96,7 @@ def test_after_kill_9_the_next_worker_downloads_no_sst_again(
     assert len(list((tmp_path / "local").iterdir())) == 1
 
 
-def test_a_second_worker_leaves_the_first_ones_directories(
+def test_a_second_worker_keeps_the_first_ones_directories(
     spawn: Callable[..., WorkerProcess], url: str
 ) -> None:
     """Two workers of one executor share the folder."""
@@ -122,7 +122,7 @@ def test_a_wrong_token_is_refused_on_both_channels(worker: WorkerProcess) -> Non
 
 
 def test_a_broken_connection_fails_only_itself(worker: WorkerProcess, store: Store) -> None:
-    """One task that sends nonsense must not disturb another."""
+    """A task that sends garbage must not disturb another."""
     broken = worker.channel()
     broken.socket.sendall(b"\0" * 100)
 
@@ -134,7 +134,7 @@ def test_a_broken_connection_fails_only_itself(worker: WorkerProcess, store: Sto
 
 
 def test_a_payload_that_is_no_record_batch_is_answered_with_an_error(store: Store) -> None:
-    """The connection stays in step: its next request is served."""
+    """The connection stays usable: its next request is served."""
     store.channel.send(frames.GET, store.session, b"nonsense" * 4, rows=1)
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
         store.channel.receive()
@@ -147,7 +147,7 @@ def test_a_payload_that_is_no_record_batch_is_answered_with_an_error(store: Stor
 
 
 def test_another_protocol_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A jar and a wheel of two releases must not talk."""
+    """A jar and a wheel of two releases must not work together."""
     with pytest.raises(EngineError, match="protocol 99"):
         WorkerProcess(tmp_path, protocol=99)
 

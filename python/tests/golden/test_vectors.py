@@ -1,4 +1,4 @@
-"""Old bytes still read: every vector of ``spec/vectors`` means what stands beside it.
+"""Old bytes still read: every vector of ``spec/vectors`` has the meaning in the file beside it.
 
 Java's tests read the same frames. A vector is never changed; a new format adds its own.
 """
@@ -37,7 +37,7 @@ PAYLOADS = {
 
 
 def meaning_of(path: Path) -> Any:  # noqa: ANN401 -- JSON
-    """Return what stands beside a vector."""
+    """Return the meaning in the file beside a vector."""
     return json.loads(path.with_suffix(".meaning.json").read_text("utf-8"))
 
 

@@ -100,11 +100,11 @@ def test_context_overwrites_no_field_that_is_set() -> None:
 
 def test_an_error_crosses_to_the_jvm_as_data() -> None:
     """The shim must not parse text."""
-    error = MissingError("gone", version=3, code="CAIRN_SPECIAL")
+    error = MissingError("gone", version=3)
 
     assert error.to_dict() == {
         "kind": "corrupt",
-        "code": "CAIRN_SPECIAL",
+        "code": "CAIRN_MISSING",
         "message": "gone",
         "store": None,
         "version": 3,

@@ -19,10 +19,9 @@ from cairn.storage.parallel import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Executor
     from pathlib import Path
 
-    from cairn.checkpoint.sst_cache import SstCache
+    from cairn.checkpoint.transfers import TransferResources
     from cairn.format.changelog import Changelog
     from cairn.format.manifest import Manifest, SstFile
     from cairn.storage.base import ObjectStore
@@ -54,24 +53,21 @@ class Recovery:
         objects: at the store's root.
         store: the expected store of the objects.
         checkpoint_format: Spark's, 1 or 2; determines which of two names is tried first.
-        cache: for SSTs.
-        transfers: runs downloads; its threads must not call methods of this class.
+        resources: SST cache and threads for downloads.
     """
 
     def __init__(
         self,
         objects: ObjectStore,
         store: StoreId,
-        *,
         checkpoint_format: int,
-        cache: SstCache,
-        transfers: Executor,
+        resources: TransferResources,
     ) -> None:
         self._objects = objects
         self._store = store
         self._is_plain_first = checkpoint_format == 1
-        self._cache = cache
-        self._transfers = transfers
+        self._cache = resources.cache
+        self._downloads = resources.downloads
 
     def fetch_head(self, version: Version, checkpoint_id: CheckpointId | None) -> Changelog:
         """Return the changelog of a version; one GET if it has the expected name.
@@ -145,7 +141,7 @@ class Recovery:
                 file, target / file.local_name, self._downloader(file, snapshot.ref.version)
             )
 
-        downloaded = sum(run_all(self._transfers, fetch, [(file,) for file in snapshot.files]))
+        downloaded = sum(run_all(self._downloads, fetch, [(file,) for file in snapshot.files]))
         for small in snapshot.small_files:
             try:
                 (target / small.local_name).write_bytes(small.content)

@@ -5,23 +5,21 @@ Layer: checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.orphans import sweep_orphans
-from cairn.checkpoint.purge import CleanupResult, clean_up
+from cairn.checkpoint.purge import Purger
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
-from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
 from cairn.ids import CheckpointId
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
     from datetime import datetime
 
+    from cairn.checkpoint.purge import PurgeResult
     from cairn.checkpoint.retention import KeptVersions
-    from cairn.checkpoint.sst_cache import SstCache
+    from cairn.checkpoint.transfers import TransferResources
     from cairn.config import EngineConf
     from cairn.format.changelog import Changelog
     from cairn.format.header import ChangelogHeader
@@ -30,34 +28,15 @@ if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
 
 
-@dataclass(frozen=True)
-class TransferResources:
-    """What the stores of a worker share for their transfers.
-
-    Attributes:
-        cache: of SST files on the local disk.
-        downloads: threads for objects coming in.
-        uploads: threads for SSTs going out.
-        clock: for limits and dates.
-        entropy: for names.
-    """
-
-    cache: SstCache
-    downloads: Executor
-    uploads: Executor
-    clock: Clock = SYSTEM_CLOCK
-    entropy: Entropy = SYSTEM_ENTROPY
-
-
 class StoreCheckpoint:
     """The objects of one store. Thread-safe.
 
     Args:
         objects: at the store's root.
-        store: the owner of the objects.
+        store: to which the objects must belong.
         checkpoint_format: Spark's, 1 or 2.
         conf: of the instance.
-        writer: the writer that snapshots name.
+        writer: named by the snapshots.
         resources: of the worker.
     """
 
@@ -74,23 +53,11 @@ class StoreCheckpoint:
         self.store = store
         self.conf = conf
         self._checkpoint_format = checkpoint_format
-        self.recovery = Recovery(
-            objects,
-            store,
-            checkpoint_format=checkpoint_format,
-            cache=resources.cache,
-            transfers=resources.downloads,
-        )
+        self.recovery = Recovery(objects, store, checkpoint_format, resources)
         self.uploader = SnapshotUploader(
-            objects,
-            store,
-            writer=writer,
-            transfers=resources.uploads,
-            clock=resources.clock,
-            entropy=resources.entropy,
-            grace_ms=conf.orphan_grace_ms,
-            cache=resources.cache,
+            objects, store, writer, resources, grace_ms=conf.orphan_grace_ms
         )
+        self._purger = Purger(objects, checkpoint_format, grace_ms=conf.orphan_grace_ms)
 
     def read(self, version: int, checkpoint_id: str | None) -> Changelog:
         """Return a version's changelog, verified.
@@ -106,32 +73,14 @@ class StoreCheckpoint:
         return self.recovery.fetch_head(version, wanted)
 
     def commit(self, header: ChangelogHeader, data: bytes) -> None:
-        """Make an encoded version durable; see ``commit_point.commit_changelog``.
-
-        Raises:
-            FencedError: a newer attempt has the version.
-            CairnError: it is not there, or its state is unknown.
-        """
+        """Make an encoded version durable; see ``commit_point.commit_changelog``."""
         commit_changelog(self.objects, header, data, checkpoint_format=self._checkpoint_format)
 
     def purge(
-        self,
-        manifest: Manifest,
-        kept: KeptVersions,
-        store_time: datetime | None,
-        *,
-        is_garbage_young: bool,
-    ) -> CleanupResult:
-        """Delete what no kept version needs; see ``purge``."""
-        return clean_up(
-            self.objects,
-            manifest,
-            kept,
-            grace_ms=self.conf.orphan_grace_ms,
-            checkpoint_format=self._checkpoint_format,
-            store_time=store_time,
-            is_garbage_young=is_garbage_young,
-        )
+        self, manifest: Manifest, kept: KeptVersions, time: datetime | None, *, is_young: bool
+    ) -> PurgeResult:
+        """Delete what no kept version needs; see ``Purger.purge``."""
+        return self._purger.purge(manifest, kept, time, is_garbage_young=is_young)
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:
         """Delete the objects that nothing names; return how many."""

@@ -22,12 +22,10 @@ from cairn.storage.parallel import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Executor
     from datetime import datetime
     from pathlib import Path
 
-    from cairn.checkpoint.sst_cache import SstCache
-    from cairn.clock import Clock, Entropy
+    from cairn.checkpoint.transfers import TransferResources
     from cairn.format.header import ColumnFamily
     from cairn.ids import StoreId, VersionRef
     from cairn.storage.base import ObjectStore
@@ -103,11 +101,9 @@ class SnapshotUploader:
         objects: at the store's root.
         store: of the snapshots.
         writer: this writer.
-        transfers: runs uploads; its threads must not call ``upload``.
-        clock: for the time limit and the manifest's date.
-        entropy: for names.
+        resources: threads for uploads, clock, and the SST cache, which gets the uploaded files so
+            that the next load here downloads less.
         grace_ms: of orphans; an upload that takes half of it is given up. 0: no limit.
-        cache: gets the uploaded files, so that the next load here downloads less.
         fault: called at each fault point.
     """
 
@@ -115,23 +111,17 @@ class SnapshotUploader:
         self,
         objects: ObjectStore,
         store: StoreId,
-        *,
         writer: SnapshotWriter,
-        transfers: Executor,
-        clock: Clock,
-        entropy: Entropy,
+        resources: TransferResources,
+        *,
         grace_ms: int,
-        cache: SstCache | None = None,
         fault: FaultHook = no_fault,
     ) -> None:
         self._objects = objects
         self._store = store
         self._writer = writer
-        self._transfers = transfers
-        self._clock = clock
-        self._entropy = entropy
+        self._resources = resources
         self._limit_ns = grace_ms * _NS_PER_MS // 2
-        self._cache = cache
         self._fault = fault
 
     def upload(
@@ -161,7 +151,7 @@ class SnapshotUploader:
             CorruptError: a file changed during its upload, or the other writer's manifest is
                 corrupt.
         """
-        began_ns = self._clock.monotonic_ns()
+        began_ns = self._resources.clock.monotonic_ns()
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
         reusable = {file.object_name for file in previous.files} if previous else set()
         reused: list[SstFile] = []
@@ -180,7 +170,7 @@ class SnapshotUploader:
             # The manifest must not replace another attempt's; verify this before any byte is sent.
             self._objects.probe_conditional_put()
             calls = [(path, began_ns) for path in missing]
-            uploads = run_all(self._transfers, self._upload_one, calls)
+            uploads = run_all(self._resources.uploads, self._upload_one, calls)
             uploaded = [file for file, _ in uploads]
             manifest = self._manifest(
                 content, previous, (*reused, *uploaded), _small_files(local_files)
@@ -207,16 +197,16 @@ class SnapshotUploader:
         self._check_time(began_ns)
         self._fault(FaultPoint.SNAPSHOT_BEFORE_SST)
         file = SstFile(
-            object_name=new_sst_name(self._entropy),
+            object_name=new_sst_name(self._resources.entropy),
             local_name=path.name,
             size_bytes=path.stat().st_size,
             crc32c=crc32c_file(path),
         )
         stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
-        if self._cache is not None:
+        if self._resources.cache is not None:
             try:
-                self._cache.adopt(file, path)
+                self._resources.cache.adopt(file, path)
             except (DiskFullError, OSError) as failure:
                 # The object is stored; a load downloads what the cache lacks.
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
@@ -235,7 +225,7 @@ class SnapshotUploader:
             counts=dict(content.counts),
             column_families=content.column_families,
             max_cf_id=content.max_cf_id,
-            written_at_ms=int(self._clock.now().timestamp() * 1000),
+            written_at_ms=int(self._resources.clock.now().timestamp() * 1000),
             writer_run_id=self._writer.run_id,
             writer_instance=self._writer.instance,
             engine=dict(self._writer.engine),
@@ -261,7 +251,7 @@ class SnapshotUploader:
         return manifest
 
     def _check_time(self, began_ns: int) -> None:
-        if self._limit_ns and self._clock.monotonic_ns() - began_ns > self._limit_ns:
+        if self._limit_ns and self._resources.clock.monotonic_ns() - began_ns > self._limit_ns:
             raise BusyError(
                 "the snapshot took more than half of the grace period of orphans",
                 next_step="none, the next snapshot uploads again; if it happens again, raise "

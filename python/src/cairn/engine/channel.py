@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
 _WRONG_TOKEN = "the token is not that of this worker"  # noqa: S105 - a message
-# Of replies that a peer does not read: room for the largest one.
+# Of replies that a peer does not read; the largest one fits.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
 
 

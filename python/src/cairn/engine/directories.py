@@ -1,4 +1,4 @@
-"""A worker's directories: made fresh, locked while it lives, removed when its lock is free.
+"""A worker's directories: created at its start, locked while it lives, removed after its end.
 
 Layer: engine. A start removes the directories of dead workers. It keeps their SST caches: the files
 move into the new worker's cache, which verifies each before its first use. A worker that ends
@@ -39,12 +39,12 @@ class WorkerDirectories:
     """A worker's place on the local disk.
 
     Args:
-        local_dir: the parent of state; made if absent.
+        local_dir: the parent of state; created if absent.
         socket_dir: the parent of the socket's folder; a short path.
 
     Raises:
         ConfigError: a folder cannot be written, or the socket's path would be too long.
-        DiskFullError: no room; nothing is left behind.
+        DiskFullError: the disk is full; nothing is left behind.
     """
 
     def __init__(self, local_dir: Path, socket_dir: Path) -> None:
@@ -52,7 +52,7 @@ class WorkerDirectories:
             local_dir.mkdir(parents=True, exist_ok=True)
             socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _alone(local_dir):
-                remove_stale(local_dir)
+                _remove_stale(local_dir)
                 self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
                 self._lock = _lock(self.root)
                 _take_over(local_dir, self.cache_directory)
@@ -74,12 +74,12 @@ class WorkerDirectories:
             )
 
     def instance_directory(self, instance: int) -> Path:
-        """Return the folder of an instance; not made yet."""
+        """Return the folder of an instance; not created."""
         return self.root / f"i{instance}"
 
     @property
     def cache_directory(self) -> Path:
-        """Return the folder of the SST cache; not made yet."""
+        """Return the folder of the SST cache; not created."""
         return self.root / _CACHE
 
     def remove(self) -> None:
@@ -114,12 +114,8 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-def remove_stale(local_dir: Path) -> int:
-    """Remove the directories of dead workers, except their SST caches; return how many.
-
-    Live workers are not affected. REQUIRES: none is starting.
-    """
-    count = 0
+def _remove_stale(local_dir: Path) -> None:
+    """Remove the directories of dead workers, except their SST caches. REQUIRES: ``_alone``."""
     for root in local_dir.glob(f"{_PREFIX}*"):
         try:
             # Without a lock file it is of a worker that died right at its start.
@@ -132,10 +128,8 @@ def remove_stale(local_dir: Path) -> int:
             continue
         else:
             _remove_root(root)
-            count += 1
         finally:
             os.close(descriptor)
-    return count
 
 
 def _remove_root(root: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from cairn.errors import CairnError, InvalidError, ProtocolError, unexpected
+from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
 from cairn.protocol import frames
 from cairn.protocol.session_id import SessionId
 from cairn.store.reads import ScanRequest
@@ -44,7 +44,7 @@ class FrameService:
     Args:
         find_instance: returns the instance of a number, or raises ``RetryableError``.
         event_loop: runs the steps of long reads.
-        downloads: threads that read pages of changes.
+        downloads: reads pages of changes.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class FrameService:
             self._take_writes(session, header, payload, connection)
             return
         if header.kind not in _REPLIES:
-            raise ProtocolError(f"the engine knows no frames of kind 0x{header.kind:02x}")
+            raise ProtocolError(f"the engine has no frames of kind 0x{header.kind:02x}")
         instance = self._find_instance(session.instance)
         request = _Request(self, instance, session.number, header, payload, connection)
         try:
@@ -138,7 +138,7 @@ class _Request:
     def reply(self, rows: pa.RecordBatch, *, more: bool) -> None:
         self.connection.reply(
             self.header,
-            frames.encode_rows(rows),
+            rows.serialize(),
             rows=rows.num_rows,
             applied=self.applied,
             flags=frames.FLAG_MORE if more else 0,
@@ -203,12 +203,9 @@ def _read_changes(request: _Request) -> None:
 def reported(
     failure: Exception, instance: ProviderInstance, version: int | None = None
 ) -> CairnError:
-    """Return an error for the shim. An unexpected one is logged, as its text is not sent.
+    """Return a frame's error for the shim; ``version`` is the current one if not given.
 
-    Args:
-        failure: of a frame.
-        instance: of the frame.
-        version: that it concerns; by default the current one.
+    An unexpected error is logged here, as its text is not sent.
     """
     if not isinstance(failure, CairnError):
         _LOG.error("a frame of %s failed", instance.store, exc_info=failure)
@@ -221,9 +218,8 @@ def reported(
 def _check_size(values: Iterable[bytes | None]) -> None:
     size = sum(map(len, filter(None, values)))
     if size > MAX_VALUES_BYTES:
-        raise InvalidError(
+        raise RowTooLargeError(
             f"a value, or the list of one key, of {size} bytes is over the limit of "
             f"{MAX_VALUES_BYTES}",
-            code="CAIRN_ROW_TOO_LARGE",
             next_step="make the query's lists shorter: by time to live, timers, or clearing them",
         )

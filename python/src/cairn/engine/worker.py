@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cairn.checkpoint.sst_cache import SstCache
-from cairn.checkpoint.store_checkpoint import StoreCheckpoint, TransferResources
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.engine.channel import Listener
 from cairn.engine.event_loop import EventLoop
 from cairn.engine.frame_service import FrameService
-from cairn.errors import ProtocolError, RetryableError
+from cairn.errors import ProtocolError, UnknownInstanceError
 from cairn.protocol.calls import (
     AbortRequest,
     Answer,
@@ -53,14 +54,10 @@ _MAX_RUN_BYTES = 32 * _MIB
 class WorkerLimits:
     """The bounds of one worker, from its start line.
 
-    Args:
-        memory_bytes: above what the process holds after its start. The code and libraries that the
-            first batches load are subtracted. Of the rest a quarter is block cache, an eighth
-            memtables, an eighth pending deltas; the remainder is for buffers in flight, of which a
-            commit holds some three times its rows.
-        local_disk_bytes: of the SST cache.
-        download_threads: objects downloaded at once.
-        upload_threads: SSTs uploaded at once.
+    ``memory_bytes`` is above what the process holds after its start. The code and libraries that
+    the first batches load are subtracted. Of the rest a quarter is block cache, an eighth is
+    memtables, an eighth pending deltas; the remainder is for buffers in flight, of which a commit
+    holds some three times its rows.
     """
 
     memory_bytes: int
@@ -94,17 +91,11 @@ class WorkerLimits:
 
 
 class Worker:
-    """One process's instances.
-
-    Args:
-        directories: its place on the local disk, with the socket's path.
-        limits: its bounds.
-        token: that a connection must send first.
-    """
+    """One process's instances; ``token`` is what a connection must send first."""
 
     def __init__(self, directories: WorkerDirectories, limits: WorkerLimits, token: bytes) -> None:
         self._directories = directories
-        # Unique among all executors: by it a snapshot's writer knows its own manifests.
+        # Unique among all executors: a snapshot's writer recognises its own manifests by it.
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opened: dict[int, OpenRequest] = {}
@@ -163,9 +154,8 @@ class Worker:
         """
         found = self._instances.get(number)
         if found is None:
-            raise RetryableError(
+            raise UnknownInstanceError(
                 f"this worker has no instance {number}",
-                code="CAIRN_UNKNOWN_INSTANCE",
                 next_step="open the instance and load the version again",
             )
         return found

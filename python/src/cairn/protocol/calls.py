@@ -123,7 +123,7 @@ class LoadRequest(Request):
 
 @dataclass(frozen=True)
 class LoadSnapshotRequest(LoadRequest):
-    """``load_snapshot``: from exactly this snapshot; Spark may not know its id."""
+    """``load_snapshot``: from exactly this snapshot; its id may be unknown."""
 
     snapshot_version: int = field(kw_only=True)
     snapshot_checkpoint_id: str | None = None
@@ -131,15 +131,7 @@ class LoadSnapshotRequest(LoadRequest):
 
 @dataclass
 class LoadAnswer(Answer):
-    """The loaded version, and how it was reached; filled in during the load.
-
-    Attributes:
-        counts: keys per family, by the text of the family's id.
-        data_bytes: estimated size of all keys and values.
-        applied_through: RocksDB holds all deltas up to this version.
-        source: ``local``, ``empty``, ``replay`` or ``snapshot``.
-        snapshot_version: of the snapshot that the load began with, else of the newest one known.
-    """
+    """The loaded version, and how it was reached; filled in during the load."""
 
     version: int = 0
     checkpoint_id: str | None = None
@@ -159,14 +151,7 @@ class LoadAnswer(Answer):
 
 @dataclass(frozen=True)
 class CommitRequest(Request):
-    """``commit``.
-
-    Attributes:
-        frames: how many the session has sent, with ``rows``.
-        version: the new one.
-        snapshot: whether to take a snapshot before the answer.
-        are_distinct: whether no key occurs twice in all frames.
-    """
+    """``commit`` of a session that has sent ``frames`` with ``rows``, as ``version``."""
 
     instance: int
     session: SessionId

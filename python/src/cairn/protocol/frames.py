@@ -36,7 +36,7 @@ REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
 
-# Of a written key among the committed ones, as far as the shim knows.
+# Whether a written key is among the committed ones, if the shim has found out.
 PRESENCE_UNKNOWN = 0
 PRESENCE_PRESENT = 1
 PRESENCE_ABSENT = 2
@@ -124,7 +124,9 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the record batch in a payload; its columns point into ``payload``.
+    """Return the record batch in a payload, which ``batch.serialize()`` makes.
+
+    Its columns point into ``payload``.
 
     Raises:
         ProtocolError: it is no record batch of ``schema``.
@@ -133,11 +135,6 @@ def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> p
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
     except (pa.ArrowException, OSError, EOFError) as failure:
         raise ProtocolError(f"a payload is no record batch of its kind: {failure}") from failure
-
-
-def encode_rows(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return a payload: one encapsulated record batch message, not compressed."""
-    return batch.serialize()
 
 
 def encode_error(error: CairnError) -> bytes:

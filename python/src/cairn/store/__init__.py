@@ -1,4 +1,4 @@
 """Stores as the engine serves them: instances, sessions, reads, commits, snapshots.
 
-Layer: store. It knows nothing of sockets or of Py4J.
+Layer: store. It imports neither sockets nor Py4J.
 """

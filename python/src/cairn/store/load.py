@@ -27,10 +27,7 @@ _MS = 1_000_000
 
 
 def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
-    """Make the requested version current and applied, and return the answer.
-
-    REQUIRES: the instance's lock.
-    """
+    """Make the requested version current and return the answer. REQUIRES: the instance's lock."""
     clock = state.resources.clock
     began = clock.monotonic_ns()
     answer = LoadAnswer()

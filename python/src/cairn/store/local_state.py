@@ -14,7 +14,13 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from cairn.errors import CairnError, ClosedError, CorruptError, RetryableError
+from cairn.errors import (
+    CairnError,
+    ClosedError,
+    CorruptError,
+    LocalDiskError,
+    UnknownInstanceError,
+)
 from cairn.rocks import Delta, RocksDb
 
 if TYPE_CHECKING:
@@ -37,11 +43,10 @@ _SORTED_AT_ONCE_ROWS = 2048
 _SORT_WAIT_S = 0.001
 
 
-def nothing_loaded() -> RetryableError:
+def nothing_loaded() -> UnknownInstanceError:
     """Return the error of a call that needs a loaded version where there is none."""
-    return RetryableError(
+    return UnknownInstanceError(
         "no version is loaded in this worker",
-        code="CAIRN_UNKNOWN_INSTANCE",
         next_step="open the instance and load the version again",
     )
 
@@ -51,8 +56,7 @@ class LocalState:
 
     Attributes:
         applied_through: the database holds all deltas up to this version.
-        incarnation: changes with each opening and closing, so that work which began in one opening
-            notices the next.
+        incarnation: changes with each opening and closing, for work that must not go on in another.
         failure: why the database is broken.
     """
 
@@ -112,7 +116,7 @@ class LocalState:
 
         Raises:
             CorruptError: it is no whole database; the next load verifies the cache's files again.
-            DiskFullError: no room.
+            DiskFullError: the local disk is full.
         """
         memory = self._resources.memory
         try:
@@ -143,9 +147,8 @@ class LocalState:
     def check(self) -> None:
         """Break the database if a flush or compaction failed in the background."""
         if self.is_open and self.db.is_broken():
-            failure = RetryableError(
+            failure = LocalDiskError(
                 "the local database could not write its files",
-                code="CAIRN_LOCAL_DISK",
                 next_step="load the version again; the worker then starts from the object store",
             )
             self._break(failure)
@@ -181,7 +184,7 @@ class LocalState:
         except Exception:  # noqa: BLE001 - an unsorted delta is applied as well, only slower
             _LOG.exception("the writes of version %d could not be sorted", delta.version)
         delta.ready.set()
-        self._resources.event_loop.wake()
+        self._resources.event_loop.post(self._schedule)
 
     def _schedule(self) -> None:
         if self.failure is not None:
@@ -281,10 +284,10 @@ class LocalState:
     def until_applied(
         self, version: int, incarnation: int | None = None
     ) -> Generator[None, None, None]:
-        """Steps until ``version`` is applied.
+        """Steps until ``version`` is applied. REQUIRES: it is enqueued in this opening, or will be.
 
         Args:
-            version: REQUIRES: it is enqueued in this opening, or will be.
+            version: of the last delta.
             incarnation: of the opening; by default the one at the first step.
 
         Raises:
@@ -322,14 +325,9 @@ class LocalState:
         yield from self.until_applied(version)
         count = 0
         with self.reading() as database:
-            counting = database.count_keys(cf)
-        while True:
-            with self.reading():
-                counted = next(counting, None)
-            if counted is None:
-                return count
-            count = counted
-            yield
+            for count in database.count_keys(cf):  # noqa: B007 - the last one is the count
+                yield
+        return count
 
     # -- snapshots and upkeep ------------------------------------------------------------------
 
@@ -356,7 +354,6 @@ class LocalState:
             database.checkpoint(directory)
         finally:
             event_loop.run(lambda: self.release_held(incarnation))
-            event_loop.wake()
         return True
 
     def hold_above(self, version: int, incarnation: int) -> bool:
@@ -373,7 +370,7 @@ class LocalState:
         return True
 
     def release_held(self, incarnation: int) -> None:
-        """Let deltas go on, if the database is still that of ``incarnation``."""
+        """Apply held deltas again, if the database is still that of ``incarnation``."""
         if incarnation == self.incarnation:
             self._barrier = None
 

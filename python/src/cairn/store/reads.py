@@ -61,16 +61,9 @@ class ScanReply:
 def read_keys(
     db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
-    """Steps that return origin and value of each key, in the order of ``keys``.
+    """Steps of some 2 ms that return origin and value of each key, of family ``cfs``, in order.
 
     Stops after the row with which the values reach ``_MAX_GET_BYTES``.
-
-    Args:
-        db: the committed state.
-        spill: the session's own writes.
-        cfs: the family of each key.
-        keys: to read.
-        clock: for the length of a step, some 2 ms.
     """
     if len(keys) == 1 and not spill:  # most requests
         values = db.get_many(cfs[0], keys)
@@ -168,7 +161,8 @@ def _merged(
     written: set[bytes] = set()
     start = request.start
     first = start if start is None or request.inclusive else start + b"\x00"
-    for keys, more in spill.ranges(request.cf, first, request.end, limit_rows):
+    for run in spill.runs:
+        keys, more = run.between(request.cf, first, request.end, limit_rows)
         written.update(keys)
         if more and (horizon is None or keys[-1] < horizon):
             horizon = keys[-1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Executor
 
-    from cairn.checkpoint.store_checkpoint import TransferResources
+    from cairn.checkpoint.transfers import TransferResources
     from cairn.rocks import RocksMemory
     from cairn.store.scheduler import Scheduler
 
@@ -44,9 +44,6 @@ class EventLoopThread(Protocol):
     def post(self, task: Callable[[], None]) -> None:
         """Run ``task`` there soon, without waiting for it."""
 
-    def wake(self) -> None:
-        """Make it look for work."""
-
 
 class PendingBytes:
     """Bytes of committed deltas that RocksDB does not hold yet, over all instances of a worker."""
@@ -61,11 +58,6 @@ class PendingBytes:
         """Return the bytes that are pending now."""
         return self._bytes
 
-    @property
-    def is_over_limit(self) -> bool:
-        """Whether more are pending than allowed."""
-        return self._bytes > self.limit_bytes
-
     def add(self, amount: int) -> None:
         """Count bytes that were enqueued; a negative amount, bytes that were applied."""
         with self._changed:
@@ -75,7 +67,7 @@ class PendingBytes:
     def wait_below_limit(self, timeout_s: float) -> bool:
         """Wait until the limit holds again; return whether it does."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self.is_over_limit, timeout_s)
+            return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Scheduler: which store of a worker gets the event loop's next slice of work.
 
-Layer: store. It knows the stores by what ``ScheduledStore`` says and imports none of them.
+Layer: store. It depends on ``ScheduledStore`` alone, so that stores can depend on it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Scheduler:
         with_long_lists: stores in which a read found a list of many chunks.
 
     Args:
-        memtable_bytes: bound of all memtables together. RocksDB flushes a memtable that is full; a
-            hundred half-full ones it leaves alone, so the largest is flushed from here.
+        memtable_bytes: bound of all memtables together. RocksDB flushes one that is full and leaves
+            a hundred half-full ones alone, so the largest is flushed from here.
         background: runs flushes.
         clock: for a pause while all writes are stopped.
     """
@@ -85,14 +85,11 @@ class Scheduler:
         self._failed.discard(store)
 
     def run_slice(self) -> bool:
-        """Do one slice: apply deltas of the store whose oldest delta waits longest.
+        """Apply deltas of the store whose oldest waits longest; return whether work may be left.
 
-        A store whose writes RocksDB has stopped, or whose last slice failed, lets others pass.
-
-        Returns:
-            Whether work may be left.
+        Stores whose writes RocksDB has stopped, or whose last slice failed, come last.
         """
-        waiting = [store for store in list(self.with_deltas) if store.has_work]
+        waiting = [store for store in self.with_deltas if store.has_work]
         waiting.sort(key=lambda store: (store in self._failed, store.waiting_since_ns))
         for store in waiting:
             if store.is_write_stopped():
@@ -112,7 +109,7 @@ class Scheduler:
         if self._unchecked_bytes < _MEMTABLE_CHECK_BYTES or self._is_flushing:
             return
         self._unchecked_bytes = 0
-        sizes = {store: store.memtable_bytes() for store in list(self._open)}
+        sizes = {store: store.memtable_bytes() for store in self._open}
         if sum(sizes.values()) <= self._memtable_bytes:
             return
         self._is_flushing = True

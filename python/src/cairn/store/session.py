@@ -33,17 +33,11 @@ _MERGED_RUNS = 3
 
 @dataclass(frozen=True)
 class SessionThreads:
-    """Where a session's work runs.
-
-    Args:
-        in_background: runs a job in another thread soon.
-        on_event_loop: runs a call on the event loop soon.
-        note_spilled: called with the bytes of each file of writes, in the background.
-    """
+    """Runs calls in the background or on the event loop, soon."""
 
     in_background: Callable[[Callback], None]
     on_event_loop: Callable[[Callback], None]
-    note_spilled: Callable[[int], None]
+    note_spilled: Callable[[int], None]  # with the bytes of each file, in the background
 
 
 class StoreSession:
@@ -53,7 +47,7 @@ class StoreSession:
         number: of the session, ascending within its instance.
         directory: for its runs, on the local disk.
         threads: where its work runs.
-        run_bytes: of frames in memory; above it a run is made of them.
+        run_bytes: of frames in memory; above it they are written as a run.
     """
 
     def __init__(
@@ -125,7 +119,7 @@ class StoreSession:
         )
 
     def pause_if_full(self, resume: Callback) -> bool:
-        """Tell whether the sender must pause; ``resume`` is then called on the event loop later.
+        """Return whether the sender must pause; ``resume`` is then called on the event loop later.
 
         On the event loop.
         """
@@ -188,7 +182,7 @@ class StoreSession:
             except Exception as problem:  # noqa: BLE001 - whatever it is, the commit must report it
                 self.fail(unexpected(problem))
         if self._is_closed:
-            # The run under way may have made it again after `close`.
+            # The last run may have created it again after `close`.
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _notify(self) -> None:

@@ -3,7 +3,7 @@
 Layer: store.  Spec: docs/checkpoint-format.md#manifest, #deletion.
 
 A snapshot of version N: apply all deltas up to N and none above, flush, make a local checkpoint,
-let the deltas go on, upload. If the worker dies meanwhile, it leaves SSTs that no manifest names.
+apply the held deltas, upload. If the worker dies meanwhile, it leaves SSTs that no manifest names.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
         count=state.checkpoint.conf.min_versions_to_retain,
         recent=snapshots.changelogs(version.lineage),
     )
-    result = state.checkpoint.purge(manifest, kept, store_time, is_garbage_young=is_garbage_young)
+    result = state.checkpoint.purge(manifest, kept, store_time, is_young=is_garbage_young)
     snapshots.purged(manifest, result.manifest)
     deleted = result.deleted_objects
     if snapshots.sweeps.is_due():
@@ -149,14 +149,14 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
 
 
 def is_overdue(state: StoreState) -> bool:
-    """Tell whether the current version's lineage has grown so long that a snapshot cannot wait."""
+    """Return whether the current version's lineage is so long that a snapshot cannot wait."""
     version = state.version
     limit = _LINEAGE_FACTOR * state.checkpoint.conf.min_deltas_for_snapshot
     return version is not None and len(version.lineage) > limit
 
 
 def try_snapshot(state: StoreState, *, is_forced: bool = False, wait_s: float = 0) -> None:
-    """Take a snapshot whose failure stops nobody. Never raises.
+    """Take a snapshot, or log why it failed. Never raises.
 
     Args:
         state: of the store.

@@ -47,7 +47,7 @@ class SnapshotState:
     def opened(
         self, incarnation: int, manifest: Manifest | None, known: Mapping[str, SstFile]
     ) -> None:
-        """Start again with a new database: empty, or made of ``manifest``."""
+        """Begin with a new database: empty, or restored from ``manifest``."""
         with self._lock:
             self.manifest, self._is_ours = manifest, False
             self._known, self._incarnation = known, incarnation

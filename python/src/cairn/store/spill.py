@@ -20,10 +20,10 @@ from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.store.writes import coalesce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# Arrow's type hints know neither plain numbers as operands nor what comes back.
+# Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
 _FENCE_ROWS = 64
@@ -136,21 +136,14 @@ class Spill:
                 return OP_PUT, b"".join(reversed(parts))
         return (OP_APPEND, b"".join(reversed(parts))) if parts else None
 
-    def ranges(
-        self, cf: int, start: bytes | None, end: bytes | None, limit: int
-    ) -> Iterator[tuple[list[bytes], bool]]:
-        """Yield for each run keys between two bounds, and whether it has more of them."""
-        for run in self.runs:
-            yield run.between(cf, start, end, limit)
-
 
 class RunFiles:
     """Makes runs on the local disk. One caller at a time.
 
     Args:
-        directory: of the files; made with the first one.
+        directory: of the files; created with the first one.
         merge_bytes: no runs are merged into a larger one.
-        note_spilled: called with the bytes of each file.
+        note_spilled: see ``SessionThreads``.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ class StoreState:
         return self._directory / f"{kind}{next(self._directory_numbers)}"
 
     def session_directory(self, number: int) -> Path:
-        """Return the path of a session's directory; not made yet."""
+        """Return the path of a session's directory; not created."""
         return self._directory / f"s{number}"
 
     # -- control calls: REQUIRES the instance's lock -------------------------------------------
@@ -156,13 +156,13 @@ class StoreState:
 
     def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
         """Apply the changelogs between the current version and ``version``; make that current."""
-        event_loop = self.resources.event_loop
+        event_loop, pending = self.resources.event_loop, self.resources.pending
         self._version = None  # until the last changelog is in
         for changelog in changelogs:
             at = StoreVersion.of_header(changelog.header)
             self.snapshots.add_changelog(at)
             self._enqueue(at, changelog.table.to_batches())
-            if self.resources.pending.is_over_limit:
+            if pending.current > pending.limit_bytes:
                 event_loop.run_stepwise(self.local.until_applied(at.version))
         event_loop.run_stepwise(self.local.until_applied(version.version))
         self._version = version

@@ -28,7 +28,7 @@ from cairn.rocks import sorted_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Arrow's type hints know neither plain numbers as operands nor what comes back.
+# Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
 # Arrow counts the bytes of a column in 32 bits. docs/semantics.md (limits)

@@ -1,4 +1,4 @@
-"""An instance in this process, with the threads and directories that a worker would lend it."""
+"""An instance in this process, with the threads and directories of a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from cairn.checkpoint.sst_cache import SstCache
-from cairn.checkpoint.store_checkpoint import StoreCheckpoint, TransferResources
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.config import EngineConf
 from cairn.engine.event_loop import EventLoop
@@ -48,7 +49,7 @@ def family(number: int, *, multi: bool) -> ColumnFamily:
 
 
 class Rig:
-    """One worker's worth of threads, and one instance.
+    """The threads of one worker, and one instance.
 
     Args:
         local: the local disk.
@@ -205,6 +206,6 @@ class Rig:
         self.event_loop.stop()
         for pool in self.pools:
             pool.shutdown()
-        # What a dead process cannot do and a test must: give back memory and descriptors. The
-        # directory is never opened again, so what this flushes is seen by nobody.
+        # Unlike a dead process, a test must free memory and descriptors. The
+        # directory is never opened again, so nothing reads what this flushes.
         self.local.close()

@@ -1,4 +1,4 @@
-"""A worker in this process, with one connection: what a spawned one hides can be seen and held."""
+"""A worker in this process with one connection, so that a test can look inside and hold it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Served:
         self.worker = Worker(
             self.directories, WorkerLimits(64 << 20, 1 << 20, 1, 1), token=b"token"
         )
-        # A worker's sockets end with its process; here somebody must know them.
+        # A worker's sockets end with its process; here the test must close them.
         self.connections: list[Connection] = []
         service: Any = self.worker._listener._dispatcher
         on_frame = service.on_frame

@@ -1,4 +1,4 @@
-"""An instance against a dictionary per version: whatever happens, each version is its rows."""
+"""An instance against a dictionary per version: each version always has its rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InstanceMachine(RuleBasedStateMachine):
         assert {int(cf): n for cf, n in answer["counts"].items()} == (
             {} if version == 0 else {cf: len(rows) for cf, rows in state.items()}
         )
-        # What was built upon a version that is run again is void.
+        # Versions after one that runs again are void.
         del self.history[version + 1 :]
         self.version = version
         self.now = {cf: dict(rows) for cf, rows in state.items()}
@@ -143,7 +143,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The next one has another local directory, as a moved partition has."""
+        """The next instance has another local directory, as that of a moved partition."""
         self.rig.crash()
         self.rig = self.fresh_rig()
         self.open(self.version)

@@ -1,4 +1,4 @@
-"""Fixture: a worker in this process. Its module stands beside the rig, which is like it."""
+"""Fixture: a worker in this process; its module is beside the similar rig."""
 
 from __future__ import annotations
 

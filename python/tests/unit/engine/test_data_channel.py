@@ -1,4 +1,4 @@
-"""The data channel's bounds: what a peer sends fast, and replies that would be too large."""
+"""The data channel's bounds: a fast sender, and replies that would be too large."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def get(*keys: bytes) -> pa.Buffer:
 def test_a_sender_that_is_faster_than_the_disk_waits(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Frames were taken without a bound: 200 MB of them, in a worker of 256."""
+    """Without a bound it fills the memory: 200 MB of frames, in a worker of 256."""
     served.worker._resources.run_bytes = 64 * KIB
-    let_go = threading.Event()
+    released = threading.Event()
     make = RunFiles.make
 
     def wait(files: RunFiles, batches: Sequence[pa.RecordBatch]) -> Run:
-        assert let_go.wait(20)
+        assert released.wait(20)
         return make(files, batches)
 
     monkeypatch.setattr(RunFiles, "make", wait)
@@ -59,18 +59,18 @@ def test_a_sender_that_is_faster_than_the_disk_waits(
     assert session is not None
     held_bytes = session._frame_bytes
 
-    let_go.set()
+    released.set()
 
     sender.join(20)
     assert sent.is_set()
-    # Four runs, and what one look at the socket brought beyond.
+    # Four runs, and what one read of the socket brought beyond them.
     assert held_bytes <= 4 * 64 * KIB + 64 * KIB + 16 * KIB
     answer = served.commit(frames=count, rows=count)
     assert answer["counts"] == {"0": count}
 
 
 def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
-    """All of them at once were an error beyond 1 GiB, and below it memory that nothing bounds."""
+    """A single reply would be an error above 1 GiB, and below it memory without a bound."""
     for number in range(6):
         value = b"%d" % number * 4 * MIB
         served.send(frames.WRITES, put(b"%d" % number, value), sequence=number + 1)
@@ -91,7 +91,7 @@ def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
 def test_a_list_beyond_any_reply_is_named_as_that(
     served: Served, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
-    """It was called a bug of Cairn's, of no store."""
+    """The user must learn which store has it, and that it is no bug."""
     monkeypatch.setattr(frame_service, "MAX_VALUES_BYTES", 10)
     served.send(frames.WRITES, put(b"a", b"12345678901"), sequence=1)
     asked = {"cf": 0, "from_inclusive": 1, "limit_rows": 1, "limit_bytes": 1}

@@ -1,4 +1,4 @@
-"""Workers that start at once on one local disk leave each other's directories alone."""
+"""Workers that start at once on one local disk do not remove each other's directories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cairn.engine.directories import WorkerDirectories
 def test_a_worker_that_is_just_starting_is_not_taken_for_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock file is there and not yet locked: the other would remove its directory."""
+    """Its lock file exists and is not locked yet: the other would remove its directory."""
     made, go_on = threading.Event(), threading.Event()
     lock = directories._lock
     started: list[WorkerDirectories] = []

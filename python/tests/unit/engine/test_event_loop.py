@@ -1,4 +1,4 @@
-"""The owner's loop: work of other threads in turn, errors to whom they belong."""
+"""The event loop: it interleaves the work of other threads; an error reaches its caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_work_runs_on_one_thread_and_returns(event_loop: EventLoop) -> None:
     assert names == {"cairn-event-loop"}
 
 
-def test_an_error_reaches_the_caller_and_the_loop_goes_on(event_loop: EventLoop) -> None:
+def test_an_error_reaches_the_caller_and_the_loop_continues(event_loop: EventLoop) -> None:
     """One bad request must not end the worker."""
 
     def fail() -> None:
@@ -41,7 +41,7 @@ def test_an_error_reaches_the_caller_and_the_loop_goes_on(event_loop: EventLoop)
     assert event_loop.run(lambda: 1) == 1
 
 
-def test_stepwise_work_lets_other_work_in_between(event_loop: EventLoop) -> None:
+def test_other_work_runs_between_steps(event_loop: EventLoop) -> None:
     """A long replay must not keep a read waiting."""
     steps: list[str] = []
     begun = threading.Event()
@@ -73,8 +73,8 @@ def test_work_after_the_end_is_refused() -> None:
         ended.run(lambda: 1)
 
 
-def test_who_waits_is_served_while_idle_work_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """Idle work that failed once put the loop to sleep, with steps left that a load waits for."""
+def test_steps_are_served_while_idle_work_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """After idle work failed, the loop must not sleep while a load waits for its steps."""
     failing = threading.Event()
     failing.set()
     calls: list[int] = []
@@ -94,10 +94,10 @@ def test_who_waits_is_served_while_idle_work_fails(caplog: pytest.LogCaptureFixt
         return "done"
 
     assert event_loop.run_stepwise(work()) == "done"
-    assert len(calls) < 100  # what fails for ever is no hot loop
+    assert len(calls) < 100  # work that always fails makes no hot loop
     failing.clear()
     before = len(calls)
-    while len(calls) == before:  # nobody wakes the loop: it tries again by itself
+    while len(calls) == before:  # the loop tries again without being woken
         threading.Event().wait(0.01)
     event_loop.stop()
     assert "a slice of work failed" in caplog.text

@@ -1,4 +1,4 @@
-"""Frames: what is written is read, and what is no frame of ours is refused."""
+"""Frames: what is written can be read, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_session_is_read_as_it_was_written(instance: int, number: int) -> None
 
 @pytest.mark.parametrize(("at", "value"), [(0, 0), (4, 2), (39, 0xFF)])
 def test_another_magic_protocol_or_size_is_refused(at: int, value: int) -> None:
-    """Nobody knows where the next frame would begin."""
+    """The start of the next frame would be unknown."""
     data = bytearray(frames.encode_header(Header(1, 0, 0, 0, 0, 0, 0)))
     data[at] = value
 
@@ -63,7 +63,7 @@ def test_a_payload_cut_anywhere_is_refused() -> None:
         [pa.array([0, 1], pa.uint16()), pa.array([b"a", b"bb"], pa.binary())],
         schema=frames.GET_SCHEMA,
     )
-    payload = frames.encode_rows(batch).to_pybytes()
+    payload = batch.serialize().to_pybytes()
     assert frames.decode_rows(payload, frames.GET_SCHEMA).equals(batch)
 
     for end in range(0, len(payload), 8):
@@ -71,7 +71,7 @@ def test_a_payload_cut_anywhere_is_refused() -> None:
             frames.decode_rows(payload[:end], frames.GET_SCHEMA)
 
 
-def test_an_error_crosses_the_channel_with_all_it_says() -> None:
+def test_an_error_crosses_the_channel_with_all_fields() -> None:
     """The shim decides by kind and code, and shows the rest."""
     error = DiskFullError("full", store="0/1/default", version=7, next_step="free space")
 

@@ -1,4 +1,4 @@
-"""What nobody foresaw (memory, Arrow's limits) still reaches the task that waits for it."""
+"""Unexpected failures (memory, Arrow's limits) reach the task that waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def out_of_memory(*_: object, **__: object) -> None:
 
 
 def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reply to writes would be taken for that of the next request, of whatever store."""
+    """A reply to writes would be taken for the reply to the next request, of any store."""
     with monkeypatch.context() as broken:
         broken.setattr(StoreSession, "add_frame", out_of_memory)
         served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
@@ -45,9 +45,7 @@ def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyP
     assert failure.value.kind == "retry"
 
 
-def test_a_read_that_waited_is_told_what_failed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_that_waited_gets_the_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an answer the task waits until its timeout, and so do those that wait beside it."""
     local = served.instance.state.local
     served.worker._event_loop.run(lambda: local.hold_above(0, local.incarnation))
@@ -85,27 +83,27 @@ SCAN = pa.RecordBatch.from_pydict(
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "broken", "version"),
+    ("request_frame", "broken", "version"),
     [
-        (frames.GET, ONE_GET, "get", 0),
-        (frames.SCAN, SCAN, "scan", 0),
-        (frames.CHANGES, CHANGES, "changes.page", 1),
+        ((frames.GET, ONE_GET), "get", 0),
+        ((frames.SCAN, SCAN), "scan", 0),
+        ((frames.CHANGES, CHANGES), "changes.page", 1),
     ],
     ids=["get", "scan", "changes"],
 )
-def test_a_read_that_fails_says_whose_it_was_and_is_logged(
+def test_a_read_that_fails_names_its_store_and_is_logged(
     served: Served,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    kind: int,
-    asked: pa.RecordBatch,
+    request_frame: tuple[int, pa.RecordBatch],
     broken: str,
     version: int,
 ) -> None:
-    """A task of a thousand stores shows the error; a page of changes is read in its own thread."""
+    """One task of a thousand shows the error; a page of changes is read in its own thread."""
     holder, _, name = f"instance.{broken}".rpartition(".")
     monkeypatch.setattr(operator.attrgetter(holder)(served), name, out_of_memory)
-    served.send(kind, asked.serialize())
+    kind, rows = request_frame
+    served.send(kind, rows.serialize())
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR
@@ -114,10 +112,10 @@ def test_a_read_that_fails_says_whose_it_was_and_is_logged(
     assert "malloc of size 3 failed" in caplog.text
 
 
-def test_a_store_whose_writes_are_stopped_lets_the_others_pass(
+def test_a_store_whose_writes_are_stopped_does_not_block_the_others(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RocksDB stops the writes of one database until its flush: no reason for all to wait."""
+    """RocksDB stops the writes of one database until its flush: the others need not wait."""
     database = served.instance.state.local.db
     stopped = threading.Event()
     stopped.set()
@@ -138,8 +136,8 @@ def test_a_store_whose_writes_are_stopped_lets_the_others_pass(
     stopped.clear()
 
 
-def test_a_store_that_is_busy_keeps_no_other_from_opening(served: Served) -> None:
-    """A load of minutes in one partition would stand in the way of all partitions' tasks."""
+def test_a_busy_store_does_not_block_the_opening_of_others(served: Served) -> None:
+    """A load of minutes in one partition would block the tasks of all partitions."""
     instance = served.instance
     opened = served.worker._opened[1]
     with ThreadPoolExecutor(2) as threads:

@@ -1,4 +1,4 @@
-"""How a worker's memory is shared out."""
+"""How a worker's memory is divided."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _MIB = 1 << 20
 
 
 @pytest.mark.parametrize("memory_mib", [64, 128, 256, 4096])
-def test_the_shares_leave_room_for_a_commit(memory_mib: int) -> None:
-    """What is held for long must not fill the bound: a commit holds some copies of its rows."""
+def test_a_commit_fits_beside_the_shares(memory_mib: int) -> None:
+    """Long-lived memory must not fill the bound: a commit needs some copies of its rows."""
     limits = WorkerLimits(memory_mib * _MIB, 1 << 30, 4, 4)
 
     held = limits.cache_bytes + limits.memtable_bytes + limits.pending_bytes

@@ -1,4 +1,4 @@
-"""A local database that broke: everybody hears of it, and the next load makes it anew."""
+"""A broken local database: all calls get its error, and the next load opens a new one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def find_all(rig: Rig) -> object:
 def test_after_corruption_was_read_the_next_load_starts_from_the_objects(
     rig: Rig, read: Callable[[Rig], object]
 ) -> None:
-    """Else each retry of the task meets the same bytes, until the worker dies."""
+    """Else each retry of the task reads the same bytes, until the worker dies."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
 
@@ -87,7 +87,7 @@ def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:
 
 
 def test_a_corrupt_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
-    """The cache holds a link to the same bytes."""
+    """The SST cache has a link to the same bytes."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
     with pytest.raises(CorruptError):
@@ -101,7 +101,7 @@ def test_a_corrupt_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> N
 
 
 def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_path: Path) -> None:
-    """The instance that fails has no database yet that could be given up."""
+    """The instance that fails has no open database that could be broken."""
     last = a_snapshot_and_a_version_above(rig)
     directory = rig.state._database_directory
     assert directory is not None
@@ -120,7 +120,7 @@ def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_
 
 
 def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the disk be full for the next delta, and wait until it was met."""
+    """Make the disk full for the next delta, and wait until its application fails."""
 
     def no_room(*_: object) -> None:
         raise DiskFullError("the local disk is full")
@@ -134,10 +134,8 @@ def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         rig.until_applied(2)
 
 
-def test_a_read_that_comes_after_the_failure_is_told(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody applies the delta that it would wait for."""
+def test_a_read_after_the_failure_gets_its_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delta that it would wait for is never applied."""
     fail_to_apply(rig, monkeypatch)
     told: list[CairnError | None] = []
 
@@ -146,17 +144,17 @@ def test_a_read_that_comes_after_the_failure_is_told(
     assert isinstance(told[0], DiskFullError)
 
 
-def test_deltas_of_a_broken_database_wait_no_more(
+def test_deltas_of_a_broken_database_are_not_pending(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would hold up the commits of all stores of the worker."""
+    """They would delay the commits of all stores of the worker."""
     fail_to_apply(rig, monkeypatch)
 
     assert rig.resources.pending.current == 0
     assert not rig.resources.scheduler.with_deltas
 
 
-def test_a_delta_that_comes_after_the_failure_waits_no_more(
+def test_a_delta_after_the_failure_is_not_pending(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database may break while a commit's PUT is under way."""
@@ -177,10 +175,10 @@ def test_a_delta_that_comes_after_the_failure_waits_no_more(
     assert rig.get(0, [b"a"]) == [b"1"]
 
 
-def test_who_is_told_of_a_failure_gets_an_error_of_its_own(
+def test_each_caller_gets_an_error_object_of_its_own(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is raised by many reads would keep the frames of all of them alive."""
+    """One object that many reads raise would keep the stack frames of all of them alive."""
     fail_to_apply(rig, monkeypatch)
     rig.number += 1  # the next session of the same task
 
@@ -196,7 +194,7 @@ def test_who_is_told_of_a_failure_gets_an_error_of_its_own(
 
 
 def test_maintenance_of_a_broken_store_says_why(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That commits came too fast would send its reader the wrong way."""
+    """The message "commits came too fast" would mislead the reader."""
     fail_to_apply(rig, monkeypatch)
 
     with pytest.raises(DiskFullError):

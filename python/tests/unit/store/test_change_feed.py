@@ -55,7 +55,7 @@ def pages(value_bytes: list[int], limit_rows: int = 4096) -> list[pa.RecordBatch
 
 
 def test_large_values_make_short_pages() -> None:
-    """4,096 rows of 20 KiB are 80 MiB: more than a message takes."""
+    """4,096 rows of 20 KiB are 80 MiB: more than a message holds."""
     found = pages([20 * KIB] * 1000)
 
     assert max(page.nbytes for page in found) <= changes.MAX_PAGE_BYTES
@@ -65,19 +65,19 @@ def test_large_values_make_short_pages() -> None:
 
 
 def test_a_row_larger_than_a_page_comes_alone() -> None:
-    """A long list must not keep the feed from going on."""
+    """A long list must not stop the feed."""
     found = pages([1, 5 << 20, 1])
 
     assert [page.num_rows for page in found] == [1, 1, 1]
 
 
-def test_small_rows_come_as_many_as_asked() -> None:
+def test_small_rows_fill_a_page_to_its_row_limit() -> None:
     """Each page is a round trip."""
     assert [page.num_rows for page in pages([10] * 250, limit_rows=100)] == [100, 100, 50]
 
 
 def test_a_changelog_is_kept_while_it_is_paged_and_no_longer() -> None:
-    """One fetch serves all its pages; after the last it would fill the memory for nobody."""
+    """One fetch serves all its pages; after the last it would only use memory."""
     objects = OneChangelog([10] * 250)
     feed = ChangeFeed(cast("StoreCheckpoint", objects))
 

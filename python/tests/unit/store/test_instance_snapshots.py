@@ -1,4 +1,4 @@
-"""Snapshots and clean-up of an instance, while loads, commits and closing go on beside them."""
+"""Snapshots and purges of an instance beside loads, commits and its closing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAMILY = family(0, multi=False)
 
 
 def fill(rig: Rig, versions: int, ids: list[str | None] | None = None) -> list[str | None]:
-    """Commit so many versions more and return all ids by version."""
+    """Commit more versions and return all ids by version."""
     ids = ids or [None]
     for _ in range(versions):
         number = len(ids)
@@ -64,7 +64,7 @@ def between_hold_and_wait(
     def hold_then_act(version: int, incarnation: int) -> bool:
         monkeypatch.setattr(local, "hold_above", hold)
         answer = hold(version, incarnation)
-        # On the owner thread here: the load needs it.
+        # This is the event loop, which the load needs.
         thread = threading.Thread(target=act)
         thread.start()
         acting.append(thread)
@@ -83,10 +83,10 @@ def between_hold_and_wait(
     monkeypatch.setattr(rig.event_loop, "run_stepwise", wait_for_act)
 
 
-def test_a_snapshot_overtaken_by_a_reload_is_of_what_stands_then(
+def test_a_snapshot_overtaken_by_a_reload_is_of_the_version_then_current(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A retried stage loads an earlier version: its rows must not pass for the later one's."""
+    """A retried stage loads an earlier version: its rows must not be taken for the later one's."""
     ids = fill(rig, 6)
     between_hold_and_wait(rig, monkeypatch, lambda: rig.load(3, ids[3]))
 
@@ -100,7 +100,7 @@ def test_a_snapshot_overtaken_by_a_reload_is_of_what_stands_then(
 def test_a_snapshot_overtaken_by_a_later_version_is_not_made_of_it(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is applied then is past the version that the manifest would name."""
+    """The database is then past the version that the manifest would name."""
     ids = fill(rig, 6)
     rig.load(3, ids[3])
     between_hold_and_wait(rig, monkeypatch, lambda: (rig.load(0, None), rig.load(6, ids[6])))
@@ -112,13 +112,13 @@ def test_a_snapshot_overtaken_by_a_later_version_is_not_made_of_it(
 def test_after_a_reload_during_an_upload_maintenance_goes_on(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the upload left speaks of another opening; else no later snapshot could be made."""
+    """The upload's result is of another opening; with it no later snapshot could be made."""
     ids = fill(rig, 6)
     upload = SnapshotUploader.upload
 
     def upload_late(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
         result = upload(*arguments, **more)
-        # The stage is run again from version 4 while the answer is on its way.
+        # The stage runs again from version 4 before the result is noted.
         rig.load(0, None)
         rig.load(4, ids[4])
         monkeypatch.undo()
@@ -130,8 +130,8 @@ def test_after_a_reload_during_an_upload_maintenance_goes_on(
 
     assert maintain(rig)["snapshot_version"] == 8
     assert maintain(rig)["uploaded_files"] == 0
-    stand = rig.state.snapshots.rebased(rig.state.version)  # type: ignore[arg-type]
-    assert stand.lineage == ()
+    current = rig.state.snapshots.rebased(rig.state.version)  # type: ignore[arg-type]
+    assert current.lineage == ()
     other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
     assert other.load(8, ids[8])["counts"] == {"0": 8}
     other.crash()
@@ -140,7 +140,7 @@ def test_after_a_reload_during_an_upload_maintenance_goes_on(
 def test_a_snapshot_begins_in_the_middle_of_a_commit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store stands at the version before its commit has ended."""
+    """The new version is current before its commit has ended."""
     ids = fill(rig, 2)
     enqueue = rig.local.enqueue
     answers: list[dict[str, Any]] = []
@@ -157,7 +157,7 @@ def test_a_snapshot_begins_in_the_middle_of_a_commit(
 
 
 def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
-    """Its own changelog is gone: the state reader asks for it by snapshotStartBatchId."""
+    """Its own changelog is gone: the state reader requests it by snapshotStartBatchId."""
     ids: list[str | None] = [None]
     for _ in range(12):
         ids = fill(rig, 1, ids)
@@ -175,7 +175,7 @@ def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
         rig.load_snapshot(12, ids[12], oldest, "u" + "f" * 32)
 
 
-def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
+def test_a_commit_that_waits_for_a_snapshot_blocks_no_load(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An upload may take half an hour; loads of the store must not take as long."""
@@ -184,7 +184,7 @@ def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
     real = rig.state.snapshots.running
 
     class Running:
-        """The lock, held by an upload until the test lets it go."""
+        """The lock, held by an upload until the test releases it."""
 
         def acquire(self, *arguments: Any, **more: Any) -> bool:  # noqa: ANN401
             is_waiting.set()
@@ -215,7 +215,7 @@ def test_who_waits_for_a_forced_snapshot_keeps_nobody_from_the_store(
 def test_a_store_closed_during_its_upload_is_no_bug(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark unloads a store whenever it likes: its directory goes under the upload."""
+    """Spark unloads a store at any time: its directory disappears during the upload."""
     fill(rig, 4)
     upload = SnapshotUploader.upload
 
@@ -249,7 +249,7 @@ def test_new_credentials_during_an_upload_do_not_fail_the_snapshot(
 def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cache is for speed: what it does not keep is downloaded again."""
+    """The cache only saves time: what it lacks is downloaded again."""
     fill(rig, 4)
 
     def no_room(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""A replay fetches ahead what memory allows, and says how many bytes came over the network."""
+"""A replay prefetches as much as memory allows, and reports the bytes that it downloaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def commit_all(rig: Rig, value_bytes: int) -> list[str | None]:
-    """Commit versions of ten rows each, leave them, and return their ids."""
+    """Commit versions of ten rows each, load version 0, and return their ids."""
     ids: list[str | None] = [None]
     for version in range(1, VERSIONS + 1):
         rig.write([(1, 0, b"%d-%d" % (version, row), b"v" * value_bytes, 2) for row in range(10)])
@@ -39,7 +39,7 @@ def commit_all(rig: Rig, value_bytes: int) -> list[str | None]:
 
 
 class ReadsAhead:
-    """Notes how many changelogs are fetched and not handed over yet."""
+    """Counts the changelogs that are fetched and not enqueued yet."""
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most = 0
@@ -53,15 +53,15 @@ class ReadsAhead:
                 self.most = max(self.most, self._now)
             return read(*arguments)
 
-        def handed_over(delta: Any) -> None:  # noqa: ANN401
-            # Whatever may be under way is, before this one makes room for more.
+        def enqueued(delta: Any) -> None:  # noqa: ANN401
+            # All fetches that may begin have begun before this one is counted as enqueued.
             rig.resources.transfers.downloads.submit(int).result()
             with self._lock:
                 self._now -= 1
             enqueue(delta)
 
         monkeypatch.setattr(StoreCheckpoint, "read", counted)
-        monkeypatch.setattr(rig.local, "enqueue", handed_over)
+        monkeypatch.setattr(rig.local, "enqueue", enqueued)
 
 
 def test_small_changelogs_are_fetched_several_at_a_time(
@@ -83,12 +83,12 @@ def test_large_changelogs_are_fetched_no_further_ahead_than_memory_allows(
     ahead = ReadsAhead(rig, monkeypatch)
 
     assert rig.load(VERSIONS, ids[-1])["changelogs_replayed"] == VERSIONS
-    # The version asked for, two before any size is known, one more when the first is handed over.
+    # The requested version, two before any size is known, one more when the first is enqueued.
     assert ahead.most <= 4
 
 
 def test_bytes_downloaded_are_those_of_the_objects(rig: Rig) -> None:
-    """A metric of the network: rows of equal bytes are a hundredth of their size there."""
+    """A metric of the network, where rows of equal bytes are a hundredth of their size."""
     ids = commit_all(rig, 60_000)
     sizes = [one.size_bytes for one in rig.state.checkpoint.objects.list("changelog/")]
 

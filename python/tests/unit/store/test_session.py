@@ -1,4 +1,4 @@
-"""A session's writes: none is lost without its commit hearing of it."""
+"""A session's writes: none is lost without an error of its commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 class Disk:
-    """The background and the owner of a session, and what it spilled."""
+    """The background thread and the event loop of a session, and the bytes that it spilled."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self.calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -53,7 +53,7 @@ class Disk:
         )
 
     def serve_event_loop(self) -> None:
-        """Make the next call that waits for the owner."""
+        """Make the next call that waits for the event loop."""
         self.calls.get(timeout=20)()
 
 
@@ -64,12 +64,12 @@ def disk(pool: ThreadPoolExecutor) -> Disk:
 
 @pytest.fixture
 def session(tmp_path: Path, disk: Disk) -> StoreSession:
-    """Return one that makes a run of every frame."""
+    """Return a session that makes a run of every frame."""
     return StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=1)
 
 
 def void(_: object) -> None:
-    """Take what nobody wants."""
+    """Ignore a value."""
 
 
 def raising(failure: Exception) -> Callable[..., pa.RecordBatch]:
@@ -95,7 +95,7 @@ def test_a_spill_that_fails_fails_its_commit(
     failure: Exception,
     code: str,
 ) -> None:
-    """Its rows were once counted as committed, and were not in the changelog."""
+    """Its rows must not count as committed without being in the changelog."""
     with monkeypatch.context() as broken:
         broken.setattr(spills, "coalesce", raising(failure))
         session.add_frame(1, puts([b"a"]))
@@ -110,32 +110,32 @@ def test_a_spill_that_fails_fails_its_commit(
 
 
 class HeldRun:
-    """Makes the next runs wait until they are let go."""
+    """Blocks the next runs until it is released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.begun, self.released = threading.Event(), threading.Event()
         make = RunFiles.make
 
         def wait(files: RunFiles, batches: Sequence[pa.RecordBatch]) -> Run:
             self.begun.set()
-            assert self.let_go.wait(20)
+            assert self.released.wait(20)
             return make(files, batches)
 
         monkeypatch.setattr(RunFiles, "make", wait)
 
 
-def test_frames_come_in_while_a_run_is_made(
+def test_frames_arrive_while_a_run_is_made(
     session: StoreSession, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner takes them, and serves all other stores: it must not wait for a disk."""
+    """The event loop takes them and serves all other stores: it must not wait for a disk."""
     held = HeldRun(monkeypatch)
     session.add_frame(1, puts([b"a"]))
     assert held.begun.wait(20)
     session.add_frame(2, puts([b"b"]))
     session.add_frame(3, puts([b"c"]))
-    assert not held.let_go.is_set()
+    assert not held.released.is_set()
 
-    held.let_go.set()
+    held.released.set()
 
     assert keys_of(session.complete(3, 3, 20)) == [b"a", b"b", b"c"]
     pool.submit(int).result()
@@ -153,7 +153,7 @@ def test_a_session_closed_while_a_run_is_made_leaves_nothing(
     session.add_frame(1, puts([b"a"]))
     assert held.begun.wait(20)
     session.close()
-    held.let_go.set()
+    held.released.set()
     pool.submit(int).result()
 
     assert not list(tmp_path.iterdir())
@@ -172,10 +172,10 @@ def test_writes_are_committed_once(session: StoreSession, pool: ThreadPoolExecut
         session.complete(1, 1, 1)
 
 
-def test_a_read_waits_for_the_run_and_the_owner_does_not(
+def test_a_read_waits_for_the_run_and_the_event_loop_does_not(
     session: StoreSession, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner once made the run itself, and every store of the worker stood still meanwhile."""
+    """A run made on the event loop would stop every store of the worker meanwhile."""
     held = HeldRun(monkeypatch)
     seen: list[bytes] = []
     session.add_frame(1, puts([b"a"]))
@@ -183,14 +183,14 @@ def test_a_read_waits_for_the_run_and_the_owner_does_not(
     session.when_readable(lambda: seen.extend(keys_of(session.spill.batches())))
     assert held.begun.wait(20)
     assert not seen
-    held.let_go.set()
+    held.released.set()
 
     disk.serve_event_loop()
 
     assert sorted(seen) == [b"a", b"b"]
 
 
-def test_who_waits_for_a_run_hears_of_the_end(
+def test_the_end_of_a_session_is_reported_to_all_that_wait_for_a_run(
     session: StoreSession, disk: Disk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read without an answer keeps its task until the timeout; a paused connection, for ever."""
@@ -205,20 +205,20 @@ def test_who_waits_for_a_run_hears_of_the_end(
     disk.serve_event_loop()
 
     assert sorted(told) == ["reader", "sender"]
-    held.let_go.set()
+    held.released.set()
     pool.submit(int).result()
 
 
 def test_frames_that_come_while_a_run_is_made_go_into_the_next(
     tmp_path: Path, disk: Disk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were held until the next frame came: 200 MB of them, in a worker of 256."""
+    """Else they stay in memory until the next frame comes: 200 MB of them, in a worker of 256."""
     session = StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=8 * KIB)
     held = HeldRun(monkeypatch)
     for sequence in range(1, 41):
         session.add_frame(sequence, puts([b"%d" % sequence], b"v" * KIB))
     assert session.pause_if_full(lambda: None)
-    held.let_go.set()
+    held.released.set()
 
     disk.serve_event_loop()
 
@@ -230,7 +230,7 @@ def test_frames_that_come_while_a_run_is_made_go_into_the_next(
 def test_a_read_after_every_frame_writes_each_row_a_few_times(
     tmp_path: Path, disk: Disk, pool: ThreadPoolExecutor
 ) -> None:
-    """A state that outgrew the executor reads and writes in turn: no frame may cost all before."""
+    """Reads and writes alternate in a large state: no frame may rewrite all before it."""
     session = StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=64 * KIB)
     frame_count = 64
     for sequence in range(1, frame_count + 1):
@@ -244,7 +244,7 @@ def test_a_read_after_every_frame_writes_each_row_a_few_times(
     assert len(set(keys_of(session.spill.batches()))) == frame_count
 
 
-def test_a_gap_keeps_no_sender_waiting(
+def test_a_gap_pauses_no_sender(
     session: StoreSession, tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     """The frame that fills it may be the next on the same connection."""
@@ -255,7 +255,7 @@ def test_a_gap_keeps_no_sender_waiting(
 
     assert keys_of(session.complete(2, 2, 20)) in ([b"a", b"b"], [b"b", b"a"])
     session.close()
-    pool.submit(int).result()  # a run that was under way takes its folder away itself
+    pool.submit(int).result()  # a run that was under way removes its folder itself
     assert not list(tmp_path.iterdir())
 
 
@@ -271,7 +271,7 @@ def run_of(tmp_path: Path, rows: pa.RecordBatch) -> Run:
 
 
 class HurriedClock(SystemClock):
-    """Every turn on the owner is over at once."""
+    """Every step of a read is over at once."""
 
     def __init__(self) -> None:
         self._now_ns = 0
@@ -282,7 +282,7 @@ class HurriedClock(SystemClock):
 
 
 def all_steps(steps: Generator[None, None, Result]) -> tuple[int, Result]:
-    """Return how often a read let others in, and what it returned."""
+    """Return how often a read yielded, and what it returned."""
     count = 0
     while True:
         try:
@@ -293,7 +293,7 @@ def all_steps(steps: Generator[None, None, Result]) -> tuple[int, Result]:
 
 
 def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: RocksDb) -> None:
-    """16,384 rows of 5 KiB are more than a message takes."""
+    """16,384 rows of 5 KiB are more than a message holds."""
     keys = [b"%05d" % number for number in range(3000)]
     spill = Spill((run_of(tmp_path, puts(keys, b"x" * 5 * KIB)),))
     found: list[bytes] = []
@@ -308,30 +308,30 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: Rocks
     assert found == keys
 
 
-def test_a_page_over_many_deleted_keys_lets_others_in(tmp_path: Path, database: RocksDb) -> None:
-    """120,000 of them took 3.6 s on the owner, and every store of the worker stood still."""
+def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, database: RocksDb) -> None:
+    """120,000 of them in one step would stop every store of the worker for 3.6 s."""
     keys = [b"%06d" % number for number in range(10_000)]
     database.apply(puts(keys).select(["op", "cf", "key", "value"]), 1)
     rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:-1]]
     spill = Spill((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
     request = ScanRequest(0, None, True, None, 1000, MIB)  # noqa: FBT003 - as the frame has it
 
-    turns, page = all_steps(read_page(database, spill, request, HurriedClock()))
+    yields, page = all_steps(read_page(database, spill, request, HurriedClock()))
 
     assert (page.keys, page.more) == (keys[-1:], False)
-    assert turns >= len(keys) // 1000
+    assert yields >= len(keys) // 1000
 
 
-def test_many_keys_are_looked_up_in_turns(tmp_path: Path, database: RocksDb) -> None:
-    """4,096 keys over eight runs kept the owner for 0.4 s."""
+def test_many_keys_are_looked_up_in_steps(tmp_path: Path, database: RocksDb) -> None:
+    """4,096 keys over eight runs in one step would occupy the event loop for 0.4 s."""
     keys = [b"%06d" % number for number in range(4096)]
     runs = tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8))
 
-    turns, (origins, values) = all_steps(
+    yields, (origins, values) = all_steps(
         read_keys(database, Spill(runs), [0] * len(keys), keys, HurriedClock())
     )
 
-    assert turns >= len(keys) // 64
+    assert yields >= len(keys) // 64
     expected = [b"%d" % (row % 9) if row % 9 < 8 else None for row in range(len(keys))]
     assert values == expected
     assert origins == [0 if value is None else 2 for value in expected]

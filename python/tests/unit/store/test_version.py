@@ -13,7 +13,7 @@ OTHER = VersionRef(7, CheckpointId("u" + "f" * 32))
 
 
 def head(base: Base) -> StoreVersion:
-    """Return version 8 upon ``base``."""
+    """Return version 8 on ``base``."""
     lineage = tuple(REFS[version] for version in range(base.version + 1, 9))
     return StoreVersion(8, REFS[8], base, lineage, {}, (), 0)
 
@@ -42,7 +42,7 @@ def test_state_at_the_base_goes_on() -> None:
 
 
 def test_state_elsewhere_is_not_used() -> None:
-    """Another attempt's version 7, an older one, and emptiness begin from the base."""
+    """From another attempt's version, an older one or emptiness, a load starts at the base."""
     for local in (at(OTHER), at(REFS[4]), StoreVersion.empty(0), StoreVersion.empty(5)):
         assert ON_SNAPSHOT.lineage_after(local) is None
 
@@ -56,7 +56,7 @@ def test_emptiness_is_the_past_of_the_first_versions() -> None:
 
 
 def test_store_that_was_loaded_empty_forgets_what_was_before() -> None:
-    """A state at version 5 is not the emptiness at version 5."""
+    """A state at version 5 is not the empty store at version 5."""
     loaded_empty = head(Base(5, None))
 
     assert loaded_empty.lineage_after(at(REFS[5])) is None

@@ -25,7 +25,7 @@ def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def model(rows: list[tuple[Any, ...]]) -> dict[tuple[int, bytes], tuple[int, bytes | None]]:
-    """Do one row after the other."""
+    """Apply one row after the other."""
     done: dict[tuple[int, bytes], tuple[int, bytes | None]] = {}
     for op, cf, key, value, _ in rows:
         before_op, before = done.get((cf, key), (0, None))
@@ -50,7 +50,7 @@ WRITES = st.one_of(
 
 @given(st.lists(st.lists(WRITES, max_size=8), min_size=1, max_size=4))
 def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[Any, ...]]]) -> None:
-    """Later wins, appends add up, and the result is sorted with one op a key."""
+    """The last write wins, appends add up, and the result is sorted with one op per key."""
     found = writes.coalesce([batch(frame) for frame in frames])
 
     rows = found.to_pylist()
@@ -62,7 +62,7 @@ def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[An
 
 
 def test_distinct_writes_are_gathered_as_they_came() -> None:
-    """A sort of a large batch would stand between its last write and its PUT."""
+    """A sort of a large batch would delay its PUT."""
     first = [(PUT, 0, b"z", b"1", 1), (DELETE, 0, b"b", None, 1)]
     second = [(APPEND, 1, b"a", b"2", 2)]
 
@@ -75,7 +75,7 @@ def test_distinct_writes_are_gathered_as_they_came() -> None:
     "last", [(PUT, 0, b"a", b"2", 0), (DROP, 1, b"", None, 0)], ids=["unknown presence", "drop"]
 )
 def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, ...]) -> None:
-    """Presence is looked up in order, and a drop takes what its family held."""
+    """Presence is looked up in key order, and a drop removes its family's writes."""
     frames = [batch([(PUT, 0, b"z", b"1", 1)]), batch([last])]
 
     found = writes.gather(list(frames), are_distinct=True)
@@ -84,7 +84,7 @@ def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, .
 
 
 def test_appends_that_are_not_distinct_after_all_are_refused() -> None:
-    """Each chunk of a list is named after its version: the second would replace the first."""
+    """Each chunk of a list has its version as name: the second would replace the first."""
     rows = [(APPEND, 1, b"L", b"x", 1), (PUT, 0, b"L", b"v", 1), (PUT, 1, b"M", b"v", 1)]
     assert writes.gather([batch(rows)], are_distinct=True).num_rows == 3
 
@@ -94,7 +94,7 @@ def test_appends_that_are_not_distinct_after_all_are_refused() -> None:
 
 
 def test_a_dropped_family_leaves_only_its_drop() -> None:
-    """Its id is never used again, so nothing of it may be written after it either."""
+    """Its id is never used again, so no write may follow the drop either."""
     rows = [(PUT, 1, b"", b"x", 0), (DROP, 1, b"", None, 0), (PUT, 0, b"k", b"v", 0)]
 
     found = writes.coalesce([batch(rows), batch(rows[1:2])])
@@ -103,7 +103,7 @@ def test_a_dropped_family_leaves_only_its_drop() -> None:
 
 
 def test_counts_follow_presence() -> None:
-    """Counts stand in every changelog: an error here is never repaired."""
+    """Counts are in every changelog: an error here is never repaired."""
     rows = batch(
         [
             (PUT, 0, b"a", b"1", 2),
@@ -141,7 +141,7 @@ def test_rows_that_are_no_writes_are_refused(row: tuple[Any, ...]) -> None:
 
 
 def test_more_than_a_column_holds_is_refused_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user can do something about it: it is no bug of ours to report."""
+    """The user can act on it: it must not be reported as a bug."""
     monkeypatch.setattr(writes, "MAX_COLUMN_BYTES", 1000)
     rows = batch([(PUT, 0, b"a", b"v" * 600, 0)])
     assert writes.coalesce([rows]).num_rows == 1

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
-from cairn.checkpoint.purge import CleanupResult, clean_up
+from cairn.checkpoint.purge import Purger, PurgeResult
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.sst_cache import SstCache
+from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import (
     SnapshotContent,
     SnapshotResult,
@@ -219,10 +220,13 @@ class World:
         return Recovery(
             objects or self.objects,
             store,
-            checkpoint_format=self.checkpoint_format,
-            cache=cache or SstCache(self.folder("cache"), 1 << 20),
-            transfers=TRANSFERS,
+            self.checkpoint_format,
+            self._transfers(cache),
         )
+
+    def _transfers(self, cache: SstCache | None) -> TransferResources:
+        cache = cache or SstCache(self.folder("cache"), 1 << 20)
+        return TransferResources(cache, TRANSFERS, TRANSFERS, self.clock)
 
     def uploader(
         self,
@@ -235,12 +239,9 @@ class World:
         return SnapshotUploader(
             self.objects,
             STORE,
-            writer=SnapshotWriter("run", instance, {"name": "test"}),
-            transfers=TRANSFERS,
-            clock=self.clock,
-            entropy=SYSTEM_ENTROPY,
+            SnapshotWriter("run", instance, {"name": "test"}),
+            self._transfers(cache),
             grace_ms=GRACE_MS,
-            cache=cache,
             fault=fault,
         )
 
@@ -263,18 +264,10 @@ class World:
         *,
         is_garbage_young: bool = False,
         fault: FaultHook = no_fault,
-    ) -> CleanupResult:
+    ) -> PurgeResult:
         """Purge as the writer of ``manifest`` does."""
-        return clean_up(
-            self.objects,
-            manifest,
-            kept,
-            grace_ms=GRACE_MS,
-            checkpoint_format=self.checkpoint_format,
-            store_time=store_time,
-            is_garbage_young=is_garbage_young,
-            fault=fault,
-        )
+        purger = Purger(self.objects, self.checkpoint_format, grace_ms=GRACE_MS, fault=fault)
+        return purger.purge(manifest, kept, store_time, is_garbage_young=is_garbage_young)
 
     def snapshot(
         self,

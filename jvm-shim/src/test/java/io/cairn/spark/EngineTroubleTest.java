@@ -68,7 +68,7 @@ class EngineTroubleTest {
 
   /** The expiry of a token must not fail the commits of all partitions. */
   @Test
-  void aCommitGoesOnWithRenewedCredentials() throws IOException {
+  void aCommitContinuesWithRenewedCredentials() throws IOException {
     expireCredentialsOnce();
     CairnStateStoreProvider provider = fixture.provider();
 
@@ -82,7 +82,7 @@ class EngineTroubleTest {
 
   /** The same for more writes than the channel copies. */
   @Test
-  void aLargeCommitGoesOnWithRenewedCredentials() throws IOException {
+  void aLargeCommitContinuesWithRenewedCredentials() throws IOException {
     expireCredentialsOnce();
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
     String large = "x".repeat(1000);
@@ -159,7 +159,7 @@ frame_service._get = failing
    * A task that waits for the lock must not wait for the whole timeout when the provider is closed.
    */
   @Test
-  void whoWaitsForAStoreLearnsThatItWasClosed() throws Exception {
+  void aTaskThatWaitsForAStoreLearnsThatItWasClosed() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore held = provider.getStore(0, NO_ID, false, false);
     CompletableFuture<Throwable> waiting = new CompletableFuture<>();
@@ -188,7 +188,7 @@ frame_service._get = failing
 
   /** An error of a row call names store and version, as errors of loads and commits do. */
   @Test
-  void aReadThatIsNotAnsweredNamesStoreAndVersion() throws Exception {
+  void aReadWithoutAReplyNamesStoreAndVersion() throws Exception {
     fixture.withLeastCache();
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
     CairnStateStoreProvider provider = fixture.provider();
@@ -241,7 +241,7 @@ frame_service._get = failing
 
   /** A session that was loaded empty stays empty when its worker is lost. */
   @Test
-  void aSessionLoadedEmptyGoesOnEmpty() throws Exception {
+  void aSessionLoadedEmptyStaysEmpty() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
     StateStore store = provider.getStore(1, id, false, true);

@@ -84,7 +84,7 @@ class TaskEndTest {
    * the next session loads it.
    */
   @Test
-  void inFormatOneOnlyAGoodAttemptsVersionIsUsedUnasked() {
+  void inFormatOneOnlyTheVersionOfASuccessfulAttemptIsUsedAgain() {
     fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
     CairnStateStoreProvider ours = fixture.provider();
     commit(ours, 0, NO_ID, 1);
@@ -103,7 +103,7 @@ class TaskEndTest {
 
   /** The version of a successful attempt is used again without a load. */
   @Test
-  void aGoodAttemptsVersionIsUsedAgain() throws IOException {
+  void theVersionOfASuccessfulAttemptIsUsedAgain() throws IOException {
     fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
     CairnStateStoreProvider provider = fixture.provider();
     commit(provider, 0, NO_ID, 1);

@@ -89,7 +89,7 @@ class WorkerLossTest {
 
   /** Spilled writes are sent to the next worker, and read from there. */
   @Test
-  void aSessionThatSpilledALittleGoesOn() throws Exception {
+  void aSessionThatSpilledALittleContinues() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     for (long key = 0; key < KEYS; key++) {
@@ -182,7 +182,7 @@ ControlEntry.call = dying
   /** The commit is repeated after its version became durable: the repetition replaces it. */
   @ParameterizedTest
   @ValueSource(strings = {"1", "2"})
-  void aCommitThatWasNotAnsweredIsMadeOnce(String checkpointFormat) throws Exception {
+  void aCommitWithoutAReplyIsMadeOnce(String checkpointFormat) throws Exception {
     fixture.settings.put(
         "spark.sql.streaming.stateStore.checkpointFormatVersion", checkpointFormat);
     killInCommit(true);

@@ -22,14 +22,17 @@ public final class ByteSpan {
   }
 
   public void set(Object newBase, long newOffset, int newLength) {
-    base = newBase;
+    if (base != newBase) {
+      // Without the store, the garbage collector's barrier is saved: scans stay in one array long.
+      base = newBase;
+    }
     offset = newOffset;
     length = newLength;
   }
 
   /** Covers a whole array. */
   public void set(byte[] array) {
-    set(array, Bytes.ARRAY, array.length);
+    set(array, Platform.BYTE_ARRAY_OFFSET, array.length);
   }
 
   /** Covers the bytes that another span covers now. */
@@ -40,7 +43,7 @@ public final class ByteSpan {
   /** Copies the bytes into an array of their own. */
   public byte[] toArray() {
     byte[] copy = new byte[length];
-    Platform.copyMemory(base, offset, copy, Bytes.ARRAY, length);
+    Platform.copyMemory(base, offset, copy, Platform.BYTE_ARRAY_OFFSET, length);
     return copy;
   }
 }

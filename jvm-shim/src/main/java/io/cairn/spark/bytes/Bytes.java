@@ -19,11 +19,8 @@ public final class Bytes {
     return Murmur3_x86_32.hashUnsafeBytes(span.base, span.offset, span.length, SEED);
   }
 
-  /** Whether the bytes of the array from {@code at} on equal the span; there are enough of them. */
-  public static boolean equal(byte[] array, long at, ByteSpan span) {
-    Object base = span.base;
-    long offset = span.offset;
-    int length = span.length;
+  /** Whether two regions of the same length are equal. */
+  public static boolean equal(byte[] array, long at, Object base, long offset, int length) {
     if (length < 8) {
       for (int i = 0; i < length; i++) {
         if (Platform.getByte(array, at + i) != Platform.getByte(base, offset + i)) {
@@ -42,18 +39,17 @@ public final class Bytes {
   }
 
   public static int compare(ByteSpan a, ByteSpan b) {
-    return compare(a.base, a.offset, a.length, b);
+    return compare(a.base, a.offset, a.length, b.base, b.offset, b.length);
   }
 
   /** Compares by unsigned bytes; a prefix is less than what it begins. */
-  public static int compare(Object base, long offset, int length, ByteSpan other) {
-    Object otherBase = other.base;
-    long otherOffset = other.offset;
-    int shared = Math.min(length, other.length);
+  public static int compare(
+      Object a, long aOffset, int aLength, Object b, long bOffset, int bLength) {
+    int shared = Math.min(aLength, bLength);
     int i = 0;
     for (; i + 8 <= shared; i += 8) {
-      long x = Platform.getLong(base, offset + i);
-      long y = Platform.getLong(otherBase, otherOffset + i);
+      long x = Platform.getLong(a, aOffset + i);
+      long y = Platform.getLong(b, bOffset + i);
       if (x != y) {
         return LITTLE
             ? Long.compareUnsigned(Long.reverseBytes(x), Long.reverseBytes(y))
@@ -61,13 +57,13 @@ public final class Bytes {
       }
     }
     for (; i < shared; i++) {
-      int x = Platform.getByte(base, offset + i) & 0xff;
-      int y = Platform.getByte(otherBase, otherOffset + i) & 0xff;
+      int x = Platform.getByte(a, aOffset + i) & 0xff;
+      int y = Platform.getByte(b, bOffset + i) & 0xff;
       if (x != y) {
         return x - y;
       }
     }
-    return length - other.length;
+    return aLength - bLength;
   }
 
   /** Concatenates two regions in an array of their own. */

@@ -10,7 +10,7 @@ import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 
-/** Collects the writes of a session in blocks and sends these to the engine. */
+/** Sends writes to the engine in blocks; one writer per spill or commit. */
 final class BlockWriter {
   private static final int MAX_SPARE_BLOCKS = 4;
   private static final ArrayDeque<WriteBlock> SPARE_BLOCKS = new ArrayDeque<>();
@@ -18,16 +18,15 @@ final class BlockWriter {
   private final EngineSource source;
   private final ByteSpan key = new ByteSpan();
   private final ByteSpan value = new ByteSpan();
+  private final boolean isSpill;
   private WriteBlock block;
-  private boolean isSpilling;
 
-  BlockWriter(EngineSource source) {
+  /**
+   * @param isSpill whether the cache drops the writes afterwards
+   */
+  BlockWriter(EngineSource source, boolean isSpill) {
     this.source = source;
-  }
-
-  /** Whether the cache drops the writes that are added from now on. */
-  void setSpilling(boolean isSpill) {
-    isSpilling = isSpill;
+    this.isSpill = isSpill;
   }
 
   void dropFamily(int family) {
@@ -98,7 +97,7 @@ final class BlockWriter {
     }
     block = null;
     try {
-      source.write(full, isSpilling);
+      source.write(full, isSpill);
     } finally {
       Arrays.fill(full.keyBase, 0, full.count, null);
       Arrays.fill(full.valueBase, 0, full.count, null);

@@ -206,7 +206,7 @@ public final class CacheSession {
     onEnd.run();
   }
 
-  /** Whether this session sent writes to the engine that the cache does not have any more. */
+  /** Whether the engine has writes of this session that the cache has dropped. */
   public boolean hasSpilled() {
     return buffer.spillCount() > 0;
   }

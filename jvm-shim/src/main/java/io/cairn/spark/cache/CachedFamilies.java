@@ -23,17 +23,37 @@ final class CachedFamilies {
   /** A family that was never defined has no committed key. */
   private boolean areUnknownEmpty;
 
-  /** Version of the entries; -1 before the first {@link #reset}. */
-  long version = -1;
-
-  /** Checkpoint id of the version; may be null. */
-  String checkpointId;
-
-  /** Version up to which the engine's database was at its last answer. */
-  long appliedThrough;
+  private long version = -1;
+  private String checkpointId;
+  private long appliedThrough;
 
   CachedFamilies(MemoryAccount account) {
     this.account = account;
+  }
+
+  /** Version of the entries; -1 before the first {@link #reset}. */
+  long version() {
+    return version;
+  }
+
+  /** Checkpoint id of the version; may be null. */
+  String checkpointId() {
+    return checkpointId;
+  }
+
+  /** Entries of the next version follow. */
+  void advance(long newVersion, String newCheckpointId) {
+    version = newVersion;
+    checkpointId = newCheckpointId;
+  }
+
+  /** Version up to which the engine's database was at its last answer. */
+  long appliedThrough() {
+    return appliedThrough;
+  }
+
+  void noteApplied(long through) {
+    appliedThrough = through;
   }
 
   /** Requires that the engine has applied this version before it answers. */
@@ -107,8 +127,7 @@ final class CachedFamilies {
    * family is complete.
    */
   void reset(long newVersion, String newCheckpointId, boolean isEmpty) {
-    version = newVersion;
-    checkpointId = newCheckpointId;
+    advance(newVersion, newCheckpointId);
     requireApplied = isEmpty ? 0 : Math.max(0, newVersion);
     areUnknownEmpty = isEmpty;
     appliedThrough = 0;

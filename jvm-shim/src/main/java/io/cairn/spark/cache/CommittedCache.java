@@ -34,15 +34,28 @@ final class CommittedCache {
   private final ByteSpan rowKey = new ByteSpan();
   private final ByteSpan rowValue = new ByteSpan();
 
-  /** Reads that were answered without the engine; keys for which it was asked. */
-  long hits;
-
-  long misses;
+  private long hits;
+  private long misses;
 
   CommittedCache(MemoryAccount account) {
     this.account = account;
     families = new CachedFamilies(account);
     eviction = new Eviction(families, account);
+  }
+
+  /** Reads that were answered without the engine. */
+  long hits() {
+    return hits;
+  }
+
+  /** Keys for which the engine was asked. */
+  long misses() {
+    return misses;
+  }
+
+  /** Counts a read that the write buffer answered. */
+  void countHit() {
+    hits++;
   }
 
   /** Begins a session; reads go through to its engine. */
@@ -56,7 +69,7 @@ final class CommittedCache {
   }
 
   private void noteApplied() {
-    families.appliedThrough = source.appliedThrough();
+    families.noteApplied(source.appliedThrough());
   }
 
   /**
@@ -186,7 +199,7 @@ final class CommittedCache {
 
   /** Reads a page of committed and spilled rows; valid until the next request. */
   RowPage page(ScanRequest request) {
-    RowPage rows = source.scan(request, families.version);
+    RowPage rows = source.scan(request, families.version());
     noteApplied();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(
@@ -201,7 +214,7 @@ final class CommittedCache {
    */
   boolean load() {
     // What is dropped here, or left out if the load fails, only the engine has.
-    families.require(families.version);
+    families.require(families.version());
     for (CachedFamily family : families.all()) {
       family.clear();
       if (family.isOrdered) {
@@ -295,7 +308,7 @@ final class CommittedCache {
       if (value.length <= Entry.capacity(slab, at)) {
         family.markPresent(slab, at);
         setValue(slab, at, value);
-        family.slabs.noteVersion(Slabs.slabOf(address), families.version);
+        family.slabs.noteVersion(Slabs.slabOf(address), families.version());
         return;
       }
       family.remove(address);
@@ -306,7 +319,7 @@ final class CommittedCache {
   /** Notes the version of an entry just folded; 0: there was no memory for it. */
   private void noteVersion(CachedFamily family, int address) {
     if (address != 0) {
-      family.slabs.noteVersion(Slabs.slabOf(address), families.version);
+      family.slabs.noteVersion(Slabs.slabOf(address), families.version());
     } else {
       leaveToEngine(family);
     }
@@ -314,7 +327,7 @@ final class CommittedCache {
 
   /** A write of this version is not cached: the engine must have applied it before it answers. */
   private void leaveToEngine(CachedFamily family) {
-    families.require(families.version);
+    families.require(families.version());
     families.loseCompleteness(family);
   }
 
@@ -325,7 +338,7 @@ final class CommittedCache {
       if (family.isComplete) {
         put(family, hash, key, value);
       } else {
-        families.require(families.version);
+        families.require(families.version());
       }
       return;
     }
@@ -345,7 +358,7 @@ final class CommittedCache {
     }
     Bytes.copy(value, slab, Entry.valueAt(slab, at) + before);
     Entry.setValueLength(slab, at, length);
-    family.slabs.noteVersion(Slabs.slabOf(address), families.version);
+    family.slabs.noteVersion(Slabs.slabOf(address), families.version());
   }
 
   private void growList(CachedFamily family, int address, ByteSpan key, ByteSpan value) {
@@ -381,14 +394,13 @@ final class CommittedCache {
       family.remove(address);
     } else {
       family.markAbsent(family.slab(address), Slabs.at(address));
-      family.slabs.noteVersion(Slabs.slabOf(address), families.version);
+      family.slabs.noteVersion(Slabs.slabOf(address), families.version());
     }
   }
 
   /** Begins the fold of a session's writes: from now on the entries are at its version. */
   void startFold(long version, String checkpointId) {
-    families.version = version;
-    families.checkpointId = checkpointId;
+    families.advance(version, checkpointId);
     noteApplied();
     endScans();
     for (CachedFamily family : families.all()) {

@@ -83,7 +83,7 @@ final class Eviction {
       if (slabs.slab(slab) == null || slab == slabs.current()) {
         continue;
       }
-      if (slabs.version(slab) <= families.appliedThrough) {
+      if (slabs.version(slab) <= families.appliedThrough()) {
         family.nextVictim = slab + 1;
         return slab;
       }
@@ -133,7 +133,7 @@ final class Eviction {
       family.unlink(address);
     }
     slabs.remove(slab);
-    if (hasDropped && version > families.appliedThrough) {
+    if (hasDropped && version > families.appliedThrough()) {
       families.require(version);
     }
   }

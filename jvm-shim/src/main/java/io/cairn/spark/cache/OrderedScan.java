@@ -26,16 +26,14 @@ final class OrderedScan extends RowCursor {
   private final WriteBuffer buffer;
   private final CommittedCache committed;
   private final CachedFamily family;
-  private final ByteSpan from;
   private final ByteSpan to;
   private final Side written = new Side();
   private final Side cached = new Side();
-  private final ByteSpan writtenKey = new ByteSpan();
-  private final ByteSpan appended = new ByteSpan();
 
-  /** The key that the sides are behind; base null: the start of the range. */
+  /** The last key that was passed; before the first, the start of the range (base null: none). */
   private final ByteSpan last = new ByteSpan();
 
+  private boolean hasPassedLast;
   private boolean isClosed;
   private RowPage page;
   private int row;
@@ -61,17 +59,17 @@ final class OrderedScan extends RowCursor {
         map = current;
         order = currentOrder;
         changesSeen = order.changeCount();
-        if (last.base != null) {
-          position = order.seek(last, false);
-        } else {
-          position = from == null ? order.first() : order.seek(from, true);
-        }
+        position = last.base == null ? order.first() : order.seek(last, !hasPassedLast);
       }
       return position != OrderIndex.END;
     }
 
-    int address() {
-      return order.address(position);
+    byte[] slab() {
+      return map.slab(order.address(position));
+    }
+
+    long at() {
+      return Slabs.at(order.address(position));
     }
 
     void step() {
@@ -84,7 +82,9 @@ final class OrderedScan extends RowCursor {
     this.buffer = buffer;
     this.committed = committed;
     this.family = family;
-    this.from = from == null ? null : new ByteSpan(from);
+    if (from != null) {
+      last.set(from);
+    }
     this.to = to == null ? null : new ByteSpan(to);
   }
 
@@ -95,18 +95,18 @@ final class OrderedScan extends RowCursor {
     }
     buffer.checkOpen();
     while (true) {
-      boolean hasWrite = seekWrite();
+      boolean hasWrite = written.seek(buffer.writes(family.id));
       boolean isCached = family.knowsAbsentKeys();
       boolean hasCommitted = isCached ? seekCached() : seekInPage();
       int order = 1;
       if (hasWrite) {
-        order = hasCommitted ? Bytes.compare(writtenKey, key) : -1;
+        order = hasCommitted ? compareSides() : -1;
       } else if (!hasCommitted) {
         close();
         return false;
       }
       if (order < 0) {
-        key.set(writtenKey);
+        Entry.key(written.slab(), written.at(), key);
       }
       if (to != null && Bytes.compare(key, to) >= 0) {
         close();
@@ -120,20 +120,18 @@ final class OrderedScan extends RowCursor {
         stepCommitted(isCached);
       }
       last.set(key);
+      hasPassedLast = true;
       if (isRow) {
         return true;
       }
     }
   }
 
-  private boolean seekWrite() {
-    WriteBuffer.Writes writes = buffer.writes(family.id);
-    if (!written.seek(writes)) {
-      return false;
-    }
-    int address = written.address();
-    Entry.key(writes.slab(address), Slabs.at(address), writtenKey);
-    return true;
+  private int compareSides() {
+    byte[] slab = written.slab();
+    long at = written.at();
+    int length = Entry.keyLength(slab, at);
+    return Bytes.compare(slab, Entry.keyAt(at), length, key.base, key.offset, key.length);
   }
 
   /** Sets key and value to the next cached row. */
@@ -141,9 +139,8 @@ final class OrderedScan extends RowCursor {
     if (!cached.seek(family)) {
       return false;
     }
-    int address = cached.address();
-    byte[] slab = family.slab(address);
-    long at = Slabs.at(address);
+    byte[] slab = cached.slab();
+    long at = cached.at();
     Entry.key(slab, at, key);
     Entry.value(slab, at, value);
     return true;
@@ -159,10 +156,10 @@ final class OrderedScan extends RowCursor {
 
   /** Replaces the value by the write's; an append follows a committed one. False: a delete. */
   private boolean mergeWrite(boolean hasCommitted) {
-    int address = written.address();
-    byte[] slab = written.map.slab(address);
-    long at = Slabs.at(address);
+    byte[] slab = written.slab();
+    long at = written.at();
     if (hasCommitted && Entry.state(slab, at) == WriteBlock.APPEND) {
+      ByteSpan appended = new ByteSpan();
       Entry.value(slab, at, appended);
       value.set(Bytes.join(value, appended));
     } else {
@@ -178,13 +175,12 @@ final class OrderedScan extends RowCursor {
       return false;
     }
     if (!isCurrent || row == page.count) {
-      ByteSpan start = last.base == null ? from : last;
+      byte[] start = last.base == null ? null : last.toArray();
+      byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
       page =
           committed
-              .page(
-                  new ScanRequest(
-                      family.id, array(start), last.base == null, array(to), pageRows, pageBytes))
+              .page(new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes))
               .copy();
       row = 0;
       pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
@@ -196,10 +192,6 @@ final class OrderedScan extends RowCursor {
     page.key(row, key);
     page.value(row, value);
     return true;
-  }
-
-  private static byte[] array(ByteSpan span) {
-    return span == null ? null : span.toArray();
   }
 
   @Override

@@ -137,7 +137,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
           "[CAIRN_INTERNAL] the state cache has an open session already");
     }
     inUse.acquireUninterruptibly();
-    if (isClosed || session != null || committed.families.version < 0) {
+    if (isClosed || session != null || committed.families.version() < 0) {
       inUse.release();
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the state cache is closed, in use, or was never reset to a version");
@@ -158,8 +158,8 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
 
   private void publish() {
     account.releaseReserved();
-    version = committed.families.version;
-    checkpointId = committed.families.checkpointId;
+    version = committed.families.version();
+    checkpointId = committed.families.checkpointId();
     long entries = 0;
     for (CachedFamily family : committed.families.all()) {
       entries += family.presentCount();
@@ -168,8 +168,8 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
         new Stats(
             entries,
             account.bytes(),
-            committed.hits,
-            committed.misses,
+            committed.hits(),
+            committed.misses(),
             committed.eviction.evictedSlabs(),
             spills);
   }

@@ -29,7 +29,6 @@ final class WriteBuffer {
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
-  private final BlockWriter writer;
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
 
@@ -67,7 +66,6 @@ final class WriteBuffer {
     this.committed = committed;
     this.account = committed.account;
     this.source = source;
-    this.writer = new BlockWriter(source);
   }
 
   void checkOpen() {
@@ -116,7 +114,7 @@ final class WriteBuffer {
     if (address == 0) {
       return committed.get(family, hash, key, out);
     }
-    committed.hits++;
+    committed.countHit();
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     byte state = Entry.state(slab, at);
@@ -134,7 +132,7 @@ final class WriteBuffer {
     if (address == 0) {
       return committed.get(family, hash, key, entryValue);
     }
-    committed.hits++;
+    committed.countHit();
     return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
   }
 
@@ -218,12 +216,15 @@ final class WriteBuffer {
     int hash = Bytes.hash(key);
     Writes writes = writes(family.id);
     int address = writes == null ? 0 : writes.find(hash, key);
-    if (address == 0 && !family.isSpilled && presence(family, hash, key) == WriteBlock.MISSING) {
-      return;
-    }
-    while (address == 0) {
-      writes = writesFor(family);
-      address = place(writes, family, 0, hash, key, 0);
+    if (address == 0) {
+      byte presence = presence(family, hash, key);
+      if (presence == WriteBlock.MISSING && !family.isSpilled) {
+        return;
+      }
+      do {
+        writes = writesFor(family);
+        address = insert(writes, hash, key, Entry.capacityFor(0), presence);
+      } while (address == 0);
     }
     Entry.setState(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
   }
@@ -250,8 +251,12 @@ final class WriteBuffer {
       int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
       return reserve(writes.bytesToGrow(key.length, grown)) ? writes.grow(found, grown) : 0;
     }
-    byte presence = presence(family, hash, key);
     int capacity = Entry.capacityFor(valueLength);
+    return insert(writes, hash, key, capacity, presence(family, hash, key));
+  }
+
+  /** Adds an entry. 0: there was no memory, so the writes so far were spilled; try again. */
+  private int insert(Writes writes, int hash, ByteSpan key, int capacity, byte presence) {
     if (!reserve(writes.bytesToInsert(key.length, capacity))) {
       return 0;
     }
@@ -305,9 +310,7 @@ final class WriteBuffer {
     // repeated.
     spillCount++;
     hasFailed = true;
-    writer.setSpilling(true);
-    send();
-    writer.setSpilling(false);
+    send(new BlockWriter(source, true));
     hasFailed = false;
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
@@ -346,7 +349,7 @@ final class WriteBuffer {
     }
   }
 
-  private void send() {
+  private void send(BlockWriter writer) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         writer.add(i, families[i], committed.families.get(i).isSpilled);
@@ -357,8 +360,9 @@ final class WriteBuffer {
 
   /** Sends the drops of families, and all writes that were not spilled. */
   void send(List<Integer> droppedFamilies) {
+    BlockWriter writer = new BlockWriter(source, false);
     droppedFamilies.forEach(writer::dropFamily);
-    send();
+    send(writer);
   }
 
   void dropFamily(int id) {

@@ -1,20 +1,19 @@
 /**
- * The state cache: what a store keeps in the JVM so that a row costs no round trip.
- *
- * <p>{@link io.cairn.spark.cache.StateCache} holds the committed entries of one provider instance
- * (the base), {@link io.cairn.spark.cache.CacheSession} one session's writes over it (the overlay),
- * {@link io.cairn.spark.cache.MemoryPool} bounds all of a process. The engine is asked through
- * {@link io.cairn.spark.protocol.EngineSource} alone.
+ * The state cache: what a store keeps in the JVM, so that a read or write of a row needs no round
+ * trip to the engine.
  *
  * <pre>
- * get     overlay, else base, else engine (the answer enters the base unless it was spilled)
- * scan    UnorderedScan (any order) or OrderedScan (key order): overlay over base if the family is complete, else over engine pages
- * write   Overlay: one entry a key; full: sent as write blocks (spill), a new overlay begins, base entries of those keys are shadowed
- * commit  sendWrites sends the rest; commit folds the overlay into the base and restamps it
- * room    Slabs, EntryTable and OrderIndex take their bytes through Room; Eviction frees base slabs, of this store or of idle ones
+ * get      WriteBuffer, else CommittedCache, else EngineSource; a committed answer is cached
+ * scan     UnorderedScan or OrderedScan: writes over cached rows if all keys are cached, else over pages from the engine
+ * write    WriteBuffer, one entry per key; without memory all writes are spilled: sent by BlockWriter and dropped
+ * commit   CacheSession sends the writes that were not spilled; when the version is durable, it folds them into CommittedCache
+ * memory   is reserved before an entry is added; Eviction frees it, in this store or in one that is not in use
  * </pre>
  *
- * <p>An entry is bytes in a slab ({@link io.cairn.spark.cache.Entry}); there is no object per
- * entry.
+ * <p>Each class uses only those behind it: {@link io.cairn.spark.cache.StateCache} (one per
+ * provider instance), {@link io.cairn.spark.cache.CacheSession}, the scans, {@code WriteBuffer},
+ * {@code CommittedCache}, {@code Eviction}, {@code CachedFamilies}, {@code CachedFamily}, {@link
+ * io.cairn.spark.cache.memory}. The engine is known as {@link io.cairn.spark.protocol.EngineSource}
+ * only.
  */
 package io.cairn.spark.cache;

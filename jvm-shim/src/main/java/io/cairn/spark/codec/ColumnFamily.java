@@ -14,8 +14,9 @@ public record ColumnFamily(FamilySpec spec, RowCodec codec) {
         spec.isMulti(),
         spec.isInternal(),
         codec.supportsPrefixScan() || codec.supportsRangeScan(),
-        TypeText.ofKey(spec.keySchema()),
-        TypeText.of(spec.valueSchema()),
-        codec.encoderText());
+        new FamilyInfo.Types(
+            TypeText.ofKey(spec.keySchema()),
+            TypeText.of(spec.valueSchema()),
+            codec.encoderText()));
   }
 }

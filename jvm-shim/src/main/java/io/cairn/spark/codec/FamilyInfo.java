@@ -5,14 +5,10 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 
 /** A column family as a version has it. Spec: docs/checkpoint-format.md, "Column family". */
 public record FamilyInfo(
-    int id,
-    String name,
-    boolean isMulti,
-    boolean isInternal,
-    boolean isOrdered,
-    String keyType,
-    String valueType,
-    String keyEncoder) {
+    int id, String name, boolean isMulti, boolean isInternal, boolean isOrdered, Types types) {
+  /** The types of keys and values as text, and the layout of keys. */
+  public record Types(String key, String value, String keyEncoder) {}
+
   public static FamilyInfo of(JsonNode node) {
     return new FamilyInfo(
         node.get("id").asInt(),
@@ -20,9 +16,10 @@ public record FamilyInfo(
         node.path("multi").asBoolean(),
         node.path("internal").asBoolean(),
         node.path("ordered").asBoolean(),
-        node.path("key_type").asText(),
-        node.path("value_type").asText(),
-        node.path("key_encoder").asText());
+        new Types(
+            node.path("key_type").asText(),
+            node.path("value_type").asText(),
+            node.path("key_encoder").asText()));
   }
 
   public void addTo(ArrayNode families) {
@@ -33,8 +30,8 @@ public record FamilyInfo(
         .put("multi", isMulti)
         .put("internal", isInternal)
         .put("ordered", isOrdered)
-        .put("key_type", keyType)
-        .put("value_type", valueType)
-        .put("key_encoder", keyEncoder);
+        .put("key_type", types.key)
+        .put("value_type", types.value)
+        .put("key_encoder", types.keyEncoder);
   }
 }

@@ -29,15 +29,15 @@ public final class TypeText {
    * the event time of keys with a timestamp under a name of its own, its writer does not.
    */
   public static boolean sameKeys(FamilyInfo one, FamilyInfo other) {
-    return one.keyType().equals(other.keyType())
+    return one.types().key().equals(other.types().key())
         || isWithEventTime(one, other)
         || isWithEventTime(other, one);
   }
 
   private static boolean isWithEventTime(FamilyInfo plain, FamilyInfo timed) {
-    String keyType = plain.keyType();
-    return timed.keyEncoder().contains("Timestamp")
-        && timed.keyType().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
+    String keyType = plain.types().key();
+    return timed.types().keyEncoder().contains("Timestamp")
+        && timed.types().key().equals(keyType.substring(0, keyType.length() - 1) + ",bigint>");
   }
 
   static String of(DataType type) {

@@ -208,7 +208,7 @@ public final class StoreSession {
   }
 
   private static String keyText(FamilyInfo family) {
-    return family.keyType() + (family.isMulti() ? " with lists" : "");
+    return family.types().key() + (family.isMulti() ? " with lists" : "");
   }
 
   /** Returns a family by name; throws Spark's error if it does not exist at this version. */

@@ -118,8 +118,8 @@ class StateCacheModelTest {
 
     void checkBound() {
       assertTrue(
-          pool.accountedBytes() <= pool.limitBytes() + FLOOR_BYTES,
-          "accounted " + pool.accountedBytes() + " of " + pool.limitBytes());
+          pool.peakBytes() <= pool.limitBytes() + FLOOR_BYTES,
+          "peak " + pool.peakBytes() + " of " + pool.limitBytes());
     }
   }
 

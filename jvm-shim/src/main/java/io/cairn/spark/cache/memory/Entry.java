@@ -67,7 +67,7 @@ public final class Entry {
     into.set(slab, valueAt(slab, at), valueLength(slab, at));
   }
 
-  static long keyAt(long at) {
+  public static long keyAt(long at) {
     return at + HEADER;
   }
 

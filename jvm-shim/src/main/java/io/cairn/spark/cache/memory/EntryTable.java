@@ -44,6 +44,9 @@ final class EntryTable {
     if (table == null) {
       return 0;
     }
+    Object base = key.base;
+    long offset = key.offset;
+    int length = key.length;
     int m = mask;
     for (int i = hash & m; ; i = (i + 1) & m) {
       long slot = table[i];
@@ -54,7 +57,8 @@ final class EntryTable {
         int address = (int) slot;
         byte[] slab = slabs.array(address);
         long at = Slabs.at(address);
-        if (Entry.keyLength(slab, at) == key.length && Bytes.equal(slab, Entry.keyAt(at), key)) {
+        if (Entry.keyLength(slab, at) == length
+            && Bytes.equal(slab, Entry.keyAt(at), base, offset, length)) {
           return address;
         }
       }

@@ -158,7 +158,9 @@ public final class OrderIndex {
     }
     int chunk = chunkFor(from);
     int slot = slotFor(chunk, from);
-    if (!inclusive && slot < sizes[chunk] && compare(chunks[chunk][slot], from) == 0) {
+    if (!inclusive
+        && slot < sizes[chunk]
+        && compare(chunks[chunk][slot], from.base, from.offset, from.length) == 0) {
       slot++;
     }
     return position(chunk, slot);
@@ -185,11 +187,14 @@ public final class OrderIndex {
 
   /** The chunk whose keys surround the given one: the last that starts at or before it. */
   private int chunkFor(ByteSpan wanted) {
+    Object base = wanted.base;
+    long offset = wanted.offset;
+    int length = wanted.length;
     int low = 0;
     int high = count - 1;
     while (low < high) {
       int middle = (low + high + 1) >>> 1;
-      if (compare(chunks[middle][0], wanted) <= 0) {
+      if (compare(chunks[middle][0], base, offset, length) <= 0) {
         low = middle;
       } else {
         high = middle - 1;
@@ -200,14 +205,18 @@ public final class OrderIndex {
 
   /** First slot in the chunk whose key is not below the given one. */
   private int slotFor(int chunk, ByteSpan wanted) {
+    Object base = wanted.base;
+    long offset = wanted.offset;
+    int length = wanted.length;
+    int[] addresses = chunks[chunk];
     int low = 0;
     int high = sizes[chunk];
-    if (high > 0 && compare(chunks[chunk][high - 1], wanted) < 0) {
+    if (high > 0 && compare(addresses[high - 1], base, offset, length) < 0) {
       return high;
     }
     while (low < high) {
       int middle = (low + high) >>> 1;
-      if (compare(chunks[chunk][middle], wanted) < 0) {
+      if (compare(addresses[middle], base, offset, length) < 0) {
         low = middle + 1;
       } else {
         high = middle;
@@ -216,10 +225,10 @@ public final class OrderIndex {
     return low;
   }
 
-  private int compare(int address, ByteSpan wanted) {
+  private int compare(int address, Object base, long offset, int length) {
     byte[] slab = slabs.array(address);
     long at = Slabs.at(address);
-    return Bytes.compare(slab, Entry.keyAt(at), Entry.keyLength(slab, at), wanted);
+    return Bytes.compare(slab, Entry.keyAt(at), Entry.keyLength(slab, at), base, offset, length);
   }
 
   /** Frees its memory. REQUIRES: nobody uses the index afterwards. */
