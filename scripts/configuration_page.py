@@ -1,7 +1,7 @@
-"""Writes docs/configuration.md from the table of settings that shim and engine read.
+"""Generates docs/configuration.md from the table of settings that shim and engine read.
 
 Usage: configuration_page.py            writes the page
-       configuration_page.py --check    fails if the page is not what would be written
+       configuration_page.py --check    fails if the page is not up to date
 """
 
 import difflib
@@ -23,15 +23,16 @@ One setting turns Cairn on, and `cairn.spark_conf()` returns it with all that be
 
     spark.sql.streaming.stateStore.providerClass   io.cairn.spark.CairnStateStoreProvider
 
-The settings below are optional. Each is a session setting under `{prefix}`; `cairn.spark_conf()` \
-takes them by the names of the tables. A name that is not here is an error that names the nearest \
-one that is. They are read when a query starts.
+The settings below are optional. Each is a session setting under `{prefix}`;
+`cairn.spark_conf()` takes them by the names of the tables. An unknown name is an error that names
+the nearest known one; the former name of a setting is an error that names the new one. Settings are
+read when a query starts.
 
-Spark's own settings that Cairn honours: `spark.sql.streaming.minBatchesToRetain`, and under \
-`spark.sql.streaming.stateStore.` `minDeltasForSnapshot`, `maintenanceInterval`, \
-`checkpointFormatVersion` (2 is the one to use; `cairn.spark_conf()` sets it) and \
-`formatValidation.enabled`. S3's endpoint, region, credentials and path style are those of the \
-job's `fs.s3a.*` settings, unless a setting below says otherwise.
+Cairn honours these settings of Spark: `spark.sql.streaming.minBatchesToRetain`, and under
+`spark.sql.streaming.stateStore.`: `minDeltasForSnapshot`, `maintenanceInterval`,
+`checkpointFormatVersion` (use 2; `cairn.spark_conf()` sets it) and `formatValidation.enabled`. S3's
+endpoint, region, credentials and path style are those of the job's `fs.s3a.*` settings, unless a
+setting below overrides them.
 """
 
 _TYPES = {
@@ -57,9 +58,7 @@ def render(table: dict[str, Any]) -> str:
 
 
 def _row(setting: dict[str, Any]) -> str:
-    default = "see right" if setting["default"] is None else f"`{setting['default']}`"
-    if setting["default"] is None and "Default:" not in setting["help"]:
-        default = "none"
+    default = setting.get("default_words") or f"`{setting['default']}`"
     return f"| `{setting['name']}` | {_value(setting)} | {default} | {setting['help']} |\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.request
 from typing import TYPE_CHECKING
 
+from cairn.checksum import crc32c_file
 from cairn.storage.open import open_store
 from harness.s3 import S3Endpoint, fresh_bucket
 
@@ -22,8 +23,9 @@ def test_a_store_works_against_the_binary(s3_binary_server: S3Endpoint, tmp_path
         open_store(f"{bucket.url}/state", bucket.settings) as store,
     ):
         store.probe_conditional_put()
-        store.upload("sst/1.sst", source)
-        store.download("sst/1.sst", tmp_path / "back", size_bytes=25_600)
+        checksum = crc32c_file(source)
+        store.upload("sst/1.sst", source, crc32c=checksum)
+        store.download("sst/1.sst", tmp_path / "back", size_bytes=25_600, crc32c=checksum)
 
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
     assert s3_binary_server.way == "binary"

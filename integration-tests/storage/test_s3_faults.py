@@ -72,11 +72,10 @@ def test_a_lost_answer_to_a_create_is_recognised_as_own_success(
     """The object was stored, the retry is told that it exists: failing would kill a good batch."""
     fault = proxy.add(Fault(b"PUT ", drops_answer=True))
 
-    etag = store.put_if_absent("changelog/1.arrow", b"ours")
+    store.put_if_absent("changelog/1.arrow", b"ours")
 
     assert fault.applied == 1
     assert direct.get("changelog/1.arrow").data == b"ours"
-    assert direct.get("changelog/1.arrow").etag == etag
 
 
 def test_a_lost_answer_without_a_retry_is_settled_too(
@@ -86,22 +85,22 @@ def test_a_lost_answer_without_a_retry_is_settled_too(
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
     with store_through(proxy, s3_bucket, max_attempts=1) as store:
-        etag = store.put_if_absent("changelog/1.arrow", b"ours")
+        store.put_if_absent("changelog/1.arrow", b"ours")
 
-    assert direct.get("changelog/1.arrow").etag == etag
+    assert direct.get("changelog/1.arrow").data == b"ours"
 
 
 def test_a_lost_answer_to_a_replacement_is_recognised(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
     """The retry finds an etag that has changed: by this very put."""
-    old_etag = direct.put("changelog/1.arrow", b"abandoned")
+    direct.put("changelog/1.arrow", b"abandoned")
+    old_etag = direct.get("changelog/1.arrow").etag
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
-    etag = store.put_if_match("changelog/1.arrow", b"ours", old_etag)
+    store.put_if_match("changelog/1.arrow", b"ours", old_etag)
 
     assert direct.get("changelog/1.arrow").data == b"ours"
-    assert direct.get("changelog/1.arrow").etag == etag
 
 
 def test_a_lost_answer_to_a_plain_put_is_settled(
@@ -124,7 +123,7 @@ def test_another_writers_object_is_no_success(
         Fault(
             b"PUT ",
             drops_answer=True,
-            before=lambda: _swallow(direct.put_if_absent("changelog/1.arrow", b"theirs")),
+            before=lambda: direct.put_if_absent("changelog/1.arrow", b"theirs"),
         )
     )
 
@@ -143,7 +142,7 @@ def test_the_same_bytes_of_another_writer_are_no_success(
         Fault(
             b"PUT ",
             drops_answer=True,
-            before=lambda: _swallow(direct.put_if_absent("changelog/1.arrow", b"same")),
+            before=lambda: direct.put_if_absent("changelog/1.arrow", b"same"),
         )
     )
 
@@ -155,12 +154,13 @@ def test_another_writers_replacement_is_no_success(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
     """Both read the abandoned object; the other replaced it first."""
-    old_etag = direct.put("changelog/1.arrow", b"abandoned")
+    direct.put("changelog/1.arrow", b"abandoned")
+    old_etag = direct.get("changelog/1.arrow").etag
     proxy.add(
         Fault(
             b"PUT ",
             drops_answer=True,
-            before=lambda: _swallow(direct.put_if_match("changelog/1.arrow", b"theirs", old_etag)),
+            before=lambda: direct.put_if_match("changelog/1.arrow", b"theirs", old_etag),
         )
     )
 
@@ -208,7 +208,7 @@ def test_an_answer_that_is_always_cut_is_unavailable(
     proxy.add(Fault(b"GET ", times=100, cuts_answer_after_bytes=50_000))
 
     with pytest.raises(UnavailableError, match=r"sst/1\.sst"):
-        store.download("sst/1.sst", tmp_path / "1.sst", size_bytes=100_000)
+        store.download("sst/1.sst", tmp_path / "1.sst", size_bytes=100_000, crc32c=0)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -219,10 +219,10 @@ def test_ranges_survive_cut_answers(
     """One broken range of a large SST must not spoil the others, nor the whole."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(os.urandom(20 << 20))
-    direct.upload("sst/1.sst", source)
+    checksum = crc32c_file(source)
+    direct.upload("sst/1.sst", source, crc32c=checksum)
     proxy.add(Fault(b"GET ", times=2, cuts_answer_after_bytes=1_000_000))
 
-    checksum = crc32c_file(source)
     store.download("sst/1.sst", target, size_bytes=20 << 20, crc32c=checksum)
 
     assert crc32c_file(target) == checksum
@@ -246,10 +246,9 @@ def test_an_upload_in_parts_survives_a_lost_answer(
     source.write_bytes(os.urandom(17 << 20))
     fault = proxy.add(Fault(request_line, contains=contains, drops_answer=True))
 
-    info = store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+    store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
 
     assert fault.applied == 1
-    assert info.etag == direct.get("sst/1.sst").etag
     assert direct.get("sst/1.sst").data == source.read_bytes()
 
 
@@ -289,8 +288,9 @@ def test_a_slow_line_is_only_slow(proxy: TcpProxy, store: S3Store, tmp_path: Pat
     source = tmp_path / "source"
     source.write_bytes(b"x" * 100_000)
 
-    store.upload("sst/1.sst", source)
-    store.download("sst/1.sst", tmp_path / "target", size_bytes=100_000)
+    checksum = crc32c_file(source)
+    store.upload("sst/1.sst", source, crc32c=checksum)
+    store.download("sst/1.sst", tmp_path / "target", size_bytes=100_000, crc32c=checksum)
 
     assert [info.key for info in store.list("")] == ["sst/1.sst"]
     assert (tmp_path / "target").read_bytes() == source.read_bytes()
@@ -331,7 +331,3 @@ def _open_to_everyone(bucket: S3Bucket) -> None:
     client = bucket.endpoint.client()
     client.put_bucket_policy(Bucket=bucket.name, Policy=json.dumps(policy))
     client.close()
-
-
-def _swallow(_: object) -> None:
-    return None

@@ -1,6 +1,6 @@
-"""Cairn: a state store for Spark Structured Streaming, kept by RocksDB in Python, durable on S3.
+"""Cairn: a state store for Spark Structured Streaming: RocksDB in Python, durable on S3.
 
-The public surface; every name here is one that users type.  Spec: README.md, docs/configuration.md.
+The public surface; users type every name here.  Spec: README.md, docs/configuration.md.
 """
 
 from cairn.jar import jar_path

@@ -1,7 +1,7 @@
-"""CRC32C (Castagnoli), the one checksum of every object, file and frame.
+"""CRC32C (Castagnoli), the checksum of every object, file and frame.
 
-Layer: clock (imports errors only). The one importer of the ``crc32c`` package, which uses the
-processor's instruction and lets other Python threads run while it works on large buffers.
+Layer: checksum (above errors only). The only importer of the ``crc32c`` package, which uses the
+processor's instruction and releases the GIL on large buffers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _READ_BYTES = 1 << 20
 
 
 def crc32c(data: bytes | bytearray | memoryview | pa.Buffer, value: int = 0) -> int:
-    """Return the CRC32C of ``data``, continuing from ``value``; nothing is copied.
+    """Return the CRC32C of ``data``, without a copy of it.
 
     ``crc32c(b, crc32c(a)) == crc32c(a + b)``.
 
     Args:
         data: any contiguous buffer.
-        value: the checksum of what came before; 0 at the start.
+        value: the checksum of the bytes before ``data``; 0 at the start.
     """
     return _crc32c(data, value)
 
@@ -34,7 +34,7 @@ def crc32c_file(path: Path) -> int:
     """Return the CRC32C of a whole file, read in pieces of 1 MiB.
 
     Raises:
-        OSError: as ``open`` and ``read`` raise it.
+        OSError: from ``open`` and ``read``.
     """
     checksum = 0
     buffer = memoryview(bytearray(_READ_BYTES))

@@ -1,7 +1,7 @@
-"""Time and chance, the two things a test must be able to choose.
+"""Time and randomness, as arguments.
 
-Layer: clock (above errors only). The one caller of ``time`` and ``random`` in the package: all
-others take a ``Clock`` or an ``Entropy`` as an argument, so that a test needs no waiting.
+Layer: clock (above errors only). The only module that uses ``time`` and ``random``: all others
+take a ``Clock`` or an ``Entropy``, so that a test can choose them and does not have to wait.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now(self) -> datetime:
         """Return the wall clock's time, in UTC; it may jump."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds from an arbitrary start; it never goes back."""
+        """Return nanoseconds since an arbitrary start; the value never decreases."""
 
     def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` pass."""
+        """Block for ``seconds``."""
 
 
 class Entropy(Protocol):
-    """Where chance comes from."""
+    """A source of randomness."""
 
     def token(self, byte_count: int) -> str:
-        """Return ``2 * byte_count`` hexadecimal digits that nobody else gets."""
+        """Return ``2 * byte_count`` hexadecimal digits that no other call returns."""
 
     def jitter(self) -> float:
-        """Return a number in [0, 1), to spread retries with."""
+        """Return a number in [0, 1) that spreads retries."""
 
 
 class SystemClock:
@@ -54,7 +54,7 @@ class SystemClock:
 
 
 class SystemEntropy:
-    """The machine's chance: safe across processes that were forked from one another."""
+    """The machine's randomness; safe in processes that were forked from one another."""
 
     def token(self, byte_count: int) -> str:
         """Return hexadecimal digits of the machine's random source."""
@@ -62,11 +62,11 @@ class SystemEntropy:
 
     def jitter(self) -> float:
         """Return a pseudo-random number in [0, 1)."""
-        return random.random()  # noqa: S311 - spreads retries, guards nothing
+        return random.random()  # noqa: S311 - spreads retries, not a secret
 
 
 class FakeClock:
-    """A clock that moves only when told to, or when somebody sleeps on it. Thread-safe."""
+    """A clock of tests: it moves only by ``advance`` and ``sleep``. Thread-safe."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._lock = threading.Lock()
@@ -74,21 +74,21 @@ class FakeClock:
         self._elapsed_ns = 0
 
     def now(self) -> datetime:
-        """Return the start plus what has passed."""
+        """Return the start plus the time that has passed."""
         with self._lock:
             return self._start + timedelta(microseconds=self._elapsed_ns / 1000)
 
     def monotonic_ns(self) -> int:
-        """Return what has passed."""
+        """Return the time that has passed."""
         with self._lock:
             return self._elapsed_ns
 
     def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` pass at once."""
+        """Advance the clock by ``seconds`` and return at once."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move time on by ``seconds``."""
+        """Advance the clock by ``seconds``."""
         with self._lock:
             self._elapsed_ns += round(seconds * 1_000_000_000)
 

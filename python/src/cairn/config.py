@@ -1,8 +1,7 @@
-"""EngineConf: what an instance of the engine is told, checked as a whole.
+"""The table of all settings, and EngineConf: what the shim tells an instance of the engine.
 
-Layer: config.  Spec: docs/configuration.md, which ``scripts/configuration_page.py`` makes of
-``settings.json``, the one table of all settings; the shim reads the same file. Here are those of
-side "engine", and what the shim derives from Spark's own settings and hands over with them.
+Layer: config.  Spec: docs/configuration.md, which ``scripts/configuration_page.py`` generates from
+``settings.json``. The shim reads the same file.
 """
 
 from __future__ import annotations
@@ -10,72 +9,83 @@ from __future__ import annotations
 import difflib
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from cairn.errors import ConfigError, InternalError
+from cairn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _INT_MAX = 2**63 - 1
+# The shim sends the settings of side "engine", and derives the others from Spark's own settings.
+_FIELDS = {
+    "minBatchesToRetain": "min_versions_to_retain",
+    "minDeltasForSnapshot": "min_deltas_for_snapshot",
+    "orphanGraceMs": "orphan_grace_ms",
+    "requestTimeoutMs": "frame_timeout_ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of ``settings.json``; ``least`` and ``most`` bound numbers, ``values`` an enum."""
+    """One row of ``settings.json``; ``least`` and ``most`` bound a number."""
 
     name: str
     side: str
-    type: str
     default: str | int | bool | None
-    section: str
-    help: str
-    least: int | None = None
-    most: int | None = None
-    values: tuple[str, ...] = ()
+    least: int
+    most: int
+    formerly: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsTable:
-    """All settings that users may type: ``prefix`` and then a name."""
+    """All settings that users may set, by name; the full name is ``prefix`` and the name."""
 
     prefix: str
-    settings: tuple[Setting, ...]
+    settings: Mapping[str, Setting]
 
 
+@cache
 def read_settings() -> SettingsTable:
-    """Return the table that the package carries."""
+    """Return the table that the package contains."""
     table: dict[str, Any] = json.loads(
         resources.files("cairn").joinpath("settings.json").read_text("utf-8")
     )
-    return SettingsTable(
-        table["prefix"],
-        tuple(
-            Setting(
-                name=row["name"],
-                side=row["side"],
-                type=row["type"],
-                default=row["default"],
-                section=row["section"],
-                help=row["help"],
-                least=row.get("min"),
-                most=row.get("max"),
-                values=tuple(row.get("values", ())),
-            )
-            for row in table["settings"]
-        ),
-    )
+    settings = {
+        row["name"]: Setting(
+            name=row["name"],
+            side=row["side"],
+            default=row["default"],
+            least=row.get("min", 0),
+            most=row.get("max", _INT_MAX),
+            formerly=tuple(row.get("formerly", ())),
+        )
+        for row in table["settings"]
+    }
+    return SettingsTable(table["prefix"], settings)
+
+
+def explain_unknown(name: str, known: Iterable[str]) -> str:
+    """Say which setting to use instead of ``name``: its new name, or the nearest of ``known``."""
+    for setting in read_settings().settings.values():
+        if name in setting.formerly:
+            return f"{name} was renamed to {setting.name}"
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+    return f"{name} is not a setting; the nearest one is {nearest}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConf:
-    """What an instance is told at ``open_instance``.
+    """What the shim tells an instance in the call ``open_instance``.
 
     Attributes:
-        min_versions_to_retain: Spark's ``minBatchesToRetain``: so many newest versions load.
-        min_deltas_for_snapshot: a snapshot is due after so many versions.
-        orphan_grace_ms: age below which no SST is deleted, by the object store's clock.
+        min_versions_to_retain: Spark's ``minBatchesToRetain``: number of newest versions that stay
+            loadable.
+        min_deltas_for_snapshot: a snapshot is due after this number of versions.
+        orphan_grace_ms: age, by the object store's clock, below which no SST is deleted.
         frame_timeout_ms: how long a commit waits for its last frame.
     """
 
@@ -86,27 +96,26 @@ class EngineConf:
 
     @classmethod
     def from_mapping(cls, conf: Mapping[str, object]) -> EngineConf:
-        """Return the settings that ``conf`` holds; absent ones have their default.
+        """Return the settings in ``conf``; a setting that is absent has its default.
 
         Args:
-            conf: by name, text or what JSON makes of it: the settings of side "engine", and
-                ``minBatchesToRetain`` (or ``minVersionsToRetain``, Spark's name in the code),
-                ``minDeltasForSnapshot``, ``requestTimeoutMs`` (or ``frameTimeoutMs``).
+            conf: values by name, as text or as JSON values: ``minBatchesToRetain``,
+                ``minDeltasForSnapshot``, ``requestTimeoutMs`` and the settings of side "engine".
 
         Raises:
-            ConfigError: names every fault at once; for an unknown name, the nearest known one.
+            ConfigError: lists all faults; for an unknown name, the name to use instead.
         """
-        known = _known()
         faults: list[str] = []
         fields: dict[str, int] = {}
         for name, value in conf.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-                faults.append(f"{name} is not a setting; the nearest one is {near}")
+            field = _FIELDS.get(name)
+            if field is None:
+                faults.append(explain_unknown(name, _FIELDS))
                 continue
-            field, setting = known[name]
+            setting = read_settings().settings.get(name)
+            least, most = (setting.least, setting.most) if setting else (1, _INT_MAX)
             try:
-                fields[field] = parse_value(setting, value)
+                fields[field] = _parse_int(value, least, most)
             except ValueError as error:
                 faults.append(f"{name} is {str(value)[:80]!r} but must be {error}")
         if faults:
@@ -116,42 +125,12 @@ class EngineConf:
         return cls(**fields)
 
 
-def parse_value(setting: Setting, value: object) -> int:
-    """Return the number that ``value`` spells.
-
-    Raises:
-        ValueError: it spells none that ``setting`` allows; the message says what it must be.
-    """
-    text = str(value).strip()
-    if setting.type != "int":
-        raise InternalError(f"the engine has no setting of type {setting.type}")
-    least, most = setting.least or 0, setting.most or _INT_MAX
+def _parse_int(value: object, least: int, most: int) -> int:
+    """Return the number in ``value``; the message of a ValueError says what it must be."""
     try:
-        number = int(text)
+        number = int(str(value).strip())
     except ValueError:
         number = least - 1
     if isinstance(value, (bool, float)) or not least <= number <= most:
         raise ValueError(f"a whole number from {least} to {most}")
     return number
-
-
-def _known() -> dict[str, tuple[str, Setting]]:
-    """Return field and rules by name; a setting of side "engine" without a field is a bug."""
-    known = {
-        "minBatchesToRetain": "min_versions_to_retain",
-        "minVersionsToRetain": "min_versions_to_retain",
-        "minDeltasForSnapshot": "min_deltas_for_snapshot",
-        "requestTimeoutMs": "frame_timeout_ms",
-        "frameTimeoutMs": "frame_timeout_ms",
-    }
-    fields = {
-        name: (field, Setting(name, "shim", "int", None, "", "", least=1))
-        for name, field in known.items()
-    }
-    for setting in read_settings().settings:
-        if setting.side == "engine":
-            field = "".join(f"_{c.lower()}" if c.isupper() else c for c in setting.name)
-            if field not in EngineConf.__dataclass_fields__:
-                raise InternalError(f"setting {setting.name} has no field in EngineConf")
-            fields[setting.name] = (field, setting)
-    return fields

@@ -5,18 +5,20 @@ Layer: errors (imports nothing of Cairn).
 A caller branches on ``kind``, which says what to do, and never on the message:
 
     kind        what the caller does
-    retry       the same call may succeed later: try again, then let Spark retry the task
-    conflict    somebody else wrote first: read what stands there and decide
-    corrupt     what is stored cannot be used: name it and stop; never go on with less
-    invalid     the user's set-up is wrong: say which setting and what to write instead
-    bug         Cairn broke its own rules: report it
+    retry       repeat the call; if it fails again, let Spark retry the task
+    conflict    another writer was first: read the stored object and decide
+    corrupt     stored data cannot be used: name the object and stop; never continue with less data
+    invalid     the set-up is wrong: name the setting and the correction
+    bug         Cairn broke one of its own rules: report it
 
     CairnError
     +-- RetryableError                    retry
     |   +-- UnavailableError              CAIRN_STORAGE_UNAVAILABLE
     |   +-- CredentialsExpiredError       CAIRN_CREDENTIALS_EXPIRED
     |   +-- DiskFullError                 CAIRN_DISK_FULL
+    |   +-- LocalDiskError                CAIRN_LOCAL_DISK
     |   +-- BusyError                     CAIRN_BUSY
+    |   +-- UnknownInstanceError          CAIRN_UNKNOWN_INSTANCE
     +-- ConflictError                     conflict
     |   +-- AlreadyExistsError            CAIRN_OBJECT_EXISTS
     |   +-- PreconditionFailedError       CAIRN_PRECONDITION_FAILED
@@ -33,32 +35,37 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- SchemeError                   CAIRN_SCHEME
     |   +-- ConditionalPutUnsupportedError  CAIRN_NO_CONDITIONAL_PUT
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
+    |   +-- RowTooLargeError              CAIRN_ROW_TOO_LARGE
     +-- BugError                          bug
         +-- ProtocolError                 CAIRN_PROTOCOL
         +-- FramesMissingError            CAIRN_FRAMES_MISSING
         +-- ClosedError                   CAIRN_CLOSED
         +-- InternalError                 CAIRN_INTERNAL
 
-Messages travel into logs and into Spark's task failures: they never carry a secret.
+Messages appear in logs and in Spark's task failures: they never contain a secret.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+import errno
+from typing import ClassVar, Final, Literal, Self
 
 Kind = Literal["retry", "conflict", "corrupt", "invalid", "bug"]
 
+DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The numbers of an OSError that mean ``DiskFullError``."""
+
 
 class CairnError(Exception):
-    """A failure with a kind, a code, and where it happened.
+    """A failure with a kind, a code, and the place where it happened.
 
     ``str(error)`` is ``[CODE] message (store=.., version=.., object=..). Next: ..`` with the
     parts that are known.
 
     Args:
-        message: one sentence without its full stop; no secret in it.
-        code: replaces the class's code; for a code that has no class of its own.
-        store: the store it concerns, as ``operator/partition/name``.
+        message: one sentence without its full stop; it contains no secret.
+        code: replaces the code of the class; must be one of ``all_codes``.
+        store: the store, as ``operator/partition/name``.
         version: Spark's state version.
         object_name: the object's key or URL.
         next_step: what a person can do about it, as an imperative without its full stop.
@@ -87,15 +94,8 @@ class CairnError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        where = ", ".join(
-            f"{name}={value}"
-            for name, value in (
-                ("store", self.store),
-                ("version", self.version),
-                ("object", self.object_name),
-            )
-            if value is not None
-        )
+        places = {"store": self.store, "version": self.version, "object": self.object_name}
+        where = ", ".join(f"{name}={value}" for name, value in places.items() if value is not None)
         text = f"[{self.code}] {self.message.rstrip('.')}"
         if where:
             text += f" ({where})"
@@ -104,10 +104,9 @@ class CairnError(Exception):
         return text
 
     def to_dict(self) -> dict[str, str | int | None]:
-        """Return the error as data, the form in which it crosses to the JVM.
+        """Return the error as data, the form in which the worker sends it to the JVM.
 
-        The keys are ``kind, code, message, store, version, object, next``; ``message`` is the bare
-        sentence, so that the other side can lay out the rest itself.
+        The keys are ``kind, code, message, store, version, object, next``.
         """
         return {
             "kind": self.kind,
@@ -127,9 +126,9 @@ class CairnError(Exception):
         object_name: str | None = None,
         next_step: str | None = None,
     ) -> Self:
-        """Fill in what is not known yet, in place, and return the error for ``raise``.
+        """Set the fields that are still unknown, in place, and return the error for ``raise``.
 
-        What the raiser knew stays: it was closer to the cause.
+        Fields that are set stay: the code that raised the error was closer to the cause.
         """
         self.store = store if self.store is None else self.store
         self.version = version if self.version is None else self.version
@@ -146,21 +145,27 @@ class RetryableError(CairnError):
 
 
 class UnavailableError(RetryableError):
-    """No answer from the storage, or "not now"; what was asked may have happened."""
+    """The storage did not answer or refused for now; the requested change may have happened."""
 
     code = "CAIRN_STORAGE_UNAVAILABLE"
 
 
 class CredentialsExpiredError(RetryableError):
-    """The session token is past its time; new credentials make the same call work."""
+    """The session token has expired; the same call succeeds with new credentials."""
 
     code = "CAIRN_CREDENTIALS_EXPIRED"
 
 
 class DiskFullError(RetryableError):
-    """No room on the local disk; nothing half-written was left under a final name."""
+    """The local disk is full; no partial file was left under a final name."""
 
     code = "CAIRN_DISK_FULL"
+
+
+class LocalDiskError(RetryableError):
+    """The local disk failed."""
+
+    code = "CAIRN_LOCAL_DISK"
 
 
 class BusyError(RetryableError):
@@ -169,33 +174,39 @@ class BusyError(RetryableError):
     code = "CAIRN_BUSY"
 
 
+class UnknownInstanceError(RetryableError):
+    """This worker does not have the instance, or has no version of it loaded."""
+
+    code = "CAIRN_UNKNOWN_INSTANCE"
+
+
 class ConflictError(CairnError):
-    """Somebody else wrote first; what stands there decides."""
+    """Another writer was first; the stored object decides."""
 
     kind = "conflict"
     code = "CAIRN_OBJECT_EXISTS"
 
 
 class AlreadyExistsError(ConflictError):
-    """The object exists, and it is not the one that this call wrote."""
+    """The object exists, and this call did not write it."""
 
     code = "CAIRN_OBJECT_EXISTS"
 
 
 class PreconditionFailedError(ConflictError):
-    """The object is not the one that was read before: changed, or gone."""
+    """The object is not the one that was read before: it was changed or deleted."""
 
     code = "CAIRN_PRECONDITION_FAILED"
 
 
 class FencedError(ConflictError):
-    """A newer attempt has committed this version; this one must stop."""
+    """A newer attempt has committed this version; this attempt must stop."""
 
     code = "CAIRN_FENCED"
 
 
 class DataError(CairnError):
-    """What is stored cannot be used."""
+    """Stored data cannot be used."""
 
     kind = "corrupt"
     code = "CAIRN_CORRUPT"
@@ -208,25 +219,25 @@ class CorruptError(DataError):
 
 
 class MissingError(DataError):
-    """An object that something names is not there."""
+    """An object that another object names does not exist."""
 
     code = "CAIRN_MISSING"
 
 
 class FormatVersionError(DataError):
-    """The object is of a format that this release does not know."""
+    """The object has a format that this release does not know."""
 
     code = "CAIRN_FORMAT_VERSION"
 
 
 class ForeignObjectError(DataError):
-    """The object where one of ours should be was not written by Cairn."""
+    """Cairn did not write the object that has one of its names."""
 
     code = "CAIRN_FOREIGN_OBJECT"
 
 
 class InvalidError(CairnError):
-    """The user's set-up is wrong; trying again does not help."""
+    """The set-up is wrong; a retry does not help."""
 
     kind = "invalid"
     code = "CAIRN_CONFIG"
@@ -239,7 +250,7 @@ class ConfigError(InvalidError):
 
 
 class AccessError(InvalidError):
-    """The storage refuses these credentials, or this user, for this object."""
+    """The storage denies these credentials, or this user, access to the object."""
 
     code = "CAIRN_ACCESS_DENIED"
 
@@ -251,13 +262,13 @@ class NoSuchBucketError(InvalidError):
 
 
 class SchemeError(InvalidError):
-    """The checkpoint location's scheme has no storage behind it."""
+    """Cairn has no storage for the scheme of the checkpoint location."""
 
     code = "CAIRN_SCHEME"
 
 
 class ConditionalPutUnsupportedError(InvalidError):
-    """The storage ignores a put's condition, so two attempts could overwrite each other."""
+    """The storage ignores the condition of a PUT, so two attempts could overwrite each other."""
 
     code = "CAIRN_NO_CONDITIONAL_PUT"
 
@@ -268,15 +279,21 @@ class BatchTooLargeError(InvalidError):
     code = "CAIRN_BATCH_TOO_LARGE"
 
 
+class RowTooLargeError(InvalidError):
+    """One row, or the list of one key, is larger than a reply can hold."""
+
+    code = "CAIRN_ROW_TOO_LARGE"
+
+
 class BugError(CairnError):
-    """Cairn broke its own rules."""
+    """Cairn broke one of its own rules."""
 
     kind = "bug"
     code = "CAIRN_INTERNAL"
 
 
 class ProtocolError(BugError):
-    """A message of the shim or the engine is not what the channel's specification allows."""
+    """A message between shim and engine does not follow the protocol's specification."""
 
     code = "CAIRN_PROTOCOL"
 
@@ -288,7 +305,7 @@ class FramesMissingError(BugError):
 
 
 class ClosedError(BugError):
-    """The session, store or worker was used after it ended."""
+    """A session, store or worker was used after its end."""
 
     code = "CAIRN_CLOSED"
 
@@ -299,18 +316,23 @@ class InternalError(BugError):
     code = "CAIRN_INTERNAL"
 
 
-def unexpected(failure: Exception) -> CairnError:
-    """Return ``failure`` as an error of the tree, for whoever waits; one of ours as it is.
+def all_codes(of: type[CairnError] = CairnError) -> set[str]:
+    """Return every code that the engine can send, for the tests that compare it with documents."""
+    return {of.code}.union(*(all_codes(below) for below in of.__subclasses__()))
 
-    Its own text is left out: it may hold a key or a value.
+
+def unexpected(failure: Exception) -> CairnError:
+    """Return ``failure`` as an error of the tree; an error of the tree is returned unchanged.
+
+    The text of any other exception is left out: it may contain a key or a value.
     """
     if isinstance(failure, CairnError):
         return failure
     kind = type(failure).__name__
     if isinstance(failure, MemoryError):
         return BusyError(
-            f"the worker's memory did not suffice ({kind})",
-            next_step="let Spark run the task again; if it happens twice, raise "
+            f"the worker ran out of memory ({kind})",
+            next_step="let Spark retry the task; if it happens again, raise "
             "spark.sql.streaming.stateStore.cairn.workerMemory",
         )
     return InternalError(f"the engine failed ({kind})", next_step="report it with the log")

@@ -1,6 +1,6 @@
-"""Values that name things: a store, a version, an attempt.
+"""Values that name a store, a version or an attempt.
 
-Layer: ids (above errors only). Frozen, parsed once at the edge, compared by value.
+Layer: ids (above errors only). Frozen, parsed once where they enter, compared by value.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from cairn.clock import Entropy
 
 Version: TypeAlias = int
-"""Spark's state version: 0 is empty, the commit of batch n makes n + 1."""
+"""Spark's state version: 0 is empty, the commit of batch n makes version n + 1."""
 
 VERSION_MAX = 2**63 - 1
-DEFAULT_STORE_NAME = "default"
 
 _CHECKPOINT_ID = re.compile(r"u[0-9a-f]{32}")
 _CHECKPOINT_ID_BYTES = 16
@@ -30,7 +29,7 @@ class StoreId:
 
     operator: int
     partition: int
-    name: str = DEFAULT_STORE_NAME
+    name: str = "default"
 
     def __str__(self) -> str:
         """Return ``operator/partition/name``, as errors show it."""
@@ -42,22 +41,22 @@ class CheckpointId(str):
 
     checkpoint_id := "u" hex32          ; kinds "=" and "g" are reserved, any other is unknown
 
-    ``CheckpointId(text)`` itself checks nothing: use ``parse`` for what came from elsewhere.
+    ``CheckpointId(text)`` checks nothing: use ``parse`` for text from outside this process.
     """
 
     __slots__ = ()
 
     @classmethod
     def new(cls, entropy: Entropy) -> Self:
-        """Make an id that no other attempt has."""
+        """Return a new id that no other attempt has."""
         return cls("u" + entropy.token(_CHECKPOINT_ID_BYTES))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the id that ``text`` spells.
+        """Return ``text`` as an id.
 
         Raises:
-            FormatVersionError: its kind is one that this release does not know, or it has none.
+            FormatVersionError: the text has no kind, or a kind that this release does not know.
         """
         if not _CHECKPOINT_ID.fullmatch(text):
             raise FormatVersionError(
@@ -69,7 +68,7 @@ class CheckpointId(str):
 
 @dataclass(frozen=True, slots=True, order=True)
 class VersionRef:
-    """One attempt's version: what a lineage consists of."""
+    """One attempt's version; a lineage is a list of these."""
 
     version: Version
     checkpoint_id: CheckpointId
@@ -84,7 +83,7 @@ class VersionRef:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Who writes a version: one attempt of one task.
+    """The attempt of a task that writes a version.
 
     Attributes:
         run_id: of the query's run.
@@ -101,9 +100,9 @@ class Attempt:
     task_attempt: int
 
     def is_newer_than(self, other: Attempt) -> bool:
-        """Tell whether this attempt was started after ``other``.
+        """Tell whether this attempt started after ``other``, by ``(app_start_ms, task_attempt)``.
 
-        Order: ``(app_start_ms, task_attempt)``. An attempt is not newer than itself.
+        An attempt is not newer than itself.
         """
         mine = (self.app_start_ms, self.task_attempt)
         return mine > (other.app_start_ms, other.task_attempt)

@@ -1,4 +1,4 @@
-"""Where the shim's jar is: inside the wheel, or as Gradle built it in a checkout.
+"""The path of the shim's jar: inside the wheel, or as Gradle built it in a checkout.
 
 Layer: public surface.
 """
@@ -15,10 +15,10 @@ _BUILT = Path(__file__).resolve().parents[3] / "jvm-shim" / "build" / "libs" / "
 def jar_path() -> Path:
     """Return the absolute path of the shim's jar, for ``spark.jars``.
 
-    A checkout's own build comes first: the copy inside the package may be older.
+    The jar that was built in a checkout has precedence: the copy inside the package may be older.
 
     Raises:
-        ConfigError: this installation carries no jar.
+        ConfigError: this installation has no jar.
     """
     for jar in (_BUILT, _PACKAGED):
         if jar.is_file():

@@ -1,6 +1,6 @@
-"""What Cairn counts: name, unit and meaning of each figure, declared once.
+"""The engine's metrics: name, unit and meaning of each, declared once.
 
-Layer: metrics. The names are what the control channel answers under ``engine``.
+Layer: metrics. The control channel reports them under ``engine``.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import threading
 from typing import Final
 
 METRICS: Final[dict[str, str]] = {
-    "gets_count": "keys asked for over the data channel",
+    "gets_count": "keys requested over the data channel",
     "scanned_rows_count": "rows returned by scans",
     "applied_rows_count": "rows of deltas written into RocksDB",
     "apply_slice_max_us": "longest slice of applying deltas, in microseconds",
     "flushes_count": "memtables flushed because of the worker's bound",
     "commits_count": "versions committed",
     "changelog_bytes": "bytes of changelogs written",
-    "loads_count": "versions loaded that were not there already",
+    "loads_count": "versions loaded that the instance did not already have",
     "snapshots_count": "manifests written",
     "snapshot_uploaded_bytes": "bytes of SSTs uploaded",
-    "spilled_bytes": "bytes of open sessions' writes that went to the local disk",
+    "spilled_bytes": "bytes of open sessions' writes spilled to the local disk",
     "lists_joined_count": "long lists rewritten as one chunk",
 }
 
@@ -37,11 +37,11 @@ class Metrics:
             self._values[name] += amount
 
     def raise_to(self, name: str, value: int) -> None:
-        """Keep the larger of what stands and ``value``."""
+        """Set a metric to ``value`` if that is larger than its present value."""
         with self._lock:
             self._values[name] = max(self._values[name], value)
 
     def values(self) -> dict[str, int]:
-        """Return a copy of all figures."""
+        """Return a copy of all metrics."""
         with self._lock:
             return dict(self._values)

@@ -5,16 +5,13 @@ Layer: public surface.  Spec: docs/configuration.md.
 
 from __future__ import annotations
 
-import difflib
-import json
 import math
 import os
 import re
 import sys
 from collections.abc import Mapping
-from importlib import resources
-from typing import Any
 
+from cairn.config import explain_unknown, read_settings
 from cairn.errors import ConfigError
 from cairn.jar import jar_path
 
@@ -25,9 +22,9 @@ _MIB = 1024 * 1024
 # Resident memory of a worker after its start, S3 client included; measured on Linux x86-64.
 _WORKER_BASE_MIB = 100
 _SLOTS_PER_WORKER = 4
-# Spark's own floor and shares of spark.executor.memoryOverhead; the larger share is that of
+# Spark's own minimum and shares of spark.executor.memoryOverhead; the larger share is that of
 # Kubernetes for programs in Python.
-_OVERHEAD_FLOOR_MIB = 384
+_OVERHEAD_MIN_MIB = 384
 _OVERHEAD_SHARE = 0.10
 _OVERHEAD_SHARE_K8S_PYTHON = 0.40
 _SIZE = re.compile(r"(?P<count>\d+)(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE)
@@ -37,24 +34,28 @@ _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> dict[str, str]:
     """Return all that a session needs to use Cairn, for ``SparkConf`` or ``SparkSession.builder``.
 
-    The dictionary holds the provider class, the shim's jar (after those that the job names), the
-    query checkpoint's format 2, the Python of the engine, and, where the master is YARN or
-    Kubernetes, ``spark.executor.memoryOverhead`` with room for the engine's workers. A query that
+    The dictionary has the provider class, ``spark.jars`` with the shim's jar added, checkpoint
+    format 2, the Python of the engine, and, where the master is YARN or Kubernetes,
+    ``spark.executor.memoryOverhead`` with the memory of the engine's workers added. A query that
     already has a checkpoint keeps the provider and format written there: start with a new one.
 
     Args:
-        job: what the job sets already; read for the master, the executors' size and ``spark.jars``,
-            never changed. Settings that Spark reads from elsewhere (``spark-defaults.conf``) have
-            to be named here to be seen.
+        job: settings of the job. Only the master, the executors' size, the Python and
+            ``spark.jars`` are read; nothing is changed. Name settings here that Spark reads from
+            elsewhere (``spark-defaults.conf``).
         settings: Cairn's own, by their names after ``spark.sql.streaming.stateStore.cairn.``, e.g.
             ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
     Raises:
-        ConfigError: a setting that Cairn does not have (the nearest one is named), a size that
-            cannot be read, or an installation without the jar.
+        ConfigError: Cairn has no such setting (the message names the one to use), a size cannot be
+            read, or the installation has no jar.
     """
-    known, prefix = _known_settings()
-    _refuse_unknown(settings, known)
+    table = read_settings()
+    faults = [
+        explain_unknown(name, table.settings) for name in settings if name not in table.settings
+    ]
+    if faults:
+        raise ConfigError("; ".join(faults), next_step="correct the settings of cairn.spark_conf()")
     job = dict(job or {})
     own = {name: _text(value) for name, value in settings.items() if value is not None}
     python = _engine_python(job)
@@ -65,29 +66,15 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
         _STATE_STORE + "providerClass": PROVIDER_CLASS,
         _STATE_STORE + "checkpointFormatVersion": "2",
         "spark.jars": _with_shim(job.get("spark.jars", "")),
-        **{prefix + name: value for name, value in sorted(own.items())},
+        **{table.prefix + name: value for name, value in sorted(own.items())},
     }
     if _master(job).startswith(("yarn", "k8s")):
-        conf["spark.executor.memoryOverhead"] = f"{_overhead_mib(job, own, known)}m"
+        conf["spark.executor.memoryOverhead"] = f"{_overhead_mib(job, own)}m"
     return conf
 
 
-def _known_settings() -> tuple[dict[str, dict[str, Any]], str]:
-    table = json.loads(resources.files("cairn").joinpath("settings.json").read_text("utf-8"))
-    return {entry["name"]: entry for entry in table["settings"]}, table["prefix"]
-
-
-def _refuse_unknown(settings: Mapping[str, object], known: Mapping[str, object]) -> None:
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise ConfigError(
-                f"there is no setting cairn.{name}", next_step=f"did you mean {near[0]}?"
-            )
-
-
 def _text(value: object) -> str:
-    # Spark writes its booleans in small letters.
+    # Spark writes booleans in lower case.
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -96,10 +83,10 @@ def _master(job: Mapping[str, str]) -> str:
 
 
 def _engine_python(job: Mapping[str, str]) -> str | None:
-    """Name the Python of Spark's own workers: the engine's packages are installed beside theirs.
+    """Return the Python of Spark's own workers, which has the engine's packages too.
 
-    Without a word from job or environment, a local master runs this very Python; elsewhere the
-    executors decide.
+    If neither job nor environment names one, a local master uses this Python; on other masters the
+    executors choose.
     """
     named = job.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     if named or not _master(job).startswith("local"):
@@ -113,9 +100,7 @@ def _with_shim(jars: str) -> str:
     return ",".join([*named, *([] if shim in named else [shim])])
 
 
-def _overhead_mib(
-    job: Mapping[str, str], own: Mapping[str, str], known: Mapping[str, dict[str, Any]]
-) -> int:
+def _overhead_mib(job: Mapping[str, str], own: Mapping[str, str]) -> int:
     memory_mib = _size_mib("spark.executor.memory", job.get("spark.executor.memory", "1g"))
     given = job.get("spark.executor.memoryOverhead")
     if given:
@@ -124,15 +109,15 @@ def _overhead_mib(
         on_k8s = _master(job).startswith("k8s")
         share = _OVERHEAD_SHARE_K8S_PYTHON if on_k8s else _OVERHEAD_SHARE
         share = float(job.get("spark.executor.memoryOverheadFactor", share))
-        base_mib = max(_OVERHEAD_FLOOR_MIB, math.ceil(memory_mib * share))
+        base_mib = max(_OVERHEAD_MIN_MIB, math.ceil(memory_mib * share))
     slots = int(job.get("spark.executor.cores", "1")) // int(job.get("spark.task.cpus", "1"))
     workers = int(own.get("workers", max(1, math.ceil(slots / _SLOTS_PER_WORKER))))
-    bound = own.get("workerMemory", known["workerMemory"]["default"])
+    bound = own.get("workerMemory", str(read_settings().settings["workerMemory"].default))
     return base_mib + workers * _WORKER_BASE_MIB + _size_mib("workerMemory", bound, bare=1)
 
 
 def _size_mib(name: str, text: str, *, bare: int = _MIB) -> int:
-    """Read a size as Spark writes it; ``bare`` is what a number without unit counts in."""
+    """Return a size in Spark's notation as MiB; ``bare`` is the unit of a number without one."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ConfigError(f"{name} is not a size: {text!r}", next_step="write it as 512m or 4g")

@@ -1,4 +1,4 @@
-"""The implementations that the contract is about."""
+"""The implementations that the contract tests."""
 
 from __future__ import annotations
 

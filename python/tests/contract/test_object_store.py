@@ -1,4 +1,4 @@
-"""Contract of ObjectStore: objects. A backend is one that passes; add yours to BACKENDS."""
+"""Contract of ObjectStore: objects. Every backend passes it; add a new one to BACKENDS."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from cairn.checksum import crc32c
 from cairn.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -36,26 +37,24 @@ if TYPE_CHECKING:
     ],
     ids=["empty", "bytes", "bytearray", "memoryview", "pa.Buffer"],
 )
-def test_put_and_get_give_back_the_bytes(
+def test_get_returns_the_bytes_of_put(
     store: ObjectStore, data: bytes | bytearray | memoryview | pa.Buffer
 ) -> None:
-    """Changelogs come as Arrow buffers, manifests as bytes; none may be altered or copied wrong."""
-    etag = store.put("changelog/7.arrow", data)
+    """Changelogs are Arrow buffers, manifests are bytes; the type must not change the content."""
+    store.put("changelog/7.arrow", data)
 
-    fetched = store.get("changelog/7.arrow")
-
-    assert fetched.data == bytes(data)
-    assert fetched.etag == etag
+    assert store.get("changelog/7.arrow").data == bytes(data)
 
 
 def test_put_replaces_and_changes_the_etag(store: ObjectStore) -> None:
-    """A reader after a replacement must see the new bytes whole."""
-    first = store.put("mark", b"one")
+    """A reader after a replacement must get all the new bytes."""
+    store.put("mark", b"one")
+    first = store.get("mark")
 
-    second = store.put("mark", b"second")
+    store.put("mark", b"second")
 
     assert store.get("mark").data == b"second"
-    assert first != second
+    assert store.get("mark").etag != first.etag
 
 
 def test_put_if_absent_never_replaces(store: ObjectStore) -> None:
@@ -71,7 +70,7 @@ def test_put_if_absent_never_replaces(store: ObjectStore) -> None:
 
 
 def test_put_if_absent_works_again_after_delete(store: ObjectStore) -> None:
-    """A purged name is free."""
+    """The name of a purged object is free."""
     store.put_if_absent("x", b"first")
     store.delete(["x"])
 
@@ -83,7 +82,7 @@ def test_put_if_absent_works_again_after_delete(store: ObjectStore) -> None:
 def test_of_sixteen_concurrent_creates_exactly_one_wins(
     open_again: Callable[[], ObjectStore],
 ) -> None:
-    """Speculative twins commit one version at the same time; two winners would fork the state."""
+    """Speculative attempts commit one version concurrently; two winners would fork the state."""
     stores = [open_again() for _ in range(16)]
     barrier = threading.Barrier(len(stores))
 
@@ -103,19 +102,20 @@ def test_of_sixteen_concurrent_creates_exactly_one_wins(
 
 
 def test_put_if_match_replaces_what_was_read(store: ObjectStore) -> None:
-    """Format 1 takes over an abandoned attempt's name only if nobody else has."""
+    """Format 1 replaces an abandoned attempt only if no other attempt has done so."""
     store.put("changelog/7.arrow", b"abandoned")
     read = store.get("changelog/7.arrow")
 
-    etag = store.put_if_match("changelog/7.arrow", b"ours", read.etag)
+    store.put_if_match("changelog/7.arrow", b"ours", read.etag)
 
     assert store.get("changelog/7.arrow").data == b"ours"
-    assert store.get("changelog/7.arrow").etag == etag
+    assert store.get("changelog/7.arrow").etag != read.etag
 
 
 def test_put_if_match_refuses_a_changed_object(store: ObjectStore) -> None:
-    """A twin that replaced it first has won."""
-    old_etag = store.put("x", b"one")
+    """Another attempt replaced the object first and has won."""
+    store.put("x", b"one")
+    old_etag = store.get("x").etag
     store.put("x", b"two")
 
     with pytest.raises(PreconditionFailedError):
@@ -124,9 +124,10 @@ def test_put_if_match_refuses_a_changed_object(store: ObjectStore) -> None:
     assert store.get("x").data == b"two"
 
 
-def test_put_if_match_refuses_a_vanished_object(store: ObjectStore) -> None:
-    """Replacing must not bring back what retention deleted."""
-    etag = store.put("x", b"one")
+def test_put_if_match_refuses_a_deleted_object(store: ObjectStore) -> None:
+    """A replacement must not restore an object that retention deleted."""
+    store.put("x", b"one")
+    etag = store.get("x").etag
     store.delete(["x"])
 
     with pytest.raises(PreconditionFailedError):
@@ -139,9 +140,10 @@ def test_put_if_match_refuses_a_vanished_object(store: ObjectStore) -> None:
 def test_of_eight_concurrent_replacements_exactly_one_wins(
     open_again: Callable[[], ObjectStore],
 ) -> None:
-    """Two attempts that both read the abandoned object must not both take its name."""
+    """Of two attempts that read the abandoned object, only one may replace it."""
     stores = [open_again() for _ in range(8)]
-    etag = stores[0].put("x", b"abandoned")
+    stores[0].put("x", b"abandoned")
+    etag = stores[0].get("x").etag
     barrier = threading.Barrier(len(stores))
 
     def replace(number: int) -> bool:
@@ -160,7 +162,7 @@ def test_of_eight_concurrent_replacements_exactly_one_wins(
 
 
 def test_get_of_nothing_is_missing(store: ObjectStore) -> None:
-    """A missing changelog must be named, never read as an empty one."""
+    """A missing changelog must be named, never be read as an empty one."""
     with pytest.raises(MissingError) as raised:
         store.get("changelog/8.arrow")
 
@@ -168,7 +170,7 @@ def test_get_of_nothing_is_missing(store: ObjectStore) -> None:
 
 
 def test_a_prefix_of_objects_is_no_object(store: ObjectStore) -> None:
-    """Directories exist only on disks."""
+    """A directory of a file system is not an object."""
     store.put("a/b/c", b"x")
 
     with pytest.raises(MissingError):
@@ -189,7 +191,7 @@ def test_a_prefix_of_objects_is_no_object(store: ObjectStore) -> None:
     ids=["blanks", "unicode", "punctuation", "long"],
 )
 def test_keys_survive_escaping(store: ObjectStore, key: str) -> None:
-    """Checkpoint ids are opaque to us and may bring any printable character into a name."""
+    """A key may contain any printable character."""
     store.put(key, b"here")
 
     assert store.get(key).data == b"here"
@@ -200,7 +202,7 @@ def test_keys_survive_escaping(store: ObjectStore, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/../b", ".a", "a\nb", "a" * 201])
 def test_keys_that_not_every_backend_can_store_are_refused(store: ObjectStore, key: str) -> None:
-    """A key that climbs out of the root would reach another store's objects."""
+    """A key that leaves the root would reach the objects of another store."""
     with pytest.raises(InternalError):
         store.put(key, b"x")
     with pytest.raises(InternalError):
@@ -210,7 +212,7 @@ def test_keys_that_not_every_backend_can_store_are_refused(store: ObjectStore, k
 
 
 def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
-    """Repair looks for the newest version in a listing; an order by directory would mislead it."""
+    """All backends must list in the same order; an order by directory would differ."""
     keys = ["a", "a/b", "a-b", "B", "z/1", "z/10", "z/2", "ü", "a.b/c"]
     names = [key for key in keys if key != "a"]
     for key in names:
@@ -225,13 +227,12 @@ def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
 
 
 def test_list_describes_what_it_finds(store: ObjectStore) -> None:
-    """Retention compares ages: a time in another zone would delete what is in use."""
-    etag = store.put("sst/1.sst", b"12345")
+    """The sweep compares ages: a time in another zone would delete objects in use."""
+    store.put("sst/1.sst", b"12345")
 
     (info,) = store.list("sst/")
 
     assert info.size_bytes == 5
-    assert info.etag in {etag, ""}
     assert info.last_modified.utcoffset() == timedelta(0)
     assert abs(info.last_modified - datetime.now(UTC)) < timedelta(minutes=5)
 
@@ -255,22 +256,22 @@ def test_list_takes_any_prefix(store: ObjectStore, prefix: str, expected: list[s
     assert [info.key for info in store.list(prefix)] == expected
 
 
-def test_list_leaves_out_what_is_not_ours(store: ObjectStore) -> None:
-    """Spark keeps its own metadata below the state directory; no orphan sweep may touch it."""
-    store.put("_metadata/schema", b"spark's")
-    store.put("sst/1.sst", b"ours")
+def test_list_hides_the_metadata_of_spark(store: ObjectStore) -> None:
+    """Spark keeps its metadata below the state directory; an orphan sweep must not see it."""
+    store.put("_metadata/schema", b"of spark")
+    store.put("sst/1.sst", b"of cairn")
 
     assert [info.key for info in store.list("")] == ["sst/1.sst"]
     assert [info.key for info in store.list("_metadata/")] == ["_metadata/schema"]
 
 
 def test_list_of_a_store_that_never_wrote_is_empty(store: ObjectStore) -> None:
-    """The first look at a fresh partition is no error."""
+    """The first listing of a new partition is not an error."""
     assert list(store.list("")) == []
 
 
-def test_delete_is_idempotent_and_takes_many(store: ObjectStore) -> None:
-    """A purge that died half-way is simply done again."""
+def test_delete_is_idempotent_and_deletes_many(store: ObjectStore) -> None:
+    """A purge that failed half-way is repeated."""
     keys = [f"sst/{number}.sst" for number in range(25)]
     for key in keys:
         store.put(key, b"x")
@@ -283,7 +284,7 @@ def test_delete_is_idempotent_and_takes_many(store: ObjectStore) -> None:
 
 
 def test_sixteen_threads_share_one_instance(store: ObjectStore, tmp_path: Path) -> None:
-    """SSTs are loaded in parallel through one store."""
+    """SSTs are downloaded in parallel through one store."""
 
     def round_trip(number: int) -> bytes:
         store.put(f"sst/{number}", b"%d" % number)
@@ -291,6 +292,7 @@ def test_sixteen_threads_share_one_instance(store: ObjectStore, tmp_path: Path) 
             f"sst/{number}",
             tmp_path / "cache" / str(number),
             size_bytes=len(str(number)),
+            crc32c=crc32c(b"%d" % number),
         )
         return (tmp_path / "cache" / str(number)).read_bytes()
 
@@ -313,18 +315,17 @@ def test_another_instance_sees_a_write_at_once(
     assert [info.key for info in reader.list("changelog/")] == ["changelog/1.arrow"]
 
 
-def test_the_ordinary_way_is_one_request_each(store: ObjectStore) -> None:
-    """Requests are billed and each costs a round trip: no probing, no listing, no second look."""
-    etag = store.put("a", b"1")
+def test_each_call_costs_one_request(store: ObjectStore) -> None:
+    """Requests are billed, and each is a round trip: no probing, no listing, no HEAD."""
+    store.put("a", b"1")
     store.put_if_absent("b", b"2")
-    store.put_if_match("a", b"3", etag)
-    store.get("a")
+    store.put_if_match("a", b"3", store.get("a").etag)
 
     assert store.request_counts() == {"PutObject": 3, "GetObject": 1}
 
 
 def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:
-    """Format 1 rests on conditional puts; the probe must neither litter nor be paid twice."""
+    """Format 1 needs conditional PUTs; the probe must leave no object and run only once."""
     store.probe_conditional_put()
     after_first = store.request_counts()
 
@@ -334,8 +335,8 @@ def test_the_probe_passes_once_and_leaves_nothing(store: ObjectStore) -> None:
     assert list(store.list("")) == []
 
 
-def test_a_closed_store_says_so(open_again: Callable[[], ObjectStore]) -> None:
-    """Use after close is a bug of ours and must not look like a storage fault."""
+def test_a_closed_store_raises_closed_error(open_again: Callable[[], ObjectStore]) -> None:
+    """Use after close is a bug and must not look like a fault of the storage."""
     with open_again() as store:
         store.put("a", b"1")
 

@@ -1,4 +1,4 @@
-"""The command `cairn`: what a shell gets on standard output, and what a person on failure."""
+"""The command `cairn`: its standard output for shells, its errors for people."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from cairn.cli.main import main
 def test_jar_prints_the_path_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`spark-submit --jars $(cairn jar)` takes every word as a jar."""
+    """`spark-submit --jars $(cairn jar)` takes every word of the output as a jar."""
     jar = tmp_path / "cairn-shim.jar"
     jar.touch()
     monkeypatch.setattr("cairn.jar._BUILT", jar)
@@ -24,7 +24,7 @@ def test_jar_prints_the_path_and_nothing_else(
 
 
 def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No traceback for what the user can mend; standard output stays empty for the shell."""
+    """No traceback where the user can correct the fault; the shell reads an empty output."""
     monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
     monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
 
@@ -35,8 +35,8 @@ def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert result.stderr.startswith("Error: [CAIRN_CONFIG]")
 
 
-def test_version_is_the_package_s() -> None:
-    """What a bug report quotes."""
+def test_version_is_that_of_the_package() -> None:
+    """Bug reports quote it."""
     result = CliRunner().invoke(main, ["--version"])
 
     assert cairn.__version__ in result.stdout

@@ -1,4 +1,4 @@
-"""EngineConf: right, or every fault at once."""
+"""EngineConf: correct settings, or one error with every fault."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from cairn.errors import ConfigError
 
 def test_absent_settings_have_their_defaults() -> None:
     """The defaults are those of the table."""
-    table = {setting.name: setting.default for setting in read_settings().settings}
+    table = read_settings().settings
 
-    assert EngineConf.from_mapping({}).orphan_grace_ms == table["orphanGraceMs"]
+    assert EngineConf.from_mapping({}).orphan_grace_ms == table["orphanGraceMs"].default
+    assert EngineConf.from_mapping({}).frame_timeout_ms == table["requestTimeoutMs"].default
+
+
+def test_every_setting_of_the_engine_is_accepted() -> None:
+    """The shim sends all settings of side "engine"; one that is refused would stop every query."""
+    settings = [item for item in read_settings().settings.values() if item.side == "engine"]
+
+    assert settings
+    EngineConf.from_mapping({item.name: item.default for item in settings})
 
 
 def test_settings_are_text_or_json() -> None:
-    """The shim sends numbers, tests and people send text."""
+    """The shim sends numbers, tests and people write text."""
     conf = EngineConf.from_mapping(
         {
             "minBatchesToRetain": 7,
@@ -30,20 +39,30 @@ def test_settings_are_text_or_json() -> None:
 
 
 def test_all_faults_are_reported_at_once() -> None:
-    """Nobody wants to start a job once per fault."""
+    """One start of the job per fault would take too long."""
     with pytest.raises(ConfigError) as raised:
         EngineConf.from_mapping(
             {"orphanGracMs": "1", "requestTimeoutMs": "maybe", "minDeltasForSnapshot": "-1"}
         )
 
     text = str(raised.value)
-    assert "nearest one is orphanGraceMs" in text
-    assert "requestTimeoutMs is 'maybe' but must be a whole number from 1" in text
+    assert "orphanGracMs is not a setting; the nearest one is orphanGraceMs" in text
+    assert "requestTimeoutMs is 'maybe' but must be a whole number from 100" in text
     assert "minDeltasForSnapshot is '-1' but must be a whole number from 1" in text
 
 
 @pytest.mark.parametrize("value", ["", "1.5", "1e3", 1.0, True, "٣x", None])
 def test_only_whole_numbers_are_numbers(value: object) -> None:
-    """A value that means something else elsewhere is refused, not rounded."""
+    """A value that means something else in another program is refused, not rounded."""
     with pytest.raises(ConfigError):
         EngineConf.from_mapping({"minBatchesToRetain": value})
+
+
+def test_former_names_are_not_names() -> None:
+    """A name that is also a former name would be refused or accepted by chance."""
+    settings = read_settings().settings
+    former = [name for setting in settings.values() for name in setting.formerly]
+
+    assert former
+    assert len(set(former)) == len(former)
+    assert not set(former) & set(settings)

@@ -1,4 +1,4 @@
-"""`cairn.spark_conf`: one dictionary that turns Cairn on, and refuses what it does not know."""
+"""`cairn.spark_conf`: one dictionary that turns Cairn on; unknown settings are refused."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ PREFIX = "spark.sql.streaming.stateStore."
 
 @pytest.fixture(autouse=True)
 def _an_installation_with_its_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A jar where Gradle would have built it, and no word of a Python in the environment."""
+    """A jar where Gradle builds it, and an environment that names no Python."""
     jar = tmp_path / "cairn-shim.jar"
     jar.touch()
     monkeypatch.setattr("cairn.jar._BUILT", jar)
@@ -23,7 +23,7 @@ def _an_installation_with_its_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_a_session_gets_provider_format_and_jar() -> None:
-    """Without one of the three the query would run on Spark's own store, unnoticed."""
+    """Without one of the three the query would silently run on Spark's own store."""
     conf = spark_conf_function()
 
     assert conf[PREFIX + "providerClass"] == "io.cairn.spark.CairnStateStoreProvider"
@@ -31,7 +31,7 @@ def test_a_session_gets_provider_format_and_jar() -> None:
     assert conf["spark.jars"] == str(cairn.jar_path())
 
 
-def test_the_jars_of_the_job_stay() -> None:
+def test_the_jars_of_the_job_are_kept() -> None:
     """A job that names connectors by `spark.jars` still needs them."""
     conf = spark_conf_function({"spark.jars": "/kafka.jar,/more.jar"})
 
@@ -48,9 +48,15 @@ def test_own_settings_go_under_the_prefix() -> None:
 
 
 def test_an_unknown_setting_names_the_nearest_known_one() -> None:
-    """A misspelt setting would be ignored in silence until memory runs out."""
-    with pytest.raises(ConfigError, match=r"cairn\.teirMemory.*did you mean cacheMemory"):
-        spark_conf_function(teirMemory="1g")
+    """A misspelt setting would be ignored silently until memory runs out."""
+    with pytest.raises(ConfigError, match=r"cahceMemory is not a setting; .* is cacheMemory"):
+        spark_conf_function(cahceMemory="1g")
+
+
+def test_a_former_name_is_an_error_that_names_the_new_one() -> None:
+    """A job written before the renaming must not lose its bound silently."""
+    with pytest.raises(ConfigError, match="tierMemory was renamed to cacheMemory"):
+        spark_conf_function(tierMemory="1g")
 
 
 def test_the_engine_runs_on_the_python_of_spark() -> None:
@@ -79,23 +85,23 @@ def test_a_local_master_runs_the_engine_on_this_python() -> None:
         ({"spark.master": "yarn"}, {"workers": 2, "workerMemory": "1g"}, 384 + 200 + 1024),
     ],
 )
-def test_containers_get_room_for_the_workers(
+def test_containers_get_memory_for_the_workers(
     job: dict[str, str], settings: dict[str, object], expected_mib: int
 ) -> None:
-    """YARN and Kubernetes kill an executor whose engine was not counted."""
+    """YARN and Kubernetes kill an executor whose overhead does not include the engine."""
     assert spark_conf_function(job, **settings)["spark.executor.memoryOverhead"] == (
         f"{expected_mib}m"
     )
 
 
 def test_other_masters_keep_their_overhead() -> None:
-    """Local and standalone masters know no container to make larger."""
+    """Local and standalone masters have no container to enlarge."""
     assert "spark.executor.memoryOverhead" not in spark_conf_function({"spark.master": "local[2]"})
 
 
 @pytest.mark.parametrize("size", ["536870912", "536870912b", "512m", "512MB", "512MiB"])
 def test_sizes_may_have_binary_units(size: str) -> None:
-    """The shim takes the same spellings: the overhead must not be refused for one of them."""
+    """The shim accepts the same spellings, so the overhead must not be refused for one of them."""
     job = {"spark.master": "yarn", "spark.executor.memory": "4g"}
 
     conf = spark_conf_function(job, workerMemory=size)
@@ -103,16 +109,16 @@ def test_sizes_may_have_binary_units(size: str) -> None:
     assert conf["spark.executor.memoryOverhead"] == "1022m"
 
 
-def test_a_size_that_is_none_is_refused() -> None:
-    """Half a gigabyte written as 0.5g would otherwise fail on the cluster, minutes later."""
+def test_a_malformed_size_is_refused() -> None:
+    """A size like 0.5g would otherwise fail minutes later, on the cluster."""
     with pytest.raises(ConfigError, match="workerMemory is not a size"):
         spark_conf_function({"spark.master": "yarn"}, workerMemory="0.5g")
 
 
-def test_an_installation_without_the_jar_says_so(
+def test_an_installation_without_the_jar_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The error comes here and not as a ClassNotFoundException of an executor."""
+    """Without it the job would fail later, with a ClassNotFoundException of an executor."""
     monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
     monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path / "absent")
 

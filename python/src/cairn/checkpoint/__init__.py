@@ -1,5 +1,5 @@
-"""Versions made durable, loaded, shortened and purged.
+"""Commit, load, snapshot and purge of versions in the object store.
 
-Layer: checkpoint; the one that knows objects and formats both. It never sees RocksDB.
+Layer: checkpoint; the only layer that knows both objects and formats. It does not use RocksDB.
 Spec: docs/checkpoint-format.md, docs/semantics.md.
 """

@@ -1,4 +1,4 @@
-"""Commit: the one PUT after which a version is durable.
+"""Commit: the PUT that makes a version durable.
 
 Layer: checkpoint.  Spec: docs/semantics.md#attempts-retried-speculative-and-zombie-tasks,
 docs/checkpoint-format.md#names-in-the-two-checkpoint-formats-of-spark.
@@ -7,11 +7,9 @@ docs/checkpoint-format.md#names-in-the-two-checkpoint-formats-of-spark.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from cairn.checkpoint import faults
-from cairn.checkpoint.faults import FaultHook, no_fault
+from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.errors import (
     AlreadyExistsError,
     BusyError,
@@ -26,26 +24,11 @@ from cairn.format.names import changelog_name, plain_changelog_name
 
 if TYPE_CHECKING:
     from cairn.format.header import ChangelogHeader
-    from cairn.ids import Attempt, VersionRef
+    from cairn.ids import Attempt
     from cairn.storage.base import ObjectStore
 
-CheckpointFormat = Literal[1, 2]
-
 _ROUNDS_MAX = 8
-"""Each round that fails is another attempt's success; Spark runs two or three at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResult:
-    """What a commit did.
-
-    Attributes:
-        object_name: where the changelog stands.
-        replaced: the older attempt whose object was kept under its own name, if there was one.
-    """
-
-    object_name: str
-    replaced: VersionRef | None = None
+"""Each lost round is the success of another attempt; Spark runs two or three at the same time."""
 
 
 def commit_changelog(
@@ -55,48 +38,44 @@ def commit_changelog(
     *,
     checkpoint_format: int,
     fault: FaultHook = no_fault,
-) -> CommitResult:
-    """Make ``header.ref`` durable; when this returns, everyone can load it.
+) -> None:
+    """Make ``header.ref`` durable; when this returns, every process can load it.
 
-    Atomic: after an error the version is either not there or whole; ``UnavailableError`` leaves
-    open which. Idempotent: the same bytes again are the same commit. One request, unless in
-    format 1 another attempt was there first.
+    Atomic: after an error the version is either missing or whole; after ``UnavailableError`` it may
+    be either. Idempotent: a repetition with the same bytes is the same commit. It costs one
+    request, unless another attempt has committed the version in format 1.
 
     Args:
         objects: at the store's root.
         header: of ``data``.
         data: ``format.changelog.encode(header, ...)``.
         checkpoint_format: Spark's, 1 or 2.
-        fault: called at each named point.
+        fault: called at each fault point.
 
     Raises:
         FencedError: a newer attempt has committed this version (format 1); nothing was changed.
-        ForeignObjectError: what stands there is not ours (format 1); nothing was changed.
-        CorruptError: what stands there cannot be read (format 1); nothing was changed.
+        ForeignObjectError: Cairn did not write the present object (format 1); nothing was changed.
+        CorruptError: the present object cannot be read (format 1); nothing was changed.
         ConditionalPutUnsupportedError: the storage cannot keep attempts apart (format 1).
-        BusyError: attempts kept overtaking each other.
+        BusyError: other attempts replaced the object again and again.
     """
     try:
-        fault(faults.COMMIT_BEFORE_PUT)
-        if checkpoint_format == 2:  # noqa: PLR2004 -- Spark's name for it
-            name = changelog_name(header.ref)
-            objects.put(name, data)
-            result = CommitResult(name)
+        fault(FaultPoint.COMMIT_BEFORE_PUT)
+        if checkpoint_format == 2:  # noqa: PLR2004 -- Spark's number
+            objects.put(changelog_name(header.ref), data)
         elif checkpoint_format == 1:
-            result = _commit_plain(objects, header, data, fault)
+            _commit_plain(objects, header, data, fault)
         else:
             raise InternalError(f"checkpoint format {checkpoint_format} is unknown")
-        fault(faults.COMMIT_AFTER_PUT)
+        fault(FaultPoint.COMMIT_AFTER_PUT)
     except CairnError as error:
-        raise error.with_context(
-            store=str(header.store), version=header.ref.version
-        ) from error.__cause__
-    return result
+        error.with_context(store=str(header.store), version=header.ref.version)
+        raise
 
 
 def _commit_plain(
     objects: ObjectStore, header: ChangelogHeader, data: bytes, fault: FaultHook
-) -> CommitResult:
+) -> None:
     """Commit under the name that all attempts share."""
     objects.probe_conditional_put()
     name = plain_changelog_name(header.ref.version)
@@ -104,61 +83,59 @@ def _commit_plain(
         try:
             objects.put_if_absent(name, data)
         except AlreadyExistsError:
-            result = _settle(objects, name, header, data, fault)
-            if result is not None:
-                return result
-        else:
-            return CommitResult(name)
+            if not _replace_older(objects, name, header, data, fault):
+                continue
+        return
     raise BusyError(
-        f"other attempts replaced the changelog {_ROUNDS_MAX} times meanwhile",
+        f"other attempts replaced the changelog {_ROUNDS_MAX} times during this commit",
         object_name=objects.object_url(name),
         next_step="let Spark retry the task",
     )
 
 
-def _settle(
+def _replace_older(
     objects: ObjectStore, name: str, header: ChangelogHeader, data: bytes, fault: FaultHook
-) -> CommitResult | None:
-    """Apply the conflict rule to what stands at ``name``; ``None``: it has changed, look again."""
+) -> bool:
+    """Replace the changelog of an older attempt; return ``False`` if another one changed it."""
     try:
-        there = objects.get(name)
+        present = objects.get(name)
     except MissingError:
-        return None
+        return False
     other = changelog.decode(
-        there.data,
+        present.data,
         object_name=objects.object_url(name),
         store=header.store,
         version=header.ref.version,
     ).header
     if other.ref == header.ref:
-        return CommitResult(name)
+        return True
     if other.attempt.is_newer_than(header.attempt):
         raise FencedError(
             f"attempt {other.attempt.task_attempt} of run {other.attempt.run_id} has committed "
-            f"this version; ours is {header.attempt.task_attempt} of {header.attempt.run_id}",
+            f"this version; this one is {header.attempt.task_attempt} of {header.attempt.run_id}",
             object_name=objects.object_url(name),
             next_step=_next_step_when_fenced(header.attempt, other.attempt),
         )
-    fault(faults.COMMIT_BEFORE_KEEP)
-    # First the copy, then the replacement: whoever's lineage names the other id finds it. An
-    # earlier round, or another attempt, may have kept it already.
+    fault(FaultPoint.COMMIT_BEFORE_KEEP)
+    # The copy comes before the replacement: lineages may name the other id. An earlier round or
+    # another attempt may have copied it already.
     with suppress(AlreadyExistsError):
-        objects.put_if_absent(changelog_name(other.ref), there.data)
-    fault(faults.COMMIT_BEFORE_REPLACE)
+        objects.put_if_absent(changelog_name(other.ref), present.data)
+    fault(FaultPoint.COMMIT_BEFORE_REPLACE)
     try:
-        objects.put_if_match(name, data, there.etag)
+        objects.put_if_match(name, data, present.etag)
     except PreconditionFailedError:
-        return None
-    return CommitResult(name, replaced=other.ref)
+        return False
+    return True
 
 
-def _next_step_when_fenced(ours: Attempt, other: Attempt) -> str:
-    step = "nothing if the query goes on; else look for a second query on this checkpoint"
-    ahead_ms = other.app_start_ms - ours.app_start_ms
+def _next_step_when_fenced(own: Attempt, other: Attempt) -> str:
+    step = "nothing if the query continues; else look for a second query on this checkpoint"
+    ahead_ms = other.app_start_ms - own.app_start_ms
     if ahead_ms > 0:
         step += (
-            f"; if there is none, this driver's clock is behind that of the one before, whose "
-            f"application counts as started {ahead_ms} ms after ours: set the clock right and "
+            "; if there is none, this driver's clock is behind that of the previous driver, whose "
+            f"application started {ahead_ms} ms after this one by its clock: correct the clock and "
             "start the query again"
         )
     return step

@@ -1,24 +1,21 @@
-"""Recovery: objects of a version, fetched and verified.
+"""Recovery: fetches and verifies the objects of a version.
 
 Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD.
-``store.loading`` decides what is fetched, and applies it.
+``store.load`` decides which objects are fetched, and applies them.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, CorruptError, DataError, DiskFullError, MissingError
+from cairn.errors import DISK_FULL_ERRNOS, CairnError, CorruptError, DataError, MissingError
 from cairn.format import changelog, manifest
-from cairn.format.names import (
-    changelog_name,
-    manifest_name,
-    plain_changelog_name,
-)
+from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
+from cairn.storage.files import translate_os_error
+from cairn.storage.parallel import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _RESTORE = (
-    "restore the object from the bucket's versions, or restart the query from a version that is "
-    "still whole"
+    "restore the object from the bucket's versions, or restart the query from an intact version"
 )
 
 
@@ -42,9 +38,9 @@ class Materialized:
     """A snapshot on disk.
 
     Attributes:
-        bytes_downloaded: without what the cache had.
-        known: the object behind each SST, by the file's local name; where the map of this opening
-            of the directory begins.
+        bytes_downloaded: without the files that the cache had.
+        known: the object of each SST by the file's local name, for the next upload from this
+            directory.
     """
 
     bytes_downloaded: int
@@ -56,10 +52,10 @@ class Recovery:
 
     Args:
         objects: at the store's root.
-        store: whose objects they must be.
-        checkpoint_format: Spark's, 1 or 2: which of two names is tried first.
+        store: the expected store of the objects.
+        checkpoint_format: Spark's, 1 or 2; determines which of two names is tried first.
         cache: for SSTs.
-        transfers: runs downloads; no method may be called from one of its threads.
+        transfers: runs downloads; its threads must not call methods of this class.
     """
 
     def __init__(
@@ -78,14 +74,14 @@ class Recovery:
         self._transfers = transfers
 
     def fetch_head(self, version: Version, checkpoint_id: CheckpointId | None) -> Changelog:
-        """Return the changelog of the version asked for; one GET where it has the expected name.
+        """Return the changelog of a version; one GET if it has the expected name.
 
         Args:
             version: above 0; version 0 is empty and has no object.
-            checkpoint_id: ``None`` in format 1: whatever attempt stands under the plain name.
+            checkpoint_id: of the attempt; ``None`` in format 1: any attempt under the plain name.
 
         Raises:
-            MissingError: there is none; the version was never committed, or purged.
+            MissingError: the version was never committed, or it was purged.
             CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
         plain = plain_changelog_name(version)
@@ -97,11 +93,12 @@ class Recovery:
         problem: DataError | None = None
         for name in names:
             try:
-                found = self._fetch_changelog(name, version)
+                data, url = self._get(name, version), self._objects.object_url(name)
+                found = changelog.decode(data, object_name=url, store=self._store, version=version)
             except MissingError:
                 continue
             except DataError as error:
-                # In format 1 the attempt may stand whole under its other name.
+                # In format 1 the other name may have an intact copy of the attempt.
                 problem = problem or error
                 continue
             if checkpoint_id is None or found.header.ref.checkpoint_id == checkpoint_id:
@@ -117,37 +114,29 @@ class Recovery:
             next_step=_RESTORE,
         )
 
-    def fetch_changelog(self, ref: VersionRef) -> Changelog:
-        """Return the changelog of a lineage's entry; errors as ``fetch_head``."""
-        return self.fetch_head(ref.version, ref.checkpoint_id)
-
     def fetch_manifest(self, ref: VersionRef) -> Manifest:
         """Return the manifest of a base; one GET.
 
         Raises:
-            MissingError: there is none.
+            MissingError: there is no such manifest.
             CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
         name = manifest_name(ref)
-        try:
-            data = self._objects.get(name).data
-        except DataError as error:
-            raise self._placed(error, name, ref.version) from error.__cause__
-        url = self._objects.object_url(name)
+        data, url = self._get(name, ref.version), self._objects.object_url(name)
         return manifest.decode(data, object_name=url, store=self._store, ref=ref)
 
     def materialize(self, snapshot: Manifest, target: Path) -> Materialized:
         """Fill a directory with a snapshot's files, so that RocksDB can open it.
 
-        SSTs are hard links to the cache's files: RocksDB may delete them, nobody may write them.
+        SSTs are hard links to files of the cache: they may be deleted, but never written.
 
         Args:
-            snapshot: which.
-            target: made here; must not hold files. After an error it is the caller's to remove.
+            snapshot: the manifest.
+            target: created if absent; must be empty. After an error the caller removes it.
 
         Raises:
-            MissingError, CorruptError: names the SST; nothing of it is used.
-            DiskFullError: no room.
+            MissingError, CorruptError: names the SST, of which no byte is used.
+            DiskFullError: the local disk is full.
         """
         target.mkdir(parents=True, exist_ok=True)
 
@@ -156,61 +145,45 @@ class Recovery:
                 file, target / file.local_name, self._downloader(file, snapshot.ref.version)
             )
 
-        futures = [self._transfers.submit(fetch, file) for file in snapshot.files]
-        try:
-            downloaded = sum(future.result() for future in futures)
-        finally:
-            for future in futures:
-                future.cancel()
-            # None writes into the directory once this has returned or raised.
-            for future in futures:
-                if not future.cancelled():
-                    future.exception()
+        downloaded = sum(run_all(self._transfers, fetch, [(file,) for file in snapshot.files]))
         for small in snapshot.small_files:
             try:
                 (target / small.local_name).write_bytes(small.content)
             except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+                if error.errno not in DISK_FULL_ERRNOS:
                     raise
-                raise DiskFullError(
-                    f"cannot write {small.local_name}: {error.strerror}",
-                    store=str(self._store),
-                    version=snapshot.ref.version,
-                    next_step="free some disk",
+                raise translate_os_error(error, str(target)).with_context(
+                    store=str(self._store), version=snapshot.ref.version
                 ) from error
         known = {file.local_name: file for file in snapshot.files}
         return Materialized(downloaded, known)
 
-    def _fetch_changelog(self, name: str, version: Version) -> Changelog:
+    def _get(self, name: str, version: Version) -> bytes:
         try:
-            data = self._objects.get(name).data
+            return self._objects.get(name).data
         except CairnError as error:
-            raise self._placed(error, name, version) from error.__cause__
-        url = self._objects.object_url(name)
-        return changelog.decode(data, object_name=url, store=self._store, version=version)
+            self._add_context(error, name, version)
+            raise
 
     def _downloader(self, file: SstFile, version: Version) -> Callable[[Path], None]:
-        def once(path: Path) -> None:
-            self._objects.download(
-                file.object_name, path, size_bytes=file.size_bytes, crc32c=file.crc32c
-            )
-
         def download(path: Path) -> None:
+            name, size_bytes, crc32c = file.object_name, file.size_bytes, file.crc32c
             try:
                 try:
-                    once(path)
+                    self._objects.download(name, path, size_bytes=size_bytes, crc32c=crc32c)
                 except CorruptError as error:
-                    # Perhaps only on its way, as no storage checks what it sends of a part.
-                    _LOG.warning("%s arrived corrupt, asking once more: %s", path.name, error)
-                    once(path)
+                    # The bytes may have changed in transit: storages do not verify ranges.
+                    _LOG.warning("%s arrived corrupt, downloading it again: %s", name, error)
+                    self._objects.download(name, path, size_bytes=size_bytes, crc32c=crc32c)
             except CairnError as error:
-                raise self._placed(error, file.object_name, version) from error.__cause__
+                self._add_context(error, name, version)
+                raise
 
         return download
 
-    def _placed(self, error: CairnError, name: str, version: Version) -> CairnError:
-        """Say where ``error`` happened, and for a ``DataError`` what to do."""
-        return error.with_context(
+    def _add_context(self, error: CairnError, name: str, version: Version) -> None:
+        """Add the place to ``error``, and the next step to a ``DataError``."""
+        error.with_context(
             store=str(self._store),
             version=version,
             object_name=self._objects.object_url(name),

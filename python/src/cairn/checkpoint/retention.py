@@ -1,4 +1,4 @@
-"""Retention: what may be deleted, computed from a manifest's chain without listing.
+"""Retention: which objects may be deleted, computed from a manifest's chain without a listing.
 
 Layer: checkpoint (pure).  Spec: docs/checkpoint-format.md#deletion.
 """
@@ -6,6 +6,7 @@ Layer: checkpoint (pure).  Spec: docs/checkpoint-format.md#deletion.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cairn.format.manifest import Garbage, Manifest, Retained
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from cairn.ids import Version, VersionRef
 
 KEPT_VERSIONS_MIN = 2
-"""The newest version's batch may not be committed: then the one before is loaded again."""
+"""The batch of the newest version may be uncommitted; then the previous version is loaded again."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptVersions:
-    """Which versions must stay loadable, and what is known of them besides the newest manifest.
+    """The versions that must stay loadable, and the changelogs after the newest manifest.
 
     Attributes:
-        newest_version: committed, as far as this writer knows.
-        count: so many newest versions; at least ``KEPT_VERSIONS_MIN`` are kept.
+        newest_version: the newest committed version that this writer knows.
+        count: number of newest versions to keep; at least ``KEPT_VERSIONS_MIN`` are kept.
         recent: changelogs above the newest manifest's version, with their bases.
     """
 
@@ -41,14 +42,14 @@ class KeptVersions:
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """What to delete, in this order, and what is then left.
+    """What to delete, in this order, and what then remains.
 
     Attributes:
         manifests: oldest first.
         changelogs: ascending.
         ssts: names.
-        remaining: the newest manifest with its chain as it is afterwards; ``previous`` of the next
-            snapshot. It exists nowhere else: the object itself is never written again.
+        remaining: the newest manifest with its chain after the deletion; ``previous`` of the next
+            snapshot. It exists only in memory: the stored manifest is never written again.
     """
 
     manifests: tuple[VersionRef, ...]
@@ -57,57 +58,48 @@ class DeletionPlan:
     remaining: Manifest
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not (self.manifests or self.changelogs or self.ssts)
-
-    @property
     def object_count(self) -> int:
-        """How many objects go."""
+        """How many objects the plan deletes."""
         return len(self.manifests) + len(self.changelogs) + len(self.ssts)
 
 
-def floor_of(manifest: Manifest, kept: KeptVersions) -> Base | None:
-    """Return the lowest base of a kept version; ``None`` if it cannot be known.
+def lowest_kept_base(manifest: Manifest, kept: KeptVersions) -> Base | None:
+    """Return the lowest base of a kept version; ``None`` if it is not known.
 
     Args:
         manifest: the newest one, with its chain.
-        kept: which versions.
+        kept: the versions to keep.
     """
-    bases: dict[Version, Base] = {}
-    for entry in (*_changelogs(manifest), *kept.recent):
-        if entry.ref.version >= kept.first:
-            other = bases.get(entry.ref.version, entry.base)
-            bases[entry.ref.version] = min(other, entry.base, key=_version_of)
-    if kept.first not in bases:
+    entries = [
+        entry for entry in (*_changelogs(manifest), *kept.recent) if entry.ref.version >= kept.first
+    ]
+    if all(entry.ref.version != kept.first for entry in entries):
         return None
-    return min(bases.values(), key=_version_of)
+    return min((entry.base for entry in entries), key=attrgetter("version"))
 
 
 def plan_retention(
     manifest: Manifest, kept: KeptVersions, *, now_ms: int, grace_ms: int
 ) -> DeletionPlan:
-    """Return what no kept version needs.
+    """Return the objects that no kept version needs.
 
     Args:
         manifest: the newest one, which this writer stored or loaded, with its chain.
-        kept: which versions.
+        kept: the versions to keep.
         now_ms: by the storage's clock.
         grace_ms: how long an SST outlives the last manifest that named it.
     """
-    floor = floor_of(manifest, kept)
-    chain = (*manifest.retained, manifest.as_retained())
-    is_ours = floor is not None and (
-        floor.checkpoint_id is None or floor.ref in {entry.ref for entry in chain}
-    )
-    # A floor outside the chain: another writer's manifest, whose chain is not ours to cut.
-    cut = floor.version if floor is not None and is_ours else 0
-    stays = tuple(entry for entry in manifest.retained if entry.ref.version >= cut)
-    gone = tuple(entry for entry in manifest.retained if entry.ref.version < cut)
-    named = {name for entry in stays for name in entry.objects}
+    lowest = lowest_kept_base(manifest, kept)
+    chain_refs = {manifest.ref, *(entry.ref for entry in manifest.retained)}
+    is_in_chain = lowest is not None and (lowest.ref is None or lowest.ref in chain_refs)
+    # A base outside the chain is another writer's manifest; this writer must not cut its chain.
+    cut = lowest.version if lowest is not None and is_in_chain else 0
+    retained = tuple(entry for entry in manifest.retained if entry.ref.version >= cut)
+    dropped = tuple(entry for entry in manifest.retained if entry.ref.version < cut)
+    named = {name for entry in retained for name in entry.objects}
     named.update(file.object_name for file in manifest.files)
     garbage = {entry.object_name: entry.dropped_at_ms for entry in manifest.garbage}
-    for entry in gone:
+    for entry in dropped:
         for name in entry.objects:
             garbage.setdefault(name, now_ms)
     due = {
@@ -119,7 +111,7 @@ def plan_retention(
         manifest,
         changelogs=_above(manifest.changelogs, cut),
         retained=tuple(
-            Retained(entry.ref, entry.objects, _above(entry.changelogs, cut)) for entry in stays
+            Retained(entry.ref, entry.objects, _above(entry.changelogs, cut)) for entry in retained
         ),
         garbage=tuple(
             Garbage(name, dropped_at_ms)
@@ -129,15 +121,11 @@ def plan_retention(
     )
     changelogs = {entry.ref for entry in _changelogs(manifest) if entry.ref.version <= cut}
     return DeletionPlan(
-        manifests=tuple(sorted(entry.ref for entry in gone)),
+        manifests=tuple(sorted(entry.ref for entry in dropped)),
         changelogs=tuple(sorted(changelogs)),
         ssts=tuple(sorted(due)),
         remaining=remaining,
     )
-
-
-def _version_of(base: Base) -> Version:
-    return base.version
 
 
 def _changelogs(manifest: Manifest) -> tuple[ChangelogRef, ...]:

@@ -1,31 +1,24 @@
-"""Snapshots: new SSTs, then the manifest that names them.
+"""Upload of snapshots: first the new SSTs, then the manifest that names them.
 
 Layer: checkpoint.  Spec: docs/checkpoint-format.md#manifest.
 
-A crash before the manifest leaves SSTs that nobody names: the orphan sweep has them. After it the
-snapshot is whole.
+A crash before the manifest is stored leaves SSTs that no manifest names; the orphan sweep deletes
+them. After the manifest the snapshot is complete.
 """
 
 from __future__ import annotations
 
 import logging
-from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cairn.checkpoint import faults
-from cairn.checkpoint.faults import FaultHook, no_fault
+from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checksum import crc32c_file
-from cairn.errors import (
-    AlreadyExistsError,
-    BusyError,
-    CairnError,
-    DiskFullError,
-    InternalError,
-)
+from cairn.errors import AlreadyExistsError, BusyError, CairnError, DiskFullError, InternalError
 from cairn.format import manifest as manifest_format
 from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
 from cairn.format.names import manifest_name, new_sst_name
+from cairn.storage.parallel import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +34,12 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
-_NS_A_MS = 1_000_000
+_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWriter:
-    """Who writes: for people, and to tell one's own manifest from a twin's.
+    """The writer of a manifest: for people, and to tell two writers' manifests apart.
 
     Attributes:
         run_id: of the query's run.
@@ -61,14 +54,14 @@ class SnapshotWriter:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """What is snapshotted.
+    """The content of a snapshot.
 
     Attributes:
-        ref: the version that the directory holds: all deltas up to it and none above.
+        ref: the version in the directory: it has all deltas up to this one and none above.
         counts: keys per column family id.
         column_families: of that version.
         max_cf_id: of that version.
-        changelogs: after ``previous`` (or after emptiness) up to ``ref``, ascending.
+        changelogs: after ``previous`` (or from the first one) up to ``ref``, ascending.
     """
 
     ref: VersionRef
@@ -80,16 +73,18 @@ class SnapshotContent:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """What an upload did.
+    """The result of an upload.
 
     Attributes:
-        manifest: the one that stands now: ours, or the winner's. ``previous`` of the next upload.
-        won: ours stands. A loser reuses nothing next time: ``known`` is empty.
-        known: the object behind each SST of the directory, for this opening's next upload.
-        uploaded_files: SSTs.
-        uploaded_bytes: of them.
-        reused_files: SSTs that were there already.
-        store_time: of the last upload by the storage's clock; ``None`` if there was none.
+        manifest: the stored one, of this writer or of another that was first; ``previous`` of the
+            next upload.
+        won: whether this writer stored it. If not, ``known`` is empty and the next upload reuses
+            no file.
+        known: the object of each SST by its local name, for the next upload from this directory.
+        uploaded_files: number of SSTs uploaded.
+        uploaded_bytes: of these SSTs.
+        reused_files: number of SSTs that the object store already had.
+        store_time: of the last SST upload, by the storage's clock; ``None`` if there was none.
     """
 
     manifest: Manifest
@@ -106,17 +101,17 @@ class SnapshotUploader:
 
     Args:
         objects: at the store's root.
-        store: whose snapshots.
-        writer: who we are.
-        transfers: runs uploads; ``upload`` may not be called from one of its threads.
+        store: of the snapshots.
+        writer: this writer.
+        transfers: runs uploads; its threads must not call ``upload``.
         clock: for the time limit and the manifest's date.
         entropy: for names.
-        grace_ms: of orphans; an upload that takes half of it gives up. 0: no limit.
-        cache: adopts what was uploaded, so that a moved or reset store downloads less.
-        fault: called at each named point.
+        grace_ms: of orphans; an upload that takes half of it is given up. 0: no limit.
+        cache: gets the uploaded files, so that the next load here downloads less.
+        fault: called at each fault point.
     """
 
-    def __init__(  # noqa: PLR0913 -- components, each used in one place
+    def __init__(  # noqa: PLR0913 -- components of one worker
         self,
         objects: ObjectStore,
         store: StoreId,
@@ -135,7 +130,7 @@ class SnapshotUploader:
         self._transfers = transfers
         self._clock = clock
         self._entropy = entropy
-        self._limit_ns = grace_ms * _NS_A_MS // 2
+        self._limit_ns = grace_ms * _NS_PER_MS // 2
         self._cache = cache
         self._fault = fault
 
@@ -147,23 +142,24 @@ class SnapshotUploader:
         known: Mapping[str, SstFile],
         previous: Manifest | None,
     ) -> SnapshotResult:
-        """Make ``directory`` a snapshot of ``content.ref``; whole once the manifest stands.
+        """Store ``directory`` as a snapshot of ``content.ref``; complete once its manifest exists.
 
         Args:
-            directory: a RocksDB checkpoint (hard links); only read. The caller removes it.
-            content: what it holds.
-            known: the object behind local SSTs, for the opening that ``directory`` comes from:
-                from ``Materialized.known`` or the last ``SnapshotResult.known``; RocksDB uses file
-                numbers again after a reset, so never from another opening.
+            directory: a RocksDB checkpoint (hard links), only read. The caller removes it.
+            content: of the directory.
+            known: the object of each local SST, from ``Materialized.known`` or the last
+                ``SnapshotResult.known`` of the same database directory. RocksDB reuses file numbers
+                after a reset, so entries of another directory would be wrong.
             previous: the manifest that is the base of the newest version, or the one that this
-                writer stored after it; ``None`` if versions began from emptiness. Only SSTs that it
-                names are reused: no writer deletes those.
+                writer stored after it; ``None`` if there is no manifest. Only SSTs that it names
+                are reused: no writer deletes those.
 
         Raises:
-            BusyError: it took half of the grace period; what was uploaded is left for the sweep.
-            UnavailableError and other storage errors: as ``BusyError``, nothing is visible.
+            BusyError: it took half of the grace period; the sweep deletes the uploaded files.
+            UnavailableError and other storage errors: as for ``BusyError``.
             ConditionalPutUnsupportedError: the storage cannot keep two writers' manifests apart.
-            CorruptError: a file changed while it was uploaded, or the winner's manifest is corrupt.
+            CorruptError: a file changed during its upload, or the other writer's manifest is
+                corrupt.
         """
         began_ns = self._clock.monotonic_ns()
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
@@ -176,29 +172,29 @@ class SnapshotUploader:
             file = known.get(path.name)
             if file is not None and file.object_name in reusable:
                 if path.stat().st_size != file.size_bytes:
-                    raise InternalError(f"{path.name} is not the file that was uploaded")
+                    raise InternalError(f"{path.name} is not the file that was uploaded before")
                 reused.append(file)
             else:
                 missing.append(path)
         try:
-            # The manifest must never replace another attempt's: known before any byte is sent.
+            # The manifest must not replace another attempt's; verify this before any byte is sent.
             self._objects.probe_conditional_put()
-            uploads = self._upload_all(missing, began_ns)
+            calls = [(path, began_ns) for path in missing]
+            uploads = run_all(self._transfers, self._upload_one, calls)
             uploaded = [file for file, _ in uploads]
             manifest = self._manifest(
                 content, previous, (*reused, *uploaded), _small_files(local_files)
             )
             self._check_time(began_ns)
-            self._fault(faults.SNAPSHOT_BEFORE_MANIFEST)
-            standing = self._put_manifest(manifest)
-            self._fault(faults.SNAPSHOT_AFTER_MANIFEST)
+            self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
+            stored = self._put_manifest(manifest)
+            self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
         except CairnError as error:
-            raise error.with_context(
-                store=str(self._store), version=content.ref.version
-            ) from error.__cause__
-        won = standing == manifest
+            error.with_context(store=str(self._store), version=content.ref.version)
+            raise
+        won = stored == manifest
         return SnapshotResult(
-            manifest=standing,
+            manifest=stored,
             won=won,
             known={file.local_name: file for file in manifest.files} if won else {},
             uploaded_files=len(uploaded),
@@ -207,36 +203,24 @@ class SnapshotUploader:
             store_time=max((stored_at for _, stored_at in uploads), default=None),
         )
 
-    def _upload_all(self, paths: list[Path], began_ns: int) -> list[tuple[SstFile, datetime]]:
-        """Upload files several at a time; when this ends, none is under way."""
-        futures = [self._transfers.submit(self._upload_one, path, began_ns) for path in paths]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        for future in futures:
-            future.cancel()
-        wait([future for future in futures if not future.cancelled()])
-        failures = [f for f in futures if not f.cancelled() and f.exception() is not None]
-        if failures:
-            failures[0].result()
-        return [future.result() for future in futures]
-
     def _upload_one(self, path: Path, began_ns: int) -> tuple[SstFile, datetime]:
         self._check_time(began_ns)
-        self._fault(faults.SNAPSHOT_BEFORE_SST)
+        self._fault(FaultPoint.SNAPSHOT_BEFORE_SST)
         file = SstFile(
             object_name=new_sst_name(self._entropy),
             local_name=path.name,
             size_bytes=path.stat().st_size,
             crc32c=crc32c_file(path),
         )
-        info = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
-        self._fault(faults.SNAPSHOT_AFTER_SST)
+        stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
+        self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._cache is not None:
             try:
                 self._cache.adopt(file, path)
             except (DiskFullError, OSError) as failure:
-                # The object is there; what the cache lacks is downloaded when it is wanted.
-                _LOG.info("%s is not kept on the local disk: %s", file.object_name, failure)
-        return file, info.last_modified
+                # The object is stored; a load downloads what the cache lacks.
+                _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
+        return file, stored_at
 
     def _manifest(
         self,
@@ -263,7 +247,7 @@ class SnapshotUploader:
         )
 
     def _put_manifest(self, manifest: Manifest) -> Manifest:
-        """Store the manifest if there is none, and return the one that stands."""
+        """Store the manifest if there is none; return the one that is stored."""
         name = manifest_name(manifest.ref)
         try:
             self._objects.put_if_absent(name, manifest_format.encode(manifest))
@@ -280,18 +264,18 @@ class SnapshotUploader:
         if self._limit_ns and self._clock.monotonic_ns() - began_ns > self._limit_ns:
             raise BusyError(
                 "the snapshot took more than half of the grace period of orphans",
-                next_step="nothing, the next one starts anew; if it happens again, raise "
+                next_step="none, the next snapshot uploads again; if it happens again, raise "
                 "spark.sql.streaming.stateStore.cairn.orphanGraceMs or uploadThreads",
             )
 
 
 def _small_files(paths: list[Path]) -> tuple[SmallFile, ...]:
-    """Return RocksDB's own small files; its logs and locks are no part of a snapshot."""
+    """Return RocksDB's small files; its logs and locks are not part of a snapshot."""
     small = tuple(
         SmallFile(path.name, path.read_bytes())
         for path in paths
         if path.name == "CURRENT" or path.name.startswith(_SMALL_PREFIXES)
     )
-    if not {"CURRENT"} <= {file.local_name for file in small}:
-        raise InternalError("the directory is no RocksDB checkpoint: it has no CURRENT")
+    if all(file.local_name != "CURRENT" for file in small):
+        raise InternalError("the directory is not a RocksDB checkpoint: it has no CURRENT")
     return small

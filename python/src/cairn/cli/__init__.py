@@ -1,4 +1,4 @@
-"""The command `cairn`: one command a file.
+"""The command `cairn`: one file per command.
 
 Layer: cli (top; nothing imports it).
 """

@@ -1,4 +1,4 @@
-"""`cairn jar`: where the shim's jar is, for `spark-submit --jars $(cairn jar)`.
+"""`cairn jar`: prints the path of the shim's jar, for `spark-submit --jars $(cairn jar)`.
 
 Layer: cli.
 """
@@ -11,5 +11,5 @@ from cairn.jar import jar_path
 @click.command()
 def jar() -> None:
     """Print the path of the jar that Spark needs."""
-    # Without wrapping or colour: the output is for a command line.
+    # No wrapping and no colour: a shell reads the output.
     click.echo(str(jar_path()))

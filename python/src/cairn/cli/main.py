@@ -1,4 +1,4 @@
-"""Entry of the command `cairn`: collects the commands, turns Cairn's errors into one line.
+"""Entry point of the command `cairn`: collects the commands and prints an error as one line.
 
 Layer: cli.
 """
@@ -13,13 +13,13 @@ from cairn.errors import CairnError
 
 
 class CairnGroup(click.Group):
-    """A group whose commands fail with a message and not with a traceback."""
+    """A group whose commands fail with a message instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         """Run a command.
 
         Raises:
-            ClickException: instead of any error that Cairn raised on purpose.
+            ClickException: in place of every CairnError.
         """
         try:
             return super().invoke(ctx)

@@ -1,6 +1,6 @@
 """Changelog: all writes of one version, as one immutable object.
 
-Layer: format (bytes only; ``checkpoint.commit`` decides when it exists).
+Layer: format (bytes only; ``checkpoint.commit_point`` stores it).
 Spec: docs/checkpoint-format.md#changelog.
 
     changelog := arrow trailer
@@ -35,7 +35,7 @@ from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cairn.ids import CheckpointId, StoreId, Version
+    from cairn.ids import StoreId, Version
 
 FORMAT_VERSION = 1
 MAX_BATCH_ROWS = 65_536
@@ -54,18 +54,15 @@ _TRAILER_BODY = struct.Struct("<8sIQQ")
 _CRC = struct.Struct("<I")
 _TRAILER_BYTES = _TRAILER_BODY.size + _CRC.size
 _CONTINUATION = b"\xff\xff\xff\xff"
-"""How every Arrow IPC message begins."""
+"""The first bytes of every Arrow IPC message."""
 _SNIFFED_BYTES = 1 << 16
-"""Where the magic of a changelog without a trailer is looked for: the schema message is first."""
+"""How much of an object without a trailer is searched for the magic; the schema comes first."""
 _RESTORE = "restore the object from the bucket's versions, or restart from the version before"
 
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog as read: its header and its rows, of ``CHANGELOG_SCHEMA``.
-
-    ``size_bytes`` is the whole object's length.
-    """
+    """A changelog as read: its header, its rows of ``CHANGELOG_SCHEMA``, the object's length."""
 
     header: ChangelogHeader
     table: pa.Table
@@ -76,12 +73,12 @@ def encode(header: ChangelogHeader, batches: Iterable[pa.RecordBatch]) -> bytes:
     """Return the object's bytes.
 
     Args:
-        header: what it says of itself.
-        batches: columns of ``CHANGELOG_SCHEMA``, of any number of rows; at most one op a key in
-            all of them; ``value`` null exactly where the op takes none. Not kept.
+        header: of the version.
+        batches: columns of ``CHANGELOG_SCHEMA``, any number of rows; at most one op per key in all
+            of them; ``value`` is null exactly where the op takes none.
 
     Raises:
-        InternalError: a batch is not of that schema, or a column that must be whole has nulls.
+        InternalError: a batch has another schema, or nulls in a column that allows none.
     """
     schema = CHANGELOG_SCHEMA.with_metadata(
         {
@@ -107,42 +104,45 @@ def decode(
     object_name: str,
     store: StoreId | None = None,
     version: Version | None = None,
-    checkpoint_id: CheckpointId | None = None,
 ) -> Changelog:
-    """Return header and rows; nothing is returned of an object that is not whole and ours.
+    """Return header and rows of a whole changelog.
 
     Args:
-        data: the whole object; kept alive by the rows returned.
+        data: the whole object; the returned rows keep it alive.
         object_name: for errors.
-        store: refuse another one's; ``None``: take any.
-        version: as ``store``.
-        checkpoint_id: as ``store``.
+        store: the expected store; ``None`` accepts any.
+        version: the expected version; ``None`` accepts any.
 
     Raises:
-        CorruptError: bytes contradict checksum, length or grammar, or another version is inside.
+        CorruptError: bytes contradict checksum, length or grammar, or it holds another version.
         FormatVersionError: a newer format.
-        ForeignObjectError: not a changelog of ours, or another store's.
+        ForeignObjectError: not a changelog of Cairn, or another store's.
     """
     try:
         changelog = _decode(memoryview(data))
-        _check_is(changelog.header, store, version, checkpoint_id)
+        header = changelog.header
+        if store is not None and header.store != store:
+            raise ForeignObjectError(f"it belongs to store {header.store}")
+        if version is not None and header.ref.version != version:
+            raise CorruptError(f"it holds version {header.ref.version}")
     except CairnError as error:
-        raise error.with_context(
+        error.with_context(
             store=None if store is None else str(store),
             version=version,
             object_name=object_name,
             next_step=_RESTORE,
-        ) from error.__cause__
+        )
+        raise
     return changelog
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``batches`` in pieces that are neither empty nor too long."""
+    """Yield the rows of ``batches`` in pieces of 1 to ``BATCH_ROWS_MAX`` rows."""
     for batch in batches:
         if batch.schema.names != CHANGELOG_SCHEMA.names or batch.schema.types != (
             CHANGELOG_SCHEMA.types
         ):
-            raise InternalError(f"batch is not of the changelog's schema: {batch.schema}")
+            raise InternalError(f"a batch does not have the changelog's schema: {batch.schema}")
         if any(batch.column(index).null_count for index in range(3)):
             raise InternalError("op, cf or key of a batch has nulls")
         for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
@@ -158,11 +158,11 @@ def _decode(view: memoryview) -> Changelog:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError("the Arrow stream cannot be read") from error
     if metadata.get(b"cairn.magic") != _MAGIC:
-        raise ForeignObjectError("an Arrow stream of something else")
+        raise ForeignObjectError("an Arrow stream, but not a changelog of Cairn")
     if metadata.get(b"cairn.format") != str(FORMAT_VERSION).encode():
         raise FormatVersionError(f"changelog format {metadata.get(b'cairn.format')!r} is unknown")
     if not table.schema.equals(CHANGELOG_SCHEMA):
-        raise CorruptError(f"its schema is not a changelog's: {table.schema.names}")
+        raise CorruptError(f"its schema is not that of a changelog: {table.schema.names}")
     if table.num_rows != rows:
         raise CorruptError(f"{table.num_rows} rows where the trailer says {rows}")
     header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
@@ -172,7 +172,7 @@ def _decode(view: memoryview) -> Changelog:
 
 
 def _check_trailer(view: memoryview) -> tuple[int, int]:
-    """Return the trailer's rows and arrow_bytes once all bytes are known to be what was written."""
+    """Verify the checksum of all bytes, and return the trailer's rows and arrow_bytes."""
     if len(view) < _TRAILER_BYTES:
         raise _without_trailer(view)
     split = len(view) - _TRAILER_BYTES
@@ -181,7 +181,7 @@ def _check_trailer(view: memoryview) -> tuple[int, int]:
         raise _without_trailer(view)
     (checksum,) = _CRC.unpack_from(view, len(view) - _CRC.size)
     if checksum != crc32c(view[: -_CRC.size]):
-        raise CorruptError("bytes differ from the checksum in its trailer")
+        raise CorruptError("its bytes differ from the checksum in the trailer")
     if format_version != FORMAT_VERSION:
         raise FormatVersionError(
             f"changelog format {format_version} is newer than {FORMAT_VERSION}",
@@ -193,34 +193,20 @@ def _check_trailer(view: memoryview) -> tuple[int, int]:
 
 
 def _without_trailer(view: memoryview) -> CairnError:
-    """Say what an object without a trailer is: a part of ours, or never ours."""
+    """Return the error for an object without a trailer: a part of a changelog, or foreign."""
     start = bytes(view[:_SNIFFED_BYTES])
     if not start or _MAGIC in start:
-        return CorruptError(f"cut: it ends after {len(view)} bytes without its trailer")
+        return CorruptError(f"it is cut: it ends after {len(view)} bytes without its trailer")
     if len(view) < _SNIFFED_BYTES and _CONTINUATION.startswith(start[: len(_CONTINUATION)]):
-        return CorruptError(f"an Arrow stream of {len(view)} bytes without a trailer, or cut")
+        return CorruptError(f"an Arrow stream of {len(view)} bytes without its trailer")
     return ForeignObjectError(
         "not a changelog of Cairn",
-        next_step="move it away; nothing but Cairn and Spark may write into a checkpoint",
+        next_step="move it away; only Cairn and Spark may write into a checkpoint",
     )
 
 
-def _check_is(
-    header: ChangelogHeader,
-    store: StoreId | None,
-    version: Version | None,
-    checkpoint_id: CheckpointId | None,
-) -> None:
-    if store is not None and header.store != store:
-        raise ForeignObjectError(f"it is of store {header.store}")
-    if version is not None and header.ref.version != version:
-        raise CorruptError(f"it holds version {header.ref.version}")
-    if checkpoint_id is not None and header.ref.checkpoint_id != checkpoint_id:
-        raise CorruptError(f"it holds {header.ref} where {checkpoint_id} is asked for")
-
-
 def _check_ops(table: pa.Table) -> None:
-    """Refuse ops that this release does not know, and values where none may be or one must be."""
+    """Refuse unknown ops, and values that are null or not null against the op's rule."""
     op, value = table["op"], table["value"]
     if any(table[name].null_count for name in ("op", "cf", "key")):
         raise CorruptError("op, cf or key has nulls")
@@ -229,8 +215,10 @@ def _check_ops(table: pa.Table) -> None:
         raise FormatVersionError("it has ops that this release does not know")
     takes_value = pc.is_in(op, value_set=pa.array([OP_PUT, OP_APPEND], pa.uint8()))
     if not pc.all(pc.equal(takes_value, pc.is_valid(value)), min_count=0).as_py():
-        raise CorruptError("a value is absent where its op takes one, or there where it takes none")
+        raise CorruptError(
+            "a value is null where its op needs one, or present where its op takes none"
+        )
     is_drop = pc.is_in(op, value_set=pa.array([OP_DROP_CF], pa.uint8()))
     lengths = pc.binary_length(table["key"].filter(is_drop))
     if (pc.max(lengths).as_py() or 0) > 0:
-        raise CorruptError("a dropped column family comes with a key")
+        raise CorruptError("a row that drops a column family has a key")

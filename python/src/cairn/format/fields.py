@@ -1,4 +1,4 @@
-"""JSON fields, read strictly: a value of another type is corruption, an unknown field is ignored.
+"""JSON fields, read strictly: a value of another type is corrupt, an unknown field is ignored.
 
 Layer: format.  Spec: docs/checkpoint-format.md (header of a changelog, manifest).
 """
@@ -15,10 +15,10 @@ JsonObject: TypeAlias = Mapping[str, object]
 
 
 def parse_object(data: bytes | str, what: str) -> JsonObject:
-    """Return the JSON object that ``data`` spells.
+    """Return ``data`` as a JSON object.
 
     Raises:
-        CorruptError: it spells none.
+        CorruptError: ``data`` is not one.
     """
     try:
         value = json.loads(data)
@@ -28,7 +28,7 @@ def parse_object(data: bytes | str, what: str) -> JsonObject:
 
 
 def dump_object(value: JsonObject) -> str:
-    """Return the one spelling of ``value``: keys sorted, no white space, non-ASCII as it is."""
+    """Return the canonical text: keys sorted, no white space, non-ASCII characters not escaped."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -51,7 +51,7 @@ def as_list(value: object, what: str) -> list[object]:
 def as_text(value: object, what: str) -> str:
     """Return ``value`` if it is a JSON string."""
     if not isinstance(value, str):
-        raise _corrupt(what, "text", value)
+        raise _corrupt(what, "a string", value)
     return value
 
 
@@ -63,9 +63,9 @@ def as_flag(value: object, what: str) -> bool:
 
 
 def as_int(value: object, what: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
-    """Return ``value`` if it is a whole number of ``least .. most``."""
+    """Return ``value`` if it is a whole number from ``least`` to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _corrupt(what, f"a whole number of {least} .. {most}", value)
+        raise _corrupt(what, f"a whole number from {least} to {most}", value)
     return value
 
 

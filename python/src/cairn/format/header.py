@@ -1,4 +1,4 @@
-"""Header: what a changelog says of the version that it makes durable.
+"""Header: the facts about a version that its changelog stores beside the rows.
 
 Layer: format.  Spec: docs/checkpoint-format.md#changelog (header JSON, column family).
 """
@@ -29,16 +29,16 @@ COLUMN_FAMILY_ID_MAX = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class ColumnFamily:
-    """A logical namespace of a store; the family ``default`` has id 0.
+    """A column family: a logical namespace of a store. The family ``default`` has id 0.
 
     Attributes:
-        id: never used again after the family was dropped.
+        id: not used again after the family is dropped.
         name: Spark's ``colFamilyName``.
         multi: a key holds a list.
-        internal: made by Spark for itself.
-        ordered: scans by prefix or range are asked of it.
-        key_type: without names and nullability.
-        value_type: as ``key_type``.
+        internal: Spark created it for itself.
+        ordered: Spark may scan it by prefix or range.
+        key_type: the type without names and nullability.
+        value_type: the type without names and nullability.
         key_encoder: Spark's key encoder spec, as text.
     """
 
@@ -52,12 +52,12 @@ class ColumnFamily:
     key_encoder: str
 
     def to_json(self) -> dict[str, object]:
-        """Return the family as the header has it."""
+        """Return the family as a header contains it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: object) -> ColumnFamily:
-        """Return the family that the header has.
+        """Return the family that a header contains.
 
         Raises:
             CorruptError: a field is absent or of another type.
@@ -77,27 +77,27 @@ class ColumnFamily:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a lineage starts from: a manifest, or emptiness (``checkpoint_id`` is ``None``)."""
+    """The start of a lineage: a manifest, or the empty state if ``checkpoint_id`` is ``None``."""
 
     version: Version
     checkpoint_id: CheckpointId | None
 
     @property
     def ref(self) -> VersionRef | None:
-        """The manifest's version, or ``None`` for emptiness."""
+        """The manifest's version, or ``None`` for the empty state."""
         if self.checkpoint_id is None:
             return None
         return VersionRef(self.version, self.checkpoint_id)
 
     def to_json(self) -> dict[str, object]:
-        """Return the base as the header has it."""
+        """Return the base as a header contains it."""
         if self.checkpoint_id is None:
             return {"version": self.version, "empty": True}
         return {"version": self.version, "checkpoint_id": str(self.checkpoint_id)}
 
     @classmethod
     def from_json(cls, value: object) -> Base:
-        """Return the base that the header has."""
+        """Return the base that a header contains."""
         fields = as_object(value, "base")
         version = as_int(fields.get("version"), "base version")
         if fields.get("empty") is True:
@@ -107,13 +107,13 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogHeader:
-    """All that a changelog says besides its rows.
+    """All facts in a changelog besides its rows.
 
     Attributes:
-        store: whose version this is.
-        ref: what this object makes durable.
-        attempt: who wrote it.
-        base: the manifest that was complete when the commit was made, or emptiness.
+        store: the store of the version.
+        ref: the version that the changelog makes durable.
+        attempt: the attempt that wrote it.
+        base: the newest manifest that was complete at the commit, or the empty state.
         lineage: the changelogs after ``base`` up to and including this one.
         counts: keys per column family id after this version.
         column_families: after this version.
@@ -141,10 +141,10 @@ class ChangelogHeader:
             raise CorruptError(f"lineage does not end at {self.ref}")
 
     def to_json(self) -> str:
-        """Return the header JSON."""
+        """Return the header as JSON."""
         return dump_object(
             {
-                "store": store_to_json(self.store),
+                "store": asdict(self.store),
                 "version": self.ref.version,
                 "checkpoint_id": self.ref.checkpoint_id,
                 "attempt": asdict(self.attempt),
@@ -159,7 +159,7 @@ class ChangelogHeader:
 
     @classmethod
     def from_json(cls, data: bytes) -> ChangelogHeader:
-        """Return the header that ``data`` spells; unknown fields are ignored.
+        """Return the header in ``data``; unknown fields are ignored.
 
         Raises:
             CorruptError: a field is absent, of another type, or contradicts another.
@@ -168,15 +168,10 @@ class ChangelogHeader:
         fields = parse_object(data, "header")
         return cls(
             store=store_from_json(fields.get("store")),
-            ref=VersionRef(
-                as_int(fields.get("version"), "version", least=1),
-                CheckpointId.parse(as_text(fields.get("checkpoint_id"), "checkpoint_id")),
-            ),
+            ref=ref_from_json(fields),
             attempt=_attempt_from_json(fields.get("attempt")),
             base=Base.from_json(fields.get("base")),
-            lineage=tuple(
-                ref_from_json(pair, "lineage") for pair in as_list(fields.get("lineage"), "lineage")
-            ),
+            lineage=tuple(map(_lineage_entry, as_list(fields.get("lineage"), "lineage"))),
             counts=counts_from_json(fields.get("counts")),
             column_families=families_from_json(fields.get("column_families")),
             max_cf_id=as_int(fields.get("max_cf_id"), "max_cf_id", most=COLUMN_FAMILY_ID_MAX),
@@ -184,13 +179,8 @@ class ChangelogHeader:
         )
 
 
-def store_to_json(store: StoreId) -> dict[str, object]:
-    """Return a store as headers and manifests have it."""
-    return {"operator": store.operator, "partition": store.partition, "name": store.name}
-
-
 def store_from_json(value: object) -> StoreId:
-    """Return the store that a header or manifest has."""
+    """Return the store that a header or manifest names."""
     fields = as_object(value, "store")
     return StoreId(
         as_int(fields.get("operator"), "operator"),
@@ -199,35 +189,42 @@ def store_from_json(value: object) -> StoreId:
     )
 
 
-def ref_from_json(value: object, what: str) -> VersionRef:
-    """Return the pair ``[version, checkpoint_id]``."""
-    pair = as_list(value, what)
-    if len(pair) != 2:  # noqa: PLR2004 -- a pair
-        raise CorruptError(f"{what} has an entry that is no pair")
-    return VersionRef(
-        as_int(pair[0], f"version in {what}", least=1),
-        CheckpointId.parse(as_text(pair[1], f"id in {what}")),
-    )
+def ref_from_json(fields: JsonObject) -> VersionRef:
+    """Return the version that the fields ``version`` and ``checkpoint_id`` name."""
+    return version_ref(fields.get("version"), fields.get("checkpoint_id"))
+
+
+def version_ref(version: object, checkpoint_id: object) -> VersionRef:
+    """Return the version that two JSON values name."""
+    text = as_text(checkpoint_id, "checkpoint_id")
+    return VersionRef(as_int(version, "version", least=1), CheckpointId.parse(text))
 
 
 def counts_to_json(counts: Mapping[int, int]) -> dict[str, int]:
-    """Return counts by the text of the family's id."""
+    """Return counts by the family's id as text."""
     return {str(cf_id): count for cf_id, count in counts.items()}
 
 
 def counts_from_json(value: object) -> dict[int, int]:
-    """Return counts by family id."""
+    """Return counts by the family's id."""
     counts: dict[int, int] = {}
     for text, count in as_object(value, "counts").items():
         if not text.isascii() or not text.isdigit():
-            raise CorruptError(f"counts name a family {text[:20]!r}")
+            raise CorruptError(f"counts contain {text[:20]!r}, which is no family id")
         counts[int(text)] = as_int(count, "count")
     return counts
 
 
 def families_from_json(value: object) -> tuple[ColumnFamily, ...]:
-    """Return the list of families."""
+    """Return the families that a header or manifest lists."""
     return tuple(ColumnFamily.from_json(item) for item in as_list(value, "column_families"))
+
+
+def _lineage_entry(value: object) -> VersionRef:
+    pair = as_list(value, "lineage")
+    if len(pair) != 2:  # noqa: PLR2004 -- a pair
+        raise CorruptError("the lineage has an entry that is not a pair")
+    return version_ref(*pair)
 
 
 def _attempt_from_json(value: object) -> Attempt:

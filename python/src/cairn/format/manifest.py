@@ -1,17 +1,17 @@
-"""Manifest: the object that makes a snapshot whole.
+"""Manifest: the object that completes a snapshot.
 
-Layer: format (bytes only; ``checkpoint.snapshot`` decides when it exists).
+Layer: format (bytes only; ``checkpoint.upload`` stores it).
 Spec: docs/checkpoint-format.md#manifest.
 
-A JSON object with its own CRC32C: of the JSON without that field, keys sorted, separators ``,``
-and ``:``, no other white space, UTF-8, non-ASCII characters as they are.
+A JSON object with a CRC32C of itself: of the JSON without that field, keys sorted, separators ``,``
+and ``:``, no other white space, UTF-8, non-ASCII characters not escaped.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c
@@ -32,8 +32,9 @@ from cairn.format.header import (
     counts_from_json,
     counts_to_json,
     families_from_json,
+    ref_from_json,
     store_from_json,
-    store_to_json,
+    version_ref,
 )
 from cairn.format.names import is_sst_name
 from cairn.ids import CheckpointId, StoreId, VersionRef
@@ -54,7 +55,7 @@ class SstFile:
 
     Attributes:
         object_name: ``sst/<hex32>.sst``.
-        local_name: what RocksDB calls it in this snapshot, ``000012.sst``.
+        local_name: RocksDB's name for it in this snapshot, ``000012.sst``.
         size_bytes: of the whole file.
         crc32c: of the whole file.
     """
@@ -67,7 +68,7 @@ class SstFile:
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """One of RocksDB's own small files, inline: CURRENT, its MANIFEST, OPTIONS."""
+    """A small file of RocksDB, stored in the manifest: CURRENT, its MANIFEST, OPTIONS."""
 
     local_name: str
     content: bytes
@@ -83,7 +84,7 @@ class ChangelogRef:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """An earlier manifest that still exists, and what it names."""
+    """An earlier manifest that still exists, and the objects that it names."""
 
     ref: VersionRef
     objects: tuple[str, ...]
@@ -92,9 +93,9 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """An SST that no retained manifest names, and when the last one that did was deleted.
+    """An SST that no retained manifest names any more.
 
-    ``dropped_at_ms`` is by the store's clock.
+    ``dropped_at_ms`` is when the last manifest that named it was deleted, by the store's clock.
     """
 
     object_name: str
@@ -121,7 +122,7 @@ class Manifest:
     garbage: tuple[Garbage, ...]
 
     def as_retained(self) -> Retained:
-        """Return what a later manifest says of this one."""
+        """Return the entry for this manifest in a later one."""
         objects = tuple(file.object_name for file in self.files)
         return Retained(self.ref, objects, self.changelogs)
 
@@ -131,7 +132,7 @@ def encode(manifest: Manifest) -> bytes:
     fields: dict[str, object] = {
         "magic": _MAGIC,
         "format": FORMAT_VERSION,
-        "store": store_to_json(manifest.store),
+        "store": asdict(manifest.store),
         "version": manifest.ref.version,
         "checkpoint_id": manifest.ref.checkpoint_id,
         "counts": counts_to_json(manifest.counts),
@@ -185,27 +186,28 @@ def decode(
     Args:
         data: the whole object.
         object_name: for errors.
-        store: refuse another one's; ``None``: take any.
-        ref: as ``store``.
+        store: the expected store; ``None`` accepts any.
+        ref: the expected version; ``None`` accepts any.
 
     Raises:
-        CorruptError: bytes contradict checksum or grammar, or another version is inside.
+        CorruptError: bytes contradict checksum or grammar, or it holds another version.
         FormatVersionError: a newer format.
-        ForeignObjectError: not a manifest of ours, or another store's.
+        ForeignObjectError: not a manifest of Cairn, or another store's.
     """
     try:
         manifest = _decode(data)
         if store is not None and manifest.store != store:
-            raise ForeignObjectError(f"it is of store {manifest.store}")
+            raise ForeignObjectError(f"it belongs to store {manifest.store}")
         if ref is not None and manifest.ref != ref:
             raise CorruptError(f"it holds {manifest.ref}")
     except CairnError as error:
-        raise error.with_context(
+        error.with_context(
             store=None if store is None else str(store),
             version=None if ref is None else ref.version,
             object_name=object_name,
             next_step=_RESTORE,
-        ) from error.__cause__
+        )
+        raise
     return manifest
 
 
@@ -217,11 +219,11 @@ def _decode(data: bytes) -> Manifest:
     try:
         spelled = dump_object(fields).encode()
     except (ValueError, RecursionError) as error:
-        raise CorruptError("manifest has values that JSON does not have") from error
+        raise CorruptError("the manifest has values that JSON does not allow") from error
     if checksum != crc32c(spelled):
         if _MAGIC.encode() not in data:
             raise ForeignObjectError("not a manifest of Cairn")
-        raise CorruptError("content differs from its checksum")
+        raise CorruptError("its content differs from its checksum")
     if fields.get("magic") != _MAGIC:
         raise ForeignObjectError("not a manifest of Cairn")
     if fields.get("format") != FORMAT_VERSION:
@@ -236,7 +238,7 @@ def _from_fields(fields: JsonObject) -> Manifest:
     writer = as_object(fields.get("writer"), "writer")
     return Manifest(
         store=store_from_json(fields.get("store")),
-        ref=_ref_of(fields),
+        ref=ref_from_json(fields),
         counts=counts_from_json(fields.get("counts")),
         column_families=families_from_json(fields.get("column_families")),
         max_cf_id=as_int(fields.get("max_cf_id"), "max_cf_id", most=COLUMN_FAMILY_ID_MAX),
@@ -251,13 +253,6 @@ def _from_fields(fields: JsonObject) -> Manifest:
         changelogs=_changelogs_from_json(fields.get("changelogs")),
         retained=tuple(_retained(item) for item in as_list(fields.get("retained"), "retained")),
         garbage=tuple(_garbage(item) for item in as_list(fields.get("garbage"), "garbage")),
-    )
-
-
-def _ref_of(fields: JsonObject) -> VersionRef:
-    return VersionRef(
-        as_int(fields.get("version"), "version", least=1),
-        CheckpointId.parse(as_text(fields.get("checkpoint_id"), "checkpoint_id")),
     )
 
 
@@ -286,25 +281,20 @@ def _small_file(value: object) -> SmallFile:
 def _retained(value: object) -> Retained:
     fields = as_object(value, "retained")
     objects = tuple(_sst_name(item) for item in as_list(fields.get("objects"), "objects"))
-    return Retained(_ref_of(fields), objects, _changelogs_from_json(fields.get("changelogs")))
+    return Retained(ref_from_json(fields), objects, _changelogs_from_json(fields.get("changelogs")))
 
 
 def _garbage(value: object) -> Garbage:
     pair = as_list(value, "garbage")
     if len(pair) != 2:  # noqa: PLR2004 -- a pair
-        raise CorruptError("garbage has an entry that is no pair")
+        raise CorruptError("garbage has an entry that is not a pair")
     return Garbage(_sst_name(pair[0]), as_int(pair[1], "dropped_at_ms"))
 
 
 def _changelogs_to_json(changelogs: tuple[ChangelogRef, ...]) -> list[list[object]]:
     return [
-        [
-            entry.ref.version,
-            entry.ref.checkpoint_id,
-            entry.base.version,
-            entry.base.checkpoint_id or "",
-        ]
-        for entry in changelogs
+        [ref.version, ref.checkpoint_id, base.version, base.checkpoint_id or ""]
+        for ref, base in ((entry.ref, entry.base) for entry in changelogs)
     ]
 
 
@@ -313,12 +303,11 @@ def _changelogs_from_json(value: object) -> tuple[ChangelogRef, ...]:
     for item in as_list(value, "changelogs"):
         parts = as_list(item, "changelog")
         if len(parts) != 4:  # noqa: PLR2004 -- version, id, base version, base id
-            raise CorruptError("changelogs have an entry that is not of four parts")
-        version = as_int(parts[0], "changelog version", least=1)
-        ref = VersionRef(version, CheckpointId.parse(as_text(parts[1], "changelog id")))
+            raise CorruptError("changelogs have an entry that does not have four parts")
+        ref = version_ref(parts[0], parts[1])
         base_id = as_text(parts[3], "base id")
         base = Base(
-            as_int(parts[2], "base version", most=version - 1),
+            as_int(parts[2], "base version", most=ref.version - 1),
             CheckpointId.parse(base_id) if base_id else None,
         )
         entries.append(ChangelogRef(ref, base))
@@ -333,7 +322,7 @@ def _sst_name(value: object) -> str:
 
 
 def _local_name(value: object) -> str:
-    """Return a file name that stays in its directory, whoever wrote the manifest."""
+    """Return a file name; refuse one that could point outside its directory."""
     name = as_text(value, "local_name")
     if not name or name.startswith(".") or not all(c.isalnum() or c in "-_." for c in name):
         raise CorruptError(f"{name[:80]!r} is not a file name of RocksDB")

@@ -1,4 +1,4 @@
-"""Names of objects, relative to a store's root: built and parsed here alone.
+"""Names of objects, relative to a store's root; only this module builds and parses them.
 
 Layer: format.  Spec: docs/checkpoint-format.md#where-and-an-example.
 
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from cairn.errors import InternalError
-from cairn.ids import DEFAULT_STORE_NAME, VERSION_MAX, CheckpointId, StoreId, Version, VersionRef
+from cairn.ids import VERSION_MAX, CheckpointId, Version, VersionRef
 
 if TYPE_CHECKING:
     from cairn.clock import Entropy
@@ -56,37 +56,28 @@ class ManifestName:
     checkpoint_id: CheckpointId
 
 
-ObjectName: TypeAlias = ChangelogName | SstName | ManifestName
-
-
-def store_path(store: StoreId) -> str:
-    """Return where a store's root lies below Spark's ``<checkpointLocation>/state``."""
-    path = f"{store.operator}/{store.partition}"
-    return path if store.name == DEFAULT_STORE_NAME else f"{path}/{store.name}"
-
-
 def plain_changelog_name(version: Version) -> str:
-    """Return the name that a version's attempts share in checkpoint format 1."""
+    """Return the name that all attempts at a version share in checkpoint format 1."""
     return f"{CHANGELOG_PREFIX}{_checked(version)}.arrow"
 
 
 def changelog_name(ref: VersionRef) -> str:
-    """Return the name that is one attempt's alone: format 2, or replaced in format 1."""
+    """Return the name of one attempt: in format 2, or of a replaced attempt in format 1."""
     return f"{CHANGELOG_PREFIX}{_checked(ref.version)}_{ref.checkpoint_id}.arrow"
 
 
 def manifest_name(ref: VersionRef) -> str:
-    """Return the name of the snapshot's manifest."""
+    """Return the name of a snapshot's manifest."""
     return f"{SNAPSHOT_PREFIX}{_checked(ref.version)}_{ref.checkpoint_id}.json"
 
 
 def new_sst_name(entropy: Entropy) -> str:
-    """Make a name that no object has or will have again."""
+    """Return a new name that no other object has, now or later."""
     return f"{SST_PREFIX}{entropy.token(_SST_TOKEN_BYTES)}.sst"
 
 
-def parse_name(name: str) -> ObjectName | None:
-    """Return what an object's name says, or ``None`` for a name that is not ours."""
+def parse_name(name: str) -> ChangelogName | SstName | ManifestName | None:
+    """Return the parts of an object's name, or ``None`` for a name that is not Cairn's."""
     if match := _CHANGELOG.fullmatch(name):
         version = int(match[1])
         checkpoint_id = None if match[2] is None else CheckpointId(match[2])
@@ -100,11 +91,11 @@ def parse_name(name: str) -> ObjectName | None:
 
 
 def is_sst_name(name: str) -> bool:
-    """Tell whether ``name`` is an SST's."""
+    """Tell whether ``name`` is the name of an SST."""
     return _SST.fullmatch(name) is not None
 
 
 def _checked(version: Version) -> Version:
     if not 1 <= version <= VERSION_MAX:
-        raise InternalError(f"version {version} has no object")
+        raise InternalError(f"no object has version {version}")
     return version

@@ -1,7 +1,7 @@
 """RocksDB on the local disk, through rocksdict.
 
-Layer: rocks, the only importer of rocksdict. It never hears of object stores: a directory comes
-in, a directory of hard links goes out.
+Layer: rocks, the only importer of rocksdict. It does not know object stores: it opens a directory,
+and creates a directory of hard links for a snapshot.
 """
 
 from __future__ import annotations

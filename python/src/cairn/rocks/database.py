@@ -2,8 +2,8 @@
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
 
-Threads: ``flush`` and ``checkpoint`` may run beside the others; all else belongs to the worker's
-owner thread. The WAL is off, so a directory that was not closed holds less than it was told.
+Threads: ``flush`` and ``checkpoint`` may run in any thread; all other methods run on the worker's
+event loop. The WAL is off, so a directory that was not closed lacks the last writes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from rocksdict import Checkpoint, Rdict, RdictIter, ReadOptions, WriteBatch
 from cairn.errors import ClosedError
 from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
-from cairn.rocks.failures import translate
-from cairn.rocks.lists import LONG_LIST_CHUNKS, chunks_of, has_list, read_list_page
+from cairn.rocks.failures import Translation
 from cairn.rocks.options import RocksMemory, database_options, delta_write_options
 
 if TYPE_CHECKING:
@@ -32,8 +31,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SCAN_STRIDE_ROWS = 512
+_ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
-_LONG_LISTS_REMEMBERED = 4096
+_LONG_LIST_CHUNKS = 32
+"""A longer list is rewritten as one chunk in idle time: a read steps over each chunk."""
+_LONG_LISTS_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,17 @@ class ScanPage:
 
 
 class RocksDb:
-    """An open database. See the module for threads.
+    """An open database. The module's docstring says which threads may use it.
 
     Args:
-        directory: where it lives; made if ``create``, else a restored local checkpoint.
-        memory: what the worker's databases share.
+        directory: of the database; created if ``create``, else a restored local checkpoint.
+        memory: shared by the worker's databases.
         create: whether the database begins empty.
         multi_families: ids of families whose values are lists.
 
     Raises:
-        CorruptError: the directory is no whole database; nothing is left open.
-        DiskFullError: no room.
+        CorruptError: the directory is not a whole database; no database is open.
+        DiskFullError: the local disk is full.
     """
 
     def __init__(
@@ -71,34 +73,36 @@ class RocksDb:
         self.multi_families = multi_families
         self._memory = memory
         self._name = str(directory)
-        # INVARIANT: no close while a flush or checkpoint runs in another thread.
+        self._translated = Translation(self._name)
+        # INVARIANT: no close during a flush or checkpoint of another thread.
         self._uses = threading.Condition()
         self._use_count = 0
-        self._closed = False
-        # Keys whose lists were found long, waiting for the owner's idle time.
+        self._is_closed = False
+        # Keys whose lists a read found long; the event loop joins them in idle time.
         self._long_lists: dict[tuple[int, bytes], None] = {}
         self._write_options = delta_write_options()
         memory.database_count += 1
         try:
-            self._db = Rdict(self._name, database_options(memory, create=create))
-            self._db.set_write_options(self._write_options)
-        except Exception as failure:
+            with self._translated:
+                self._db = Rdict(self._name, database_options(memory, create=create))
+                self._db.set_write_options(self._write_options)
+        except Exception:
             memory.database_count -= 1
-            raise translate(failure, self._name) from failure
+            raise
 
     # -- reads ---------------------------------------------------------------------------------
 
     def get_many(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        """Return the value of each key, ``None`` where absent; a list's chunks come joined.
+        """Return the value of each key, ``None`` where absent; the chunks of a list are joined.
 
         Args:
             cf: the family.
-            keys: in any order; many are looked up in sorted order, which halves the cost.
+            keys: in any order; many keys are looked up in sorted order, which halves the cost.
 
         Raises:
-            CorruptError: a block that holds a key is corrupt.
+            CorruptError: a block with one of the keys is corrupt.
         """
-        try:
+        with self._translated:
             if cf in self.multi_families:
                 return self._get_lists(cf, keys)
             prefix = layout.family_start(cf)
@@ -113,64 +117,49 @@ class RocksDb:
             result: list[bytes | None] = [None] * len(keys)
             for index, value in zip(order, found, strict=True):
                 result[index] = value
-        except Exception as failure:
-            raise translate(failure, self._name) from failure
         return result
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
-        """Return for each key whether it is there. Ask with sorted keys."""
-        if cf in self.multi_families:
-            try:
-                seeker = self._db.iter()
-                return [has_list(seeker, layout.list_start(cf, key)) for key in keys]
-            except Exception as failure:
-                raise translate(failure, self._name) from failure
-        return [value is not None for value in self.get_many(cf, keys)]
+        """Return for each key whether it is present; sorted keys are faster."""
+        if cf not in self.multi_families:
+            return [value is not None for value in self.get_many(cf, keys)]
+        with self._translated:
+            seeker = self._db.iter()
+            return [
+                next(_chunks(seeker, layout.list_start(cf, key)), None) is not None for key in keys
+            ]
 
     def scan(
         self, cf: int, low: bytes, high: bytes, *, limit_rows: int, limit_bytes: int
     ) -> ScanPage:
-        """Return rows of a family between two bounds, as ``keys.scan_bounds`` makes them.
+        """Return rows of a family between two bounds of ``keys.scan_bounds``.
 
         Args:
             cf: the family.
             low: first RocksDB key.
             high: the RocksDB key above the last.
-            limit_rows: at most so many rows, at least 1.
-            limit_bytes: stop after the row that reaches it.
+            limit_rows: at most this number of rows, at least 1.
+            limit_bytes: the page ends after the row that reaches it.
 
         Raises:
-            CorruptError: a block on the way is corrupt; no page is returned.
+            CorruptError: a block in the range is corrupt; no page is returned.
         """
-        try:
+        with self._translated:
             reading = ReadOptions()
             reading.set_iterate_upper_bound(high)
             rows = cast(
                 "Iterator[tuple[bytes, bytes]]", self._db.items(from_key=low, read_opt=reading)
             )
             if cf in self.multi_families:
-                lists = read_list_page(rows, limit_rows, limit_bytes)
-                for key, chunks in zip(lists.keys, lists.chunks, strict=True):
-                    self._note_length(cf, key, len(chunks))
-                more = self._follows(lists.last, low, high)
-                return ScanPage(lists.keys, [b"".join(chunks) for chunks in lists.chunks], more)
-            page: list[tuple[bytes, bytes]] = []
-            size = 0
-            while len(page) < limit_rows and size < limit_bytes:
-                stride = list(islice(rows, min(_SCAN_STRIDE_ROWS, limit_rows - len(page))))
-                if not stride:
-                    break
-                page += stride
-                size += sum(map(len, (value for _, value in stride))) + 16 * len(stride)
-            last = page[-1][0] if page else None
-            more = self._follows(last, low, high)
-        except Exception as failure:
-            raise translate(failure, self._name) from failure
-        return ScanPage([key[layout.CF_BYTES :] for key, _ in page], [v for _, v in page], more)
+                keys, values, last = self._read_lists(cf, rows, limit_rows, limit_bytes)
+            else:
+                keys, values, last = _read_rows(rows, limit_rows, limit_bytes)
+            return ScanPage(keys, values, self._follows(last, low, high))
 
     def count_keys(self, cf: int) -> Iterator[int]:
-        """Yield the number of keys counted so far, stride by stride; the last is the count."""
+        """Yield the number of keys counted so far, page by page; the last is the count."""
         count = 0
+        multi = cf in self.multi_families
         low, high = layout.family_start(cf), layout.family_end(cf)
         while True:
             page = self.scan(cf, low, high, limit_rows=4096, limit_bytes=1 << 20)
@@ -178,16 +167,11 @@ class RocksDb:
             yield count
             if not page.more:
                 return
-            low, _ = layout.scan_bounds(
-                cf,
-                multi=cf in self.multi_families,
-                start=page.keys[-1],
-                inclusive=False,
-                end=None,
-            )
+            last = page.keys[-1]
+            low, _ = layout.scan_bounds(cf, multi=multi, start=last, inclusive=False, end=None)
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
-        # items() ends silently at a corrupt block; only an iterator's status tells it from the end.
+        # items() ends silently at a corrupt block; only an iterator's status shows the difference.
         check = self._db.iter()
         check.seek(low if last is None else last)
         if last is not None and check.valid() and check.key() == last:
@@ -202,27 +186,48 @@ class RocksDb:
         seeker = self._db.iter()
         result: list[bytes | None] = []
         for key in keys:
-            start = layout.list_start(cf, key)
-            chunks = [value for _, value in chunks_of(seeker, start)]
+            chunks = [value for _, value in _chunks(seeker, layout.list_start(cf, key))]
             self._note_length(cf, key, len(chunks))
             result.append(b"".join(chunks) if chunks else None)
         return result
 
+    def _read_lists(
+        self, cf: int, rows: Iterator[tuple[bytes, bytes]], limit_rows: int, limit_bytes: int
+    ) -> tuple[list[bytes], list[bytes], bytes | None]:
+        """Return keys, whole lists, and the RocksDB key of the last chunk."""
+        keys: list[bytes] = []
+        lists: list[list[bytes]] = []
+        current, last, size = b"", None, 0
+        for rocks_key, value in rows:
+            group = rocks_key[: -layout.CHUNK_SUFFIX_BYTES]
+            if last is None or group != current:
+                if len(keys) >= limit_rows or size >= limit_bytes:
+                    break
+                current = group
+                keys.append(layout.key_of_chunk(rocks_key))
+                lists.append([])
+            lists[-1].append(value)
+            size += len(value) + _ROW_OVERHEAD_BYTES
+            last = rocks_key
+        for key, chunks in zip(keys, lists, strict=True):
+            self._note_length(cf, key, len(chunks))
+        return keys, [b"".join(chunks) for chunks in lists], last
+
     # -- writes --------------------------------------------------------------------------------
 
     def apply(self, rows: pa.RecordBatch, version: int) -> None:
-        """Write a piece of a delta, all of it or nothing.
+        """Write a slice of a delta, atomically.
 
         Args:
-            rows: ``op, cf, key, value``; sorted rows are written some twenty times faster.
-            version: the delta's version, which names the chunks of lists.
+            rows: ``op, cf, key, value``; sorted rows are written about twenty times faster.
+            version: of the delta; it is part of the keys of list chunks.
 
         Raises:
-            DiskFullError: no room; nothing of this piece was written.
+            DiskFullError: the local disk is full; no row of this slice was written.
         """
         batch = WriteBatch(raw_mode=True)
         ops, cfs, keys, values = rows.columns
-        try:
+        with self._translated:
             cf_range: Any = pc.min_max(cfs).as_py()
             cf = cf_range["min"]
             if (
@@ -230,42 +235,21 @@ class RocksDb:
                 and cf not in self.multi_families
                 and cast("int", pc.max(ops).as_py()) < OP_APPEND
             ):
-                self._fill(
-                    batch,
-                    layout.family_start(cf),
-                    cast("list[bytes]", keys.to_pylist()),
-                    values,
-                )
+                _fill(batch, layout.family_start(cf), cast("list[bytes]", keys.to_pylist()), values)
             else:
                 self._fill_mixed(batch, version, rows)
             self._db.write(batch, self._write_options)
-        except Exception as failure:
-            raise translate(failure, self._name) from failure
 
     def is_write_stopped(self) -> bool:
-        """Whether a write would now wait for a flush: then let it be, and come back."""
+        """Whether a write would now wait for a flush; the caller should write later."""
         if not self._property("rocksdb.is-write-stopped"):
             return False
-        # After a failed flush it never ends by itself: write, and hear why.
+        # After a failed flush the stop never ends, and a write raises the cause.
         return not self.is_broken()
 
     def is_broken(self) -> bool:
-        """Whether a flush or compaction failed: writes fail from then on, until it is made anew."""
+        """Whether a flush or compaction failed: all writes fail until the database is recreated."""
         return bool(self._property("rocksdb.background-errors"))
-
-    @staticmethod
-    def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array[Any]) -> None:
-        put = batch.put
-        if values.null_count == 0:
-            for key, value in zip(keys, values.to_pylist(), strict=True):
-                put(prefix + key, value)
-            return
-        delete = batch.delete
-        for key, value in zip(keys, values.to_pylist(), strict=True):
-            if value is None:
-                delete(prefix + key)
-            else:
-                put(prefix + key, value)
 
     def _fill_mixed(self, batch: WriteBatch, version: int, rows: pa.RecordBatch) -> None:
         seeker: RdictIter | None = None
@@ -281,9 +265,9 @@ class RocksDb:
             else:
                 start = layout.list_start(cf, key)
                 if op != OP_APPEND:
-                    # An append reads nothing; only what replaces a list has to find its chunks.
+                    # Only a write that replaces the list has to find its chunks.
                     seeker = seeker or self._db.iter()
-                    for chunk, _ in chunks_of(seeker, start):
+                    for chunk, _ in _chunks(seeker, start):
                         batch.delete(chunk)
                 if op in (OP_PUT, OP_APPEND):
                     batch.put(layout.chunk_key(start, version), value)
@@ -294,7 +278,7 @@ class RocksDb:
         return bool(self._long_lists)
 
     def _note_length(self, cf: int, key: bytes, chunk_count: int) -> None:
-        if chunk_count > LONG_LIST_CHUNKS and len(self._long_lists) < _LONG_LISTS_REMEMBERED:
+        if chunk_count > _LONG_LIST_CHUNKS and len(self._long_lists) < _LONG_LISTS_MAX:
             self._long_lists[cf, key] = None
 
     def join_one_long_list(self) -> bool:
@@ -303,18 +287,15 @@ class RocksDb:
             return False
         cf, key = next(iter(self._long_lists))
         del self._long_lists[cf, key]
-        try:
-            start = layout.list_start(cf, key)
-            chunks = list(chunks_of(self._db.iter(), start))
+        with self._translated:
+            chunks = list(_chunks(self._db.iter(), layout.list_start(cf, key)))
             if len(chunks) > 1:
                 batch = WriteBatch(raw_mode=True)
                 for chunk, _ in chunks[:-1]:
                     batch.delete(chunk)
-                # Under the newest chunk's name: later deltas still sort behind it.
+                # Under the newest chunk's key: chunks of later deltas still sort after it.
                 batch.put(chunks[-1][0], b"".join(value for _, value in chunks))
                 self._db.write(batch, self._write_options)
-        except Exception as failure:
-            raise translate(failure, self._name) from failure
         return True
 
     # -- directory -----------------------------------------------------------------------------
@@ -322,7 +303,7 @@ class RocksDb:
     @contextmanager
     def _in_use(self) -> Iterator[None]:
         with self._uses:
-            if self._closed:
+            if self._is_closed:
                 raise ClosedError("the local database is closed", object_name=self._name)
             self._use_count += 1
         try:
@@ -333,46 +314,41 @@ class RocksDb:
                 self._uses.notify_all()
 
     def flush(self) -> None:
-        """Write all memtables to SSTs. Any thread; rocksdict gives up the GIL meanwhile."""
-        with self._in_use():
-            try:
-                self._db.flush(wait=True)
-            except Exception as failure:
-                raise translate(failure, self._name) from failure
+        """Write all memtables to SSTs. Any thread; rocksdict releases the GIL."""
+        with self._in_use(), self._translated:
+            self._db.flush(wait=True)
 
     def checkpoint(self, directory: Path) -> None:
-        """Make ``directory``, which must not exist, a local checkpoint: hard links, some 2 ms.
+        """Create a local checkpoint in ``directory``, which must not exist: hard links, about 2 ms.
 
-        Any thread. REQUIRES: ``flush`` before, and no write since: it would be flushed here,
-        holding the GIL.
+        Any thread. REQUIRES: ``flush`` before, and no write since: RocksDB would flush it here with
+        the GIL held.
         """
-        with self._in_use():
+        with self._in_use(), self._translated:
             try:
                 maker = Checkpoint(self._db)
                 maker.create_checkpoint(str(directory))
-                del maker  # alive, it would keep the database's lock after close
-            except Exception as failure:
+                del maker  # it would keep the database's lock after close
+            except Exception:
                 shutil.rmtree(directory, ignore_errors=True)
-                raise translate(failure, self._name) from failure
+                raise
 
     def close(self) -> None:
-        """Close, after the flushes and checkpoints under way. Idempotent."""
+        """Close, after the running flushes and checkpoints. Idempotent."""
         with self._uses:
-            if self._closed:
+            if self._is_closed:
                 return
-            self._closed = True
+            self._is_closed = True
             while self._use_count:
                 self._uses.wait()
         self._memory.database_count -= 1
-        try:
+        with self._translated:
             self._db.close()
-        except Exception as failure:
-            raise translate(failure, self._name) from failure
 
-    # -- figures -------------------------------------------------------------------------------
+    # -- metrics -------------------------------------------------------------------------------
 
     def memtable_bytes(self) -> int:
-        """Return what the memtables hold in memory."""
+        """Return the memory of the memtables."""
         return self._property("rocksdb.cur-size-all-mem-tables")
 
     def sst_bytes(self) -> int:
@@ -380,11 +356,11 @@ class RocksDb:
         return self._property("rocksdb.live-sst-files-size")
 
     def estimated_key_count(self) -> int:
-        """Return RocksDB's estimate of the number of its keys; chunks count each."""
+        """Return RocksDB's estimate of the number of its keys; each chunk of a list counts."""
         return self._property("rocksdb.estimate-num-keys")
 
     def estimated_data_bytes(self) -> int:
-        """Return an estimate of keys and values together, not compressed."""
+        """Return an estimate of the size of keys and values, uncompressed."""
         raw = 0
         text = self._db.property_value("rocksdb.aggregated-table-properties") or ""
         for part in text.split(";"):
@@ -394,7 +370,52 @@ class RocksDb:
         return raw + self._property("rocksdb.cur-size-active-mem-table")
 
     def _property(self, name: str) -> int:
-        try:
+        with self._translated:
             return int(self._db.property_int_value(name) or 0)
-        except Exception as failure:
-            raise translate(failure, self._name) from failure
+
+
+def _chunks(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the chunks, key and value, of the list whose chunk keys begin with ``start``.
+
+    Raises:
+        Exception: of rocksdict, at a corrupt block.
+    """
+    seeker.seek(start)
+    while seeker.valid():
+        key: bytes = seeker.key()
+        if not key.startswith(start):
+            return
+        yield key, seeker.value()
+        seeker.next()
+    # An iterator that is not valid is at the end, or at a block that it cannot read.
+    seeker.status()
+
+
+def _read_rows(
+    rows: Iterator[tuple[bytes, bytes]], limit_rows: int, limit_bytes: int
+) -> tuple[list[bytes], list[bytes], bytes | None]:
+    """Return keys, values, and the RocksDB key of the last row."""
+    page: list[tuple[bytes, bytes]] = []
+    size = 0
+    while len(page) < limit_rows and size < limit_bytes:
+        stride = list(islice(rows, min(_SCAN_STRIDE_ROWS, limit_rows - len(page))))
+        if not stride:
+            break
+        page += stride
+        size += sum(map(len, (value for _, value in stride))) + _ROW_OVERHEAD_BYTES * len(stride)
+    keys, values = [key[layout.CF_BYTES :] for key, _ in page], [value for _, value in page]
+    return keys, values, page[-1][0] if page else None
+
+
+def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array[Any]) -> None:
+    put = batch.put
+    if values.null_count == 0:
+        for key, value in zip(keys, values.to_pylist(), strict=True):
+            put(prefix + key, value)
+        return
+    delete = batch.delete
+    for key, value in zip(keys, values.to_pylist(), strict=True):
+        if value is None:
+            delete(prefix + key)
+        else:
+            put(prefix + key, value)

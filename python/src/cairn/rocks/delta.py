@@ -1,4 +1,4 @@
-"""A committed version's writes on their way into RocksDB, taken off in slices.
+"""Delta: a committed version's writes, which enter RocksDB in slices.
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#changelog (the rows are the changelog's).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# Arrow's type hints know neither plain numbers as operands nor what comes back.
+# Arrow's type hints lack plain numbers as operands, and the results.
 pc: Any = pyarrow.compute
 
 
@@ -40,14 +40,14 @@ def _ascends(rows: pa.RecordBatch) -> bool:
 
 
 class Delta:
-    """One version's rows ``op, cf, key, value``, at most one a key.
+    """One version's rows ``op, cf, key, value``, at most one per key.
 
-    Sorted by family and key they enter RocksDB some twenty times faster; nothing else rests on it.
-    Not thread-safe: built by one thread, sorted by one, then, when it is ``ready``, taken by the
-    owner alone.
+    Rows sorted by family and key enter RocksDB about twenty times faster; nothing else depends on
+    the order. Not thread-safe: one thread builds it, one sorts it, and when it is ``ready``, only
+    the event loop takes rows.
 
     Args:
-        version: the version that these writes make.
+        version: of these writes.
         batches: the rows; kept, not copied.
         multi_families: ids of the families whose values are lists, after this version.
     """
@@ -58,7 +58,7 @@ class Delta:
         self.version = version
         self.multi_families = multi_families
         self._batches = deque(batch for batch in batches if batch.num_rows)
-        self._sizes = deque(batch.nbytes for batch in self._batches)  # sorting changes none
+        self._sizes = deque(batch.nbytes for batch in self._batches)  # sorting does not change them
         self._offset = 0
         self.is_begun = False
         self.ready = threading.Event()
@@ -67,16 +67,16 @@ class Delta:
         self.bytes_left = sum(self._sizes)
 
     def sort(self) -> None:
-        """Sort each batch by itself; REQUIRES: nothing was taken."""
+        """Sort each batch separately. REQUIRES: no row was taken."""
         self._batches = deque(map(sorted_rows, self._batches))
 
     @property
     def row_bytes(self) -> int:
-        """The mean size of the rows that ``take`` returns next; 0 when all are taken."""
+        """The mean size of the rows that ``take`` returns next; 0 if all are taken."""
         return self._sizes[0] // self._batches[0].num_rows if self._batches else 0
 
     def take(self, row_count: int) -> pa.RecordBatch | None:
-        """Return at most ``row_count`` rows not taken yet, or ``None`` when all are."""
+        """Return at most ``row_count`` of the remaining rows, or ``None`` if there are none."""
         if not self._batches:
             return None
         batch = self._batches[0]

@@ -1,33 +1,31 @@
-"""rocksdict's errors, translated: the one table.
+"""Translation of rocksdict's errors.
 
 Layer: rocks. rocksdict raises bare ``Exception`` with RocksDB's status text, so the text decides.
 """
 
 from __future__ import annotations
 
-import errno
-
 from rocksdict import DbClosedError
 
 from cairn.errors import (
+    DISK_FULL_ERRNOS,
     CairnError,
     ClosedError,
     CorruptError,
     DiskFullError,
     InternalError,
-    RetryableError,
+    LocalDiskError,
 )
 
 _NO_SPACE = ("No space left on device", "File too large", "Disk quota exceeded", "NoSpace")
-_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def translate(failure: BaseException, directory: str) -> CairnError:
-    """Return the error of our tree that says what ``failure`` means to a caller.
+    """Return ``failure`` as an error of Cairn's tree.
 
     Args:
-        failure: what rocksdict or the file system raised; one of ours comes back as it is.
-        directory: the database's directory, named in the error.
+        failure: of rocksdict or the file system; a CairnError is returned unchanged.
+        directory: the database's directory, for the error.
     """
     if isinstance(failure, CairnError):
         return failure
@@ -35,12 +33,12 @@ def translate(failure: BaseException, directory: str) -> CairnError:
         return ClosedError("the local database is closed", object_name=directory)
     text = str(failure)
     if any(mark in text for mark in _NO_SPACE) or (
-        isinstance(failure, OSError) and failure.errno in _FULL_ERRNOS
+        isinstance(failure, OSError) and failure.errno in DISK_FULL_ERRNOS
     ):
         return DiskFullError(
             f"the local disk is full: {text}",
             object_name=directory,
-            next_step="free space under cairn.localDir or point it at a larger disk",
+            next_step="free space under cairn.localDir or set it to a larger disk",
         )
     if text.startswith("Corruption"):
         return CorruptError(
@@ -49,10 +47,23 @@ def translate(failure: BaseException, directory: str) -> CairnError:
             next_step="load the version again; the worker then starts from the object store",
         )
     if text.startswith("IO error") or isinstance(failure, OSError):
-        return RetryableError(
+        return LocalDiskError(
             f"the local disk failed: {text}",
-            code="CAIRN_LOCAL_DISK",
             object_name=directory,
-            next_step="look at the disk under cairn.localDir",
+            next_step="check the disk under cairn.localDir",
         )
     return InternalError(f"RocksDB refused: {text}", object_name=directory)
+
+
+class Translation:
+    """A reusable context manager that translates the exceptions of its block."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, failure: BaseException | None, _traceback: object) -> None:
+        if isinstance(failure, Exception):
+            raise translate(failure, self._directory) from failure

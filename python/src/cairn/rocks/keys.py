@@ -3,11 +3,11 @@ r"""Keys inside RocksDB.
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.  Big-endian, so that bytes sort as numbers do.
 
     rocks_key := u16be cf  key                                  ; single-value family
-               | u16be cf  escaped(key) 00 01  u64be version    ; multi-value: a chunk a delta
+               | u16be cf  escaped(key) 00 01  u64be version    ; multi-value: one chunk per delta
     escaped   := key with each 00 written as 00 FF
 
 The terminator 00 01 sorts below every continuation of an escaped key (00 FF, or a byte above 00),
-so chunks of one key lie together and keys keep their order.
+so the chunks of one key are adjacent and keys keep their order.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ CHUNK_SUFFIX_BYTES = len(_END) + _VERSION.size
 
 
 def family_start(cf: int) -> bytes:
-    """Return the first key that family ``cf`` may hold."""
+    """Return the first possible key of family ``cf``."""
     return _CF.pack(cf)
 
 
 def family_end(cf: int) -> bytes:
-    """Return a key above all of family ``cf``, for an exclusive bound."""
+    """Return a key above all keys of family ``cf``, for an exclusive bound."""
     return _CF.pack(cf + 1) if cf < MAX_CF else b"\xff\xff\xff"
 
 
 def list_start(cf: int, key: bytes) -> bytes:
-    """Return what all chunks of a multi-value ``key``, and nothing else, begin with."""
+    """Return the prefix of all chunks of a multi-value ``key``, and of no other key."""
     return _CF.pack(cf) + key.replace(b"\x00", b"\x00\xff") + _END
 
 
@@ -44,25 +44,25 @@ def list_end(cf: int, key: bytes) -> bytes:
 
 
 def chunk_key(start: bytes, version: int) -> bytes:
-    """Return the key of the chunk that the delta of ``version`` adds; ``start`` as above."""
+    """Return the key of the chunk of the delta of ``version``; ``start`` is ``list_start``."""
     return start + _VERSION.pack(version)
 
 
 def key_of_chunk(rocks_key: bytes) -> bytes:
-    """Return the multi-value key that a chunk belongs to."""
+    """Return the multi-value key of a chunk."""
     return rocks_key[CF_BYTES:-CHUNK_SUFFIX_BYTES].replace(b"\x00\xff", b"\x00")
 
 
 def scan_bounds(
     cf: int, *, multi: bool, start: bytes | None, inclusive: bool, end: bytes | None
 ) -> tuple[bytes, bytes]:
-    """Return the RocksDB keys between which a scan of a family runs: from, and up to but without.
+    """Return the first RocksDB key of a scan of a family, and the key above the last.
 
     Args:
         cf: the family's id.
         multi: whether its values are lists.
         start: first key, or ``None`` for the family's first.
-        inclusive: whether ``start`` itself belongs to the scan.
+        inclusive: whether the scan includes ``start``.
         end: the key above the last, or ``None`` for the family's end.
     """
     if multi:

@@ -1,1 +1,4 @@
-"""Where objects live: local files, S3, and memory for tests. ``base`` has the promises."""
+"""Object storage: local files, S3, and memory for tests. ``base`` has the contract.
+
+Layer: storage.
+"""

@@ -1,23 +1,22 @@
-"""ObjectStore: what Cairn asks of the place where objects live.
+"""ObjectStore: the contract between Cairn and the storage of its objects.
 
-Layer: storage. It knows keys and bytes, nothing of state. Implementations: ``memory`` (tests),
-``local`` (files), ``s3``; each is one that passes ``python/tests/contract/test_object_store.py``.
+Layer: storage. It handles keys and bytes, and does not know state. Implementations: ``memory``
+(tests), ``local`` (files), ``s3``; each passes ``python/tests/contract/test_object_store.py``.
 
 Promises of every implementation:
 
 - *Root.* One instance serves one root (a URL). Keys are relative to it, segments joined by ``/``.
-- *Atomic.* A reader sees an object whole, as it was before or as it is after; never a part.
-- *Durable.* When a writing call returns, the object outlives a crash of this machine.
-- *Read after write.* What a call wrote, every later call of anyone sees, ``list`` included.
-- *Own success is success.* A write whose answer was lost, and which a retry then finds done,
-  returns as done. Where that cannot be found out, it is ``UnavailableError``: the write may have
-  happened.
-- *Thread-safe.* All methods may be called from any thread at once.
-- *Cost.* On the ordinary way ``put*`` and ``get`` are one request each: no probing, no listing.
+- *Atomic.* A reader gets a whole object, either the old one or the new one; never a part.
+- *Durable.* When a writing call returns, the object survives a crash of this machine.
+- *Read after write.* Every later call of any process sees a completed write, ``list`` included.
+- *Own success is success.* A write whose answer was lost returns normally if a retry finds it done.
+  If that cannot be found out, it raises ``UnavailableError``: the write may have happened.
+- *Thread-safe.* Several threads may call all methods at the same time.
+- *Cost.* Without failures, ``put*`` and ``get`` cost one request each: no probing, no listing.
 
-Every method may raise, besides what it names: ``UnavailableError`` (no answer, or "not now"),
+Every method may also raise ``UnavailableError`` (no answer, or a refusal for now),
 ``CredentialsExpiredError``, ``AccessError``, ``NoSuchBucketError``, ``ClosedError``, and
-``InternalError`` for a key that ``check_key`` refuses. Nothing is left half-written by any of them.
+``InternalError`` for a key that ``check_key`` refuses. None of them leaves a partial object.
 """
 
 from __future__ import annotations
@@ -28,45 +27,48 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from cairn.errors import ClosedError, InternalError
+from cairn.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    InternalError,
+    MissingError,
+    PreconditionFailedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
-    from types import TracebackType
 
     import pyarrow as pa
 
 Payload: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
 _KEY_BYTES_MAX = 900
-"""S3 allows 1,024 for root and key together; the rest is for the root."""
+"""S3 allows 1,024 bytes for root and key together; the rest is for the root."""
 _SEGMENT_BYTES_MAX = 200
-"""File systems allow 255 a name; the rest is for the temporary name's affixes."""
+"""File systems allow 255 bytes per name; the rest is for the affixes of a temporary name."""
 _SPARK_METADATA = "_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says of an object.
+    """An object's entry in a listing.
 
     Attributes:
         key: relative to the store's root.
-        size_bytes: the whole object's length.
+        size_bytes: length of the whole object.
         last_modified: by the storage's clock, in UTC.
-        etag: as ``put`` and ``get`` give it; empty where a listing does not know it (local files).
     """
 
     key: str
     size_bytes: int
     last_modified: datetime
-    etag: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """An object's bytes and the etag that names exactly these bytes for ``put_if_match``."""
+class StoredObject:
+    """An object's bytes, and the etag that identifies these bytes for ``put_if_match``."""
 
     data: bytes
     etag: str
@@ -79,30 +81,29 @@ def check_key(key: str) -> str:
     segment := 1..200 bytes of UTF-8; no control character, no backslash, not beginning with "."
 
     Raises:
-        InternalError: it is none; names are built by ``format.names``, not by users.
+        InternalError: it cannot; ``format.names`` builds the keys, not users.
     """
+    segments = key.split("/")
     problem = None
     if len(key.encode("utf-8", "replace")) > _KEY_BYTES_MAX:
-        problem = f"longer than {_KEY_BYTES_MAX} bytes"
+        problem = f"is longer than {_KEY_BYTES_MAX} bytes"
     elif any(ord(char) < 32 or ord(char) == 127 or char == "\\" for char in key):  # noqa: PLR2004
         problem = "has a control character or a backslash"
-    for segment in key.split("/"):
-        if not segment or segment.startswith("."):
-            problem = problem or "has a segment that is empty or begins with a dot"
-        elif len(segment.encode("utf-8", "replace")) > _SEGMENT_BYTES_MAX:
-            problem = problem or f"has a segment longer than {_SEGMENT_BYTES_MAX} bytes"
+    elif any(not segment or segment.startswith(".") for segment in segments):
+        problem = "has a segment that is empty or begins with a dot"
+    elif any(len(segment.encode("utf-8", "replace")) > _SEGMENT_BYTES_MAX for segment in segments):
+        problem = f"has a segment longer than {_SEGMENT_BYTES_MAX} bytes"
     if problem:
-        message = f"object key {key[:80]!r} {problem}"
-        raise InternalError(message)
+        raise InternalError(f"object key {key[:80]!r} {problem}")
     return key
 
 
 def is_listed(key: str, prefix: str) -> bool:
     """Tell whether a listing of ``prefix`` shows ``key``.
 
-    Hidden below the prefix's last ``/``: names beginning with a dot (temporary files, Hadoop's
-    ``.crc``), Spark's ``_metadata``, and the empty objects ending in ``/`` by which some clients
-    mark directories. A prefix inside ``_metadata/`` shows what is there.
+    Hidden below the last ``/`` of the prefix: names that begin with a dot (temporary files,
+    Hadoop's ``.crc``), Spark's ``_metadata``, and empty objects whose names end in ``/``, with
+    which some clients mark directories. A prefix inside ``_metadata/`` lists its content.
     """
     if not key.startswith(prefix):
         return False
@@ -111,7 +112,7 @@ def is_listed(key: str, prefix: str) -> bool:
 
 
 class ObjectStore(ABC):
-    """Objects under one root. The module's docstring has the promises that hold for all methods."""
+    """Objects under one root. The module's docstring has the promises of all methods."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -120,145 +121,138 @@ class ObjectStore(ABC):
         self._is_closed = False
 
     @abstractmethod
-    def put(self, key: str, data: Payload) -> str:
-        """Create or replace an object and return its etag.
+    def put(self, key: str, data: Payload) -> None:
+        """Create or replace an object.
 
-        The last of several concurrent writers wins, whole.
+        Of several concurrent writers, the last one's whole object remains.
 
         Raises:
-            DiskFullError: local files only; the object is as it was before.
+            DiskFullError: local files only; the object is unchanged.
         """
 
     @abstractmethod
-    def put_if_absent(self, key: str, data: Payload) -> str:
-        """Create an object and return its etag; of concurrent callers exactly one succeeds.
+    def put_if_absent(self, key: str, data: Payload) -> None:
+        """Create an object; of concurrent callers exactly one succeeds.
 
-        REQUIRES: the storage honours ``If-None-Match``; ``probe_conditional_put`` finds out.
+        REQUIRES: the storage honours ``If-None-Match`` (see ``probe_conditional_put``).
 
         Raises:
-            AlreadyExistsError: another call's object stands there, unchanged.
+            AlreadyExistsError: the key has the object of another call; it is unchanged.
             DiskFullError: as for ``put``.
         """
 
     @abstractmethod
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
-        """Replace the object that ``get`` returned with ``etag``; return the new one's etag.
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
+        """Replace the object that ``get`` returned with ``etag``.
 
         Raises:
-            PreconditionFailedError: the object has changed or is gone; it was not touched.
+            PreconditionFailedError: the object was changed or deleted; this call changed nothing.
             DiskFullError: as for ``put``.
         """
 
     @abstractmethod
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
-        """Create an object from a local file; large ones in parts, several at a time.
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+        """Create an object from a local file; a large file in parts, several at a time.
 
-        The storage checks what arrives where it can (S3: a CRC32C of each part). An upload that
-        fails leaves no object, and on S3 at most parts of a multipart upload that it could not
-        abort (a lifecycle rule of the bucket removes those).
+        Where possible the storage verifies what it receives (S3: a CRC32C of each part). A failed
+        upload leaves no object. On S3 it may leave parts of a multipart upload that it could not
+        abort; a lifecycle rule of the bucket removes those.
 
         Args:
-            key: as ever.
-            path: must not change meanwhile.
-            crc32c: of the whole file as its writer knows it; compared before anything is sent.
+            key: of the new object.
+            path: the file must not change during the call.
+            crc32c: expected checksum of the whole file, compared before the first request.
+
+        Returns:
+            The time of the upload, by the storage's clock.
 
         Raises:
-            AlreadyExistsError: another call's object stands there, unchanged.
-            CorruptError: the file is not what ``crc32c`` says.
+            AlreadyExistsError: the key has the object of another call; it is unchanged.
+            CorruptError: the file's checksum is not ``crc32c``.
             MissingError: there is no such file.
         """
 
     @abstractmethod
-    def get(self, key: str) -> Fetched:
-        """Return a whole object; for those that fit in memory.
-
-        Raises:
-            MissingError: there is none.
-            CorruptError: the bytes differ from the checksum that the storage keeps of them.
-        """
-
-    @abstractmethod
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
-        """Bring an object to a local file, verified; large ones in ranges, several at a time.
-
-        The file appears under ``path`` whole and on disk, or not at all: a temporary name in the
-        same directory (made on demand), size and CRC32C checked, fsync, rename. Replaces a file
-        that is there.
-
-        Args:
-            key: as ever.
-            path: where to.
-            size_bytes: what the object's namer says of its length.
-            crc32c: what it says of its content; ``None`` checks the length alone.
+    def get(self, key: str) -> StoredObject:
+        """Return a whole object, in memory.
 
         Raises:
             MissingError: there is no such object.
-            CorruptError: size or checksum differ; names the object; no file is left.
+            CorruptError: the bytes differ from the checksum that the storage has of them.
+        """
+
+    @abstractmethod
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
+        """Download an object to a local file and verify it; a large object in ranges.
+
+        The file appears under ``path`` whole and synced, or not at all: temporary name in the same
+        directory (created if absent), check of size and CRC32C, fsync, rename. Replaces an existing
+        file.
+
+        Args:
+            key: of the object.
+            path: of the file.
+            size_bytes: expected length.
+            crc32c: expected checksum.
+
+        Raises:
+            MissingError: there is no such object.
+            CorruptError: size or checksum differ; no file is left.
             DiskFullError: no file is left.
         """
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield what ``is_listed`` shows under ``prefix``, by key in the order of its UTF-8 bytes.
+        """Yield the objects under ``prefix`` that ``is_listed``, sorted by the key's UTF-8 bytes.
 
-        Pages are fetched as they are asked for. Objects that come or go meanwhile may or may not
-        be seen; all others are, once. A root or prefix that does not exist yields nothing.
+        Pages are fetched on demand. An object that is created or deleted during the listing may be
+        missing; every other object is listed once. A root or prefix that does not exist is empty.
 
         Args:
-            prefix: of the key, not necessarily ending at a ``/``; empty for all.
+            prefix: of the key; it may end within a segment. Empty lists all.
         """
 
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, in bulk; those that are not there are done already.
+        """Delete objects, in bulk; a key without an object is not an error.
 
-        After an error any part of them may be deleted; calling again finishes.
+        After an error some of them may be deleted; a repeated call deletes the rest.
         """
 
     @abstractmethod
     def probe_conditional_put(self) -> None:
-        """Find out that ``put_if_absent`` and ``put_if_match`` keep their promises here.
+        """Verify that ``put_if_absent`` and ``put_if_match`` keep their promises on this storage.
 
-        Costs a few requests, once.
-
-        Later calls on this instance return at once. What it wrote is gone afterwards; its name
-        begins with a dot, so that no listing shows it even if it is not.
+        Costs a few requests once; later calls return at once. It deletes the object that it wrote.
+        The object's name begins with a dot, so listings hide it if the deletion fails.
 
         Raises:
-            ConditionalPutUnsupportedError: the storage takes a second put for a first one, or
-                replaces whatever stands there.
+            ConditionalPutUnsupportedError: the storage accepts a second create, or replaces an
+                object whose etag differs.
         """
 
     def request_counts(self) -> dict[str, int]:
-        """Return how many requests this instance has made, by S3's name of the call.
+        """Return the number of requests of this instance, by S3's name of the call.
 
-        Local files and memory count one per operation, by the same names. A request that was
-        answered at last counts once for each time that it was sent.
+        Local files and memory count one per operation, under the same names. A request that was
+        sent again counts once per sending.
         """
         with self._counts_lock:
             return dict(self._counts)
 
     def close(self) -> None:
-        """Give back connections. Idempotent; every later call raises ``ClosedError``."""
+        """Release the connections. Idempotent; every later call raises ``ClosedError``."""
         self._is_closed = True
 
     def object_url(self, key: str) -> str:
-        """Return what errors call the object: root and key."""
+        """Return the object's name in errors: root and key."""
         return f"{self.url}/{key}"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
 
     def _count(self, api: str, requests: int = 1) -> None:
         with self._counts_lock:
@@ -266,5 +260,14 @@ class ObjectStore(ABC):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            message = "the object store is closed"
-            raise ClosedError(message, object_name=self.url)
+            raise ClosedError("the object store is closed", object_name=self.url)
+
+    def _already_exists(self, key: str) -> AlreadyExistsError:
+        return AlreadyExistsError("the object exists already", object_name=self.object_url(key))
+
+    def _missing(self, key: str) -> MissingError:
+        return MissingError("the object does not exist", object_name=self.object_url(key))
+
+    def _precondition_failed(self, key: str, *, is_missing: bool) -> PreconditionFailedError:
+        message = "the object was deleted" if is_missing else "the object was changed"
+        return PreconditionFailedError(message, object_name=self.object_url(key))

@@ -1,17 +1,17 @@
 """LocalStore: objects as files below a directory.
 
-Layer: storage. The object ``a/b`` is the file ``<root>/a/b``; every write goes to a temporary name
-in the same directory, is synced, and then takes its name by one system call:
+Layer: storage. The object ``a/b`` is the file ``<root>/a/b``. Every write goes to a temporary name
+in the same directory, is synced, and then gets its final name by one system call:
 
-    put             rename                      atomic replacement
-    put_if_absent   link                        the file system's own create-if-absent
+    put             rename                         atomic replacement
+    put_if_absent   link                           the file system's create-if-absent
     put_if_match    rename under the root's lock   compare and replace
 
-What holds between processes: ``put`` and ``put_if_absent`` everywhere, network file systems with
-POSIX rename and link included. ``put_if_match`` compares and replaces under an exclusive ``flock``
-on ``<root>/.cairn.lock``, which ``put`` and ``delete`` take shared; so it excludes all other Cairn
-processes that the file system's ``flock`` reaches: those of this machine, and of others where the
-file system carries locks across (NFS 4 does). It does not exclude programs that ignore the lock.
+``put`` and ``put_if_absent`` keep their promises between processes on every file system with POSIX
+rename and link, network file systems included. ``put_if_match`` compares and replaces under an
+exclusive ``flock`` on ``<root>/.cairn.lock``, which ``put`` and ``delete`` take shared. This
+excludes other Cairn processes on this machine, and on other machines if the file system shares
+locks (as NFS 4 does). It does not exclude programs that ignore the lock.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
-from cairn.errors import AlreadyExistsError, MissingError, PreconditionFailedError
-from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
+from cairn.storage.base import ObjectInfo, ObjectStore, Payload, StoredObject, check_key, is_listed
 from cairn.storage.files import (
     TEMPORARY_SUFFIX,
     PendingFile,
-    check_received,
+    check_crc32c,
     make_directory,
     sync_directory,
     translate_os_error,
@@ -46,14 +45,14 @@ if TYPE_CHECKING:
 _LOCK_NAME = ".cairn.lock"
 _CHUNK_BYTES = 1 << 20
 _ABANDONED_AFTER = timedelta(hours=1)
-"""A free lock alone says "abandoned"; the age covers file systems whose locks do not reach us."""
+"""The age protects files of other machines on file systems that do not share locks."""
 
 
 def path_of_url(url: str) -> Path:
     """Return the directory of ``file:/a``, ``file:///a``, ``file://localhost/a`` or ``/a``.
 
-    Nothing is percent-decoded, nor cut at ``?`` or ``#``: Hadoop's paths are written so, and both
-    must mean the same directory.
+    Nothing is percent-decoded or cut at ``?`` or ``#``, as in Hadoop's paths: both must name the
+    same directory.
     """
     path = url.removeprefix("file:")
     if path.startswith("//") and path != url:
@@ -62,7 +61,7 @@ def path_of_url(url: str) -> Path:
 
 
 class LocalStore(ObjectStore):
-    """Objects in files; directories, the root included, are made by the write that needs them."""
+    """Objects in files. A write creates the directories that it needs, the root included."""
 
     def __init__(self, url: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(url)
@@ -70,77 +69,59 @@ class LocalStore(ObjectStore):
         self._clock = clock
         self._is_probed = False
 
-    def put(self, key: str, data: Payload) -> str:
+    def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         path = self._begin("PutObject", key)
-        view = memoryview(data).cast("B")
         with self._translated(key), PendingFile(path) as pending:
-            pending.write(view)
+            pending.write(data)
             pending.sync()
             with self._locked(fcntl.LOCK_SH):
                 pending.publish()
-        return _etag_of(view)
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         path = self._begin("PutObject", key)
-        view = memoryview(data).cast("B")
         with self._translated(key), PendingFile(path) as pending:
-            pending.write(view)
+            pending.write(data)
             self._publish_new(pending, key)
-        return _etag_of(view)
 
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
-        """Replace the object that has ``etag``; the module's docstring says among whom."""
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
+        """Replace the object that has ``etag``; the module's docstring says what this excludes."""
         path = self._begin("PutObject", key)
-        view = memoryview(data).cast("B")
         with self._translated(key), PendingFile(path) as pending:
-            pending.write(view)
+            pending.write(data)
             pending.sync()
             with self._locked(fcntl.LOCK_EX):
                 try:
-                    has_changed = _etag_of(path.read_bytes()) != etag
+                    present = _etag_of(path.read_bytes())
                 except FileNotFoundError:
-                    raise PreconditionFailedError(
-                        "the object is gone", object_name=self.object_url(key)
-                    ) from None
-                if has_changed:
-                    raise PreconditionFailedError(
-                        "the object has changed", object_name=self.object_url(key)
-                    )
+                    present = None
+                if present != etag:
+                    raise self._precondition_failed(key, is_missing=present is None)
                 pending.publish()
-        return _etag_of(view)
 
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file, by copying it."""
         target = self._begin("PutObject", key)
-        digest = _new_digest()
-        checksum, size_bytes = 0, 0
+        checksum = 0
         with self._translated(key), path.open("rb", buffering=0) as source:
             with PendingFile(target) as pending:
                 for chunk in _chunks(source.fileno()):
                     pending.write(chunk)
-                    digest.update(chunk)
                     checksum = checksum_of(chunk, checksum)
-                    size_bytes += len(chunk)
-                check_received(
-                    f"{path} for {self.object_url(key)}",
-                    size=(size_bytes, size_bytes),
-                    crc32c=(crc32c, checksum),
-                )
+                check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum)
                 self._publish_new(pending, key)
-            modified = datetime.fromtimestamp(target.stat().st_mtime, UTC)
-        return ObjectInfo(key, size_bytes, modified, digest.hexdigest())
+            return datetime.fromtimestamp(target.stat().st_mtime, UTC)
 
-    def get(self, key: str) -> Fetched:
-        """Return a whole object; a directory is none."""
+    def get(self, key: str) -> StoredObject:
+        """Return a whole object; a directory is not an object."""
         path = self._begin("GetObject", key)
         with self._reading(key):
             data = path.read_bytes()
-        return Fetched(data, _etag_of(data))
+        return StoredObject(data, _etag_of(data))
 
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
-        """Bring an object to another file, by copying it."""
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
+        """Copy an object to another file."""
         source_path = self._begin("GetObject", key)
         with self._reading(key), source_path.open("rb", buffering=0) as source:
             write_download(
@@ -152,10 +133,7 @@ class LocalStore(ObjectStore):
             )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield what is under ``prefix``; takes abandoned temporary files away as it meets them.
-
-        Etags are empty: they would cost reading every object.
-        """
+        """Yield the objects under ``prefix``; removes abandoned temporary files that it finds."""
         self._check_open()
         self._count("ListObjectsV2")
         found: Found = []
@@ -163,7 +141,7 @@ class LocalStore(ObjectStore):
             self._walk(self._root / prefix.rpartition("/")[0], prefix, found)
         found.sort(key=lambda item: item[0])
         for key, stat in found:
-            yield ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC), "")
+            yield ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; directories stay."""
@@ -175,7 +153,7 @@ class LocalStore(ObjectStore):
         changed: set[Path] = set()
         with self._translated(""), self._locked(fcntl.LOCK_SH):
             for key, path in paths:
-                # A directory of that name is no object, so the object is gone.
+                # A directory is not an object.
                 with (
                     self._translated(key),
                     suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
@@ -187,7 +165,7 @@ class LocalStore(ObjectStore):
                     sync_directory(directory)
 
     def probe_conditional_put(self) -> None:
-        """Find out that the file system has hard links."""
+        """Verify that the file system has hard links."""
         self._check_open()
         if self._is_probed:
             return
@@ -202,9 +180,7 @@ class LocalStore(ObjectStore):
         try:
             pending.publish_new()
         except FileExistsError:
-            raise AlreadyExistsError(
-                "the object exists already", object_name=self.object_url(key)
-            ) from None
+            raise self._already_exists(key) from None
 
     def _begin(self, api: str, key: str) -> Path:
         self._check_open()
@@ -225,9 +201,7 @@ class LocalStore(ObjectStore):
             try:
                 yield
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-                raise MissingError(
-                    "the object does not exist", object_name=self.object_url(key)
-                ) from error
+                raise self._missing(key) from error
 
     @contextmanager
     def _locked(self, mode: int) -> Iterator[None]:
@@ -241,7 +215,7 @@ class LocalStore(ObjectStore):
             os.close(descriptor)
 
     def _walk(self, top: Path, prefix: str, found: Found) -> None:
-        """Collect the files below ``top``; what vanishes meanwhile is left out."""
+        """Collect the files below ``top``; files that vanish during the walk are left out."""
         try:
             entries = list(os.scandir(top))
         except (FileNotFoundError, NotADirectoryError):
@@ -271,14 +245,8 @@ class LocalStore(ObjectStore):
                 os.close(descriptor)
 
 
-def _new_digest() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=16)
-
-
-def _etag_of(data: bytes | memoryview) -> str:
-    digest = _new_digest()
-    digest.update(data)
-    return digest.hexdigest()
+def _etag_of(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

@@ -1,8 +1,7 @@
 """MemoryStore: objects in this process, for tests.
 
-Layer: storage. ``memory://<name>/<path>``: all stores of one name share their objects, for as long
-as the process lives; ``MemoryBucket()`` makes one that nobody else sees. Passes the same contract
-suite as local files and S3.
+Layer: storage. ``memory://<name>/<path>``: all stores of one name share their objects until the end
+of the process; ``MemoryBucket()`` is private. Passes the same contract suite as local files and S3.
 """
 
 from __future__ import annotations
@@ -14,14 +13,8 @@ from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, Clock
-from cairn.errors import (
-    AlreadyExistsError,
-    CorruptError,
-    MissingError,
-    PreconditionFailedError,
-)
-from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
-from cairn.storage.files import read_source, write_download
+from cairn.storage.base import ObjectInfo, ObjectStore, Payload, StoredObject, check_key, is_listed
+from cairn.storage.files import check_crc32c, translate_os_error, write_download
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +30,7 @@ class _Entry:
 
 
 class MemoryBucket:
-    """What stores of one name share. ``lock`` guards ``entries``."""
+    """The objects that stores of one name share. ``lock`` guards ``entries``."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -45,13 +38,6 @@ class MemoryBucket:
 
 
 _BUCKETS: dict[str, MemoryBucket] = {}
-_BUCKETS_LOCK = threading.Lock()
-
-
-def named_bucket(name: str) -> MemoryBucket:
-    """Return the process's bucket of that name, made on demand."""
-    with _BUCKETS_LOCK:
-        return _BUCKETS.setdefault(name, MemoryBucket())
 
 
 class MemoryStore(ObjectStore):
@@ -63,66 +49,61 @@ class MemoryStore(ObjectStore):
         super().__init__(url)
         name, _, root = url.removeprefix("memory://").strip("/").partition("/")
         self._root = f"{root}/" if root else ""
-        self._bucket = named_bucket(name) if bucket is None else bucket
+        self._bucket = bucket or _BUCKETS.setdefault(name, MemoryBucket())
         self._clock = clock
 
-    def put(self, key: str, data: Payload) -> str:
+    def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         entry, full = self._entry(data), self._begin("PutObject", key)
         with self._bucket.lock:
             self._bucket.entries[full] = entry
-        return entry.etag
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         entry, full = self._entry(data), self._begin("PutObject", key)
         with self._bucket.lock:
             if full in self._bucket.entries:
-                message = "the object exists already"
-                raise AlreadyExistsError(message, object_name=self.object_url(key))
+                raise self._already_exists(key)
             self._bucket.entries[full] = entry
-        return entry.etag
 
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``."""
         entry, full = self._entry(data), self._begin("PutObject", key)
         with self._bucket.lock:
             present = self._bucket.entries.get(full)
             if present is None or present.etag != etag:
-                message = "the object is gone" if present is None else "the object has changed"
-                raise PreconditionFailedError(message, object_name=self.object_url(key))
+                raise self._precondition_failed(key, is_missing=present is None)
             self._bucket.entries[full] = entry
-        return entry.etag
 
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file."""
         self._check_open()
-        data = read_source(path)
-        if crc32c is not None and checksum_of(data) != crc32c:
-            message = f"the local file {path} is not what its checksum says"
-            raise CorruptError(message, object_name=self.object_url(key))
-        etag = self.put_if_absent(key, data)
-        return ObjectInfo(key, len(data), self._clock.now(), etag)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise translate_os_error(error, str(path)) from error
+        check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum_of(data))
+        self.put_if_absent(key, data)
+        return self._clock.now()
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str) -> StoredObject:
         """Return a whole object."""
         full = self._begin("GetObject", key)
         with self._bucket.lock:
             present = self._bucket.entries.get(full)
         if present is None:
-            message = "the object does not exist"
-            raise MissingError(message, object_name=self.object_url(key))
-        return Fetched(present.data, present.etag)
+            raise self._missing(key)
+        return StoredObject(present.data, present.etag)
 
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
-        """Bring an object to a local file."""
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
+        """Write an object to a local file."""
         data = self.get(key).data
         write_download(
             [data], path, size_bytes=size_bytes, crc32c=crc32c, object_name=self.object_url(key)
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield what is under ``prefix``, as it was at the first item."""
+        """Yield the objects under ``prefix`` at the time of the first item."""
         self._check_open()
         self._count("ListObjectsV2")
         with self._bucket.lock:
@@ -130,7 +111,7 @@ class MemoryStore(ObjectStore):
         for full, entry in found:
             key = full.removeprefix(self._root)
             if full.startswith(self._root) and is_listed(key, prefix):
-                yield ObjectInfo(key, len(entry.data), entry.last_modified, entry.etag)
+                yield ObjectInfo(key, len(entry.data), entry.last_modified)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects."""
@@ -144,7 +125,7 @@ class MemoryStore(ObjectStore):
                 self._bucket.entries.pop(name, None)
 
     def probe_conditional_put(self) -> None:
-        """Return: the lock keeps the promise."""
+        """Return at once: the lock keeps the promise."""
         self._check_open()
 
     def _begin(self, api: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""open_store: from a checkpoint location's URL to the store behind it.
+"""open_store: the object store for the URL of a checkpoint location.
 
 Layer: storage.
 """
@@ -16,27 +16,24 @@ if TYPE_CHECKING:
 
     from cairn.storage.base import ObjectStore
 
-S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-SUPPORTED = "s3, s3a, s3n, file, and plain paths"
-
 
 def open_store(url: str, settings: Mapping[str, str]) -> ObjectStore:
-    """Return a store for ``url``; asks the storage nothing yet.
+    """Return a store for ``url``, without a request to the storage.
 
     Args:
         url: ``s3://bucket/path`` (``s3a``, ``s3n``), ``file:///path``, ``/path``, and for tests
             ``memory://name/path``.
-        settings: keys of ``S3Settings``; other schemes use none.
+        settings: keys of ``S3Settings``; only S3 uses them.
 
     Raises:
-        SchemeError: no storage for that scheme.
+        SchemeError: Cairn has no storage for that scheme.
         ConfigError: a setting, or the URL, is malformed.
     """
     scheme = url.partition(":")[0].lower() if ":" in url.partition("/")[0] else ""
     if scheme in {"", "file"}:
         return LocalStore(url)
-    if scheme in S3_SCHEMES:
-        # boto3 costs a third of a second and 15 MB, and file users need none of it.
+    if scheme in {"s3", "s3a", "s3n"}:
+        # boto3 costs a third of a second and 15 MB, which local files do not need.
         from cairn.storage.s3.settings import S3Settings  # noqa: PLC0415
         from cairn.storage.s3.store import S3Store  # noqa: PLC0415
 
@@ -44,7 +41,7 @@ def open_store(url: str, settings: Mapping[str, str]) -> ObjectStore:
     if scheme == "memory":
         return MemoryStore(url)
     raise SchemeError(
-        f"no storage for the scheme {scheme!r}; there are: {SUPPORTED}",
+        f"no storage for the scheme {scheme!r}; use s3, s3a, s3n, file, or a plain path",
         object_name=url,
-        next_step="put the checkpoint location on one of these",
+        next_step="move the checkpoint location to one of these",
     )

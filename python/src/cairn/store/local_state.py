@@ -117,7 +117,7 @@ class LocalState:
         try:
             self._db = RocksDb(directory, memory, create=create, multi_families=multi)
         except CorruptError:
-            self._resources.transfers.cache.distrust()
+            self._resources.transfers.cache.mark_unverified()
             raise
         self.applied_through = version
         self.incarnation += 1
@@ -156,7 +156,7 @@ class LocalState:
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
         # The cache has links to the same files; and a compaction that reads a corrupt block reports
         # a failed write.
-        self._resources.transfers.cache.distrust()
+        self._resources.transfers.cache.mark_unverified()
         self._drop_deltas()
         self._scheduler.with_long_lists.pop(self, None)
         self._call_waiters(failure)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "kit"))
+
 from checkpoint_kit import World
 from running_query import Query
 
@@ -17,5 +21,5 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 @pytest.fixture
 def query(world: World) -> Query:
-    """A query on a fresh checkpoint."""
+    """A query on a new checkpoint."""
     return Query(world)

@@ -1,4 +1,4 @@
-"""The sweep: it takes what nobody names, and nothing that anybody may still want."""
+"""The sweep: it deletes objects that nothing names, and no object that may be needed."""
 
 from __future__ import annotations
 
@@ -6,39 +6,35 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from checkpoint_kit import (
-    GRACE_MS,
-    Crash,
-    Stand,
-    attempt,
-    commit,
-    crash_at,
-)
+from checkpoint_kit import GRACE_MS, Crash, ModelVersion, attempt, commit, crash_at
 from running_query import Query
 
-from cairn.checkpoint import faults
+from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule
 from cairn.clock import FakeClock
 from cairn.format.names import changelog_name
 
 
-def test_sweep_takes_what_nobody_names(query: Query) -> None:
-    """SSTs of an upload that failed, attempts that lost, manifests of nobody."""
-    query.run(2)
+def upload_ssts_without_manifest(query: Query) -> None:
+    """Crash between the upload of the SSTs and the manifest."""
     with pytest.raises(Crash):
         query.world.snapshot(
-            query.stand,
-            changelogs=(),
-            fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST),
+            query.newest, changelogs=(), fault=crash_at(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
         )
-    loser, _ = commit(
-        query.world.connect(), Stand(), {b"a": b"lost"}, attempt(-1), checkpoint_format=2
+
+
+def test_sweep_deletes_orphans(query: Query) -> None:
+    """SSTs of an upload that failed, and an attempt that lost."""
+    query.run(2)
+    upload_ssts_without_manifest(query)
+    loser = commit(
+        query.world.connect(), ModelVersion(), {b"a": b"lost"}, attempt(-1), checkpoint_format=2
     )
     query.run(15)
-    query.clean()
+    query.purge()
     query.world.clock.advance(GRACE_MS / 1000 + 1)
     query.run(1)
-    query.world.objects.put("snapshot/notes.txt", b"somebody's")
+    query.world.objects.put("snapshot/notes.txt", b"not of Cairn")
 
     swept = query.sweep()
 
@@ -50,38 +46,32 @@ def test_sweep_takes_what_nobody_names(query: Query) -> None:
     assert query.sweep() == 0
 
 
-def test_sweep_spares_what_is_young(query: Query) -> None:
-    """An upload that is under way."""
+def test_sweep_keeps_young_objects(query: Query) -> None:
+    """They may belong to an upload that is running."""
     query.run(3)
-    with pytest.raises(Crash):
-        query.world.snapshot(
-            query.stand, changelogs=(), fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST)
-        )
+    upload_ssts_without_manifest(query)
 
     assert query.sweep() == 0
 
 
-def test_zombie_sweep_spares_a_newer_writers_objects(query: Query) -> None:
-    """The zombie's chain ends at version 6; the truth went on."""
+def test_sweep_of_a_zombie_keeps_the_objects_of_a_newer_writer(query: Query) -> None:
+    """The zombie's chain ends at version 6; a newer writer has continued."""
     query.run(6)
     zombie = replace(query)
     query.run(12)
     query.world.clock.advance(GRACE_MS / 1000 + 1)
-    query.world.objects.put("changelog/999.arrow", b"a young object, so that time is known")
+    query.world.objects.put("changelog/999.arrow", b"a young object: the storage's time")
 
     zombie.sweep()
-    zombie.clean()
+    zombie.purge()
 
     query.check()
 
 
-def test_sweep_with_an_unreadable_manifest_takes_no_sst(query: Query) -> None:
-    """Nobody knows what it names."""
+def test_sweep_with_an_unreadable_manifest_deletes_no_sst(query: Query) -> None:
+    """The SSTs that the manifest names are unknown."""
     query.run(6)
-    with pytest.raises(Crash):
-        query.world.snapshot(
-            query.stand, changelogs=(), fault=crash_at(faults.SNAPSHOT_BEFORE_MANIFEST)
-        )
+    upload_ssts_without_manifest(query)
     ssts = query.world.names("sst/")
     query.world.objects.put("snapshot/6_u" + "f" * 32 + ".json", b'{"magic":"CAIRN-MANIFEST"')
     query.world.clock.advance(GRACE_MS / 1000 + 1)
@@ -92,7 +82,7 @@ def test_sweep_with_an_unreadable_manifest_takes_no_sst(query: Query) -> None:
     assert query.world.names("sst/") == ssts
 
 
-class _Chance:
+class _FixedEntropy:
     def token(self, byte_count: int) -> str:
         return "0" * 2 * byte_count
 
@@ -101,9 +91,9 @@ class _Chance:
 
 
 def test_sweeps_are_daily_and_spread() -> None:
-    """Partitions that start together do not list together."""
+    """Partitions that start together must not list together."""
     clock = FakeClock()
-    schedule = SweepSchedule(clock, _Chance())
+    schedule = SweepSchedule(clock, _FixedEntropy())
     day = timedelta(milliseconds=SWEEP_INTERVAL_MS).total_seconds()
 
     clock.advance(day * 0.49)

@@ -1,4 +1,4 @@
-"""Snapshots: incremental, whole or invisible; and loading them."""
+"""Snapshots: incremental, complete or invisible; and their loading."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from pathlib import Path
 import pytest
 from checkpoint_kit import (
     GRACE_MS,
-    TRANSFERS,
     Crash,
-    Stand,
+    ModelVersion,
     World,
     attempt,
-    commit,
+    changelog_ref,
     crash_at,
-    on_snapshot,
-    ref_of,
+    on_own_snapshot,
     write_directory,
 )
 
-from cairn.checkpoint import faults
-from cairn.checkpoint.recovery import Recovery
+from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.upload import SnapshotContent
 from cairn.errors import (
@@ -37,25 +34,22 @@ from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
 
 
-def two_versions(world: World) -> tuple[Stand, Stand]:
+def two_versions(world: World) -> tuple[ModelVersion, ModelVersion]:
     """Commit two versions: keys 0..9, then one more."""
-    form = world.checkpoint_format
     rows = {bytes([key]): b"v" for key in range(10)}
-    one, _ = commit(world.objects, Stand(), dict(rows), attempt(1), checkpoint_format=form)
-    two, _ = commit(world.objects, one, {b"\x0a": b"w"}, attempt(2), checkpoint_format=form)
+    one = world.commit(ModelVersion(), dict(rows), attempt(1))
+    two = world.commit(one, {b"\x0a": b"w"}, attempt(2))
     return one, two
 
 
-def test_snapshot_and_what_follows_it_load(world: World) -> None:
-    """Manifest, SSTs, then changelogs above the base."""
+def test_snapshot_and_the_changelogs_after_it_load(world: World) -> None:
+    """A load reads the manifest, the SSTs, and the changelogs above the base."""
     one, two = two_versions(world)
-    world.snapshot(two, changelogs=(ref_of(one), ref_of(two)))
-    three, _ = commit(
-        world.objects,
-        on_snapshot(two),
+    world.snapshot(two, changelogs=(changelog_ref(one), changelog_ref(two)))
+    three = world.commit(
+        on_own_snapshot(two),
         {b"\x00": None},
         attempt(3),
-        checkpoint_format=world.checkpoint_format,
     )
     world.objects.delete([name for name in world.names("changelog/") if "/1" in name])
 
@@ -66,13 +60,11 @@ def test_snapshot_and_what_follows_it_load(world: World) -> None:
 def test_load_costs_gets_only(world: World) -> None:
     """No LIST, no HEAD: changelog, manifest, SSTs."""
     one, two = two_versions(world)
-    world.snapshot(two, changelogs=(ref_of(one), ref_of(two)))
-    three, _ = commit(
-        world.objects,
-        on_snapshot(two),
+    world.snapshot(two, changelogs=(changelog_ref(one), changelog_ref(two)))
+    three = world.commit(
+        on_own_snapshot(two),
         {b"\x00": None},
         attempt(3),
-        checkpoint_format=world.checkpoint_format,
     )
     objects = world.connect()
     recovery = world.recovery(objects)
@@ -89,13 +81,13 @@ def test_load_costs_gets_only(world: World) -> None:
 
 
 def test_second_snapshot_uploads_new_ssts_only(world: World) -> None:
-    """What the object store has is not sent again."""
+    """SSTs that the object store has are not uploaded again."""
     one, two = two_versions(world)
-    first = world.snapshot(one, changelogs=(ref_of(one),))
+    first = world.snapshot(one, changelogs=(changelog_ref(one),))
     grown = replace(two, content={**one.content})
 
     second = world.snapshot(
-        grown, changelogs=(ref_of(two),), previous=first.manifest, known=first.known
+        grown, changelogs=(changelog_ref(two),), previous=first.manifest, known=first.known
     )
 
     assert (first.uploaded_files, first.reused_files) == (2, 0)
@@ -105,23 +97,25 @@ def test_second_snapshot_uploads_new_ssts_only(world: World) -> None:
     assert second.store_time is None
 
 
-def test_known_ssts_that_the_previous_manifest_lacks_are_sent_again(world: World) -> None:
-    """Another writer's clean-up may have deleted them."""
+def test_known_ssts_that_the_previous_manifest_lacks_are_uploaded_again(world: World) -> None:
+    """The purge of another writer may have deleted them."""
     one, two = two_versions(world)
-    first = world.snapshot(one, changelogs=(ref_of(one),))
-    stranger = replace(first.manifest, files=())
+    first = world.snapshot(one, changelogs=(changelog_ref(one),))
+    other = replace(first.manifest, files=())
 
-    second = world.snapshot(two, changelogs=(ref_of(two),), previous=stranger, known=first.known)
+    second = world.snapshot(
+        two, changelogs=(changelog_ref(two),), previous=other, known=first.known
+    )
 
     assert (second.uploaded_files, second.reused_files) == (2, 0)
 
 
-def test_two_executors_that_snapshot_one_version(world: World) -> None:
-    """The first manifest stands, the loser goes on from it and reuses nothing."""
+def test_two_executors_take_a_snapshot_of_one_version(world: World) -> None:
+    """The first manifest stays; the loser continues with it and reuses no file."""
     one, _ = two_versions(world)
-    winner = world.snapshot(one, changelogs=(ref_of(one),), instance="1")
+    winner = world.snapshot(one, changelogs=(changelog_ref(one),), instance="1")
 
-    loser = world.snapshot(one, changelogs=(ref_of(one),), instance="2")
+    loser = world.snapshot(one, changelogs=(changelog_ref(one),), instance="2")
 
     assert winner.won
     assert not loser.won
@@ -135,94 +129,87 @@ def test_two_executors_that_snapshot_one_version(world: World) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    [faults.SNAPSHOT_BEFORE_SST, faults.SNAPSHOT_AFTER_SST, faults.SNAPSHOT_BEFORE_MANIFEST],
+    [
+        FaultPoint.SNAPSHOT_BEFORE_SST,
+        FaultPoint.SNAPSHOT_AFTER_SST,
+        FaultPoint.SNAPSHOT_BEFORE_MANIFEST,
+    ],
 )
 def test_crash_before_the_manifest_leaves_no_snapshot(world: World, point: str) -> None:
-    """Half a snapshot is invisible, and the next one stands."""
+    """A partial snapshot is invisible, and the next one succeeds."""
     one, _ = two_versions(world)
 
     with pytest.raises(Crash):
-        world.snapshot(one, changelogs=(ref_of(one),), fault=crash_at(point))
+        world.snapshot(one, changelogs=(changelog_ref(one),), fault=crash_at(point))
 
     assert world.names("snapshot/") == []
     assert one.ref is not None
     assert world.load(1, one.ref.checkpoint_id) == one.content
-    assert world.snapshot(one, changelogs=(ref_of(one),)).won
+    assert world.snapshot(one, changelogs=(changelog_ref(one),)).won
 
 
-def test_crash_after_the_manifest_leaves_it_whole(world: World) -> None:
-    """The writer does not know; whoever comes next finds it."""
+def test_crash_after_the_manifest_leaves_the_snapshot(world: World) -> None:
+    """The writer does not know the outcome; the next writer finds the manifest."""
     one, _ = two_versions(world)
 
     with pytest.raises(Crash):
         world.snapshot(
-            one, changelogs=(ref_of(one),), fault=crash_at(faults.SNAPSHOT_AFTER_MANIFEST)
+            one,
+            changelogs=(changelog_ref(one),),
+            fault=crash_at(FaultPoint.SNAPSHOT_AFTER_MANIFEST),
         )
 
     assert one.ref is not None
     assert world.recovery().fetch_manifest(one.ref).ref == one.ref
 
 
-def test_slow_upload_gives_up_before_the_sweep_may_meet_it(world: World) -> None:
-    """Half of the grace period is the limit; no manifest names what a sweep may take."""
+def test_slow_upload_gives_up_before_a_sweep_can_delete_its_files(world: World) -> None:
+    """The limit is half of the grace period: no manifest may name files that a sweep deletes."""
     one, _ = two_versions(world)
 
     def linger(point: str) -> None:
-        if point == faults.SNAPSHOT_AFTER_SST:
+        if point == FaultPoint.SNAPSHOT_AFTER_SST:
             world.clock.advance(GRACE_MS / 1000)
 
     with pytest.raises(BusyError) as raised:
-        world.snapshot(one, changelogs=(ref_of(one),), fault=linger)
+        world.snapshot(one, changelogs=(changelog_ref(one),), fault=linger)
 
     assert raised.value.version == 1
     assert world.names("snapshot/") == []
 
 
-def test_directory_without_current_is_no_checkpoint(world: World) -> None:
-    """A directory that RocksDB did not finish."""
+def test_directory_without_current_is_not_a_checkpoint(world: World) -> None:
+    """RocksDB did not complete the directory."""
     one, _ = two_versions(world)
     assert one.ref is not None
     empty = world.folder()
     empty.mkdir()
 
     with pytest.raises(InternalError):
-        world.uploader().upload(
-            empty,
-            _content(one),
-            known={},
-            previous=None,
-        )
+        world.uploader().upload(empty, _content(one), known={}, previous=None)
 
 
-def _content(stand: Stand) -> SnapshotContent:
-    assert stand.ref is not None
-    return SnapshotContent(stand.ref, {}, (), 0, (ref_of(stand),))
+def _content(model: ModelVersion) -> SnapshotContent:
+    assert model.ref is not None
+    return SnapshotContent(model.ref, {}, (), 0, (changelog_ref(model),))
 
 
-def test_uploaded_ssts_are_adopted(world: World, tmp_path: Path) -> None:
-    """A reset right after a snapshot downloads nothing."""
+def test_uploaded_ssts_are_added_to_the_cache(world: World, tmp_path: Path) -> None:
+    """A load right after a snapshot downloads nothing."""
     one, _ = two_versions(world)
     cache = SstCache(tmp_path / "shared", 1 << 20)
-    uploader = world.uploader()
-    uploader._cache = cache
     directory = world.folder("checkpoint")
     write_directory(directory, one.content)
-    result = uploader.upload(directory, _content(one), known={}, previous=None)
-    recovery = Recovery(
-        world.objects,
-        StoreId(0, 3),
-        checkpoint_format=world.checkpoint_format,
-        cache=cache,
-        transfers=TRANSFERS,
-    )
+    result = world.uploader(cache=cache).upload(directory, _content(one), known={}, previous=None)
+    recovery = world.recovery(cache=cache)
 
     assert recovery.materialize(result.manifest, world.folder()).bytes_downloaded == 0
 
 
 def test_missing_objects_are_named(world: World) -> None:
-    """Never an empty or older state: the error says store, version, object and next step."""
+    """The error has store, version, object and next step; no empty or older state is loaded."""
     one, two = two_versions(world)
-    result = world.snapshot(two, changelogs=(ref_of(one), ref_of(two)))
+    result = world.snapshot(two, changelogs=(changelog_ref(one), changelog_ref(two)))
     assert two.ref is not None
     lost_sst = result.manifest.files[0].object_name
     recovery = world.recovery()
@@ -246,7 +233,7 @@ def test_missing_objects_are_named(world: World) -> None:
 
 
 def test_missing_changelog_in_the_middle_is_named(world: World) -> None:
-    """A lineage with a hole is not replayed."""
+    """A lineage with a gap is not replayed."""
     one, two = two_versions(world)
     assert one.ref is not None
     assert two.ref is not None
@@ -257,7 +244,7 @@ def test_missing_changelog_in_the_middle_is_named(world: World) -> None:
 
 
 def test_version_that_was_never_committed_is_missing(world: World) -> None:
-    """Not an empty store."""
+    """It must not load as an empty store."""
     with pytest.raises(MissingError):
         world.recovery().fetch_head(7, None)
     with pytest.raises(MissingError):
@@ -265,15 +252,13 @@ def test_version_that_was_never_committed_is_missing(world: World) -> None:
 
 
 def test_every_object_cut_at_every_64th_byte_fails_the_load(world: World) -> None:
-    """Changelog, manifest and SST alike: an error, never other rows."""
+    """Changelog, manifest and SST: an error, never other rows."""
     one, _ = two_versions(world)
-    world.snapshot(one, changelogs=(ref_of(one),))
-    two, _ = commit(
-        world.objects,
-        on_snapshot(one),
+    world.snapshot(one, changelogs=(changelog_ref(one),))
+    two = world.commit(
+        on_own_snapshot(one),
         {b"x": b"y"},
         attempt(5),
-        checkpoint_format=world.checkpoint_format,
     )
     assert two.ref is not None
     head = f"changelog/2{'' if world.checkpoint_format == 1 else '_' + two.ref.checkpoint_id}.arrow"
@@ -292,7 +277,7 @@ def test_every_object_cut_at_every_64th_byte_fails_the_load(world: World) -> Non
 def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
     """RocksDB's scans end silently at a corrupt block."""
     one, _ = two_versions(world)
-    result = world.snapshot(one, changelogs=(ref_of(one),))
+    result = world.snapshot(one, changelogs=(changelog_ref(one),))
     name = result.manifest.files[1].object_name
     data = bytearray(world.objects.get(name).data)
     data[-1] ^= 1
@@ -305,7 +290,7 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
 def test_snapshot_to_a_store_that_overwrites_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two attempts' manifests of one version the later would replace the one that is used."""
+    """A later attempt's manifest of the same version would replace the one that is in use."""
     one, _ = two_versions(world)
     before = world.names()
 
@@ -315,17 +300,17 @@ def test_snapshot_to_a_store_that_overwrites_is_refused(
     monkeypatch.setattr(world.objects, "probe_conditional_put", overwrites)
 
     with pytest.raises(ConditionalPutUnsupportedError):
-        world.snapshot(one, changelogs=(ref_of(one),))
+        world.snapshot(one, changelogs=(changelog_ref(one),))
 
     assert world.names() == before
 
 
-def test_sst_corrupt_on_its_way_is_asked_for_once_more(
+def test_sst_corrupted_in_transit_is_downloaded_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The object is whole: nobody has to restore anything."""
+    """The stored object is intact, so nothing has to be restored."""
     one, _ = two_versions(world)
-    result = world.snapshot(one, changelogs=(ref_of(one),))
+    result = world.snapshot(one, changelogs=(changelog_ref(one),))
     objects = world.connect()
     download = objects.download
     corrupt: list[str] = []
@@ -343,11 +328,11 @@ def test_sst_corrupt_on_its_way_is_asked_for_once_more(
     assert sorted(corrupt) == sorted(file.object_name for file in result.manifest.files)
 
 
-def test_corrupt_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:
-    """Format 1: the attempt asked for may stand under its own name."""
+def test_corrupt_plain_object_does_not_hide_an_intact_copy(tmp_path: Path) -> None:
+    """Format 1: the requested attempt may have a copy under its own name."""
     world = World(tmp_path, 1)
-    lost, _ = commit(world.objects, Stand(), {b"a": b"1"}, attempt(1), checkpoint_format=1)
-    commit(world.objects, Stand(), {b"a": b"2"}, attempt(2), checkpoint_format=1)
+    lost = world.commit(ModelVersion(), {b"a": b"1"}, attempt(1))
+    world.commit(ModelVersion(), {b"a": b"2"}, attempt(2))
     world.objects.put("changelog/1.arrow", b"\xff\xff\xff\xff")
 
     assert lost.ref is not None
@@ -357,16 +342,9 @@ def test_corrupt_plain_object_hides_no_whole_copy(tmp_path: Path) -> None:
 
 
 def test_changelog_of_another_store_is_refused(world: World) -> None:
-    """A folder copied to another partition."""
+    """A folder copied to another partition would load the wrong state."""
     one, _ = two_versions(world)
     assert one.ref is not None
-    recovery = Recovery(
-        world.objects,
-        StoreId(0, 4),
-        checkpoint_format=world.checkpoint_format,
-        cache=SstCache(world.folder(), 0),
-        transfers=TRANSFERS,
-    )
 
     with pytest.raises(ForeignObjectError):
-        recovery.fetch_head(1, one.ref.checkpoint_id)
+        world.recovery(store=StoreId(0, 4)).fetch_head(1, one.ref.checkpoint_id)

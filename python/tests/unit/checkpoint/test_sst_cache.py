@@ -1,4 +1,4 @@
-"""SstCache: bounded, shared by hard links, and right after a restart."""
+"""SstCache: bounded, shared by hard links, and correct after a restart."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ def sst(digit: str, content: bytes) -> SstFile:
 ONE, TWO, THREE = (sst(digit, digit.encode() * 100) for digit in "123")
 
 
+def cached_bytes(folder: Path) -> int:
+    """Return the size of all files of the cache."""
+    return sum(path.stat().st_size for path in (folder / "cache").iterdir())
+
+
 class Downloads:
-    """Brings content, and counts."""
+    """Writes content, and counts the downloads."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def of(self, digit: str) -> object:
-        """Return a download of what ``sst`` describes."""
+        """Return a download of the file that ``sst`` describes."""
 
         def download(path: Path) -> None:
             self.count += 1
@@ -48,7 +53,7 @@ class Downloads:
 
 
 def test_second_fetch_downloads_nothing(tmp_path: Path) -> None:
-    """A reset of the local state is cheap."""
+    """A second load on the same machine is cheap."""
     cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
 
     first = downloads.fetch(cache, "1", tmp_path / "a")
@@ -59,7 +64,7 @@ def test_second_fetch_downloads_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_ino == (tmp_path / "b").stat().st_ino
 
 
-def test_least_recently_used_goes_first_and_links_stay(tmp_path: Path) -> None:
+def test_least_recently_used_is_evicted_first_and_links_stay(tmp_path: Path) -> None:
     """The bound holds, and no database loses a file."""
     cache, downloads = SstCache(tmp_path / "cache", 250), Downloads()
     downloads.fetch(cache, "1", tmp_path / "a")
@@ -68,25 +73,25 @@ def test_least_recently_used_goes_first_and_links_stay(tmp_path: Path) -> None:
 
     downloads.fetch(cache, "3", tmp_path / "d")
 
-    assert cache.current_bytes == 200
+    assert cached_bytes(tmp_path) == 200
     assert TWO.object_name not in cache
     assert ONE.object_name in cache
     assert (tmp_path / "b").read_bytes() == b"2" * 100
 
 
 def test_file_over_the_bound_is_fetched_and_not_kept(tmp_path: Path) -> None:
-    """A cache too small for one file must not stop a load."""
+    """A cache that is too small for one file must not fail a load."""
     cache, downloads = SstCache(tmp_path / "cache", 10), Downloads()
 
     downloads.fetch(cache, "1", tmp_path / "a")
 
     assert (tmp_path / "a").read_bytes() == b"1" * 100
-    assert cache.current_bytes == 0
+    assert cached_bytes(tmp_path) == 0
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_adopted_upload_needs_no_download(tmp_path: Path) -> None:
-    """What was just uploaded is here."""
+def test_uploaded_file_needs_no_download(tmp_path: Path) -> None:
+    """A file that was just uploaded is on this machine."""
     cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
     (tmp_path / "source").write_bytes(b"1" * 100)
 
@@ -95,7 +100,7 @@ def test_adopted_upload_needs_no_download(tmp_path: Path) -> None:
     (tmp_path / "source").unlink()
 
     assert downloads.fetch(cache, "1", tmp_path / "a") == 0
-    assert cache.current_bytes == 100
+    assert cached_bytes(tmp_path) == 100
 
 
 def test_files_survive_a_restart(tmp_path: Path) -> None:
@@ -105,12 +110,12 @@ def test_files_survive_a_restart(tmp_path: Path) -> None:
 
     cache = SstCache(tmp_path / "cache", 1000)
 
-    assert cache.current_bytes == 100
+    assert cached_bytes(tmp_path) == 100
     assert downloads.fetch(cache, "1", tmp_path / "b") == 0
 
 
-def test_remains_are_removed_at_start(tmp_path: Path) -> None:
-    """A download that did not end leaves a temporary name."""
+def test_partial_downloads_are_removed_at_start(tmp_path: Path) -> None:
+    """An interrupted download leaves a temporary file."""
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / ".tmp-123").write_bytes(b"half")
 
@@ -121,7 +126,7 @@ def test_remains_are_removed_at_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"1" * 99, b"1" * 99 + b"2", b""])
 def test_file_corrupt_on_disk_is_fetched_again(tmp_path: Path, content: bytes) -> None:
-    """RocksDB would notice only when it reads that block, if then."""
+    """RocksDB would notice only when it reads that block, or never."""
     downloads = Downloads()
     downloads.fetch(SstCache(tmp_path / "cache", 1000), "1", tmp_path / "a")
     (tmp_path / "a").unlink()
@@ -131,31 +136,31 @@ def test_file_corrupt_on_disk_is_fetched_again(tmp_path: Path, content: bytes) -
 
     assert downloads.fetch(cache, "1", tmp_path / "b") == 100
     assert (tmp_path / "b").read_bytes() == b"1" * 100
-    assert cache.current_bytes == 100
+    assert cached_bytes(tmp_path) == 100
 
 
-def test_file_deleted_under_us_is_fetched_again(tmp_path: Path) -> None:
-    """Somebody tidied up the disk."""
+def test_file_deleted_by_another_program_is_fetched_again(tmp_path: Path) -> None:
+    """Another program may clean the disk."""
     cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
     downloads.fetch(cache, "1", tmp_path / "a")
     next((tmp_path / "cache").iterdir()).unlink()
 
     assert downloads.fetch(cache, "1", tmp_path / "b") == 100
-    assert cache.current_bytes == 100
+    assert cached_bytes(tmp_path) == 100
 
 
 def test_failed_download_leaves_nothing(tmp_path: Path) -> None:
-    """The next try begins anew."""
+    """The next fetch starts from the beginning."""
     cache = SstCache(tmp_path / "cache", 1000)
 
     def fail(_path: Path) -> None:
-        raise MissingError("gone")
+        raise MissingError("deleted")
 
     with pytest.raises(MissingError):
         cache.fetch_into(ONE, tmp_path / "a", fail)
 
     assert not (tmp_path / "a").exists()
-    assert cache.current_bytes == 0
+    assert cached_bytes(tmp_path) == 0
     assert Downloads().fetch(cache, "1", tmp_path / "a") == 100
 
 
@@ -163,7 +168,7 @@ def test_failed_download_leaves_nothing(tmp_path: Path) -> None:
 def test_link_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception] | None
 ) -> None:
-    """Across file systems it is a copy; without room it is an error that says so."""
+    """Across file systems the file is copied; on a full disk the error says so."""
     cache = SstCache(tmp_path / "cache", 1000)
 
     def refuse(_source: Path, _target: Path) -> None:
@@ -180,10 +185,10 @@ def test_link_that_fails(
         assert not (tmp_path / "a").exists()
 
 
-def test_a_file_evicted_while_it_is_handed_out_is_handed_out(
+def test_a_file_evicted_during_a_fetch_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another store's load needs the room just then; this one's must not fail for it."""
+    """The load of another store may evict it at that moment; this load must not fail."""
     cache, downloads = SstCache(tmp_path / "cache", 150), Downloads()
     downloads.fetch(cache, "1", tmp_path / "a")
     utime = os.utime
@@ -201,7 +206,7 @@ def test_a_file_evicted_while_it_is_handed_out_is_handed_out(
 
 
 def test_two_threads_download_once(tmp_path: Path) -> None:
-    """Two instances of a store that load together."""
+    """Two instances of a store may load concurrently."""
     cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
 
     with ThreadPoolExecutor(8) as threads:
@@ -211,4 +216,4 @@ def test_two_threads_download_once(tmp_path: Path) -> None:
 
     assert sum(fetched) == 100
     assert downloads.count == 1
-    assert cache.current_bytes == 100
+    assert cached_bytes(tmp_path) == 100

@@ -1,4 +1,4 @@
-"""Manifests: whole and ours, or an error."""
+"""Manifests: read back whole, or an error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def decode(data: bytes) -> manifest.Manifest:
 
 
 def changed(**fields: Any) -> bytes:  # noqa: ANN401 -- JSON
-    """Return the manifest with other fields and a checksum that agrees."""
+    """Return the manifest with changed fields and a matching checksum."""
     value = {**json.loads(DATA), **fields}
     del value["crc32c"]
     value["crc32c"] = crc32c(dump_object(value).encode())
@@ -80,7 +80,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 @pytest.mark.parametrize("length", range(0, len(DATA), 64))
 def test_manifest_cut_at_every_64th_byte_is_corrupt(length: int) -> None:
-    """A part of a snapshot is no snapshot."""
+    """A part of a manifest is not a manifest."""
     with pytest.raises(DataError):
         decode(DATA[:length])
 
@@ -98,13 +98,13 @@ def test_flipped_byte_is_an_error(position: int, flip: int) -> None:
 
 @pytest.mark.parametrize("data", [b"PK\x03\x04", b'{"a": 1}', b"v1\n{}"])
 def test_foreign_bytes_are_foreign(data: bytes) -> None:
-    """Somebody else's file is named as such."""
+    """The error for a foreign file must not call it corrupt."""
     with pytest.raises(ForeignObjectError):
         decode(data)
 
 
-def test_newer_format_is_told_from_corruption() -> None:
-    """The cure is another release, not a backup."""
+def test_newer_format_is_not_called_corrupt() -> None:
+    """The remedy is a newer release, not a backup."""
     with pytest.raises(FormatVersionError):
         decode(changed(format=2))
 
@@ -126,13 +126,13 @@ def test_newer_format_is_told_from_corruption() -> None:
         {"version": 3},
     ],
 )
-def test_fields_against_the_grammar_are_corruption(fields: dict[str, Any]) -> None:
-    """Names that leave the directory, negative sizes and the like are refused."""
+def test_fields_against_the_grammar_are_corrupt(fields: dict[str, Any]) -> None:
+    """Names that point outside the directory, negative sizes and so on are refused."""
     with pytest.raises(CorruptError):
         decode(changed(**fields))
 
 
 def test_manifest_of_another_store_is_foreign() -> None:
-    """A folder copied to another partition would load another's state."""
+    """A folder copied to another partition would load the wrong state."""
     with pytest.raises(ForeignObjectError):
         manifest.decode(DATA, object_name="o", store=StoreId(0, 4))

@@ -1,4 +1,4 @@
-"""Names of objects: what is built is parsed back, and nothing else is ours."""
+"""Names of objects: every built name parses back, and no other name is Cairn's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from cairn.format.names import (
     new_sst_name,
     parse_name,
     plain_changelog_name,
-    store_path,
 )
-from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+from cairn.ids import Attempt, CheckpointId, VersionRef
 
 
 class _Given:
-    """Chance that was chosen."""
+    """Randomness that a test chooses."""
 
     def __init__(self, digits: str) -> None:
         self._digits = digits
@@ -42,7 +41,7 @@ REFS = st.builds(VersionRef, VERSIONS, IDS)
 
 @given(REFS)
 def test_built_names_parse_back(ref: VersionRef) -> None:
-    """A name that did not parse back would be an orphan to the sweep."""
+    """The sweep would ignore an object whose name does not parse."""
     assert parse_name(changelog_name(ref)) == ChangelogName(ref.version, ref.checkpoint_id)
     assert parse_name(plain_changelog_name(ref.version)) == ChangelogName(ref.version, None)
     assert parse_name(manifest_name(ref)) == ManifestName(ref.version, ref.checkpoint_id)
@@ -50,7 +49,7 @@ def test_built_names_parse_back(ref: VersionRef) -> None:
 
 @given(HEX32)
 def test_sst_names_parse_back(digits: str) -> None:
-    """As above, for SSTs."""
+    """The same for SSTs."""
     assert parse_name(new_sst_name(_Given(digits))) == SstName(digits)
 
 
@@ -62,7 +61,7 @@ NAMES = st.one_of(
 
 @given(NAMES)
 def test_parsed_names_build_back(text: str) -> None:
-    """Two spellings of one name would be two objects to the store and one to us."""
+    """Two spellings of one name would be two objects in the store and one in Cairn."""
     name = parse_name(text)
 
     match name:
@@ -95,8 +94,8 @@ def test_parsed_names_build_back(text: str) -> None:
         "0/changelog/1.arrow",
     ],
 )
-def test_other_names_are_not_ours(name: str) -> None:
-    """What is not ours is neither read nor deleted."""
+def test_other_names_do_not_parse(name: str) -> None:
+    """Objects of others are neither read nor deleted."""
     assert parse_name(name) is None
 
 
@@ -108,19 +107,13 @@ def test_version_zero_has_no_object() -> None:
 
 @pytest.mark.parametrize("text", ["", "u", "=" + "0" * 32, "g" + "0" * 32, "u" + "A" * 32])
 def test_unknown_kinds_of_ids_are_refused(text: str) -> None:
-    """A newer release's id may mean that the content is elsewhere."""
+    """An id of a newer release may mean that the content is stored elsewhere."""
     with pytest.raises(FormatVersionError):
         CheckpointId.parse(text)
 
 
-def test_default_store_has_no_folder_of_its_own() -> None:
-    """Spark leaves the name ``default`` out of the path."""
-    assert store_path(StoreId(0, 3)) == "0/3"
-    assert store_path(StoreId(1, 2, "left-keyToNumValues")) == "1/2/left-keyToNumValues"
-
-
 def test_attempts_are_ordered_by_application_then_number() -> None:
-    """The order decides who is the zombie."""
+    """The order decides which attempt is fenced."""
     first = Attempt("run", 1000, 1, 0, 5)
     retried = Attempt("run", 1000, 1, 1, 9)
     restarted = Attempt("other", 2000, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Delta: rows come in pieces of even size, however many of them were taken before."""
+"""Delta: slices have an even size, no matter how many rows were taken before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(count: int, value_bytes: int) -> pa.RecordBatch:
 
 
 def test_the_size_of_a_row_does_not_grow_as_rows_are_taken() -> None:
-    """Pieces sized by it would shrink, and a large commit would cost twice the time to apply."""
+    """Slices sized by it would shrink, and a large commit would take twice the time to apply."""
     delta = Delta(1, [rows(1000, 1000)], frozenset())
     sizes = set()
 
@@ -32,8 +32,8 @@ def test_the_size_of_a_row_does_not_grow_as_rows_are_taken() -> None:
     assert 1000 < sizes.pop() < 1040
 
 
-def test_each_batch_has_a_size_of_its_own() -> None:
-    """A batch of large values after one of small ones must not come in pieces of many MiB."""
+def test_each_batch_has_its_own_row_size() -> None:
+    """Large values after a batch of small ones must not come in slices of many MiB."""
     delta = Delta(1, [rows(10, 10), rows(10, 10_000)], frozenset())
 
     small = delta.row_bytes

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - rows are of all types
-"""RocksDb: bytes in, the same bytes out, lists by appends alone, and no silent loss."""
+"""RocksDb: it returns the bytes that were written, appends to lists, and loses no row silently."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def corrupt_ssts(directory: Path) -> None:
         path.write_bytes(data)
 
 
-def test_families_with_the_same_keys_do_not_touch_each_other(db: RocksDb) -> None:
-    """Column families are a two-byte prefix: nothing may leak over it."""
+def test_families_with_the_same_keys_are_independent(db: RocksDb) -> None:
+    """A column family is a two-byte prefix; no operation may cross it."""
     db.apply(
         rows((OP_PUT, 0, b"k", b"0"), (OP_PUT, 1, b"k", b"1"), (OP_PUT, 0xFFFF, b"k", b"9")), 1
     )
@@ -82,19 +82,19 @@ def test_families_with_the_same_keys_do_not_touch_each_other(db: RocksDb) -> Non
     assert whole_scan(db, 0) == {b"k": b"0"}
 
 
-def test_many_keys_come_back_in_the_order_asked(db: RocksDb) -> None:
-    """They are looked up sorted; the reply must not be."""
+def test_many_keys_come_back_in_the_order_of_the_request(db: RocksDb) -> None:
+    """They are looked up in sorted order; the reply must have the order of the request."""
     db.apply(rows(*((OP_PUT, 0, b"%04d" % n, b"v%d" % n) for n in range(500))), 1)
-    asked = [b"%04d" % (n * 7 % 600) for n in range(300)]
+    keys = [b"%04d" % (n * 7 % 600) for n in range(300)]
 
-    values = db.get_many(0, asked)
+    values = db.get_many(0, keys)
 
-    assert values == [b"v%d" % int(key) if int(key) < 500 else None for key in asked]
+    assert values == [b"v%d" % int(key) if int(key) < 500 else None for key in keys]
 
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"a\x00b", b"a\x00\x01", b"\x00\xff", b"\xff\xff"])
 def test_a_list_under_any_key_is_its_appends_in_order(db: RocksDb, key: bytes) -> None:
-    """Chunk keys escape zero bytes; neighbours must not mix."""
+    """Chunk keys escape zero bytes; the lists of similar keys must stay separate."""
     neighbours = [key + b"\x00", key + b"\x01", key + b"\xff"]
     for version in range(1, 4):
         db.apply(rows((OP_APPEND, LISTS, key, b"%d" % version)), version)
@@ -107,7 +107,7 @@ def test_a_list_under_any_key_is_its_appends_in_order(db: RocksDb, key: bytes) -
 
 
 def test_put_and_delete_of_a_list_replace_all_its_chunks(db: RocksDb) -> None:
-    """A chunk left behind would come back as a value."""
+    """A chunk that remains would come back as a value."""
     for version in range(1, 4):
         db.apply(rows((OP_APPEND, LISTS, b"a", b"1"), (OP_APPEND, LISTS, b"b", b"1")), version)
 
@@ -120,7 +120,7 @@ def test_put_and_delete_of_a_list_replace_all_its_chunks(db: RocksDb) -> None:
 
 
 def test_a_long_list_is_joined_after_a_read_found_it_long(db: RocksDb) -> None:
-    """Otherwise each read of a growing list would cost one seek more."""
+    """Otherwise each read of a growing list would cost one more seek."""
     for version in range(1, 50):
         db.apply(rows((OP_APPEND, LISTS, b"L", b"%02d" % version)), version)
     assert not db.join_one_long_list()
@@ -136,7 +136,7 @@ def test_a_long_list_is_joined_after_a_read_found_it_long(db: RocksDb) -> None:
 def test_an_append_to_a_long_list_reads_nothing(
     db: RocksDb, memory: RocksMemory, tmp_path: Path
 ) -> None:
-    """Shown by a list that cannot be read: the append succeeds all the same."""
+    """The append succeeds although the list cannot be read."""
     for version in range(1, 200):
         db.apply(rows((OP_APPEND, LISTS, b"L", b"%d" % version * 100)), version)
     db.flush()
@@ -151,10 +151,8 @@ def test_an_append_to_a_long_list_reads_nothing(
     again.close()
 
 
-def test_a_scan_ends_loudly_at_a_corrupt_block(
-    db: RocksDb, memory: RocksMemory, tmp_path: Path
-) -> None:
-    """Rocksdict's iterators just stop there: half a state would look like all of it."""
+def test_a_scan_fails_at_a_corrupt_block(db: RocksDb, memory: RocksMemory, tmp_path: Path) -> None:
+    """Rocksdict's iterators end there silently: half of the state would look like all of it."""
     db.apply(rows(*((OP_PUT, 0, b"%06d" % n, b"%d" % n * 20) for n in range(20_000))), 1)
     db.flush()
     db.close()
@@ -174,7 +172,7 @@ def test_a_scan_ends_loudly_at_a_corrupt_block(
 def test_a_restored_checkpoint_holds_what_was_flushed_and_no_more(
     db: RocksDb, memory: RocksMemory, tmp_path: Path
 ) -> None:
-    """The local checkpoint is what a snapshot uploads."""
+    """A snapshot uploads the local checkpoint."""
     db.apply(rows((OP_PUT, 0, b"a", b"1")), 1)
     db.flush()
     db.checkpoint(tmp_path / "copy")
@@ -189,7 +187,7 @@ def test_a_restored_checkpoint_holds_what_was_flushed_and_no_more(
 def test_an_empty_directory_is_not_taken_for_a_restored_one(
     memory: RocksMemory, tmp_path: Path
 ) -> None:
-    """A snapshot without its CURRENT must be an error, never an empty state."""
+    """A snapshot without CURRENT must be an error, never an empty state."""
     (tmp_path / "none").mkdir()
 
     with pytest.raises(CairnError):
@@ -197,8 +195,8 @@ def test_an_empty_directory_is_not_taken_for_a_restored_one(
     assert memory.database_count == 0
 
 
-def test_use_after_close_is_an_error_of_ours(db: RocksDb) -> None:
-    """Rocksdict's own error type stays inside this package."""
+def test_use_after_close_is_a_closed_error(db: RocksDb) -> None:
+    """Rocksdict's own error type must not leave this package."""
     db.close()
 
     with pytest.raises(ClosedError):
@@ -216,13 +214,13 @@ def test_use_after_close_is_an_error_of_ours(db: RocksDb) -> None:
         ("Invalid argument: whatever", "CAIRN_INTERNAL"),
     ],
 )
-def test_each_status_of_rocksdb_has_an_error_of_ours(text: str, code: str) -> None:
-    """What a task does next depends on the kind."""
+def test_each_status_of_rocksdb_is_translated(text: str, code: str) -> None:
+    """The caller's reaction depends on the kind."""
     assert translate(Exception(text), "dir").code == code
 
 
 def test_a_delta_is_taken_in_slices_that_add_up() -> None:
-    """Slices are what lets reads in between."""
+    """Between two slices the event loop answers reads."""
     batch = rows(*((OP_PUT, 0, b"%03d" % n, b"v") for n in range(100)))
     delta = Delta(1, [batch, batch.slice(0, 0), batch.slice(50, 7)], frozenset())
 
@@ -235,8 +233,8 @@ def test_a_delta_is_taken_in_slices_that_add_up() -> None:
     assert delta.bytes_left == 0
 
 
-def test_a_sorted_delta_has_the_rows_and_bytes_that_it_had() -> None:
-    """What waits is counted in bytes: a difference would add up until commits stand still."""
+def test_sorting_a_delta_keeps_its_rows_and_bytes() -> None:
+    """Waiting deltas are counted in bytes: a difference would add up until commits block."""
     keys = [b"%d" % (i * 7919 % 1000) for i in range(1000)]
     rows = [(OP_PUT, i % 3, key, key) for i, key in enumerate(keys)]
     batch = pa.RecordBatch.from_pylist(

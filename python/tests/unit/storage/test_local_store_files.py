@@ -1,4 +1,4 @@
-"""What LocalStore leaves on the disk, and what it makes of the disk's errors."""
+"""LocalStore: the files that it leaves on the disk, and its translation of the disk's errors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from cairn.checksum import crc32c_file
 from cairn.clock import SYSTEM_CLOCK, FakeClock
 from cairn.errors import (
     AccessError,
@@ -58,7 +59,7 @@ def file_size_limit(limit_bytes: int) -> Iterator[None]:
 
 
 def test_an_object_is_a_file_of_its_key(store: LocalStore, root: Path) -> None:
-    """People look at checkpoints with ls, and Spark lists the same directories."""
+    """People inspect checkpoints with ls, and Spark lists the same directories."""
     store.put("changelog/1.arrow", b"x")
 
     assert (root / "changelog" / "1.arrow").read_bytes() == b"x"
@@ -66,7 +67,7 @@ def test_an_object_is_a_file_of_its_key(store: LocalStore, root: Path) -> None:
 
 
 def test_a_create_leaves_one_file(store: LocalStore, root: Path) -> None:
-    """A second hard link would keep deleted bytes on the disk."""
+    """A second hard link would keep the bytes of a deleted object on the disk."""
     store.put_if_absent("changelog/1.arrow", b"x")
 
     assert names_below(root) == ["changelog/1.arrow"]
@@ -77,19 +78,23 @@ def test_a_create_leaves_one_file(store: LocalStore, root: Path) -> None:
 def test_a_full_disk_leaves_nothing_half_written(
     store: LocalStore, tmp_path: Path, verb: str
 ) -> None:
-    """The version before must still load, and the next attempt must find the name free."""
+    """The previous version must still load, and the name must be free for the next attempt."""
     source = tmp_path / "source"
     source.write_bytes(bytes(3_000_000))
-    etag = store.put("old", b"old")
-    store.upload("large", source)
+    checksum = crc32c_file(source)
+    store.put("old", b"old")
+    etag = store.get("old").etag
+    store.upload("large", source, crc32c=checksum)
     before = names_below(tmp_path)
 
     actions: dict[str, Callable[[], object]] = {
         "put": lambda: store.put("old", bytes(3_000_000)),
         "put_if_absent": lambda: store.put_if_absent("new", bytes(3_000_000)),
         "put_if_match": lambda: store.put_if_match("old", bytes(3_000_000), etag),
-        "upload": lambda: store.upload("new", source),
-        "download": lambda: store.download("large", tmp_path / "t", size_bytes=3_000_000),
+        "upload": lambda: store.upload("new", source, crc32c=checksum),
+        "download": lambda: store.download(
+            "large", tmp_path / "t", size_bytes=3_000_000, crc32c=checksum
+        ),
     }
     with file_size_limit(1_000_000), pytest.raises(DiskFullError) as raised:
         actions[verb]()
@@ -99,10 +104,10 @@ def test_a_full_disk_leaves_nothing_half_written(
     assert store.get("old").data == b"old"
 
 
-def test_no_space_is_a_full_disk(
+def test_no_space_at_fsync_is_a_full_disk(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ENOSPC may come as late as fsync."""
+    """The file system may report ENOSPC as late as fsync."""
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -117,15 +122,15 @@ def test_no_space_is_a_full_disk(
 
 
 def test_a_directory_that_may_not_be_written_is_named() -> None:
-    """The person must learn which path, and that it is about permissions."""
+    """The error must say which path, and that permissions are the cause."""
     store = LocalStore("file:///sys/cairn-may-not-write")
 
     with pytest.raises(AccessError, match="/sys"):
         store.put("x", b"x")
 
 
-def test_a_file_where_a_directory_belongs_is_foreign(store: LocalStore, root: Path) -> None:
-    """Somebody else's file stands in the way; it is not ours to remove."""
+def test_a_file_in_the_place_of_a_directory_is_foreign(store: LocalStore, root: Path) -> None:
+    """Cairn did not create the file, so it must not remove it."""
     root.mkdir()
     (root / "changelog").write_text("foreign")
 
@@ -135,8 +140,8 @@ def test_a_file_where_a_directory_belongs_is_foreign(store: LocalStore, root: Pa
     assert (root / "changelog").read_text() == "foreign"
 
 
-def test_a_directory_where_an_object_belongs_is_foreign(store: LocalStore, root: Path) -> None:
-    """Replacing it would delete what is in it."""
+def test_a_directory_in_the_place_of_an_object_is_foreign(store: LocalStore, root: Path) -> None:
+    """A replacement would delete the content of the directory."""
     (root / "mark" / "inside").mkdir(parents=True)
 
     with pytest.raises(ForeignObjectError):
@@ -148,7 +153,7 @@ def test_a_directory_where_an_object_belongs_is_foreign(store: LocalStore, root:
 def test_a_file_system_without_links_is_refused(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without them nothing guards against two creators; better to say so at once."""
+    """Without hard links two creators could both succeed; the error must come at once."""
 
     def no_link(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
@@ -159,8 +164,8 @@ def test_a_file_system_without_links_is_refused(
         store.probe_conditional_put()
 
 
-def test_list_takes_abandoned_temporary_files_away(root: Path) -> None:
-    """A killed worker leaves its temporary file; it must not stay for ever."""
+def test_list_removes_abandoned_temporary_files(root: Path) -> None:
+    """The temporary file of a killed worker must not stay for ever."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
     (root / "sst").mkdir(parents=True)
     (root / "sst" / ".1.sst.0123456789abcdef.tmp").write_bytes(b"abandoned")
@@ -170,8 +175,8 @@ def test_list_takes_abandoned_temporary_files_away(root: Path) -> None:
     assert names_below(root) == []
 
 
-def test_list_leaves_a_live_writers_file_alone(root: Path) -> None:
-    """A slow upload may take longer than any age; its lock says that it lives."""
+def test_list_keeps_the_file_of_a_live_writer(root: Path) -> None:
+    """A slow write may take longer than any age; its lock shows that it is alive."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
 
     with PendingFile(root / "1.sst") as pending:
@@ -183,8 +188,8 @@ def test_list_leaves_a_live_writers_file_alone(root: Path) -> None:
     assert (root / "1.sst").read_bytes() == b"slow"
 
 
-def test_list_leaves_young_temporary_files_alone(store: LocalStore, root: Path) -> None:
-    """On a network file system the lock of another machine may not reach us."""
+def test_list_keeps_young_temporary_files(store: LocalStore, root: Path) -> None:
+    """A network file system may not share the lock of another machine."""
     root.mkdir()
     (root / ".1.sst.0123456789abcdef.tmp").write_bytes(b"young")
 
@@ -194,7 +199,7 @@ def test_list_leaves_young_temporary_files_alone(store: LocalStore, root: Path) 
 
 
 def test_list_hides_hadoops_checksum_files(store: LocalStore, root: Path) -> None:
-    """Spark's own writers leave ``.name.crc`` beside their files."""
+    """Spark's own writers create ``.name.crc`` beside their files."""
     store.put("1.json", b"x")
     (root / ".1.json.crc").write_bytes(b"crc")
 
@@ -202,30 +207,31 @@ def test_list_hides_hadoops_checksum_files(store: LocalStore, root: Path) -> Non
 
 
 def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, root: Path) -> None:
-    """Compare and replace must be one step for a twin in another process."""
-    etag = store.put("x", b"old")
+    """Compare and replace must be one step for a writer in another process."""
+    store.put("x", b"old")
+    etag = store.get("x").etag
     code = (
         "from cairn.storage.local import LocalStore; "
         f"store = LocalStore({str(root)!r}); print('up', flush=True); "
-        f"store.put_if_match('x', b'twin', {etag!r})"
+        f"store.put_if_match('x', b'other', {etag!r})"
     )
     with (root / ".cairn.lock").open("rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        twin = subprocess.Popen(  # noqa: S603 - our own interpreter
+        other = subprocess.Popen(  # noqa: S603 - our own interpreter
             [sys.executable, "-c", code],
             env={"PYTHONPATH": str(SOURCES)},
             stdout=subprocess.PIPE,
         )
-        assert twin.stdout is not None
-        assert twin.stdout.readline() == b"up\n"
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"up\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            twin.wait(0.3)
+            other.wait(0.3)
         while_locked = (root / "x").read_bytes()
-    with twin:
-        assert twin.wait(20) == 0
+    with other:
+        assert other.wait(20) == 0
 
     assert while_locked == b"old"
-    assert store.get("x").data == b"twin"
+    assert store.get("x").data == b"other"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, ro
     ],
 )
 def test_each_os_error_says_what_to_do(number: int | None, expected: type[CairnError]) -> None:
-    """What may pass is retried, what does not is the user's to mend."""
+    """Transient errors are retried; the user corrects the others."""
     cause = OSError() if number is None else OSError(number, os.strerror(number), "/data/x")
 
     error = translate_os_error(cause, "file:///data/x")

@@ -1,4 +1,4 @@
-"""A URL finds its storage; one without is refused with the list of those that have."""
+"""A URL selects its storage; an unknown scheme is refused with the list of the known ones."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cairn.storage.s3.store import S3Store
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "{}/"])
-def test_every_way_of_writing_a_path_is_the_same_store(tmp_path: Path, form: str) -> None:
-    """Hadoop writes ``file:/a``, people ``/a``, others ``file:///a``; none of them escapes."""
+def test_every_spelling_of_a_path_is_the_same_store(tmp_path: Path, form: str) -> None:
+    """Hadoop writes ``file:/a``, people ``/a`` or ``file:///a``; nothing is percent-decoded."""
     root = tmp_path / "100% sure? #1"
 
     with open_store(form.format(root), {}) as store:
@@ -29,14 +29,14 @@ def test_every_way_of_writing_a_path_is_the_same_store(tmp_path: Path, form: str
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 def test_all_spellings_of_s3_are_s3(scheme: str) -> None:
-    """A job's ``s3a://`` must find what ``s3://`` wrote."""
+    """A job with ``s3a://`` must find the objects that ``s3://`` wrote."""
     with open_store(f"{scheme}://bucket/a/b", {"region": "eu-central-1"}) as store:
         assert isinstance(store, S3Store)
         assert store.object_url("x") == f"{scheme}://bucket/a/b/x"
 
 
 def test_memory_is_shared_by_name() -> None:
-    """Two halves of a test see one bucket."""
+    """Two parts of a test use one bucket."""
     with open_store("memory://shared/a", {}) as one, open_store("memory://shared", {}) as other:
         one.put("x", b"1")
 
@@ -46,7 +46,7 @@ def test_memory_is_shared_by_name() -> None:
 
 @pytest.mark.parametrize("url", ["hdfs://nn/a", "gs://b/a", "abfss://c@a/x", "wasb:x"])
 def test_other_schemes_are_refused_with_the_list(url: str) -> None:
-    """Falling back to a local directory named ``hdfs:`` would lose the state with the machine."""
+    """A local directory named ``hdfs:`` would lose the state with the machine."""
     with pytest.raises(SchemeError, match=r"s3a.*file") as raised:
         open_store(url, {})
 
@@ -55,7 +55,7 @@ def test_other_schemes_are_refused_with_the_list(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///a", "s3a://key:secret@bucket/a"])
 def test_a_malformed_s3_location_is_refused(url: str) -> None:
-    """Credentials in a URL end up in every log; the error must not repeat them."""
+    """A URL appears in logs: it may not contain credentials, and the error must not repeat them."""
     with pytest.raises(ConfigError) as raised:
         open_store(url, {"region": "eu-central-1"})
 
@@ -63,13 +63,13 @@ def test_a_malformed_s3_location_is_refused(url: str) -> None:
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
-    """A typing error in a setting must not be silence."""
+    """A misspelt setting must not be ignored."""
     with pytest.raises(ConfigError, match="'endpoint_url'"):
         open_store("s3://b/a", {"endpoint-url": "http://x"})
 
 
 def test_local_files_need_no_s3_client() -> None:
-    """boto3 costs each worker memory and start time; only who uses S3 pays."""
+    """boto3 costs memory and start time, which workers without S3 should not pay."""
     code = "import sys, cairn.storage.open; print('boto3' in sys.modules)"
     source = Path(open_store.__code__.co_filename).parents[2]
 

@@ -1,4 +1,4 @@
-"""S3 settings are checked whole; S3's errors become ours, and none repeats a secret."""
+"""S3: settings are checked as a whole, errors are translated, and no error repeats a secret."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from cairn.errors import (
 )
 from cairn.storage.s3.client import acquire, release
 from cairn.storage.s3.errors import translate
+from cairn.storage.s3.requests import checksum_header
 from cairn.storage.s3.settings import S3Settings
-from cairn.storage.s3.transfer import checksum_header, ranges_of
+from cairn.storage.s3.transfer import ranges_of
 
 SECRETS = {"access_key": "AKIDEXAMPLE", "secret_key": "sec/ret", "session_token": "tok+en"}
 
 
 def test_settings_come_from_strings() -> None:
-    """The shim sends what Hadoop's configuration holds: strings."""
+    """The shim sends the strings of Hadoop's configuration."""
     settings = S3Settings.from_mapping(
         {
             **SECRETS,
@@ -48,7 +49,7 @@ def test_settings_come_from_strings() -> None:
 
 
 def test_settings_never_show_secrets() -> None:
-    """A repr ends up in a log sooner or later."""
+    """A repr may appear in a log."""
     shown = repr(S3Settings.from_mapping(SECRETS))
 
     assert not any(secret in shown for secret in SECRETS.values())
@@ -70,22 +71,22 @@ def test_settings_never_show_secrets() -> None:
         ({"max_conections": "3"}, "max_connections"),
     ],
 )
-def test_bad_settings_are_refused_in_words(mapping: dict[str, str], said: str) -> None:
-    """Each fault is one sentence, and no value is repeated."""
+def test_bad_settings_are_refused(mapping: dict[str, str], said: str) -> None:
+    """The error says what is wrong and repeats no value."""
     with pytest.raises(ConfigError, match=said) as raised:
         S3Settings.from_mapping(mapping)
 
     assert "pass" not in str(raised.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
-    """Nobody wants to restart a job once for each."""
+def test_all_faults_are_reported_at_once() -> None:
+    """One start of the job per fault would take too long."""
     with pytest.raises(ConfigError, match=r"sse is one of.*max_attempts"):
         S3Settings.from_mapping({"sse": "none", "max_attempts": "0"})
 
 
-def test_equal_settings_share_a_client_and_idle_ones_go() -> None:
-    """Hundreds of stores must not mean hundreds of pools; old tokens must not pile up."""
+def test_equal_settings_share_a_client_and_idle_ones_are_closed() -> None:
+    """Hundreds of stores must not open hundreds of pools; clients of old tokens must close."""
     first = acquire(S3Settings(region="eu-central-1", max_attempts=91))
     again = acquire(S3Settings(region="eu-central-1", max_attempts=91))
     other = acquire(S3Settings(region="eu-central-1", max_attempts=92))
@@ -146,8 +147,8 @@ def client_error(code: str, status: int) -> ClientError:
         ("SomethingNew", 502, UnavailableError),
     ],
 )
-def test_each_answer_says_what_to_do(code: str, status: int, expected: type[CairnError]) -> None:
-    """A retry of a wrong password helps as little as giving up on a 503."""
+def test_each_answer_has_its_error(code: str, status: int, expected: type[CairnError]) -> None:
+    """A wrong password must not be retried, and a 503 must be."""
     error = translate(client_error(code, status), endpoint="http://e:1", object_name="s3://b/x")
 
     assert type(error) is expected
@@ -167,8 +168,8 @@ BOTO_ERRORS = sorted(
 
 
 @pytest.mark.parametrize("foreign", BOTO_ERRORS, ids=lambda item: item.__name__)
-def test_every_error_of_botocore_becomes_one_of_ours(foreign: type[Exception]) -> None:
-    """What the network did is retried; all else is set-up or a bug, never an unnamed exception."""
+def test_every_error_of_botocore_is_translated(foreign: type[Exception]) -> None:
+    """Network errors are retried; all others are errors of the set-up or bugs."""
     error = translate(foreign.__new__(foreign), endpoint="e", object_name="s3://b/x")
 
     from_network = issubclass(foreign, (boto.HTTPClientError, boto.ConnectionError))
@@ -178,7 +179,7 @@ def test_every_error_of_botocore_becomes_one_of_ours(foreign: type[Exception]) -
 
 
 def test_parts_cover_the_object_once() -> None:
-    """A gap or an overlap would be a corrupt SST."""
+    """A gap or an overlap would corrupt an SST."""
     for size_bytes in (1, 8 << 20, (8 << 20) + 1, 100 << 30):
         parts = ranges_of(size_bytes)
 
@@ -189,5 +190,5 @@ def test_parts_cover_the_object_once() -> None:
 
 
 def test_a_checksum_is_written_as_s3_writes_it() -> None:
-    """Base64 of the big-endian bytes; the wrong order would fail every put."""
+    """Base64 of the big-endian bytes; the other byte order would fail every PUT."""
     assert checksum_header(0xE3069283) == "4waSgw=="

@@ -1,1 +1,4 @@
-"""S3 through boto3, the only importer of it."""
+"""S3, through boto3; nothing else imports boto3.
+
+Layer: storage.
+"""

@@ -1,7 +1,7 @@
-"""One S3 client for all stores of equal settings: its connections, its threads.
+"""One S3 client, with its connections and threads, for all stores of equal settings.
 
-Layer: storage. An executor has hundreds of stores; a botocore client costs tens of milliseconds,
-some megabytes and a connection pool of its own, and is thread-safe.
+Layer: storage. An executor has hundreds of stores. A botocore client is thread-safe, and costs tens
+of milliseconds, some megabytes and a connection pool.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ if TYPE_CHECKING:
     from cairn.storage.s3.settings import S3Settings
 
 TRANSFER_THREADS = 4
-"""Parts in flight of all stores together; parts have 8 MiB, so their memory is 32 MiB at most."""
+"""Bound of the parts in flight of all stores: 4 parts of 8 MiB use at most 32 MiB."""
 _USER_AGENT = "cairn-state"
 
 
 class SharedClient:
-    """A botocore client and the threads that carry parts. Made and given back by this module."""
+    """A botocore client and the threads that transfer parts; see ``acquire`` and ``release``."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
         self.s3 = _new_client(settings)
         self.transfers = ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="cairn-s3")
         self.users = 0
-        # Buckets that are known to honour If-None-Match: asked once, not by each store.
+        # Buckets that honour conditional PUTs: probed once, not by each store.
         self.probed_buckets: set[str] = set()
 
     def close(self) -> None:
-        """End threads and connections. REQUIRES: nobody uses it."""
+        """End threads and connections. REQUIRES: ``users`` is 0."""
         self.transfers.shutdown(wait=False)
         self.s3.close()
 
 
 _LOCK = threading.Lock()
 _CLIENTS: dict[S3Settings, SharedClient] = {}
-"""INVARIANT: at most one client in here has no users: the last one given back."""
+"""INVARIANT: at most one client in here has no users: the one that was released last."""
 
 
 def acquire(settings: S3Settings) -> SharedClient:
-    """Return the client of these settings; ``release`` it once for each call.
+    """Return the client of these settings; the caller must ``release`` it once per call.
 
     Raises:
-        ConfigError, AccessError: botocore cannot make one of these settings.
+        ConfigError, AccessError: botocore cannot create a client with these settings.
     """
     with _LOCK:
         client = _CLIENTS.get(settings)
@@ -64,7 +64,7 @@ def acquire(settings: S3Settings) -> SharedClient:
 
 
 def release(client: SharedClient) -> None:
-    """Give a client back. The last one is kept, since stores come and go one by one."""
+    """Release a client. The last one without users is kept: stores come and go one by one."""
     with _LOCK:
         client.users -= 1
         if client.users:
@@ -82,11 +82,11 @@ def _new_client(settings: S3Settings) -> S3Client:
         max_pool_connections=settings.max_connections,
         connect_timeout=settings.connect_timeout_ms / 1000,
         read_timeout=settings.read_timeout_ms / 1000,
-        # Slows down by itself while the server answers 503.
+        # The adaptive mode slows down while the server answers 503.
         retries={"mode": "adaptive", "total_max_attempts": settings.max_attempts},
         tcp_keepalive=True,
         s3={"addressing_style": _addressing_style(settings)},
-        # Puts carry our CRC32C and gets compare it: a second checksum would only cost.
+        # PUTs have a CRC32C and GETs compare it, so a second checksum is useless.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -109,5 +109,5 @@ def _new_client(settings: S3Settings) -> S3Client:
 def _addressing_style(settings: S3Settings) -> Literal["auto", "path"]:
     if settings.path_style is None:
         return "path" if settings.endpoint_url else "auto"
-    # "auto" is host style, but for names and addresses that cannot be part of a host name.
+    # "auto" is host style, except for names and addresses that cannot be part of a host name.
     return "path" if settings.path_style else "auto"

@@ -1,7 +1,7 @@
-"""What botocore's errors and S3's error codes mean to Cairn: the one place that translates them.
+"""Translation of botocore's errors and S3's error codes into errors of Cairn.
 
-Layer: storage. Texts are ours, with the server's code: a server's own text may repeat what was
-sent.
+Layer: storage. The texts are Cairn's, with the server's code: a server's text may repeat a secret
+from the request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from urllib3.exceptions import HTTPError
 
 from cairn.errors import (
     AccessError,
-    AlreadyExistsError,
     CairnError,
     ConditionalPutUnsupportedError,
     ConfigError,
@@ -31,7 +30,8 @@ from cairn.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ACCESS_NEXT = "check the credentials, and what they may do in this bucket"
+_ACCESS_NEXT = "check the credentials and their permissions in this bucket"
+_SETTINGS_NEXT = "check the S3 settings"
 _REGION_NEXT = "set the bucket's region (fs.s3a.endpoint.region)"
 
 _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
@@ -39,10 +39,10 @@ _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
     "NoSuchBucket": (
         NoSuchBucketError,
         "the bucket does not exist",
-        "make the bucket, or correct the checkpoint location",
+        "create the bucket, or correct the checkpoint location",
     ),
-    "NoSuchUpload": (UnavailableError, "the multipart upload is gone", None),
-    "PreconditionFailed": (PreconditionFailedError, "another writer's object stands there", None),
+    "NoSuchUpload": (UnavailableError, "the multipart upload does not exist any more", None),
+    "PreconditionFailed": (PreconditionFailedError, "another writer's object exists", None),
     "ConditionalRequestConflict": (
         PreconditionFailedError,
         "another writer is writing this object",
@@ -62,13 +62,13 @@ _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
     "AuthorizationHeaderMalformed": (ConfigError, "the region is wrong", _REGION_NEXT),
     "IllegalLocationConstraintException": (ConfigError, "the region is wrong", _REGION_NEXT),
     "InvalidBucketName": (ConfigError, "the bucket's name is not valid", None),
-    "InvalidRange": (CorruptError, "the object is shorter than is named", None),
+    "InvalidRange": (CorruptError, "the object is shorter than expected", None),
     "InvalidObjectState": (AccessError, "the object is archived", "restore it from the archive"),
-    # What arrived is not what was sent: the same call sends it again.
-    "BadDigest": (UnavailableError, "what arrived differs from what was sent", None),
-    "XAmzContentChecksumMismatch": (UnavailableError, "what arrived is not what was sent", None),
-    "XAmzContentSHA256Mismatch": (UnavailableError, "what arrived is not what was sent", None),
-    "IncompleteBody": (UnavailableError, "what arrived is shorter than what was sent", None),
+    # The data changed in transit: the same call sends it again.
+    "BadDigest": (UnavailableError, "the data changed in transit", None),
+    "XAmzContentChecksumMismatch": (UnavailableError, "the data changed in transit", None),
+    "XAmzContentSHA256Mismatch": (UnavailableError, "the data changed in transit", None),
+    "IncompleteBody": (UnavailableError, "the data was cut in transit", None),
     "RequestTimeout": (UnavailableError, "the server waited too long for the request", None),
     "SlowDown": (UnavailableError, "the server asks to slow down", None),
     "OperationAborted": (UnavailableError, "the server aborted the request", None),
@@ -104,16 +104,16 @@ _CLASSES: tuple[tuple[type[Exception], type[CairnError], str, str | None], ...] 
     (HTTPError, UnavailableError, "the connection broke", None),
     (boto.IncompleteReadError, UnavailableError, "the answer was cut off", None),
     (ResponseParserError, UnavailableError, "the answer is not S3's", None),
-    (boto.ChecksumError, UnavailableError, "what arrived differs from what was sent", None),
-    (boto.FlexibleChecksumError, UnavailableError, "what arrived is not what was sent", None),
+    (boto.ChecksumError, UnavailableError, "the data changed in transit", None),
+    (boto.FlexibleChecksumError, UnavailableError, "the data changed in transit", None),
     (boto.NoCredentialsError, AccessError, "no credentials were found", _ACCESS_NEXT),
     (boto.PartialCredentialsError, AccessError, "the credentials are incomplete", _ACCESS_NEXT),
-    (boto.CredentialRetrievalError, AccessError, "credentials could not be had", _ACCESS_NEXT),
+    (boto.CredentialRetrievalError, AccessError, "credentials are unavailable", _ACCESS_NEXT),
     (boto.UnauthorizedSSOTokenError, CredentialsExpiredError, "the SSO login has ended", None),
     (boto.SSOTokenLoadError, CredentialsExpiredError, "the SSO login has ended", None),
     (boto.TokenRetrievalError, CredentialsExpiredError, "the SSO login has ended", None),
     (boto.LoginError, CredentialsExpiredError, "the AWS login has ended", None),
-    (boto.MetadataRetrievalError, AccessError, "credentials could not be had", _ACCESS_NEXT),
+    (boto.MetadataRetrievalError, AccessError, "credentials are unavailable", _ACCESS_NEXT),
     (boto.CapacityNotAvailableError, UnavailableError, "the server asks to slow down", None),
     (boto.NoAuthTokenError, AccessError, "no credentials were found", _ACCESS_NEXT),
     (boto.NoRegionError, ConfigError, "no region is set", _REGION_NEXT),
@@ -124,24 +124,24 @@ _CLASSES: tuple[tuple[type[Exception], type[CairnError], str, str | None], ...] 
     (boto.EndpointProviderError, ConfigError, "the endpoint is not valid", None),
     (boto.EndpointVariantError, ConfigError, "the endpoint is not valid", None),
     (boto.InvalidEndpointConfigurationError, ConfigError, "the endpoint is not valid", None),
-    (boto.ParamValidationError, InternalError, "the request is not one of S3's", None),
+    (boto.ParamValidationError, InternalError, "the request is not valid", None),
+    (boto.BotoCoreError, ConfigError, "the S3 client cannot use its settings", _SETTINGS_NEXT),
+    (ValueError, ConfigError, "the S3 client cannot use its settings", _SETTINGS_NEXT),
+    (Exception, InternalError, "the S3 client failed", None),
 )
 
 
 def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnError:
-    """Return the error of ours that says what to do.
+    """Return ``error`` as an error of Cairn's tree.
 
     Args:
         error: of botocore; its text is not repeated.
-        endpoint: as ``S3Settings.endpoint_shown``.
+        endpoint: ``S3Settings.endpoint_shown``.
         object_name: the object's URL, or the root's.
     """
     if isinstance(error, ClientError):
         return _translate_answer(error, endpoint, object_name)
-    kind, text, next_step = next(
-        ((meant, said, do) for foreign, meant, said, do in _CLASSES if isinstance(error, foreign)),
-        _other_class(error),
-    )
+    kind, text, next_step = next(entry[1:] for entry in _CLASSES if isinstance(error, entry[0]))
     if kind is UnavailableError and next_step is None:
         next_step = f"check that {endpoint} is up and reachable from here"
     return kind(
@@ -151,20 +151,10 @@ def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnErro
     )
 
 
-def _other_class(error: Exception) -> tuple[type[CairnError], str, str | None]:
-    """Tell what the many remaining classes mean; each is a fault of set-up or of a program."""
-    if isinstance(error, (boto.BotoCoreError, ValueError)):
-        return ConfigError, "the S3 client cannot be used as it is set up", "check the S3 settings"
-    return InternalError, "the S3 client failed", None
-
-
 def _translate_answer(error: ClientError, endpoint: str, object_name: str) -> CairnError:
     code = str(error.response.get("Error", {}).get("Code", ""))
-    status = status_of(error)
-    known = _CODES.get(code) or _STATUSES.get(status)
-    if known is None:
-        known = _by_shape(code, status)
-    kind, text, next_step = known
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    kind, text, next_step = _CODES.get(code) or _STATUSES.get(status) or _other_code(code, status)
     return kind(
         f"{text}: {endpoint} answered {status} {code}".rstrip(),
         object_name=object_name,
@@ -172,28 +162,18 @@ def _translate_answer(error: ClientError, endpoint: str, object_name: str) -> Ca
     )
 
 
-def _by_shape(code: str, status: int) -> tuple[type[CairnError], str, str | None]:
+def _other_code(code: str, status: int) -> tuple[type[CairnError], str, str | None]:
     if code.startswith("KMS"):
         return AccessError, "the encryption key cannot be used", "check sse_kms_key and its policy"
     if code.startswith("SlowDown"):
         return _CODES["SlowDown"]
     if status >= 500 or status == 0:  # noqa: PLR2004
         return UnavailableError, "the server failed", None
-    return ConfigError, "the server refuses the request", "check the S3 settings"
-
-
-def status_of(error: ClientError) -> int:
-    """Return the HTTP status of an answer, 0 where there is none."""
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return ConfigError, "the server refused the request", _SETTINGS_NEXT
 
 
 def translate_delete(failure: Mapping[str, object]) -> CairnError:
-    """Return our error for one entry of a bulk delete's answer; the caller names the object."""
+    """Return the error for one entry of a bulk delete's answer; the caller adds the object."""
     code = str(failure.get("Code", ""))
-    kind, text, next_step = _CODES.get(code) or _by_shape(code, 500)
+    kind, text, next_step = _CODES.get(code) or _other_code(code, 500)
     return kind(f"{text}: the server answered {code}", next_step=next_step)
-
-
-def already_exists(object_name: str) -> AlreadyExistsError:
-    """Return the error of a create that came second."""
-    return AlreadyExistsError("another writer's object exists already", object_name=object_name)

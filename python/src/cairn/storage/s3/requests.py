@@ -1,20 +1,21 @@
 """S3Requests: single requests to one root of one bucket, counted and translated.
 
-Layer: storage. botocore sends each again by itself (``max_attempts``); here is only what it does
-not do: a body that breaks off is asked for again, and the checksum of a whole object is compared.
+Layer: storage. botocore repeats a request that failed (``max_attempts``). This module adds what
+botocore lacks: it repeats a request whose body breaks off, and verifies the checksum of an object.
 """
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from cairn.checksum import crc32c as checksum_of
-from cairn.errors import CairnError, CorruptError, UnavailableError
+from cairn.errors import CairnError, ConfigError, CorruptError, UnavailableError
 from cairn.storage.s3.errors import translate
-from cairn.storage.s3.transfer import checksum_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,32 +43,48 @@ _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
 
 
+def checksum_header(checksum: int) -> str:
+    """Return a CRC32C as S3 writes it: base64 of its four bytes, most significant first."""
+    return base64.b64encode(checksum.to_bytes(4, "big")).decode("ascii")
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return bucket and key prefix of ``s3://bucket/root``; the prefix is empty or ends in ``/``.
+
+    Raises:
+        ConfigError: the URL has no bucket, or contains credentials.
+    """
+    parts = urlsplit(url)
+    if not parts.hostname or "@" in parts.netloc:
+        raise ConfigError(
+            "an S3 location is s3://bucket/path, without credentials",
+            next_step="correct the checkpoint location",
+        )
+    root = url.partition("://")[2].partition("/")[2].strip("/")
+    return parts.netloc, f"{root}/" if root else ""
+
+
 class S3Requests:
     """Requests below ``s3://bucket/root``. Thread-safe.
 
     Args:
-        client: shared; whoever made this gives it back.
-        bucket: its name.
-        root: prefix of all keys; empty, or ending in ``/``.
+        client: shared; the caller releases it.
         url: of the root, as the user wrote it.
-        count: is told each request's name and how often it was sent.
-        clock: to pause with.
-        entropy: to spread pauses with.
+        count: called with each request's name and how often it was sent.
+        clock: for pauses.
+        entropy: spreads pauses.
     """
 
     def __init__(
         self,
         client: SharedClient,
-        *,
-        bucket: str,
-        root: str,
         url: str,
+        *,
         count: Callable[[str, int], None],
         clock: Clock,
         entropy: Entropy,
     ) -> None:
-        self.bucket = bucket
-        self.root = root
+        self.bucket, self.root = split_url(url)
         self.max_attempts = client.settings.max_attempts
         self.transfers: ThreadPoolExecutor = client.transfers
         self.encryption: dict[str, str] = {}
@@ -83,19 +100,19 @@ class S3Requests:
         self._entropy = entropy
 
     def object_url(self, key: str) -> str:
-        """Return what errors call the object."""
+        """Return the object's name in errors."""
         return f"{self._url}/{key}" if key else self._url
 
     def call(self, api: str, key: str, **arguments: object) -> dict[str, Any]:
         """Send one request about ``key`` and return the answer.
 
         Raises:
-            CairnError: as ``s3_errors`` translates it.
+            CairnError: translated by ``storage.s3.errors``.
         """
         return self.call_bucket(api, key, Key=self.root + key, **arguments)
 
     def call_bucket(self, api: str, shown: str, **arguments: object) -> dict[str, Any]:
-        """Send one request about the bucket; ``shown`` is what errors name, below the root."""
+        """Send one request about the bucket; errors name the key ``shown``."""
         sent = 1
         try:
             answer: dict[str, Any] = getattr(self._client, _METHODS[api])(
@@ -111,17 +128,17 @@ class S3Requests:
         return answer
 
     def translated(self, error: Exception, key: str) -> CairnError:
-        """Return our error for one of botocore's."""
+        """Return an error of botocore as one of Cairn's."""
         return translate(error, endpoint=self._endpoint, object_name=self.object_url(key))
 
     def read(self, key: str, **arguments: object) -> tuple[bytes, dict[str, Any]]:
-        """Return an object's bytes, or a range's, and the answer's other parts.
+        """Return the bytes of an object or of a range, and the rest of the answer.
 
-        A body that breaks off or differs from its checksum is asked for again.
+        Repeats the request if the body breaks off or differs from its checksum.
 
         Raises:
             MissingError: there is no such object.
-            CorruptError: the checksum differed each time.
+            CorruptError: the checksum differed in every attempt.
         """
         for attempt in range(1, self.max_attempts + 1):
             response = self.call("GetObject", key, ChecksumMode="ENABLED", **arguments)
@@ -140,11 +157,11 @@ class S3Requests:
         raise AssertionError  # max_attempts is at least 1
 
     def stream(self, key: str, consume: Callable[[Iterator[bytes]], None]) -> None:
-        """Let ``consume`` read an object piece by piece; again from the start if it breaks off.
+        """Let ``consume`` read an object in pieces; from the start again if the body breaks off.
 
         Raises:
             MissingError: there is no such object.
-            UnavailableError: it broke off each time.
+            UnavailableError: the body broke off in every attempt.
         """
         for attempt in range(1, self.max_attempts + 1):
             response = self.call("GetObject", key)
@@ -159,8 +176,8 @@ class S3Requests:
         raise AssertionError  # max_attempts is at least 1
 
     def _chunks(self, key: str, body: StreamingBody) -> Iterator[bytes]:
-        # Translated in here: some of botocore's errors are OSError, which a consumer takes for
-        # the local disk's.
+        # Translated here: some of botocore's errors are OSErrors, which a consumer would take for
+        # errors of the local disk.
         try:
             while chunk := body.read(_CHUNK_BYTES):
                 yield chunk
@@ -171,25 +188,25 @@ class S3Requests:
         self, key: str, data: bytes, response: dict[str, Any], *, is_whole: bool
     ) -> None:
         named = response.get("ChecksumCRC32C", "")
-        # An object made of parts has a checksum of checksums, marked by its type or by a dash.
+        # A multipart object has a checksum of checksums, marked by its type or by a dash.
         is_composite = response.get("ChecksumType") == "COMPOSITE" or "-" in named
         if not named or not is_whole or is_composite:
             return
         if checksum_header(checksum_of(data)) != named:
             raise CorruptError(
-                "the object's bytes differ from the checksum that the server keeps",
+                "the object's bytes differ from the checksum that the server has",
                 object_name=self.object_url(key),
             )
 
     def pause(self, attempt: int) -> None:
-        """Wait before the next attempt: 0.1 s, doubled each time to 2 s at most, half by chance."""
+        """Wait before the next attempt: 0.1 s, doubled up to 2 s; half of it is random."""
         longest = min(_PAUSE_MAX_S, _PAUSE_FIRST_S * 2 ** (attempt - 1))
         self._clock.sleep(longest * (0.5 + self._entropy.jitter() / 2))
 
     def unavailable(self, text: str, key: str) -> UnavailableError:
-        """Return the error of an outcome that could not be found out."""
+        """Return the error for a write whose outcome is unknown."""
         return UnavailableError(
             f"{text}: {self._endpoint}",
             object_name=self.object_url(key),
-            next_step="try again; the object is whole, as it was before or as it is after",
+            next_step="try again; the object is whole, either the old one or the new one",
         )

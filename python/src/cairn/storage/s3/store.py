@@ -1,30 +1,27 @@
 """S3Store: objects in a bucket.
 
-Layer: storage; with its neighbours ``s3_*`` the only importer of boto3. ``s3a://``, ``s3n://`` and
-``s3://bucket/root`` are the same to it.
+Layer: storage. ``s3a://``, ``s3n://`` and ``s3://bucket/root`` are the same.
 
-Whose object is it? A put's answer can get lost after S3 has stored the object; botocore sends the
-put again and may be told that the object exists: its own. So every put leaves a fresh id in the
-object's metadata (``cairn-put-id``), and a conflict or an unknown outcome is settled by one HEAD:
-one's own id is success.
+The answer to a PUT can be lost after S3 has stored the object. botocore then repeats the PUT, and
+the server may report a conflict with the object that the first PUT stored. So every PUT writes a
+new id into the object's metadata (``cairn-put-id``). After a conflict or an unknown outcome, one
+HEAD reads the id of the present object: the PUT's own id means success.
 
-    outcome                 own id      another's                       nothing there
-    create: conflict        success     AlreadyExistsError              again, then UnavailableError
+    outcome                 own id      another id                      no object
+    create: conflict        success     AlreadyExistsError              retry, then UnavailableError
     create: unknown         success     AlreadyExistsError              UnavailableError
     replace: conflict       success     PreconditionFailedError (1)     PreconditionFailedError
     replace: unknown        success     PreconditionFailedError (2)     PreconditionFailedError
     put: unknown            success     UnavailableError                UnavailableError
-    (1) again, if it is the one to be replaced: S3 answers 409 to one of two at the same time
-    (2) UnavailableError, if it is the one to be replaced
+    (1) repeated, if it is the object to replace: S3 answers 409 to one of two concurrent PUTs
+    (2) UnavailableError, if it is the object to replace
 """
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.checksum import crc32c_file
@@ -32,23 +29,17 @@ from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
 from cairn.errors import (
     CairnError,
     ConditionalPutUnsupportedError,
-    ConfigError,
     MissingError,
     PreconditionFailedError,
     RetryableError,
     UnavailableError,
 )
-from cairn.storage.base import Fetched, ObjectInfo, ObjectStore, Payload, check_key, is_listed
-from cairn.storage.files import check_received, translate_os_error, write_download
+from cairn.storage.base import ObjectInfo, ObjectStore, Payload, StoredObject, check_key, is_listed
+from cairn.storage.files import check_crc32c, translate_os_error, write_download
 from cairn.storage.s3.client import acquire, release
-from cairn.storage.s3.errors import already_exists, translate_delete
-from cairn.storage.s3.requests import S3Requests
-from cairn.storage.s3.transfer import (
-    PARTS_ABOVE_BYTES,
-    checksum_header,
-    download_ranges,
-    upload_parts,
-)
+from cairn.storage.s3.errors import translate_delete
+from cairn.storage.s3.requests import S3Requests, checksum_header, split_url
+from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES, download_ranges, upload_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,11 +48,19 @@ if TYPE_CHECKING:
     from cairn.storage.s3.settings import S3Settings
 
 PUT_ID = "cairn-put-id"
-"""Metadata key of a put's id. DO NOT RENAME: objects carry it."""
+"""Metadata key of a PUT's id. DO NOT RENAME: stored in objects."""
 _CONFLICT_ATTEMPTS = 3
 _NO_ETAG = '"00000000000000000000000000000000"'
 _DELETE_KEYS = 1_000
 """S3's limit for one DeleteObjects."""
+
+
+class _Head(NamedTuple):
+    """The answer to a HEAD."""
+
+    put_id: str
+    etag: str
+    last_modified: datetime
 
 
 class S3Store(ObjectStore):
@@ -69,9 +68,9 @@ class S3Store(ObjectStore):
 
     Args:
         url: ``s3://bucket[/root]``, or with ``s3a``, ``s3n``.
-        settings: how to reach it.
-        clock: to pause with between attempts.
-        entropy: for put ids.
+        settings: of the client.
+        clock: for pauses between attempts.
+        entropy: for the ids of PUTs.
         page_keys: of one listing request, 1..1000.
     """
 
@@ -85,107 +84,92 @@ class S3Store(ObjectStore):
         page_keys: int = 1_000,
     ) -> None:
         super().__init__(url)
-        parts = urlsplit(url)
-        if not parts.hostname or "@" in parts.netloc:
-            raise ConfigError(
-                "an S3 location is s3://bucket/path, without credentials",
-                next_step="correct the checkpoint location",
-            )
-        root = url.partition("://")[2].partition("/")[2].strip("/")
+        split_url(self.url)  # refuse a malformed URL before the client is acquired
         self._entropy = entropy
         self._page_keys = page_keys
-        self._bucket = parts.netloc
         self._client = acquire(settings)
         self._requests = S3Requests(
-            self._client,
-            bucket=self._bucket,
-            root=f"{root}/" if root else "",
-            url=self.url,
-            count=self._count,
-            clock=clock,
-            entropy=entropy,
+            self._client, self.url, count=self._count, clock=clock, entropy=entropy
         )
 
-    def put(self, key: str, data: Payload) -> str:
+    def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         put_id, arguments = self._begin_put(key, data)
         try:
-            return str(self._requests.call("PutObject", key, **arguments)["ETag"])
+            self._requests.call("PutObject", key, **arguments)
         except UnavailableError as error:
-            own = self._own(key, put_id, error)
-            if own is None:
+            head = self._head(key, error)
+            if head is None or head.put_id != put_id:
                 raise
-            return own.etag
 
-    def put_if_absent(self, key: str, data: Payload) -> str:
+    def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         put_id, arguments = self._begin_put(key, data)
         for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
-                answer = self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
-                return str(answer["ETag"])
+                self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
             except (PreconditionFailedError, UnavailableError) as error:
-                settled = self._settle_create(key, put_id, error)
-                if settled is not None:
-                    return settled.etag
-            self._requests.pause(attempt)
-        raise self._requests.unavailable("others kept creating and deleting the object", key)
+                if self._settle_create(key, put_id, error) is None:
+                    self._requests.pause(attempt)
+                    continue
+            return
+        raise self._requests.unavailable("other writers kept creating and deleting the object", key)
 
-    def put_if_match(self, key: str, data: Payload, etag: str) -> str:
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``."""
         put_id, arguments = self._begin_put(key, data)
         for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
-                return str(self._requests.call("PutObject", key, IfMatch=etag, **arguments)["ETag"])
+                self._requests.call("PutObject", key, IfMatch=etag, **arguments)
             except MissingError as error:
-                raise PreconditionFailedError(
-                    "the object is gone", object_name=self.object_url(key)
-                ) from error
+                raise self._precondition_failed(key, is_missing=True) from error
             except (PreconditionFailedError, UnavailableError) as error:
                 head = self._head(key, error)
-                if head is not None and head[0] == put_id:
-                    return head[1].etag
-                if head is None or head[1].etag != etag:
-                    raise PreconditionFailedError(
-                        "the object is gone" if head is None else "the object has changed",
-                        object_name=self.object_url(key),
-                    ) from error
+                if head is not None and head.put_id == put_id:
+                    return
+                if head is None or head.etag != etag:
+                    raise self._precondition_failed(key, is_missing=head is None) from error
                 if isinstance(error, UnavailableError):
                     raise
-            self._requests.pause(attempt)
-        raise self._requests.unavailable("others kept writing the object", key)
+                self._requests.pause(attempt)
+                continue
+            return
+        raise self._requests.unavailable("other writers kept replacing the object", key)
 
-    def upload(self, key: str, path: Path, *, crc32c: int | None = None) -> ObjectInfo:
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file: one PutObject, above 16 MiB a multipart upload."""
         self._check_open()
         check_key(key)
-        try:
-            size_bytes = path.stat().st_size
-            if size_bytes <= PARTS_ABOVE_BYTES:
-                return self._upload_whole(key, path, crc32c)
-            if crc32c is not None:
-                sent = f"{path} for {self.object_url(key)}"
-                check_received(sent, size=(0, 0), crc32c=(crc32c, crc32c_file(path)))
-        except OSError as error:
-            raise translate_os_error(error, str(path)) from error
         put_id = self._entropy.token(16)
         try:
-            answer = upload_parts(self._requests, key, path, size_bytes, {PUT_ID: put_id})
+            size_bytes = path.stat().st_size
+            check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
+            if size_bytes > PARTS_ABOVE_BYTES:
+                answer = upload_parts(self._requests, key, path, size_bytes, {PUT_ID: put_id})
+            else:
+                # Read from the file, not from memory: several such uploads run at once.
+                with path.open("rb") as body:
+                    arguments = self._put_arguments(put_id, crc32c)
+                    answer = self._requests.call(
+                        "PutObject", key, Body=body, IfNoneMatch="*", **arguments
+                    )
+        except OSError as error:
+            raise translate_os_error(error, str(path)) from error
         except (PreconditionFailedError, UnavailableError) as error:
-            settled = self._settle_create(key, put_id, error)
-            if settled is None:
+            head = self._settle_create(key, put_id, error)
+            if head is None:
                 raise self._requests.unavailable("the upload was refused", key) from error
-            return settled
-        return ObjectInfo(key, size_bytes, _date_of(answer), str(answer["ETag"]))
+            return head.last_modified
+        return _date_of(answer)
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str) -> StoredObject:
         """Return a whole object."""
         self._check_open()
         data, response = self._requests.read(check_key(key))
-        return Fetched(data, str(response["ETag"]))
+        return StoredObject(data, str(response["ETag"]))
 
-    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int | None = None) -> None:
-        """Bring an object to a local file: one GetObject, above 16 MiB one for each 8 MiB."""
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
+        """Download an object: one GetObject, above 16 MiB one per 8 MiB."""
         self._check_open()
         check_key(key)
         if size_bytes > PARTS_ABOVE_BYTES:
@@ -203,7 +187,7 @@ class S3Store(ObjectStore):
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield what is under ``prefix``; a thousand keys a request."""
+        """Yield the objects under ``prefix``; a thousand keys per request."""
         self._check_open()
         root = self._requests.root
         arguments: dict[str, Any] = {"Prefix": root + prefix, "MaxKeys": self._page_keys}
@@ -213,13 +197,13 @@ class S3Store(ObjectStore):
                 key = item["Key"].removeprefix(root)
                 if is_listed(key, prefix):
                     modified = item["LastModified"].astimezone(UTC)
-                    yield ObjectInfo(key, int(item["Size"]), modified, item["ETag"])
+                    yield ObjectInfo(key, int(item["Size"]), modified)
             if not page.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, a thousand a request."""
+        """Delete objects, a thousand per request."""
         self._check_open()
         names = [self._requests.root + check_key(key) for key in keys]
         for start in range(0, len(names), _DELETE_KEYS):
@@ -234,14 +218,14 @@ class S3Store(ObjectStore):
                     raise error.with_context(object_name=self.object_url(key))
 
     def probe_conditional_put(self) -> None:
-        """Create an object, once more, and replace what is not there: the last two are refused."""
+        """Create an object twice, then replace one that does not exist: S3 refuses the last two."""
         self._check_open()
-        if self._bucket in self._client.probed_buckets:
+        if self._requests.bucket in self._client.probed_buckets:
             return
         key = f".cairn-probe-{self._entropy.token(8)}"
         create, replace = {"IfNoneMatch": "*"}, {"IfMatch": _NO_ETAG}
         try:
-            self._is_refused(key, create)  # it may be: sent again after an answer was lost
+            self._is_refused(key, create)  # botocore may repeat it after a lost answer
             ignored = [
                 header
                 for header, condition in (("If-None-Match", create), ("If-Match", replace))
@@ -255,12 +239,12 @@ class S3Store(ObjectStore):
                 "other",
                 object_name=self.url,
                 next_step="use a server that honours it; in checkpoint format 2 "
-                "(cairn.spark_conf()) commits do without, snapshots do not",
+                "(cairn.spark_conf()) commits do not need it, but snapshots do",
             )
-        self._client.probed_buckets.add(self._bucket)
+        self._client.probed_buckets.add(self._requests.bucket)
 
     def close(self) -> None:
-        """Give the shared client back."""
+        """Release the shared client."""
         if not self._is_closed:
             super().close()
             release(self._client)
@@ -269,61 +253,35 @@ class S3Store(ObjectStore):
         self._check_open()
         check_key(key)
         body = data if isinstance(data, bytes) else bytes(data)
-        put_id, arguments = self._put_arguments(checksum_of(body))
-        return put_id, {"Body": body, **arguments}
-
-    def _put_arguments(self, checksum: int) -> tuple[str, dict[str, Any]]:
         put_id = self._entropy.token(16)
-        return put_id, {
+        return put_id, {"Body": body, **self._put_arguments(put_id, checksum_of(body))}
+
+    def _put_arguments(self, put_id: str, checksum: int) -> dict[str, Any]:
+        return {
             "ChecksumCRC32C": checksum_header(checksum),
             "Metadata": {PUT_ID: put_id},
             **self._requests.encryption,
         }
 
-    def _upload_whole(self, key: str, path: Path, crc32c: int | None) -> ObjectInfo:
-        checksum = crc32c_file(path)
-        sent = f"{path} for {self.object_url(key)}"
-        check_received(sent, size=(0, 0), crc32c=(crc32c, checksum))
-        put_id, arguments = self._put_arguments(checksum)
-        try:
-            # From the file, not from memory: several such uploads run at once.
-            with path.open("rb") as body:
-                size_bytes = os.fstat(body.fileno()).st_size
-                answer = self._requests.call(
-                    "PutObject", key, Body=body, IfNoneMatch="*", **arguments
-                )
-        except (PreconditionFailedError, UnavailableError) as error:
-            settled = self._settle_create(key, put_id, error)
-            if settled is None:
-                raise self._requests.unavailable("the upload was refused", key) from error
-            return settled
-        return ObjectInfo(key, size_bytes, _date_of(answer), str(answer["ETag"]))
-
-    def _settle_create(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
-        """Return what this put made, or ``None`` where it may be tried again.
+    def _settle_create(self, key: str, put_id: str, error: CairnError) -> _Head | None:
+        """Return the object that this PUT created, or ``None`` if the PUT may be repeated.
 
         Raises:
-            AlreadyExistsError: another's object stands there.
-            UnavailableError: the outcome is unknown, and nothing stands there.
+            AlreadyExistsError: the key has the object of another PUT.
+            UnavailableError: the outcome is unknown, and there is no object.
         """
         head = self._head(key, error)
-        if head is None:
-            if isinstance(error, UnavailableError):
-                raise error
-            return None
-        if head[0] != put_id:
-            raise already_exists(self.object_url(key)) from error
-        return head[1]
+        if head is None and isinstance(error, UnavailableError):
+            raise error
+        if head is not None and head.put_id != put_id:
+            raise self._already_exists(key) from error
+        return head
 
-    def _own(self, key: str, put_id: str, error: CairnError) -> ObjectInfo | None:
-        head = self._head(key, error)
-        return head[1] if head is not None and head[0] == put_id else None
-
-    def _head(self, key: str, error: CairnError) -> tuple[str, ObjectInfo] | None:
-        """Return the put id and the description of what stands there, ``None`` for nothing.
+    def _head(self, key: str, error: CairnError) -> _Head | None:
+        """Return the description of the present object, after ``error``; ``None``: no object.
 
         Raises:
-            UnavailableError: it cannot be found out.
+            UnavailableError: the HEAD failed.
         """
         try:
             answer = self._requests.call("HeadObject", key)
@@ -332,10 +290,9 @@ class S3Store(ObjectStore):
         except CairnError as failure:
             if isinstance(error, RetryableError):
                 raise error from failure
-            raise self._requests.unavailable("a put's outcome is unknown", key) from failure
-        modified = answer["LastModified"].astimezone(UTC)
-        info = ObjectInfo(key, int(answer["ContentLength"]), modified, str(answer["ETag"]))
-        return str(answer.get("Metadata", {}).get(PUT_ID, "")), info
+            raise self._requests.unavailable("the outcome of a put is unknown", key) from failure
+        put_id = str(answer.get("Metadata", {}).get(PUT_ID, ""))
+        return _Head(put_id, str(answer["ETag"]), answer["LastModified"].astimezone(UTC))
 
     def _is_refused(self, key: str, condition: dict[str, str]) -> bool:
         try:
@@ -348,11 +305,11 @@ class S3Store(ObjectStore):
         try:
             self._requests.call("DeleteObject", key)
         except CairnError:
-            # A probe without the right to delete leaves an empty object that no listing shows.
+            # Without the permission to delete, an empty object remains that listings hide.
             return
 
 
 def _date_of(answer: dict[str, Any]) -> datetime:
-    """Return the server's time of an answer: what it just made is this old."""
+    """Return the time of an answer, by the server's clock."""
     text = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     return parsedate_to_datetime(text).astimezone(UTC) if text else SYSTEM_CLOCK.now()

@@ -1,43 +1,35 @@
-"""Large objects on S3: parts up, ranges down, several at a time.
+"""Transfer of large objects to and from S3: in parts and ranges, several at a time.
 
-Layer: storage. What is in flight is bounded by the shared client's transfer threads.
+Layer: storage. The shared client's transfer threads bound the number in flight.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.checksum import crc32c_file
 from cairn.errors import CairnError, CorruptError
-from cairn.storage.files import PendingFile, check_received, translate_os_error
+from cairn.storage.files import PendingFile, check_crc32c, check_size, translate_os_error
+from cairn.storage.parallel import run_all
+from cairn.storage.s3.requests import checksum_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from cairn.storage.s3.requests import S3Requests
 
-T = TypeVar("T")
-
 PARTS_ABOVE_BYTES = 16 << 20
-"""From here on an object travels in parts; RocksDB's files mostly stay below."""
+"""Larger objects are transferred in parts; most of RocksDB's files are smaller."""
 _PART_BYTES = 8 << 20
 _PART_COUNT_MAX = 9_000
 """S3 allows 10,000 parts."""
 
 
-def checksum_header(checksum: int) -> str:
-    """Return a CRC32C as S3 writes it: base64 of its four bytes, most significant first."""
-    return base64.b64encode(checksum.to_bytes(4, "big")).decode("ascii")
-
-
 def ranges_of(size_bytes: int) -> list[tuple[int, int]]:
-    """Return (offset, length) of the parts that an object of this size travels in."""
+    """Return (offset, length) of the parts of an object of this size."""
     part_bytes = max(_PART_BYTES, -(-size_bytes // _PART_COUNT_MAX))
     return [
         (offset, min(part_bytes, size_bytes - offset))
@@ -51,8 +43,8 @@ def upload_parts(
     """Create an object from a file, in parts; return S3's answer to the last request.
 
     Raises:
-        CairnError: as ``S3Requests`` translates it. The upload was aborted, unless the outcome of
-            the last request is unknown and the object may exist.
+        CairnError: from ``S3Requests``. The upload was aborted; if the outcome of the last request
+            is unknown, the object may exist.
     """
     started = requests.call(
         "CreateMultipartUpload",
@@ -66,7 +58,7 @@ def upload_parts(
     def upload_part(number: int, offset: int, length: int) -> dict[str, Any]:
         data = os.pread(descriptor, length, offset)
         if len(data) != length:
-            raise CorruptError(f"the local file {path} became shorter while it was sent")
+            raise CorruptError(f"the local file {path} became shorter during its upload")
         checksum = checksum_header(checksum_of(data))
         part = requests.call(
             "UploadPart",
@@ -81,8 +73,8 @@ def upload_parts(
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            parts = _run_all(
-                requests,
+            parts = run_all(
+                requests.transfers,
                 upload_part,
                 [(number, *part) for number, part in enumerate(ranges_of(size_bytes), start=1)],
             )
@@ -96,23 +88,23 @@ def upload_parts(
             IfNoneMatch="*",
         )
     except BaseException:
-        # After a completed upload whose answer was lost this aborts nothing.
+        # This aborts nothing if the upload was completed and the answer was lost.
         with suppress(CairnError):
             requests.call("AbortMultipartUpload", key, UploadId=upload_id)
         raise
 
 
 def download_ranges(
-    requests: S3Requests, key: str, path: Path, *, size_bytes: int, crc32c: int | None
+    requests: S3Requests, key: str, path: Path, *, size_bytes: int, crc32c: int
 ) -> None:
-    """Bring an object to a local file, in ranges; ``ObjectStore.download`` has the promise."""
+    """Download an object in ranges, as ``ObjectStore.download`` promises."""
     object_name = requests.object_url(key)
 
     def fetch(offset: int, length: int) -> str:
         data, response = requests.read(key, Range=f"bytes={offset}-{offset + length - 1}")
         total = int(response["ContentRange"].rpartition("/")[2])
-        check_received(object_name, size=(size_bytes, total), crc32c=(None, 0))
-        check_received(object_name, size=(length, len(data)), crc32c=(None, 0))
+        check_size(object_name, size_bytes, total)
+        check_size(object_name, length, len(data))
         try:
             pending.write_at(data, offset)
         except OSError as error:
@@ -122,26 +114,13 @@ def download_ranges(
 
     try:
         with PendingFile(path) as pending:
-            etags = _run_all(requests, fetch, ranges_of(size_bytes))
+            etags = run_all(requests.transfers, fetch, ranges_of(size_bytes))
             if len(set(etags)) != 1:
-                raise CorruptError("the object changed while it was read", object_name=object_name)
-            checksum = crc32c_file(pending.temporary) if crc32c is not None else 0
-            check_received(object_name, size=(size_bytes, size_bytes), crc32c=(crc32c, checksum))
+                raise CorruptError(
+                    "the object changed during the download", object_name=object_name
+                )
+            check_crc32c(object_name, crc32c, crc32c_file(pending.temporary))
             pending.sync()
             pending.publish()
     except OSError as error:
         raise translate_os_error(error, object_name) from error
-
-
-def _run_all(requests: S3Requests, work: Callable[..., T], calls: Iterable[Any]) -> list[T]:
-    """Run ``work`` once for each tuple of arguments; return when none of them runs any more.
-
-    The descriptor that ``work`` uses is closed afterwards, so a straggler must not outlive this.
-    """
-    futures: list[Future[T]] = [requests.transfers.submit(work, *call) for call in calls]
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    if any(future.exception() for future in done):
-        for future in futures:
-            future.cancel()
-        wait(futures)
-    return [future.result() for future in futures if not future.cancelled()]

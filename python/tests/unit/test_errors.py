@@ -1,17 +1,22 @@
-"""Errors say what to do, and survive the way to the JVM as data."""
+"""Errors say what to do, and cross to the JVM as data."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 
 from cairn import errors
-from cairn.errors import CairnError, CorruptError, MissingError
+from cairn.errors import CairnError, CorruptError, MissingError, all_codes
 
 CODES = {
     "UnavailableError": ("retry", "CAIRN_STORAGE_UNAVAILABLE"),
     "CredentialsExpiredError": ("retry", "CAIRN_CREDENTIALS_EXPIRED"),
     "DiskFullError": ("retry", "CAIRN_DISK_FULL"),
+    "LocalDiskError": ("retry", "CAIRN_LOCAL_DISK"),
     "BusyError": ("retry", "CAIRN_BUSY"),
+    "UnknownInstanceError": ("retry", "CAIRN_UNKNOWN_INSTANCE"),
     "AlreadyExistsError": ("conflict", "CAIRN_OBJECT_EXISTS"),
     "PreconditionFailedError": ("conflict", "CAIRN_PRECONDITION_FAILED"),
     "FencedError": ("conflict", "CAIRN_FENCED"),
@@ -25,6 +30,7 @@ CODES = {
     "SchemeError": ("invalid", "CAIRN_SCHEME"),
     "ConditionalPutUnsupportedError": ("invalid", "CAIRN_NO_CONDITIONAL_PUT"),
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
+    "RowTooLargeError": ("invalid", "CAIRN_ROW_TOO_LARGE"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
     "FramesMissingError": ("bug", "CAIRN_FRAMES_MISSING"),
     "ClosedError": ("bug", "CAIRN_CLOSED"),
@@ -33,10 +39,10 @@ CODES = {
 
 
 @pytest.mark.parametrize(("name", "kind_and_code"), CODES.items(), ids=CODES)
-def test_kinds_and_codes_are_what_callers_branch_on(
+def test_kinds_and_codes_are_those_that_callers_branch_on(
     name: str, kind_and_code: tuple[str, str]
 ) -> None:
-    """The shim and users' alarms match on these words."""
+    """The shim and users' alarms match these words."""
     error_class = getattr(errors, name)
 
     assert (error_class.kind, error_class.code) == kind_and_code
@@ -44,7 +50,7 @@ def test_kinds_and_codes_are_what_callers_branch_on(
 
 
 def test_every_leaf_is_in_the_table() -> None:
-    """A new error needs a word that callers know."""
+    """A new error needs a code that callers know."""
 
     def leaves(of: type[CairnError]) -> set[str]:
         below = [c for c in of.__subclasses__() if c.__module__ == errors.__name__]
@@ -53,8 +59,20 @@ def test_every_leaf_is_in_the_table() -> None:
     assert leaves(CairnError) == set(CODES)
 
 
-def test_the_text_names_code_place_and_next_step() -> None:
-    """One line of a log must be enough to act on."""
+def test_every_code_in_the_source_is_in_the_list() -> None:
+    """A test compares the list with the documents: a code that it lacks would stay unexplained."""
+    source = Path(errors.__file__).parent
+    literals = {
+        code
+        for path in source.rglob("*.py")
+        for code in re.findall(r"CAIRN_[A-Z_]+", path.read_text())
+    }
+
+    assert literals == all_codes() == {code for _, code in CODES.values()}
+
+
+def test_the_text_has_code_place_and_next_step() -> None:
+    """One line of a log must say enough to act on it."""
     error = CorruptError(
         "the trailer is cut off",
         store="0/3/default",
@@ -70,8 +88,8 @@ def test_the_text_names_code_place_and_next_step() -> None:
     assert str(MissingError("gone")) == "[CAIRN_MISSING] gone"
 
 
-def test_context_fills_gaps_and_overwrites_nothing() -> None:
-    """The raiser was closest to the cause; callers add what it could not know."""
+def test_context_overwrites_no_field_that_is_set() -> None:
+    """The code that raised the error was closest to the cause; callers add what they know."""
     error = MissingError("gone", object_name="inner")
 
     same = error.with_context(object_name="outer", version=0, store="0/0/default")
@@ -81,7 +99,7 @@ def test_context_fills_gaps_and_overwrites_nothing() -> None:
 
 
 def test_an_error_crosses_to_the_jvm_as_data() -> None:
-    """Tracebacks as text would be parsed by somebody, some day."""
+    """The shim must not parse text."""
     error = MissingError("gone", version=3, code="CAIRN_SPECIAL")
 
     assert error.to_dict() == {

@@ -1,4 +1,4 @@
-"""What the tests of the checkpoint layer share: machines over one in-memory object store."""
+"""Shared by the tests of the checkpoint layer: machines over one in-memory object store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cairn.checkpoint.commit_point import CommitResult, commit_changelog
+from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
+from cairn.checkpoint.purge import CleanupResult, clean_up
 from cairn.checkpoint.recovery import Recovery
+from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.upload import (
     SnapshotContent,
@@ -21,7 +23,7 @@ from cairn.checkpoint.upload import (
 from cairn.checksum import crc32c
 from cairn.clock import SYSTEM_ENTROPY, Clock, FakeClock
 from cairn.format import changelog
-from cairn.format.changelog import CHANGELOG_SCHEMA
+from cairn.format.changelog import CHANGELOG_SCHEMA, Changelog
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.format.ops import OP_DELETE, OP_PUT
@@ -30,6 +32,7 @@ from cairn.storage.memory import MemoryBucket, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from pathlib import Path
 
 STORE = StoreId(0, 3)
@@ -50,11 +53,11 @@ Content = dict[bytes, bytes]
 
 
 class Crash(BaseException):
-    """The writer's process dies."""
+    """The writer's process crashes."""
 
 
 def crash_at(wanted: str, hits: int = 1) -> FaultHook:
-    """Return a hook that dies when ``wanted`` is reached for the ``hits``-th time."""
+    """Return a hook that crashes at the fault point ``wanted``, the ``hits``-th time."""
     left = [hits]
 
     def hook(point: str) -> None:
@@ -72,20 +75,20 @@ def attempt(task_attempt: int, *, run: str = "run", app_start_ms: int = 1000) ->
 
 
 def new_id() -> CheckpointId:
-    """Return an id."""
+    """Return a new checkpoint id."""
     return CheckpointId.new(SYSTEM_ENTROPY)
 
 
-NOTHING = Base(0, None)
+EMPTY_BASE = Base(0, None)
 
 
 @dataclass(frozen=True)
-class Stand:
-    """A version, what it holds, and its way back; what a writer commits upon."""
+class ModelVersion:
+    """A version with its content, base and lineage; a writer commits on top of it."""
 
     ref: VersionRef | None = None
     content: Mapping[bytes, bytes] = field(default_factory=dict)
-    base: Base = NOTHING
+    base: Base = EMPTY_BASE
     lineage: tuple[VersionRef, ...] = ()
 
     @property
@@ -95,11 +98,11 @@ class Stand:
 
 
 def draft(
-    stand: Stand, writes: Mapping[bytes, bytes | None], who: Attempt
-) -> tuple[ChangelogHeader, bytes, Stand]:
-    """Return header, bytes and outcome of a commit of ``writes`` upon ``stand``."""
-    ref = VersionRef(stand.version + 1, new_id())
-    content = dict(stand.content)
+    model: ModelVersion, writes: Mapping[bytes, bytes | None], writer: Attempt
+) -> tuple[ChangelogHeader, bytes, ModelVersion]:
+    """Return header, bytes and resulting version of a commit of ``writes`` on ``model``."""
+    ref = VersionRef(model.version + 1, new_id())
+    content = dict(model.content)
     for key, value in writes.items():
         if value is None:
             content.pop(key, None)
@@ -108,9 +111,9 @@ def draft(
     header = ChangelogHeader(
         store=STORE,
         ref=ref,
-        attempt=who,
-        base=stand.base,
-        lineage=(*stand.lineage, ref),
+        attempt=writer,
+        base=model.base,
+        lineage=(*model.lineage, ref),
         counts={0: len(content)},
         column_families=(DEFAULT,),
         max_cf_id=0,
@@ -127,24 +130,22 @@ def draft(
         schema=CHANGELOG_SCHEMA,
     )
     data = changelog.encode(header, [batch])
-    return header, data, Stand(ref, content, stand.base, header.lineage)
+    return header, data, ModelVersion(ref, content, model.base, header.lineage)
 
 
 def commit(
     objects: MemoryStore,
-    stand: Stand,
+    model: ModelVersion,
     writes: Mapping[bytes, bytes | None],
-    who: Attempt,
+    writer: Attempt,
     *,
     checkpoint_format: int,
     fault: FaultHook = no_fault,
-) -> tuple[Stand, CommitResult]:
-    """Commit ``writes`` upon ``stand``."""
-    header, data, after = draft(stand, writes, who)
-    result = commit_changelog(
-        objects, header, data, checkpoint_format=checkpoint_format, fault=fault
-    )
-    return after, result
+) -> ModelVersion:
+    """Commit ``writes`` on ``model``; return the new version."""
+    header, data, after = draft(model, writes, writer)
+    commit_changelog(objects, header, data, checkpoint_format=checkpoint_format, fault=fault)
+    return after
 
 
 def apply(content: Content, table: pa.Table) -> None:
@@ -157,9 +158,9 @@ def apply(content: Content, table: pa.Table) -> None:
 
 
 def write_directory(directory: Path, content: Mapping[bytes, bytes]) -> None:
-    """Make a directory like a RocksDB checkpoint: two "SSTs" by key, and the small files.
+    """Create a directory like a RocksDB checkpoint: two "SSTs" by key, and the small files.
 
-    As in one opening of a database, a file's name is never used for other content.
+    As in one database directory, a file's name is never reused for other content.
     """
     directory.mkdir(parents=True)
     for index in range(2):
@@ -173,7 +174,7 @@ def write_directory(directory: Path, content: Mapping[bytes, bytes]) -> None:
 
 
 def read_directory(directory: Path) -> Content:
-    """Return what ``write_directory`` wrote."""
+    """Return the content that ``write_directory`` wrote."""
     assert (directory / "CURRENT").read_text() == "MANIFEST-000001\n"
     content: Content = {}
     for path in sorted(directory.glob("*.sst")):
@@ -182,8 +183,13 @@ def read_directory(directory: Path) -> Content:
     return content
 
 
+def fetch_changelogs(recovery: Recovery, lineage: tuple[VersionRef, ...]) -> list[Changelog]:
+    """Return the changelogs of a lineage."""
+    return [recovery.fetch_head(ref.version, ref.checkpoint_id) for ref in lineage]
+
+
 class World:
-    """One bucket, and machines that come and go."""
+    """One bucket, and machines that use it."""
 
     def __init__(self, folder: Path, checkpoint_format: int) -> None:
         self.clock = FakeClock()
@@ -194,26 +200,38 @@ class World:
         self.objects = self.connect()
 
     def connect(self, clock: Clock | None = None) -> MemoryStore:
-        """Return a store over the bucket with counters of its own."""
+        """Return a store over the bucket, with its own counters."""
         return MemoryStore("memory://bucket/state/0/3", self.bucket, clock or self.clock)
 
     def folder(self, name: str = "d") -> Path:
-        """Return a path that nothing has yet."""
+        """Return a path that does not exist yet."""
         self._directories += 1
         return self._folder / f"{name}{self._directories}"
 
-    def recovery(self, objects: MemoryStore | None = None, cache_bytes: int = 1 << 20) -> Recovery:
-        """Return a machine that knows nothing yet."""
+    def recovery(
+        self,
+        objects: MemoryStore | None = None,
+        *,
+        store: StoreId = STORE,
+        cache: SstCache | None = None,
+    ) -> Recovery:
+        """Return the recovery of a fresh machine."""
         return Recovery(
             objects or self.objects,
-            STORE,
+            store,
             checkpoint_format=self.checkpoint_format,
-            cache=SstCache(self.folder("cache"), cache_bytes),
+            cache=cache or SstCache(self.folder("cache"), 1 << 20),
             transfers=TRANSFERS,
         )
 
-    def uploader(self, instance: str = "1", fault: FaultHook = no_fault) -> SnapshotUploader:
-        """Return a writer of snapshots."""
+    def uploader(
+        self,
+        instance: str = "1",
+        *,
+        cache: SstCache | None = None,
+        fault: FaultHook = no_fault,
+    ) -> SnapshotUploader:
+        """Return an uploader of snapshots."""
         return SnapshotUploader(
             self.objects,
             STORE,
@@ -222,12 +240,45 @@ class World:
             clock=self.clock,
             entropy=SYSTEM_ENTROPY,
             grace_ms=GRACE_MS,
+            cache=cache,
+            fault=fault,
+        )
+
+    def commit(
+        self,
+        model: ModelVersion,
+        writes: Mapping[bytes, bytes | None],
+        writer: Attempt,
+        fault: FaultHook = no_fault,
+    ) -> ModelVersion:
+        """Commit ``writes`` on ``model``; return the new version."""
+        form = self.checkpoint_format
+        return commit(self.objects, model, writes, writer, checkpoint_format=form, fault=fault)
+
+    def purge(
+        self,
+        manifest: Manifest,
+        kept: KeptVersions,
+        store_time: datetime | None,
+        *,
+        is_garbage_young: bool = False,
+        fault: FaultHook = no_fault,
+    ) -> CleanupResult:
+        """Purge as the writer of ``manifest`` does."""
+        return clean_up(
+            self.objects,
+            manifest,
+            kept,
+            grace_ms=GRACE_MS,
+            checkpoint_format=self.checkpoint_format,
+            store_time=store_time,
+            is_garbage_young=is_garbage_young,
             fault=fault,
         )
 
     def snapshot(
         self,
-        stand: Stand,
+        model: ModelVersion,
         *,
         changelogs: tuple[ChangelogRef, ...],
         previous: Manifest | None = None,
@@ -235,18 +286,18 @@ class World:
         instance: str = "1",
         fault: FaultHook = no_fault,
     ) -> SnapshotResult:
-        """Upload a snapshot of ``stand``."""
-        assert stand.ref is not None
+        """Upload a snapshot of ``model``."""
+        assert model.ref is not None
         directory = self.folder("checkpoint")
-        write_directory(directory, stand.content)
+        write_directory(directory, model.content)
         content = SnapshotContent(
-            ref=stand.ref,
-            counts={0: len(stand.content)},
+            ref=model.ref,
+            counts={0: len(model.content)},
             column_families=(DEFAULT,),
             max_cf_id=0,
             changelogs=changelogs,
         )
-        return self.uploader(instance, fault).upload(
+        return self.uploader(instance, fault=fault).upload(
             directory, content, known=known or {}, previous=previous
         )
 
@@ -260,23 +311,23 @@ class World:
             target = self.folder("load")
             recovery.materialize(recovery.fetch_manifest(base), target)
             content = read_directory(target)
-        for found in [*map(recovery.fetch_changelog, lineage[:-1]), head]:
+        for found in [*fetch_changelogs(recovery, lineage[:-1]), head]:
             apply(content, found.table)
         assert head.header.counts[0] == len(content)
         return content
 
     def names(self, prefix: str = "") -> list[str]:
-        """Return the objects' names."""
+        """Return the names of objects."""
         return [info.key for info in self.objects.list(prefix)]
 
 
-def on_snapshot(stand: Stand) -> Stand:
-    """Return ``stand`` with a complete snapshot of itself as base."""
-    assert stand.ref is not None
-    return replace(stand, base=Base(stand.ref.version, stand.ref.checkpoint_id), lineage=())
+def on_own_snapshot(model: ModelVersion) -> ModelVersion:
+    """Return ``model`` with a snapshot of itself as its base."""
+    assert model.ref is not None
+    return replace(model, base=Base(model.ref.version, model.ref.checkpoint_id), lineage=())
 
 
-def ref_of(stand: Stand) -> ChangelogRef:
-    """Return what a manifest says of the changelog of ``stand``, before it was a snapshot."""
-    assert stand.ref is not None
-    return ChangelogRef(stand.ref, stand.base)
+def changelog_ref(model: ModelVersion) -> ChangelogRef:
+    """Return the entry of a manifest for the changelog of ``model``."""
+    assert model.ref is not None
+    return ChangelogRef(model.ref, model.base)

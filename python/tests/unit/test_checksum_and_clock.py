@@ -1,4 +1,4 @@
-"""CRC32C is the published one; time and chance can be chosen."""
+"""CRC32C is the published one; tests can choose time and randomness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cairn.checksum import crc32c, crc32c_file
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, FakeClock
 
 
-def test_crc32c_is_castagnolis() -> None:
+def test_crc32c_is_castagnoli() -> None:
     """RFC 3720 B.4: another polynomial would reject every object ever written."""
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA
@@ -20,7 +20,7 @@ def test_crc32c_is_castagnolis() -> None:
 
 
 def test_crc32c_continues_and_takes_any_buffer() -> None:
-    """Checksums are taken while bytes pass by, in whatever they come."""
+    """Checksums are computed piece by piece, over buffers of several types."""
     data = bytes(range(256))
 
     assert crc32c(data[100:], crc32c(data[:100])) == crc32c(data)
@@ -28,7 +28,7 @@ def test_crc32c_continues_and_takes_any_buffer() -> None:
 
 
 def test_crc32c_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
-    """Files are read in pieces; the last one is short."""
+    """A file is read in pieces, and the last piece is short."""
     data = bytes(range(256)) * 5000
     (tmp_path / "f").write_bytes(data)
     (tmp_path / "empty").touch()
@@ -37,8 +37,8 @@ def test_crc32c_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     assert crc32c_file(tmp_path / "empty") == 0
 
 
-def test_a_fake_clock_moves_only_when_told() -> None:
-    """Tests of timeouts take no time."""
+def test_a_fake_clock_moves_only_by_sleep_and_advance() -> None:
+    """Tests of timeouts do not wait."""
     clock = FakeClock()
     start = clock.now()
 
@@ -49,8 +49,8 @@ def test_a_fake_clock_moves_only_when_told() -> None:
     assert clock.monotonic_ns() == 1_750_000_000
 
 
-def test_the_system_gives_utc_and_fresh_tokens() -> None:
-    """Local time would make ages wrong by hours; equal tokens would make two attempts one."""
+def test_the_system_returns_utc_and_new_tokens() -> None:
+    """Local time would make ages wrong by hours; equal tokens would give two attempts one id."""
     assert SYSTEM_CLOCK.now().utcoffset() == timedelta(0)
     assert SYSTEM_CLOCK.monotonic_ns() <= SYSTEM_CLOCK.monotonic_ns()
     tokens = {SYSTEM_ENTROPY.token(8) for _ in range(100)}
