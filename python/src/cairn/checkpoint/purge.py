@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupResult:
+class PurgeResult:
     """The result of a purge.
 
     Attributes:
@@ -34,7 +34,7 @@ class CleanupResult:
     deleted_objects: int
 
 
-def clean_up(
+def purge(
     objects: ObjectStore,
     manifest: Manifest,
     kept: KeptVersions,
@@ -44,7 +44,7 @@ def clean_up(
     store_time: datetime | None,
     is_garbage_young: bool = False,
     fault: FaultHook = no_fault,
-) -> CleanupResult:
+) -> PurgeResult:
     """Delete the objects that no kept version needs. Idempotent: after an error, call it again.
 
     REQUIRES: this writer stored ``manifest``, and it is the present one (``SnapshotResult.won``).
@@ -69,11 +69,11 @@ def clean_up(
     timeless = plan_retention(manifest, kept, now_ms=0, grace_ms=grace_ms)
     may_delete_garbage = bool(manifest.garbage) and not is_garbage_young
     if not (timeless.manifests or timeless.changelogs or may_delete_garbage):
-        return CleanupResult(manifest, 0)
+        return PurgeResult(manifest, 0)
     now = store_time or _stored_at(objects, manifest)
     if now is None:
         # A later writer has deleted this manifest, and purges what is below its own.
-        return CleanupResult(manifest, 0)
+        return PurgeResult(manifest, 0)
     now_ms = int(now.timestamp() * 1000)
     plan = plan_retention(manifest, kept, now_ms=now_ms, grace_ms=grace_ms)
     try:
@@ -81,7 +81,7 @@ def clean_up(
     except CairnError as error:
         error.with_context(store=str(manifest.store), version=manifest.ref.version)
         raise
-    return CleanupResult(plan.remaining, plan.object_count)
+    return PurgeResult(plan.remaining, plan.object_count)
 
 
 def _carry_out(

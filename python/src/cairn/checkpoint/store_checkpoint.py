@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.orphans import sweep_orphans
-from cairn.checkpoint.purge import CleanupResult, clean_up
+from cairn.checkpoint.purge import PurgeResult, purge
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
@@ -103,9 +103,9 @@ class StoreCheckpoint:
 
     def purge(
         self, manifest: Manifest, kept: KeptVersions, time: datetime | None, *, is_young: bool
-    ) -> CleanupResult:
+    ) -> PurgeResult:
         """Delete what no kept version needs; see ``checkpoint.purge``."""
-        return clean_up(
+        return purge(
             self.objects,
             manifest,
             kept,

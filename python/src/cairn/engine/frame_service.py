@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from cairn.errors import CairnError, InvalidError, ProtocolError, unexpected
+from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
 from cairn.protocol import frames
 from cairn.protocol.session_id import SessionId
 from cairn.store.reads import ScanRequest
@@ -42,7 +42,7 @@ class FrameService:
     """See the module.
 
     Args:
-        find_instance: returns the instance of a number, or raises ``RetryableError``.
+        find_instance: returns the instance of a number, or raises ``UnknownInstanceError``.
         event_loop: runs the steps of long reads.
         downloads: reads pages of changes.
     """
@@ -218,9 +218,8 @@ def reported(
 def _check_size(values: Iterable[bytes | None]) -> None:
     size = sum(map(len, filter(None, values)))
     if size > MAX_VALUES_BYTES:
-        raise InvalidError(
+        raise RowTooLargeError(
             f"a value, or the list of one key, of {size} bytes is over the limit of "
             f"{MAX_VALUES_BYTES}",
-            code="CAIRN_ROW_TOO_LARGE",
             next_step="make the query's lists shorter: by time to live, timers, or clearing them",
         )

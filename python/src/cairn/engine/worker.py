@@ -17,7 +17,7 @@ from cairn.clock import SYSTEM_ENTROPY
 from cairn.engine.channel import Listener
 from cairn.engine.event_loop import EventLoop
 from cairn.engine.frame_service import FrameService
-from cairn.errors import ProtocolError, RetryableError
+from cairn.errors import ProtocolError, UnknownInstanceError
 from cairn.protocol.calls import (
     AbortRequest,
     Answer,
@@ -149,13 +149,12 @@ class Worker:
         """Return an open instance.
 
         Raises:
-            RetryableError: this worker has none of that number; open it and load again.
+            UnknownInstanceError: this worker has none of that number.
         """
         found = self._instances.get(number)
         if found is None:
-            raise RetryableError(
+            raise UnknownInstanceError(
                 f"this worker has no instance {number}",
-                code="CAIRN_UNKNOWN_INSTANCE",
                 next_step="open the instance and load the version again",
             )
         return found

@@ -14,7 +14,13 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from cairn.errors import CairnError, ClosedError, CorruptError, RetryableError
+from cairn.errors import (
+    CairnError,
+    ClosedError,
+    CorruptError,
+    LocalDiskError,
+    UnknownInstanceError,
+)
 from cairn.rocks import Delta, RocksDb
 
 if TYPE_CHECKING:
@@ -37,11 +43,10 @@ _SORTED_AT_ONCE_ROWS = 2048
 _SORT_WAIT_S = 0.001
 
 
-def nothing_loaded() -> RetryableError:
+def nothing_loaded() -> UnknownInstanceError:
     """Return the error of a call that needs a loaded version where there is none."""
-    return RetryableError(
+    return UnknownInstanceError(
         "no version is loaded in this worker",
-        code="CAIRN_UNKNOWN_INSTANCE",
         next_step="open the instance and load the version again",
     )
 
@@ -74,7 +79,7 @@ class LocalState:
         """Return the open database.
 
         Raises:
-            RetryableError: none is open.
+            UnknownInstanceError: none is open.
             CairnError: it is broken.
         """
         self.require_sound()
@@ -142,9 +147,8 @@ class LocalState:
     def check(self) -> None:
         """Break the database if a flush or compaction failed in the background."""
         if self.is_open and self.db.is_broken():
-            failure = RetryableError(
+            failure = LocalDiskError(
                 "the local database could not write its files",
-                code="CAIRN_LOCAL_DISK",
                 next_step="load the version again; the worker then starts from the object store",
             )
             self._break(failure)

@@ -18,7 +18,7 @@ from checkpoint_kit import (
 from running_query import KEEP, Query
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.purge import CleanupResult
+from cairn.checkpoint.purge import PurgeResult
 from cairn.checkpoint.retention import KeptVersions, plan_retention
 from cairn.format.names import changelog_name, manifest_name
 
@@ -180,7 +180,7 @@ def test_purge_without_work_sends_no_request(query: Query) -> None:
     result = query.world.purge(query.previous, query.kept, None, is_garbage_young=True)
 
     assert query.world.objects.request_counts() == before
-    assert result == CleanupResult(query.previous, 0)
+    assert result == PurgeResult(query.previous, 0)
 
 
 def test_writer_whose_manifest_is_missing_deletes_nothing(query: Query) -> None:

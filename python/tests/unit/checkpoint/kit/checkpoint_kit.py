@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
-from cairn.checkpoint.purge import CleanupResult, clean_up
+from cairn.checkpoint.purge import PurgeResult, purge
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.sst_cache import SstCache
@@ -263,9 +263,9 @@ class World:
         *,
         is_garbage_young: bool = False,
         fault: FaultHook = no_fault,
-    ) -> CleanupResult:
+    ) -> PurgeResult:
         """Purge as the writer of ``manifest`` does."""
-        return clean_up(
+        return purge(
             self.objects,
             manifest,
             kept,

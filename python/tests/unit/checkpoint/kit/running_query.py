@@ -15,7 +15,7 @@ from checkpoint_kit import (
 
 from cairn.checkpoint.faults import FaultHook, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
-from cairn.checkpoint.purge import CleanupResult
+from cairn.checkpoint.purge import PurgeResult
 from cairn.checkpoint.retention import KeptVersions
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 
@@ -63,7 +63,7 @@ class Query:
         """The versions that retention must keep."""
         return KeptVersions(self.newest.version, KEEP, tuple(self.since))
 
-    def purge(self, fault: FaultHook = no_fault) -> CleanupResult:
+    def purge(self, fault: FaultHook = no_fault) -> PurgeResult:
         """Purge as the writer of the newest manifest does."""
         assert self.previous is not None
         now = self.world.clock.now()
