@@ -42,7 +42,7 @@ class FrameService:
     """See the module.
 
     Args:
-        find_instance: returns the instance of a number, or raises ``RetryableError``.
+        find_instance: returns the instance of a number, or raises ``UnknownInstanceError``.
         event_loop: runs the steps of long reads.
         downloads: reads pages of changes.
     """

@@ -150,7 +150,7 @@ class Worker:
         """Return an open instance.
 
         Raises:
-            RetryableError: this worker has none of that number; open it and load again.
+            UnknownInstanceError: this worker has none of that number.
         """
         found = self._instances.get(number)
         if found is None:

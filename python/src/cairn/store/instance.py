@@ -151,8 +151,8 @@ class ProviderInstance:
         try:
             yield
         except CairnError as failure:
-            error = failure.with_context(store=self.store, version=version)
-            raise error from failure.__cause__
+            failure.with_context(store=self.store, version=version)
+            raise
 
     # -- sessions ------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class ProviderInstance:
         """Call ``act``, now or later, once ``version`` is applied or that has failed.
 
         Raises:
-            RetryableError: no version is loaded.
+            UnknownInstanceError: no version is loaded.
             ProtocolError: ``version`` is above the current one.
         """
         local = self.state.local

@@ -79,7 +79,7 @@ class LocalState:
         """Return the open database.
 
         Raises:
-            RetryableError: none is open.
+            UnknownInstanceError: none is open.
             CairnError: it is broken.
         """
         self.require_sound()

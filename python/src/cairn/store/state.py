@@ -88,7 +88,7 @@ class StoreState:
         """Return the current version.
 
         Raises:
-            RetryableError: none is loaded.
+            UnknownInstanceError: none is loaded.
         """
         version = self._version
         if version is None:
