@@ -149,15 +149,14 @@ class _Request:
 
 
 def _get(request: _Request) -> Steps:
-    cf, key = frames.decode_rows(request.payload, frames.GET_SCHEMA).columns
-    origins, values = yield from request.instance.get(
-        request.session, cast("list[int]", cf.to_pylist()), cast("list[bytes]", key.to_pylist())
-    )
+    columns = frames.decode_rows(request.payload, frames.GET_SCHEMA).columns
+    cfs, keys = cast("tuple[list[int], list[bytes]]", [one.to_pylist() for one in columns])
+    origins, values = yield from request.instance.get(request.session, cfs, keys)
     _check_size(values)
     rows = pa.RecordBatch.from_arrays(
         [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
     )
-    return rows, len(origins) < len(cf)
+    return rows, len(origins) < len(cfs)
 
 
 def _scan(request: _Request) -> Steps:

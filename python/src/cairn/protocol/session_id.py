@@ -21,7 +21,7 @@ class SessionId(NamedTuple):
     @classmethod
     def unpack(cls, session: int) -> SessionId:
         """Return the two parts of a session's number on the wire."""
-        return cls(session >> _NUMBER_BITS, session & ((1 << _NUMBER_BITS) - 1))
+        return cls._make(divmod(session, 1 << _NUMBER_BITS))
 
     def pack(self) -> int:
         """Return the session's number on the wire."""

@@ -58,7 +58,9 @@ class ProviderInstance:
         self._lock = threading.RLock()
         self._sessions_lock = threading.Lock()
         self._session: StoreSession | None = None
-        self._ended_through = 0  # all sessions up to this number have ended
+        # All sessions up to this number have ended. Changed before the session is cleared, as the
+        # event loop reads without the lock: the session first, then this.
+        self._ended_through = 0
 
     # -- control calls -------------------------------------------------------------------------
 
@@ -244,10 +246,9 @@ class ProviderInstance:
         return page
 
     def _spill_of(self, number: int) -> Spill:
-        with self._sessions_lock:
-            session, has_ended = self._session, number <= self._ended_through
+        session = self._session
         if session is not None and session.number == number:
             return session.spill
-        if has_ended:
+        if number <= self._ended_through:
             raise ClosedError("a read came for a session that has ended", store=self.store)
         return _NOTHING_SPILLED

@@ -82,8 +82,8 @@ class LocalState:
             UnknownInstanceError: none is open.
             CairnError: it is broken.
         """
-        self.require_sound()
-        if self._db is None:
+        if self._db is None or self.failure is not None:
+            self.require_sound()
             raise nothing_loaded()
         return self._db
 
@@ -105,8 +105,7 @@ class LocalState:
         try:
             yield database
         except CorruptError as failure:
-            if database is self._db:
-                self._break(failure)
+            self._break(failure)  # no other database: a closed one raises ClosedError
             raise
         if database.has_long_lists and database is self._db:
             self._scheduler.with_long_lists[self] = None

@@ -65,7 +65,7 @@ def read_keys(
 
     Stops after the row with which the values reach ``_MAX_GET_BYTES``.
     """
-    if len(keys) == 1 and not spill:  # most requests
+    if len(keys) == 1 and not spill.runs:  # most requests
         values = db.get_many(cfs[0], keys)
         return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
     step_end_ns = clock.monotonic_ns() + _STEP_NS
