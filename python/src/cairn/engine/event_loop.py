@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
+_WAKE_BYTES = 4096
 _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 1_000_000_000
 
@@ -159,7 +160,7 @@ class EventLoop:
     def on_ready(self, _events: int) -> None:
         """Drain the socket of ``wake``."""
         with suppress(BlockingIOError):
-            while self._wake_receiver.recv(4096):
+            while len(self._wake_receiver.recv(_WAKE_BYTES)) == _WAKE_BYTES:
                 pass
 
     def _slice(self) -> float | None:

@@ -132,7 +132,9 @@ class _Request:
         except Exception as failure:  # noqa: BLE001 - see the class
             self.fail(failure)
         else:
-            return not self.connection.is_closed
+            if not self.connection.is_closed:
+                return True
+            self.steps.close()  # it refers to this request: only the collector would free both
         return False
 
     def reply(self, rows: pa.RecordBatch, *, more: bool) -> None:

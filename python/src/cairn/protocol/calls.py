@@ -7,8 +7,8 @@ Fields have the names of the JSON object. One with a default may be absent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self
 
 from cairn.config import EngineConf
@@ -63,7 +63,7 @@ class Answer:
 
     def to_json(self) -> Json:
         """Return the JSON object that the shim finds under ``"ok"``."""
-        return asdict(self)
+        return vars(self)  # asdict would copy every value, at each commit
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,15 @@ class StartRequest(Request):
     download_threads: int
     upload_threads: int
 
-    def __post_init__(self) -> None:
-        if self.protocol != PROTOCOL:
+    @classmethod
+    def from_json(cls, arguments: Json) -> Self:
+        """Return the request; compare the protocol first, as other releases have other fields."""
+        if arguments["protocol"] != PROTOCOL:
             raise ProtocolError(
-                f"the shim uses protocol {self.protocol}, this engine {PROTOCOL}",
+                f"the shim uses protocol {arguments['protocol']}, this engine {PROTOCOL}",
                 next_step="install the shim jar and the Python package of one release",
             )
+        return super().from_json(arguments)
 
 
 @dataclass
@@ -136,7 +139,7 @@ class LoadAnswer(Answer):
     version: int = 0
     checkpoint_id: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    column_families: tuple[ColumnFamily, ...] = ()
+    column_families: Sequence[Mapping[str, object]] = ()
     max_cf_id: int = 0
     data_bytes: int = 0
     applied_through: int = 0

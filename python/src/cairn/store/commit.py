@@ -53,13 +53,15 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     encoded = clock.monotonic_ns()
     checkpoint.commit(header, data)
     stored = clock.monotonic_ns()
+    changelog_bytes = len(data)
+    del data  # before the deltas are copied to be sorted
     state.advance(StoreVersion.of_header(header), changes)
     state.metrics.add("commits_count")
-    state.metrics.add("changelog_bytes", len(data))
+    state.metrics.add("changelog_bytes", changelog_bytes)
     return CommitAnswer(
         checkpoint_id=str(header.ref.checkpoint_id),
         counts=counts_to_json(counts),
-        changelog_bytes=len(data),
+        changelog_bytes=changelog_bytes,
         applied_through=state.local.applied_through,
         wait_ms=(arrived - began) / _MS,
         encode_ms=(encoded - arrived) / _MS,

@@ -44,7 +44,7 @@ def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
     answer.version = version.version
     answer.checkpoint_id = version.checkpoint_id
     answer.counts = counts_to_json(version.counts)
-    answer.column_families = version.families
+    answer.column_families = [family.to_json() for family in version.families]
     answer.max_cf_id = version.max_cf_id
     answer.data_bytes = state.data_bytes(is_new=answer.source != "local")
     # Deltas committed here may still be queued: reads that need them can wait for them.

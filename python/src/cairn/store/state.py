@@ -113,12 +113,15 @@ class StoreState:
             # Broken, perhaps by a full disk: its successor needs the space.
             self.resources.event_loop.run(self.local.close)
             shutil.rmtree(self._database_directory, ignore_errors=True)
-        directory = self.new_directory("d")
+        directory, former = self.new_directory("d"), self._database_directory
         try:
             yield directory
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
+        if former is not None:
+            # It is never opened again, and the SST cache has links of its own.
+            self.resources.in_background(lambda: shutil.rmtree(former, ignore_errors=True))
 
     def open_database(
         self,
@@ -146,13 +149,10 @@ class StoreState:
                 directory, version.version, version.multi_families, create=manifest is None
             )
         )
-        former, self._database_directory = self._database_directory, directory
+        self._database_directory = directory
         # The incarnation has changed before the version: `snapshot_point` relies on it.
         self._version = version
         self.snapshots.opened(local.incarnation, manifest, known or {})
-        if former is not None:
-            # It is never opened again, and the SST cache has links of its own.
-            self.resources.in_background(lambda: shutil.rmtree(former, ignore_errors=True))
 
     def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
         """Apply the changelogs between the current version and ``version``; make that current."""
