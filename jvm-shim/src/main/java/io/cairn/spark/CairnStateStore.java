@@ -181,9 +181,11 @@ final class CairnStateStore implements StateStore {
 
   private RowCursor cursor(OpenFamily open, Option<UnsafeRow> start, Option<UnsafeRow> end) {
     RowCodec codec = open.family().codec();
-    require(
-        codec.supportsRangeScan(),
-        "Range scan requires a range-scan encoder for column family: " + open.family().name());
+    if (!codec.supportsRangeScan()) {
+      require(
+          false,
+          "Range scan requires a range-scan encoder for column family: " + open.family().name());
+    }
     byte[] from = start.isEmpty() ? new byte[0] : codec.keyBytes(start.get());
     byte[] to = end.isEmpty() ? null : codec.keyBytes(end.get());
     return cache.range(open.id(), from, to);

@@ -1,6 +1,6 @@
 package io.cairn.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.codec.RowCodec;
@@ -33,6 +33,7 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
   private final ColumnFamily family;
   private final int familyId;
   private final List<Version> versions = new ArrayList<>();
+  private final ByteSpan span = new ByteSpan();
   private int versionIndex;
   private ChangePage page;
   private int row;
@@ -64,8 +65,13 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
     FamilyInfo info = session.present().get(familyName);
     familyId = info == null ? -1 : info.id();
     family = session.families.get(familyName);
-    for (JsonNode version : channel.changedVersions(startVersion, endVersion, endCheckpointId)) {
-      versions.add(new Version(version.get(0).asLong(), version.get(1).asText()));
+    session.enter("read changes");
+    try {
+      channel
+          .changedVersions(startVersion, endVersion, endCheckpointId)
+          .forEach(one -> versions.add(new Version(one.get(0).asLong(), one.get(1).asText())));
+    } finally {
+      session.leave();
     }
   }
 
@@ -89,8 +95,8 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
       } else {
         int at = row++;
         RowCodec codec = family.codec();
-        rows.key(at, codec.key);
-        UnsafeRow key = codec.decodeKey(codec.key).copy();
+        rows.key(at, span);
+        UnsafeRow key = codec.decodeKey(span).copy();
         if (page.ops()[at] == WriteBlock.DELETE) {
           return record(RecordType.DELETE_RECORD(), key, null);
         }
@@ -98,12 +104,12 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
             page.ops()[at] == WriteBlock.APPEND
                 ? RecordType.MERGE_RECORD()
                 : RecordType.PUT_RECORD();
-        rows.value(at, codec.value);
+        rows.value(at, span);
         if (!family.spec().isMulti()) {
-          return record(valueType, key, codec.decodeValue(codec.value).copy());
+          return record(valueType, key, codec.decodeValue(span).copy());
         }
         valueKey = key;
-        values = codec.decodeValues(codec.value);
+        values = codec.decodeValues(span);
       }
     }
   }

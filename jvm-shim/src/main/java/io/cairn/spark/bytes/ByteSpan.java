@@ -40,6 +40,11 @@ public final class ByteSpan {
     set(other.base, other.offset, other.length);
   }
 
+  /** Covers nothing, so that the array it covered can be freed. */
+  public void clear() {
+    set(null, 0, 0);
+  }
+
   /** Copies the bytes into an array of their own. */
   public byte[] toArray() {
     byte[] copy = new byte[length];

@@ -66,6 +66,9 @@ final class CommittedCache {
 
   void end() {
     source = null;
+    // They cover pages of replies, which no bound counts.
+    rowKey.clear();
+    rowValue.clear();
   }
 
   private void noteApplied() {

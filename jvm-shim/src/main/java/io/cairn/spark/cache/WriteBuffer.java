@@ -291,13 +291,13 @@ final class WriteBuffer {
       held += writes == null ? 0 : writes.bytes();
       isEmpty &= writes == null || writes.count() == 0;
     }
-    boolean mayEvict = held == 0 || held + needed <= pool.limitBytes() / SHARE_PART;
+    boolean mayEvict = held == 0 || needed <= pool.limitBytes() / SHARE_PART - held;
     while (mayEvict && committed.eviction.freeMemoryFor(needed)) {
       if (account.tryReserve(needed)) {
         return true;
       }
     }
-    if (isEmpty || held + needed <= pool.guaranteedBytes()) {
+    if (isEmpty || needed <= pool.guaranteedBytes() - held) {
       account.reserveBeyondLimit(needed);
       return true;
     }
@@ -408,6 +408,8 @@ final class WriteBuffer {
   void close() {
     isOpen = false;
     endScans();
+    entryKey.clear();
+    entryValue.clear();
     for (int i = 0; i < families.length; i++) {
       dropFamily(i);
     }

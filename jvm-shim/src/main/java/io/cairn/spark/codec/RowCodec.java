@@ -137,6 +137,12 @@ public final class RowCodec {
     }
   }
 
+  /** Forgets the rows of the last calls: a plain value is the row's own memory. */
+  public void clear() {
+    key.clear();
+    value.clear();
+  }
+
   /** Encodes a key into an array of its own. */
   public byte[] keyBytes(UnsafeRow key) {
     return keyEncoder.encodeKey(key);

@@ -171,10 +171,10 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   private <T> T attempt(long ofVersion, Supplier<T> action) {
     try {
+      if (!instance.isOpen()) {
+        recover(CairnException.workerLost("the worker that had loaded the version is gone", null));
+      }
       try {
-        if (!instance.isOpen()) {
-          throw CairnException.workerLost("the worker that had loaded the version is gone", null);
-        }
         return action.get();
       } catch (CairnException e) {
         recover(e);

@@ -349,6 +349,7 @@ public final class StoreSession {
     } catch (CairnException e) {
       LOG.warn("store {}: the engine did not get an abort: {}", store.name, e.getMessage());
     } finally {
+      open.values().forEach(known -> known.family().codec().clear());
       channel.close();
       store.unlock();
     }

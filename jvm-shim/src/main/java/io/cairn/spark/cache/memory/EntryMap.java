@@ -44,9 +44,11 @@ public class EntryMap {
    * indexes. Normally 0.
    */
   public final long bytesToInsert(int keyLength, int capacity) {
-    long ordered = order == null ? 0 : order.bytesToAdd();
     long needed = slabs.bytesToAllocate(Entry.size(keyLength, capacity));
-    return needed == Long.MAX_VALUE ? needed : needed + table.bytesToAdd() + ordered;
+    long ordered = order == null ? 0 : order.bytesToAdd();
+    long indexed = table.bytesToAdd();
+    boolean isImpossible = Math.max(needed, indexed) == Long.MAX_VALUE;
+    return isImpossible ? Long.MAX_VALUE : needed + indexed + ordered;
   }
 
   /** Memory that must be reserved before an entry gets a larger capacity. */

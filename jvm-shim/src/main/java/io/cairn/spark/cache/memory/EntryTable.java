@@ -65,9 +65,13 @@ final class EntryTable {
     }
   }
 
-  /** Memory that one more entry needs: the grown table, beside which the old one is freed later. */
+  /**
+   * Memory that one more entry needs: the grown table, beside which the old one is freed later.
+   * {@code Long.MAX_VALUE}: no array is that long.
+   */
   long bytesToAdd() {
-    return count < limit ? 0 : bytes(grownLength());
+    int length = count < limit ? 0 : grownLength();
+    return length == 0 ? 0 : length < 0 ? Long.MAX_VALUE : bytes(length);
   }
 
   private int grownLength() {
