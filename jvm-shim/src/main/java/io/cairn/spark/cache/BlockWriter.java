@@ -3,8 +3,8 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
-import io.cairn.spark.cache.memory.EntryWalk;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
@@ -41,9 +41,9 @@ final class BlockWriter {
    * they may have been spilled.
    */
   void add(int family, EntryMap writes, boolean all) {
-    for (EntryWalk walk = writes.walk(false); walk.next(); ) {
-      byte[] slab = walk.slab;
-      long at = walk.at;
+    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
+      byte[] slab = entries.slab;
+      long at = entries.at;
       byte op = Entry.state(slab, at);
       byte presence = Entry.presence(slab, at);
       Entry.key(slab, at, key);

@@ -1,8 +1,8 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
-import io.cairn.spark.cache.memory.EntryWalk;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.WriteBlock;
@@ -106,12 +106,12 @@ final class CachedFamily extends EntryMap {
    * are out of date.
    */
   void endShadows(boolean removes) {
-    for (EntryWalk walk = walk(false); shadowedCount > 0 && walk.next(); ) {
-      if (Entry.has(walk.slab, walk.at, Entry.SHADOWED)) {
+    for (EntryCursor entries = cursor(false); shadowedCount > 0 && entries.next(); ) {
+      if (Entry.has(entries.slab, entries.at, Entry.SHADOWED)) {
         if (removes) {
-          remove(walk.address());
+          remove(entries.address());
         } else {
-          unshadow(walk.slab, walk.at);
+          unshadow(entries.slab, entries.at);
         }
       }
     }

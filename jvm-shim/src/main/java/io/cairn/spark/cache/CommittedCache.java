@@ -48,7 +48,7 @@ final class CommittedCache {
     return hits;
   }
 
-  /** Keys for which the engine was asked. */
+  /** Keys that were requested from the engine. */
   long misses() {
     return misses;
   }
@@ -266,7 +266,7 @@ final class CommittedCache {
    */
   private boolean reserve(CachedFamily family, int keyLength, int capacity) {
     while (!account.tryReserve(family.bytesToInsert(keyLength, capacity))) {
-      // The eviction may change this family, so what it needs is asked again.
+      // The eviction may change this family, so that it needs more or less than before.
       if (!eviction.freeMemoryFor(family.bytesToInsert(keyLength, capacity))) {
         return false;
       }

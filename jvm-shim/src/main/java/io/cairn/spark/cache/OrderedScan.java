@@ -15,7 +15,7 @@ import io.cairn.spark.protocol.WriteBlock;
  * cache if it has all keys, or else in pages from the engine.
  *
  * <p>The place of the scan is the last key that it passed. After any change (a write, a spill, an
- * eviction), both sides are sought again from there.
+ * eviction), both sides start again from there.
  */
 final class OrderedScan extends RowCursor {
   private static final int FIRST_PAGE_ROWS = 256;
@@ -41,7 +41,7 @@ final class OrderedScan extends RowCursor {
   private int pageBytes = FIRST_PAGE_BYTES;
   private long spillsSeen;
 
-  /** A walk through one order, which is sought again when the order changes. */
+  /** A place in one order, which is sought again after the order has changed. */
   private final class Side {
     EntryMap map;
     OrderIndex order;

@@ -6,7 +6,7 @@ import io.cairn.spark.protocol.EngineSource;
 import java.util.concurrent.Semaphore;
 
 /**
- * The cache of one provider instance: its committed entries, and who uses them.
+ * The cache of one provider instance: its committed entries, and the session that uses them.
  *
  * <p>One session or change at a time; other stores evict entries in between. {@link #version},
  * {@link #checkpointId}, {@link #stats} and {@link #close} may be called from any thread.
@@ -18,7 +18,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
    * @param entries cached rows
    * @param bytes accounted bytes of cached entries and of the write buffer
    * @param hits reads answered without the engine
-   * @param misses keys for which the engine was asked
+   * @param misses keys that were requested from the engine
    * @param evictions slabs freed for other entries
    * @param spills write buffers sent to the engine before commit
    */

@@ -13,7 +13,7 @@ import io.cairn.spark.protocol.WriteBlock;
  * opened, then the committed rows of other keys, from the cache if it has all keys, or else in
  * pages from the engine.
  *
- * <p>Writes and cached rows are walked slab by slab. A write that has moved since is found through
+ * <p>Writes and cached rows are read slab by slab. A write that has moved since is found through
  * its old copy, so none is missed or met twice.
  */
 final class UnorderedScan extends RowCursor {
@@ -26,7 +26,7 @@ final class UnorderedScan extends RowCursor {
   private final CachedFamily family;
   private final boolean isCached;
 
-  /** The writes that the scan walks: those below the limits, one per slab. Null: there are none. */
+  /** The writes that the scan reads: those below the limits, one per slab. Null: there are none. */
   private final WriteBuffer.Writes writes;
 
   private final int[] limits;
@@ -161,7 +161,7 @@ final class UnorderedScan extends RowCursor {
     prefetchedAppends = Math.max(1, count);
   }
 
-  /** Whether the current key was among the writes that the scan walked. */
+  /** Whether the current key was among the writes that the scan has read. */
   private boolean wasWritten(int hash) {
     int address = writes.find(hash, key);
     return address != 0 && Entry.epoch(writes.slab(address), Slabs.at(address)) < epoch;

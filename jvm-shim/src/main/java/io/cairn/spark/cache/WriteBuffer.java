@@ -3,8 +3,8 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
-import io.cairn.spark.cache.memory.EntryWalk;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.cache.memory.Slabs;
@@ -23,7 +23,7 @@ import java.util.List;
  * if there is none, all writes so far are spilled: sent to the engine and dropped.
  */
 final class WriteBuffer {
-  /** A session may take this part of the pool from others; above it, only what is free. */
+  /** Up to this part of the pool, a write buffer evicts others; above it, it uses free memory. */
   private static final int SHARE_PART = 4;
 
   private final CommittedCache committed;
@@ -32,7 +32,7 @@ final class WriteBuffer {
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
 
-  /** Spilled writes that open scans still walk. */
+  /** Spilled writes that open scans still read. */
   private final List<Writes> retired = new ArrayList<>();
 
   private Writes[] families = new Writes[0];
@@ -323,10 +323,10 @@ final class WriteBuffer {
 
   /** Hides the committed entries of keys that were spilled until the session ends. */
   private void shadow(CachedFamily family, Writes writes) {
-    for (EntryWalk walk = writes.walk(false); walk.next(); ) {
+    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
       family.isSpilled = true;
-      Entry.key(walk.slab, walk.at, entryKey);
-      int address = family.find(Entry.hash(walk.slab, walk.at), entryKey);
+      Entry.key(entries.slab, entries.at, entryKey);
+      int address = family.find(Entry.hash(entries.slab, entries.at), entryKey);
       if (address != 0) {
         family.shadow(family.slab(address), Slabs.at(address));
       }
@@ -377,16 +377,16 @@ final class WriteBuffer {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         families[i].dropOrder();
-        fold(committed.families.get(i), families[i].walk(true));
+        fold(committed.families.get(i), families[i].cursor(true));
         dropFamily(i);
       }
     }
   }
 
-  private void fold(CachedFamily family, EntryWalk walk) {
-    while (walk.next()) {
-      byte[] slab = walk.slab;
-      long at = walk.at;
+  private void fold(CachedFamily family, EntryCursor entries) {
+    while (entries.next()) {
+      byte[] slab = entries.slab;
+      long at = entries.at;
       int hash = Entry.hash(slab, at);
       Entry.key(slab, at, entryKey);
       Entry.value(slab, at, entryValue);

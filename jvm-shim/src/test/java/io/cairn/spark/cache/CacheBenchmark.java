@@ -14,7 +14,7 @@ import java.util.Random;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Speed of the cache alone, no engine: {@code java -cp ... io.cairn.spark.cache.CacheBenchmark
+ * Speed of the cache without an engine: {@code java -cp ... io.cairn.spark.cache.CacheBenchmark
  * [keys]}. Keys of 17 bytes (a version byte and a row of one long), values of 32 bytes in a row,
  * batches of 100,000. Each figure is the median of the rounds, in CPU time of the one thread.
  */
@@ -63,7 +63,7 @@ public final class CacheBenchmark {
     System.out.println("check " + benchmark.check);
   }
 
-  /** CPU time of this thread: what other processes take does not count, nor does the collector. */
+  /** CPU time of this thread: without that of other processes and of the garbage collector. */
   private static long nanos() {
     return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
   }
@@ -207,7 +207,7 @@ public final class CacheBenchmark {
     return nanos() - start;
   }
 
-  /** Takes writes and is asked nothing. */
+  /** Accepts writes, and refuses requests. */
   private static final class SilentEngine implements EngineSource {
     @Override
     public RowPage get(int family, byte[][] keys, int count, long requireApplied) {

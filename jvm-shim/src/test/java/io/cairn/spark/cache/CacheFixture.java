@@ -46,7 +46,7 @@ final class CacheFixture {
     session.commit(engine.newest(), "v" + engine.newest());
   }
 
-  /** As a provider on another executor: nothing is cached. */
+  /** Empties the cache, as on another executor. */
   void forget() {
     cache.reset(engine.newest(), "v" + engine.newest(), false);
     define();
@@ -69,7 +69,7 @@ final class CacheFixture {
     return session.get(family, span(key), out) ? text(out) : null;
   }
 
-  /** Writes enough other keys that what was written before is with the engine. */
+  /** Writes other keys until all earlier writes are spilled. */
   void fillUntilSpilled() {
     int i = 0;
     long before = session.spillCount();

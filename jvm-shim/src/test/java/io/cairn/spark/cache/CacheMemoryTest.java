@@ -12,10 +12,10 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What the cache takes of its pool and gives back. */
+/** The memory that caches reserve and release, and what they send when there is none. */
 class CacheMemoryTest {
   @Test
-  void idleStoresMakeRoomForTheOneInUse() {
+  void idleStoresFreeMemoryForTheOneInUse() {
     MemoryPool pool = new MemoryPool(1 << 20);
     CacheFixture idle = new CacheFixture(pool);
     idle.begin();
@@ -78,7 +78,7 @@ class CacheMemoryTest {
     assertEquals("v", f.get(PLAIN, "small"));
   }
 
-  /** With all room held by others, each dozen of rows was once sent by itself. */
+  /** Otherwise a session beside others that hold all memory sends a dozen rows at a time. */
   @Test
   void aSessionBesideFullOnesSendsNoTinyBlocks() {
     MemoryPool pool = new MemoryPool(16 << 20);
@@ -108,9 +108,7 @@ class CacheMemoryTest {
     assertEquals(0, pool.accountedBytes());
   }
 
-  /**
-   * A large row once passed alone, and failed beside others in a block over the channel's bound.
-   */
+  /** Beside other rows it would exceed the bound of a frame. */
   @Test
   void aLargeRowLeavesInABlockOfItsOwn() {
     CacheFixture f = new CacheFixture(64 << 20);
@@ -124,7 +122,7 @@ class CacheMemoryTest {
     assertEquals(4, f.engine.blocks);
   }
 
-  /** The engine says how; before heap is spent on what no frame could carry. */
+  /** The error comes before memory is used for a row that no frame can carry. */
   @Test
   void whatNoFrameCarriesIsRefusedAtOnce() {
     CacheFixture f = new CacheFixture(256 << 20);

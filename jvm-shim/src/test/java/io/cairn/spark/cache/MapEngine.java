@@ -18,8 +18,8 @@ import java.util.Random;
 import java.util.TreeMap;
 
 /**
- * An engine over maps, one state a version: it answers from the version it has applied, which lags
- * behind, and keeps the session's writes apart.
+ * An engine over maps, one per version: it answers from the version that it has applied, which may
+ * be an earlier one, and keeps the writes of the session apart.
  */
 final class MapEngine implements EngineSource {
   static final Comparator<byte[]> UNSIGNED = Arrays::compareUnsigned;
@@ -32,7 +32,7 @@ final class MapEngine implements EngineSource {
   private long applied;
   private final RowPage reply = new RowPage();
 
-  /** Version that the open session stands on. */
+  /** Version on which the open session is based. */
   long base;
 
   long getRequests;
@@ -62,8 +62,8 @@ final class MapEngine implements EngineSource {
   }
 
   /**
-   * A session on this version begins: later versions never happened, and the database holds some
-   * earlier one.
+   * Begins a session on this version: later versions are dropped, and the database is at this one
+   * or an earlier one.
    */
   void load(long version) {
     while (newest() > version) {

@@ -22,7 +22,7 @@ import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 
 /**
- * Random sessions of stores that share a small pool, against one plain map a version and family.
+ * Random sessions of stores that share a small pool, compared with one map per version and family.
  */
 class StateCacheModelTest {
   private static final int PLAIN = 0;
@@ -48,7 +48,7 @@ class StateCacheModelTest {
   }
 
   @Test
-  void sameRowsAsAMapWithRoomForAll() {
+  void sameRowsAsAMapWithMemoryForAll() {
     runSeeds(3_000, 3_040, 64_000_000);
   }
 

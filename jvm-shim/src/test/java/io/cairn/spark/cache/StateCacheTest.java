@@ -126,7 +126,7 @@ class StateCacheTest {
     for (int i = 0; i < rows; i++) {
       f.append("list", "0123456789");
     }
-    // Geometric growth leaves copies of at most a few times the list behind.
+    // Growth leaves old copies behind: together a few times the list at most.
     assertTrue(f.cache.accountedBytes() < rows * 10L * 6, "accounted " + f.cache.accountedBytes());
     f.commit();
     for (int batch = 0; batch < 200; batch++) {

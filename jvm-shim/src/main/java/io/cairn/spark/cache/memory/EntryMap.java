@@ -140,9 +140,11 @@ public class EntryMap {
     }
   }
 
-  /** Walks the entries in the order of the slabs. {@code frees}: frees each slab after its last. */
-  public final EntryWalk walk(boolean frees) {
-    return new EntryWalk(slabs, frees);
+  /**
+   * The entries in the order of the slabs. {@code frees}: each slab is freed after its last one.
+   */
+  public final EntryCursor cursor(boolean frees) {
+    return new EntryCursor(slabs, frees);
   }
 
   public final void keepOrder() {

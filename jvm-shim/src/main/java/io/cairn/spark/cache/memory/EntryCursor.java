@@ -3,23 +3,23 @@ package io.cairn.spark.cache.memory;
 import io.cairn.spark.bytes.Bytes;
 
 /**
- * Walks the entries of a map, slab by slab; those that are dead or have moved are skipped.
+ * Iterates over the entries of a map, slab by slab; skips those that are dead or have moved.
  *
- * <p>Entries may be removed meanwhile. Entries that are added meanwhile may be met or not.
+ * <p>Entries may be removed meanwhile; those that are added meanwhile may be skipped.
  */
-public final class EntryWalk {
+public final class EntryCursor {
   private final Slabs slabs;
   private final boolean frees;
   private int number;
   private long next;
   private long end;
 
-  /** The entry at hand, after {@link #next} returned true. */
+  /** The current entry, after {@link #next} returned true. */
   public byte[] slab;
 
   public long at;
 
-  EntryWalk(Slabs slabs, boolean frees) {
+  EntryCursor(Slabs slabs, boolean frees) {
     this.slabs = slabs;
     this.frees = frees;
   }
@@ -46,7 +46,7 @@ public final class EntryWalk {
     }
   }
 
-  /** Address of the entry at hand. */
+  /** Address of the current entry. */
   public int address() {
     return Slabs.address(number, at);
   }
