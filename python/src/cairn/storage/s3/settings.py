@@ -27,18 +27,18 @@ class S3Settings:
     Attributes:
         endpoint_url: ``http(s)://host[:port]``; absent: that of AWS for the region.
         region: absent: from the AWS chain, else ``us-east-1`` if there is an ``endpoint_url``.
-        access_key: absent, with ``secret_key``: from the AWS chain.
-        secret_key: of ``access_key``.
-        session_token: of a temporary ``access_key``.
+        access_key: if it and ``secret_key`` are absent: from the AWS chain.
+        secret_key: the secret of ``access_key``.
+        session_token: token of a temporary ``access_key``.
         path_style: whether the bucket is in the path instead of the host name; absent: true if
             there is an ``endpoint_url``.
         sse: server-side encryption, ``AES256`` or ``aws:kms``; absent: the bucket's default.
         sse_kms_key: key id or ARN; with ``aws:kms`` only.
         anonymous: requests are not signed.
-        max_connections: of the client's pool.
-        connect_timeout_ms: for one connection attempt.
+        max_connections: size of the client's connection pool.
+        connect_timeout_ms: limit of one connection attempt.
         read_timeout_ms: longest time without a byte from the server.
-        max_attempts: of one request, the first included.
+        max_attempts: number of attempts of one request, including the first.
     """
 
     endpoint_url: str | None = None

@@ -52,7 +52,7 @@ PUT_ID = "cairn-put-id"
 _CONFLICT_ATTEMPTS = 3
 _NO_ETAG = '"00000000000000000000000000000000"'
 _DELETE_KEYS = 1_000
-"""S3's limit for one DeleteObjects."""
+"""S3's limit per DeleteObjects request."""
 
 
 class _Head(NamedTuple):
@@ -68,10 +68,10 @@ class S3Store(ObjectStore):
 
     Args:
         url: ``s3://bucket[/root]``, or with ``s3a``, ``s3n``.
-        settings: of the client.
-        clock: for pauses between attempts.
-        entropy: for the ids of PUTs.
-        page_keys: of one listing request, 1..1000.
+        settings: the client's settings.
+        clock: makes pauses between attempts.
+        entropy: generates the ids of PUTs.
+        page_keys: number of keys per listing request, 1..1000.
     """
 
     def __init__(
