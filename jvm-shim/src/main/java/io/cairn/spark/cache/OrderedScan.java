@@ -14,8 +14,8 @@ import io.cairn.spark.protocol.WriteBlock;
  * A range of an ordered family in key order: the writes merged over the committed rows, from the
  * cache if it has all keys, or else in pages from the engine.
  *
- * <p>The place of the scan is the last key that it passed. After any change (a write, a spill, an
- * eviction), both sides are sought again from there.
+ * <p>The scan remembers the last key that it passed. After any change (a write, a spill, an
+ * eviction), both sides seek again from that key.
  */
 final class OrderedScan extends RowCursor {
   private static final int FIRST_PAGE_ROWS = 256;
@@ -41,14 +41,14 @@ final class OrderedScan extends RowCursor {
   private int pageBytes = FIRST_PAGE_BYTES;
   private long spillsSeen;
 
-  /** A walk through one order, which is sought again when the order changes. */
+  /** A position in one order; it seeks again when the order has changed. */
   private final class Side {
     EntryMap map;
     OrderIndex order;
     int changesSeen;
     long position;
 
-    /** Moves to the first key behind the last one that was passed. False: there is none. */
+    /** Moves to the first key after the last one that was passed. False: there is none. */
     boolean seek(EntryMap current) {
       OrderIndex currentOrder = current == null ? null : current.order();
       if (currentOrder == null) {
@@ -154,7 +154,7 @@ final class OrderedScan extends RowCursor {
     }
   }
 
-  /** Replaces the value by the write's; an append follows a committed one. False: a delete. */
+  /** Sets the value to the write's; an append follows the committed value. False: a delete. */
   private boolean mergeWrite(boolean hasCommitted) {
     byte[] slab = written.slab();
     long at = written.at();

@@ -6,26 +6,26 @@ import io.cairn.spark.protocol.EngineSource;
 import java.util.concurrent.Semaphore;
 
 /**
- * The cache of one provider instance: its committed entries, and who uses them.
+ * The cache of one provider instance: its committed entries, and their open session.
  *
  * <p>One session or change at a time; other stores evict entries in between. {@link #version},
  * {@link #checkpointId}, {@link #stats} and {@link #close} may be called from any thread.
  */
 public final class StateCache implements AutoCloseable, MemoryPool.Member {
   /**
-   * What a cache holds, and what it has done since it was created.
+   * The content of a cache, and its counters since it was created.
    *
    * @param entries cached rows
    * @param bytes accounted bytes of cached entries and of the write buffer
    * @param hits reads answered without the engine
-   * @param misses keys for which the engine was asked
+   * @param misses keys that were requested from the engine
    * @param evictions slabs freed for other entries
    * @param spills write buffers sent to the engine before commit
    */
   public record Stats(
       long entries, long bytes, long hits, long misses, long evictions, long spills) {}
 
-  /** Held by the open session, and by whoever changes the entries between sessions. */
+  /** Held by the open session, and by a caller that changes the entries between sessions. */
   private final Semaphore inUse = new Semaphore(1);
 
   private final MemoryPool pool;
@@ -110,7 +110,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
         });
   }
 
-  /** Changes the entries; the caller of an open session may do so at once. */
+  /** Changes the entries; the caller of an open session holds the lock already. */
   private void exclusively(Runnable change) {
     if (session != null) {
       change.run();
@@ -174,13 +174,13 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
             spills);
   }
 
-  /** As of the last session or eviction; the bytes as of now. */
+  /** Counters at the last session or eviction; the bytes are the present ones. */
   public Stats stats() {
     Stats s = stats;
     return new Stats(s.entries, account.bytes(), s.hits, s.misses, s.evictions, s.spills);
   }
 
-  /** Frees everything, after the open session if there is one. Idempotent. */
+  /** Frees everything, now or when the open session ends. Idempotent. */
   @Override
   public void close() {
     isClosed = true;

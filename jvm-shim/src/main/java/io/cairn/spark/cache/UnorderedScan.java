@@ -13,8 +13,8 @@ import io.cairn.spark.protocol.WriteBlock;
  * opened, then the committed rows of other keys, from the cache if it has all keys, or else in
  * pages from the engine.
  *
- * <p>Writes and cached rows are walked slab by slab. A write that has moved since is found through
- * its old copy, so none is missed or met twice.
+ * <p>Writes and cached rows are read slab by slab. A write that has moved since is found through
+ * its old copy, so none is missed or returned twice.
  */
 final class UnorderedScan extends RowCursor {
   private static final int PAGE_ROWS = 16_384;
@@ -26,7 +26,7 @@ final class UnorderedScan extends RowCursor {
   private final CachedFamily family;
   private final boolean isCached;
 
-  /** The writes that the scan walks: those below the limits, one per slab. Null: there are none. */
+  /** The scan reads the writes below these limits, one limit per slab. Null: no writes. */
   private final WriteBuffer.Writes writes;
 
   private final int[] limits;
@@ -97,7 +97,7 @@ final class UnorderedScan extends RowCursor {
     }
   }
 
-  /** Sets key and value to the newest copy of a write. False: it is no row, or is met later. */
+  /** Sets key and value to a write's newest copy. False: it is not a row, or comes later. */
   private boolean setWrite(long visitedAt) {
     byte[] entry = slab;
     long entryAt = visitedAt;
@@ -136,7 +136,7 @@ final class UnorderedScan extends RowCursor {
     return true;
   }
 
-  /** Requests the committed lists of the next appends at once. */
+  /** Requests the committed lists of the next appends in bulk. */
   private void prefetchAppends(long from) {
     byte[][] keys = new byte[PREFETCH_KEYS][];
     ByteSpan appended = new ByteSpan();
@@ -161,7 +161,7 @@ final class UnorderedScan extends RowCursor {
     prefetchedAppends = Math.max(1, count);
   }
 
-  /** Whether the current key was among the writes that the scan walked. */
+  /** Whether the current key was among the writes that the scan read. */
   private boolean wasWritten(int hash) {
     int address = writes.find(hash, key);
     return address != 0 && Entry.epoch(writes.slab(address), Slabs.at(address)) < epoch;
@@ -200,7 +200,7 @@ final class UnorderedScan extends RowCursor {
         if (page != null && !page.more) {
           return false;
         }
-        // The key is that of the page's last row.
+        // The last row of the page has this key.
         byte[] from = page == null ? null : key.toArray();
         page =
             committed

@@ -27,7 +27,7 @@ final class ChannelPool implements AutoCloseable {
     return DataChannel.connect(socket, token, timeoutMs);
   }
 
-  /** Takes a channel back; a broken one is closed. */
+  /** Returns a channel to the pool; a broken one is closed. */
   void give(DataChannel channel) {
     synchronized (this) {
       if (!isClosed && !channel.isBroken()) {

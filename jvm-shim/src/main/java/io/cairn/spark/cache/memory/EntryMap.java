@@ -13,7 +13,7 @@ public class EntryMap {
   /** Null if no order is kept. */
   private OrderIndex order;
 
-  /** Open scans over the slabs: as long as there are any, no slab may be freed or moved. */
+  /** Number of open scans over the slabs: while it is not 0, no slab may be freed or moved. */
   public int openScans;
 
   public EntryMap(MemoryAccount account) {
@@ -40,7 +40,7 @@ public class EntryMap {
   }
 
   /**
-   * Memory that must be reserved before an entry is added, at most: a new slab and growth of the
+   * Memory to reserve before an entry is added: an upper bound for a new slab and the growth of the
    * indexes. Normally 0.
    */
   public final long bytesToInsert(int keyLength, int capacity) {
@@ -49,7 +49,7 @@ public class EntryMap {
     return needed == Long.MAX_VALUE ? needed : needed + table.bytesToAdd() + ordered;
   }
 
-  /** Memory that must be reserved before an entry gets a larger capacity. */
+  /** Memory to reserve before an entry grows. */
   public final long bytesToGrow(int keyLength, int capacity) {
     return slabs.bytesToAllocate(Entry.size(keyLength, capacity));
   }
@@ -122,7 +122,7 @@ public class EntryMap {
     table.remove(Entry.hash(slab, Slabs.at(address)), address);
   }
 
-  /** Removes an entry, and frees its slab if that holds nothing else. */
+  /** Removes an entry, and frees its slab if it has no other live entry. */
   public void remove(int address) {
     unlink(address);
     byte[] slab = slabs.array(address);
@@ -131,14 +131,14 @@ public class EntryMap {
     slabs.kill(address, Entry.size(slab, at));
   }
 
-  /** Frees the slots of the table that a map which lost most of its entries does not need. */
+  /** Shrinks the table of a map that has lost most of its entries. */
   public final void shrinkTable() {
     if (count() * 8L * 8L < table.bytes()) {
       table.shrink();
     }
   }
 
-  /** Walks the entries in the order of the slabs. {@code frees}: frees each slab after its last. */
+  /** Iterates over the entries, slab by slab. {@code frees}: frees each slab at its end. */
   public final EntryWalk walk(boolean frees) {
     return new EntryWalk(slabs, frees);
   }

@@ -3,9 +3,9 @@ package io.cairn.spark.cache.memory;
 import io.cairn.spark.bytes.Bytes;
 
 /**
- * Walks the entries of a map, slab by slab; those that are dead or have moved are skipped.
+ * Iterates over the entries of a map, slab by slab; skips those that are dead or have moved.
  *
- * <p>Entries may be removed meanwhile. Entries that are added meanwhile may be met or not.
+ * <p>Entries may be removed meanwhile. Entries that are added meanwhile may be returned or not.
  */
 public final class EntryWalk {
   private final Slabs slabs;
@@ -14,7 +14,7 @@ public final class EntryWalk {
   private long next;
   private long end;
 
-  /** The entry at hand, after {@link #next} returned true. */
+  /** The current entry, after {@link #next} returned true. */
   public byte[] slab;
 
   public long at;
@@ -46,7 +46,7 @@ public final class EntryWalk {
     }
   }
 
-  /** Address of the entry at hand. */
+  /** Address of the current entry. */
   public int address() {
     return Slabs.address(number, at);
   }
