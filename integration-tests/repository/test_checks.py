@@ -48,7 +48,7 @@ def test_a_tree_in_order_passes(tmp_path: Path) -> None:
         f"{PYTHON}/b.py": '"""Not cairn.a."""\n',
     }
 
-    assert layers_of(tmp_path, files) == (0, "5 classes and 3 modules in order, no circle\n")
+    assert layers_of(tmp_path, files) == (0, "5 classes and 3 modules: no fault\n")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_package_without_a_place_fails(tmp_path: Path) -> None:
     """A new package that is in no order would escape the check."""
     code, output = layers_of(tmp_path, java("helpers", "Text"))
 
-    assert (code, output) == (1, "package helpers has no place in the order\n")
+    assert (code, output) == (1, "package helpers is in no layer\n")
 
 
 def test_a_circle_in_one_java_package_is_shown_as_a_path(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_abort_after_a_read_of_the_spill_leaves_the_version_unchanged(store: Sto
 
 
 def test_a_scan_merges_the_spill_over_the_committed_rows(store: Store) -> None:
-    """Pages of two sources: neither a deleted row nor a gap where pages meet."""
+    """Pages of two sources: neither a deleted row nor a gap between two pages."""
     committed = {b"%04d" % n: b"c" for n in range(0, 200, 2)}
     store.write([(PUT, 0, key, value) for key, value in committed.items()])
     store.commit()
@@ -200,7 +200,7 @@ def test_two_instances_of_one_store_do_not_disturb_each_other(
 
 
 def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
-    """Counts are right even if the cache knows nothing of its keys."""
+    """Counts are right even if the cache knows no presence."""
     store.write([(PUT, 0, b"%05d" % n, b"v", 2) for n in range(2_000)])
     assert store.commit()["counts"]["0"] == 2_000
     store.load(1, store.checkpoint_id)
@@ -213,9 +213,9 @@ def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
 
 def test_a_read_that_requires_a_version_never_committed_is_refused(store: Store) -> None:
     """It would never get a reply."""
-    with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as told:
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as raised:
         store.get([b"a"], applied=7)
-    assert (told.value.fields["store"], told.value.fields["version"]) == ("0/3/default", 0)
+    assert (raised.value.fields["store"], raised.value.fields["version"]) == ("0/3/default", 0)
 
 
 def test_an_unknown_instance_says_so(worker: WorkerProcess, store: Store) -> None:

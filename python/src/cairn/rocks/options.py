@@ -86,8 +86,8 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     # A hundred small databases used 105 MB of memtables with the default block, 7 MB with this.
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_write_buffer_size(memory.write_buffer_bytes)
-    # A write that RocksDB delays or stops holds the GIL and blocks the whole worker. So RocksDB must
-    # not slow writes down, has four memtables, and the store checks for a stop before it writes.
+    # A write that RocksDB delays or stops holds the GIL and blocks the whole worker. So RocksDB
+    # must not slow writes down and has four memtables. The store checks for a stop before it writes.
     options.set_max_write_buffer_number(4)
     options.set_level_zero_slowdown_writes_trigger(_NEVER)
     options.set_level_zero_stop_writes_trigger(_NEVER)

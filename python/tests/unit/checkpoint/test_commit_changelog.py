@@ -251,7 +251,7 @@ class _LosingStore(MemoryStore):
 
 
 def test_put_whose_answer_is_lost_succeeds_the_second_time(plain: World) -> None:
-    """The caller does not know the outcome; a repetition of the same commit settles it."""
+    """The caller does not know the outcome; a repetition of the same commit succeeds."""
     header, data, _ = draft(EMPTY, {b"a": b"1"}, attempt(1))
     losing = _LosingStore("memory://bucket/state/0/3", plain.bucket, plain.clock)
 

@@ -234,7 +234,7 @@ def test_a_delta_is_taken_in_slices_that_add_up() -> None:
 
 
 def test_sorting_a_delta_keeps_its_rows_and_bytes() -> None:
-    """Waiting deltas are counted in bytes: a difference would add up until commits block."""
+    """Waiting deltas are counted in bytes: small errors would add up until commits block."""
     keys = [b"%d" % (i * 7919 % 1000) for i in range(1000)]
     rows = [(OP_PUT, i % 3, key, key) for i, key in enumerate(keys)]
     batch = pa.RecordBatch.from_pylist(

@@ -19,7 +19,7 @@ def head(base: Base) -> StoreVersion:
 
 
 def at(ref: VersionRef) -> StoreVersion:
-    """Return a local state that holds exactly ``ref``."""
+    """Return a local state of exactly ``ref``."""
     return replace(StoreVersion.empty(ref.version), ref=ref)
 
 
@@ -31,18 +31,18 @@ def test_state_at_the_version_stays() -> None:
     assert ON_SNAPSHOT.lineage_after(at(REFS[8])) == ()
 
 
-def test_state_in_the_lineage_goes_on() -> None:
-    """Only what is newer is replayed."""
+def test_state_in_the_lineage_is_continued() -> None:
+    """Only newer versions are replayed."""
     assert ON_SNAPSHOT.lineage_after(at(REFS[7])) == (REFS[8],)
 
 
-def test_state_at_the_base_goes_on() -> None:
+def test_state_at_the_base_is_continued() -> None:
     """The manifest is not needed."""
     assert ON_SNAPSHOT.lineage_after(at(REFS[5])) == (REFS[6], REFS[7], REFS[8])
 
 
 def test_state_elsewhere_is_not_used() -> None:
-    """From another attempt's version, an older one or emptiness, a load starts at the base."""
+    """If the local state has another attempt, is older or empty, a load starts at the base."""
     for local in (at(OTHER), at(REFS[4]), StoreVersion.empty(0), StoreVersion.empty(5)):
         assert ON_SNAPSHOT.lineage_after(local) is None
 
