@@ -34,7 +34,7 @@ def executor_conf(cluster: StandaloneCluster) -> dict[str, str]:
 def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
     nothing_survives: str, tmp_path: Path
 ) -> None:
-    """Machines are lost: the others rebuild the partitions from the checkpoint, with all rows."""
+    """If machines are lost, the others load the partitions from the checkpoint, with all rows."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     queries = [

@@ -29,7 +29,7 @@ class Process:
     command: str
 
     def kill(self) -> None:
-        """End it by SIGKILL; it is no error if it has ended already."""
+        """End it by SIGKILL; it may have ended already."""
         # Another process may have its id now.
         if command_of(self.pid) != self.command:
             return
@@ -121,7 +121,7 @@ def wait_until(
 
 
 def wait_gone(processes: list[Process], timeout_s: float) -> list[Process]:
-    """Wait for processes to end; return those that did not."""
+    """Wait for processes to end; return those that have not ended."""
     deadline = time.monotonic() + timeout_s
     left = processes
     while left and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Recovery: whichever process is killed, the query continues with the right rows."""
+"""Recovery: after the kill of any process the query continues with the right rows."""
 
 from harness.fixtures import driver, nothing_survives
 

@@ -1,4 +1,4 @@
-"""The programs of `make check` find what they look for, in small trees made for it."""
+"""The programs of `make check` find faults in small trees that have them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def java(package: str, name: str, body: str = "", imports: str = "") -> dict[str
 
 
 def test_a_tree_in_order_passes(tmp_path: Path) -> None:
-    """A name in a comment, a string or a link in Javadoc is no use of a class."""
+    """A name in a comment, a string or a link in Javadoc is not a use of a class."""
     downwards = "import io.cairn.spark.cache.memory.Slabs;\nimport java.util.Map;"
     entry = 'Map.Entry<String, String> one; String text = "Pool"; // Pool\n/** {@link Pool} */'
     files = {
@@ -56,7 +56,7 @@ def test_a_tree_in_order_passes(tmp_path: Path) -> None:
     ["import io.cairn.spark.cache.Scan;", "import static io.cairn.spark.cache.Scan.LIMIT;"],
 )
 def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
-    """A lower package that knows a higher one cannot be read, or tested, without it."""
+    """A lower package that imports a higher one cannot be read, or tested, without it."""
     files = {**java("cache", "Scan"), **java("cache.memory", "Slabs", imports=imported)}
 
     code, output = layers_of(tmp_path, files)
@@ -66,7 +66,7 @@ def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
 
 
 def test_a_package_without_a_place_fails(tmp_path: Path) -> None:
-    """A new package that is in no order would escape the check."""
+    """Without a layer a new package would not be checked."""
     code, output = layers_of(tmp_path, java("helpers", "Text"))
 
     assert (code, output) == (1, "package helpers is in no layer\n")
@@ -88,7 +88,7 @@ def test_a_circle_in_one_java_package_is_shown_as_a_path(tmp_path: Path) -> None
 
 
 def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
-    """An import for types alone is coupling too, and so is one inside a function."""
+    """An import only for types couples modules too, and so does one inside a function."""
     files = {
         f"{PYTHON}/__init__.py": "",
         f"{PYTHON}/a.py": "if TYPE_CHECKING:\n    from cairn.b import B\n",

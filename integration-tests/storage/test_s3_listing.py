@@ -33,7 +33,7 @@ def test_a_listing_has_the_keys_of_all_pages(store: S3Store) -> None:
 
 
 def test_a_page_is_requested_when_it_is_needed(store: S3Store) -> None:
-    """Whoever needs the first object only must not pay for all."""
+    """A caller that needs only the first object must not pay for all."""
     for number in range(10):
         store.put(f"sst/{number}", b"x")
 

@@ -87,7 +87,7 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_write_buffer_size(memory.write_buffer_bytes)
     # A write that RocksDB delays or stops holds the GIL and blocks the whole worker. So RocksDB
-    # must not slow writes down and has four memtables. The store checks for a stop before it writes.
+    # must not slow writes down and has four memtables. The store checks for stops before it writes.
     options.set_max_write_buffer_number(4)
     options.set_level_zero_slowdown_writes_trigger(_NEVER)
     options.set_level_zero_stop_writes_trigger(_NEVER)

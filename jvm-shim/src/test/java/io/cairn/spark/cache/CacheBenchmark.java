@@ -14,9 +14,10 @@ import java.util.Random;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Speed of the cache alone, no engine: {@code java -cp ... io.cairn.spark.cache.CacheBenchmark
- * [keys]}. Keys of 17 bytes (a version byte and a row of one long), values of 32 bytes in a row,
- * batches of 100,000. Each figure is the median of the rounds, in CPU time of the one thread.
+ * Speed of the cache alone, without an engine: {@code java -cp ...
+ * io.cairn.spark.cache.CacheBenchmark [keys]}. Keys of 17 bytes (a version byte and a row of one
+ * long), values of 32 bytes in a row, batches of 100,000. Each figure is the median of the rounds,
+ * in CPU time of the only thread.
  */
 public final class CacheBenchmark {
   private static final int BATCH = 100_000;
@@ -63,7 +64,7 @@ public final class CacheBenchmark {
     System.out.println("check " + benchmark.check);
   }
 
-  /** CPU time of this thread: what other processes take does not count, nor does the collector. */
+  /** CPU time of this thread: other processes and the garbage collector do not count. */
   private static long nanos() {
     return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
   }
@@ -87,7 +88,7 @@ public final class CacheBenchmark {
   }
 
   private void setKey(long n) {
-    // Big-endian, so that key order is number order, as a range encoder does.
+    // Big-endian, so that key order is number order, as with a range encoder.
     Platform.putLong(key, Bytes.ARRAY + 9, Long.reverseBytes(n));
   }
 
@@ -207,16 +208,16 @@ public final class CacheBenchmark {
     return nanos() - start;
   }
 
-  /** Takes writes and is asked nothing. */
+  /** Accepts writes; every read is an error. */
   private static final class SilentEngine implements EngineSource {
     @Override
     public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
-      throw new IllegalStateException("the cache asked for keys");
+      throw new IllegalStateException("the cache requested keys");
     }
 
     @Override
     public RowPage scan(ScanRequest request, long requireApplied) {
-      throw new IllegalStateException("the cache asked for a page");
+      throw new IllegalStateException("the cache requested a page");
     }
 
     @Override

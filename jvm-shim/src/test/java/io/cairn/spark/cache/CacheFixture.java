@@ -46,7 +46,7 @@ final class CacheFixture {
     session.commit(engine.newest(), "v" + engine.newest());
   }
 
-  /** As a provider on another executor: nothing is cached. */
+  /** Continues as a provider on another executor: nothing is cached. */
   void forget() {
     cache.reset(engine.newest(), "v" + engine.newest(), false);
     define();
@@ -69,7 +69,7 @@ final class CacheFixture {
     return session.get(family, span(key), out) ? text(out) : null;
   }
 
-  /** Writes enough other keys that what was written before is with the engine. */
+  /** Writes enough other keys to spill all earlier writes to the engine. */
   void fillUntilSpilled() {
     int i = 0;
     long before = session.spillCount();
@@ -82,7 +82,7 @@ final class CacheFixture {
     return isComplete(cache, family);
   }
 
-  /** Rows of the family that are cached; of a complete family all of them. */
+  /** Cached rows of the family; all its rows if it is complete. */
   long entries(int family) {
     return entries(cache, family);
   }

@@ -12,10 +12,10 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What the cache takes of its pool and gives back. */
+/** The memory that the cache reserves from its pool and releases. */
 class CacheMemoryTest {
   @Test
-  void idleStoresMakeRoomForTheOneInUse() {
+  void idleStoresReleaseMemoryForTheOneInUse() {
     MemoryPool pool = new MemoryPool(1 << 20);
     CacheFixture idle = new CacheFixture(pool);
     idle.begin();
@@ -78,7 +78,7 @@ class CacheMemoryTest {
     assertEquals("v", f.get(PLAIN, "small"));
   }
 
-  /** With all room held by others, each dozen of rows was once sent by itself. */
+  /** Without free memory a session must not send a few rows at a time. */
   @Test
   void aSessionBesideFullOnesSendsNoTinyBlocks() {
     MemoryPool pool = new MemoryPool(16 << 20);
@@ -108,11 +108,9 @@ class CacheMemoryTest {
     assertEquals(0, pool.accountedBytes());
   }
 
-  /**
-   * A large row once passed alone, and failed beside others in a block over the channel's bound.
-   */
+  /** A large row must not fail because other rows in its block exceed the channel's bound. */
   @Test
-  void aLargeRowLeavesInABlockOfItsOwn() {
+  void aLargeRowIsSentInItsOwnBlock() {
     CacheFixture f = new CacheFixture(64 << 20);
     f.begin();
     f.put(PLAIN, "a", "x".repeat(600_000));
@@ -124,9 +122,9 @@ class CacheMemoryTest {
     assertEquals(4, f.engine.blocks);
   }
 
-  /** The engine says how; before heap is spent on what no frame could carry. */
+  /** The engine's error; before heap is used for a row that is too large for a frame. */
   @Test
-  void whatNoFrameCarriesIsRefusedAtOnce() {
+  void aRowTooLargeForAFrameIsRefused() {
     CacheFixture f = new CacheFixture(256 << 20);
     f.begin();
     String half = "x".repeat(WriteBlock.MAX_ROW_BYTES / 2);
@@ -140,9 +138,9 @@ class CacheMemoryTest {
     assertEquals(half.length(), f.get(CacheFixture.LISTS, "list").length());
   }
 
-  /** Only what the cache drops must be kept for another worker. */
+  /** Only writes that the cache drops must be kept for another worker. */
   @Test
-  void writesOfTheCommitAreNoSpill() {
+  void writesOfTheCommitAreNotASpill() {
     CacheFixture f = new CacheFixture(256 << 10);
     f.begin();
     f.put(PLAIN, "k", "v");

@@ -18,8 +18,8 @@ import java.util.Random;
 import java.util.TreeMap;
 
 /**
- * An engine over maps, one state a version: it answers from the version it has applied, which lags
- * behind, and keeps the session's writes apart.
+ * An engine over maps, one map per version: it answers from the version that it has applied, which
+ * may be older, and keeps the session's writes separate.
  */
 final class MapEngine implements EngineSource {
   static final Comparator<byte[]> UNSIGNED = Arrays::compareUnsigned;
@@ -32,7 +32,7 @@ final class MapEngine implements EngineSource {
   private long applied;
   private final RowPage reply = new RowPage();
 
-  /** Version that the open session stands on. */
+  /** Version on which the open session is based. */
   long base;
 
   long getRequests;
@@ -42,7 +42,7 @@ final class MapEngine implements EngineSource {
   long blocks;
   long spillBlocks;
 
-  /** Keys that one reply answers, as if values were large. */
+  /** Maximum number of keys per reply, as if values were large. */
   int mostKeys = Integer.MAX_VALUE;
 
   /** Every write fails, as if the worker were lost. */
@@ -62,8 +62,8 @@ final class MapEngine implements EngineSource {
   }
 
   /**
-   * A session on this version begins: later versions never happened, and the database holds some
-   * earlier one.
+   * Begins a session on this version: later versions are void, and the database has some earlier
+   * version.
    */
   void load(long version) {
     while (newest() > version) {
@@ -81,7 +81,7 @@ final class MapEngine implements EngineSource {
     }
   }
 
-  /** Makes the next version of what was written. */
+  /** Commits the writes as the next version. */
   void commit() {
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
@@ -109,7 +109,7 @@ final class MapEngine implements EngineSource {
   }
 
   private NavigableMap<byte[], byte[]> answerFrom(int family, long requireApplied) {
-    assertTrue(requireApplied <= base, "asks for a version above the session's");
+    assertTrue(requireApplied <= base, "requires a version above the session's");
     applied = Math.max(applied, requireApplied);
     if (random.nextInt(8) == 0 && applied < base) {
       applied++;
@@ -118,8 +118,8 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public RowPage get(int family, byte[][] keys, int asked, long requireApplied) {
-    int count = Math.min(asked, mostKeys);
+  public RowPage get(int family, byte[][] keys, int requested, long requireApplied) {
+    int count = Math.min(requested, mostKeys);
     getRequests++;
     keysAsked += count;
     NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
@@ -139,7 +139,7 @@ final class MapEngine implements EngineSource {
       none.add(new byte[0]);
     }
     RowPage rows = answer(none, values, origins);
-    rows.more = count < asked;
+    rows.more = count < requested;
     return rows;
   }
 

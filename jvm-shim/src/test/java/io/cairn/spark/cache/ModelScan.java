@@ -12,7 +12,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 
-/** A scan that stays open across writes, with all states its keys had since. */
+/** A scan that stays open across writes, with all states that its keys had since then. */
 final class ModelScan {
   final RowCursor cursor;
   final int family;
@@ -47,7 +47,7 @@ final class ModelScan {
     states.computeIfAbsent(key, k -> new ArrayList<>(Arrays.asList(before))).add(after);
   }
 
-  /** Takes one row and judges it. False: the end. */
+  /** Reads one row and checks it. False: the end. */
   boolean step() {
     if (!cursor.next()) {
       states.forEach(

@@ -21,9 +21,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 
-/**
- * Random sessions of stores that share a small pool, against one plain map a version and family.
- */
+/** Random sessions of stores that share a small pool, against one map per version and family. */
 class StateCacheModelTest {
   private static final int PLAIN = 0;
   private static final int ORDERED = 1;
@@ -33,7 +31,7 @@ class StateCacheModelTest {
   private static final long FLOOR_BYTES = 16_384;
 
   @Test
-  void sameRowsAsAMapWithAPoolThatHoldsNothing() {
+  void sameRowsAsAMapWithAPoolWithoutSpace() {
     runSeeds(0, 30, 3_000);
   }
 
@@ -48,7 +46,7 @@ class StateCacheModelTest {
   }
 
   @Test
-  void sameRowsAsAMapWithRoomForAll() {
+  void sameRowsAsAMapWithAPoolForAll() {
     runSeeds(3_000, 3_040, 64_000_000);
   }
 
@@ -92,7 +90,7 @@ class StateCacheModelTest {
     return family == LISTS || family == ORDERED_LISTS;
   }
 
-  /** One seed: some stores over one pool. */
+  /** One seed: some stores with one pool. */
   private static final class Run {
     final Random random;
     final MemoryPool pool;
