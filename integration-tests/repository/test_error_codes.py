@@ -8,7 +8,7 @@ from harness.spark import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "troubleshooting.md"
 SOURCES = (REPOSITORY / "python" / "src" / "cairn", REPOSITORY / "jvm-shim" / "src" / "main")
-# A heading of its own, or the first cell of a row.
+# A heading, or the first cell of a row.
 _ENTRY = re.compile(r"^(?:#+ |\| *)`?(CAIRN_[A-Z0-9_]+)", re.MULTILINE)
 _CODE = re.compile(r"\bCAIRN_[A-Z0-9_]+\b")
 

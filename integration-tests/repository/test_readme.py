@@ -1,4 +1,4 @@
-"""Every block of README.md works: a job made of them keeps its state in Cairn."""
+"""Every block of README.md works: a job that consists of them keeps its state in Cairn."""
 
 from __future__ import annotations
 

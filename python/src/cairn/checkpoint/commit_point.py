@@ -117,7 +117,7 @@ def _replace_older(
             next_step=_next_step_when_fenced(header.attempt, other.attempt),
         )
     fault(FaultPoint.COMMIT_BEFORE_KEEP)
-    # The copy comes before the replacement: lineages may name the other id. An earlier round or
+    # Copy the object before it is replaced: lineages may name the other id. An earlier round or
     # another attempt may have copied it already.
     with suppress(AlreadyExistsError):
         objects.put_if_absent(changelog_name(other.ref), present.data)

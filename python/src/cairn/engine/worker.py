@@ -99,7 +99,7 @@ class Worker:
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opened: dict[int, OpenRequest] = {}
-        self._opening_lock = threading.Lock()  # guards the two above
+        self._instances_lock = threading.Lock()  # guards the two above
         background = ThreadPoolExecutor(2, "cairn-background")
         scheduler = Scheduler(limits.memtable_bytes, background)
         self._event_loop = EventLoop(scheduler.run_slice)
@@ -164,7 +164,7 @@ class Worker:
 
     def _open(self, request: OpenRequest) -> Answer:
         number = request.instance
-        with self._opening_lock:
+        with self._instances_lock:
             self._opened[number] = request
             checkpoint = StoreCheckpoint(
                 open_store(request.url, request.storage),
@@ -209,7 +209,7 @@ class Worker:
         return self.instance(request.instance).changes.versions(request)
 
     def _close(self, request: CloseRequest) -> Answer:
-        with self._opening_lock:
+        with self._instances_lock:
             found = self._instances.pop(request.instance, None)
             self._opened.pop(request.instance, None)
         if found is not None:

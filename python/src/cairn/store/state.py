@@ -21,7 +21,7 @@ pending bytes. (One wait is longer: closing a database waits for its flush or ch
     event loop                        applied_through, failure, barrier
     control calls, maintenance        SnapshotState
 
-``version`` and ``checkpoint`` are immutable and replaced as a whole: whoever does not hold the
+``version`` and ``checkpoint`` are immutable and replaced as a whole: a thread without the
 instance's lock reads the reference once.
 """
 

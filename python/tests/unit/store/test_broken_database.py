@@ -56,7 +56,7 @@ def scan_all(rig: Rig) -> object:
 
 
 def find_all(rig: Rig) -> object:
-    rig.write([(1, 0, key, b"whether it is there nobody knows", 0) for key in KEYS])
+    rig.write([(1, 0, key, b"the presence of this key is unknown", 0) for key in KEYS])
     return rig.commit(4, None, [FAMILY])
 
 

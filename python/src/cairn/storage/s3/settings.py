@@ -62,10 +62,10 @@ class S3Settings:
         counts = ("max_connections", "connect_timeout_ms", "read_timeout_ms", "max_attempts")
         rules = {
             "endpoint_url is http(s)://host[:port]": is_url,
-            "endpoint_url carries credentials; use access_key and secret_key": not (
+            "endpoint_url contains credentials; use access_key and secret_key": not (
                 parts.username or parts.password
             ),
-            "access_key and secret_key come together or not at all": has_key == has_secret,
+            "set both access_key and secret_key, or neither": has_key == has_secret,
             "session_token belongs to an access_key": has_key or self.session_token is None,
             "anonymous contradicts access_key": not (self.anonymous and has_key),
             f"sse is one of {', '.join(_SSE_KINDS)}": self.sse is None or self.sse in _SSE_KINDS,

@@ -10,7 +10,7 @@ import java.util.List;
  *
  * <p>INVARIANT: if the engine's database may lack the last committed write of a key, the key is
  * cached, or its write belongs to a version up to {@link #requireApplied}. Every request to the
- * engine carries that version, so the engine answers correctly for every key that is not cached.
+ * engine contains that version, so the engine answers correctly for every key that is not cached.
  */
 final class CachedFamilies {
   private static final int MAX_ID = 0xffff;

@@ -37,7 +37,7 @@ public final class Entry {
 
   private Entry() {}
 
-  /** The least capacity that holds a value and lets the entry end 8-aligned. */
+  /** The least capacity for a value with which the entry ends 8-aligned. */
   public static int capacityFor(int valueLength) {
     return ((valueLength + 6) & ~7) + 1;
   }

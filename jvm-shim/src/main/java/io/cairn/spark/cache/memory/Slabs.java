@@ -143,7 +143,7 @@ public final class Slabs {
   }
 
   /**
-   * First half of {@link #free}: returns the memory of a slab, so that entries that move out of it
+   * First step of {@link #free}: returns the memory of a slab, so that entries that move out of it
    * can use it. The array stays reachable until {@link #remove}.
    */
   public void releaseMemory(int slab) {
@@ -156,7 +156,7 @@ public final class Slabs {
     }
   }
 
-  /** Second half of {@link #free}. */
+  /** Second step of {@link #free}. */
   public void remove(int slab) {
     usedBytes -= used[slab];
     liveBytes -= live[slab];
