@@ -120,7 +120,7 @@ def wait_until(
         time.sleep(POLL_S)
 
 
-def wait_gone(processes: list[Process], timeout_s: float) -> list[Process]:
+def wait_until_ended(processes: list[Process], timeout_s: float) -> list[Process]:
     """Wait for processes to end; return those that have not ended."""
     deadline = time.monotonic() + timeout_s
     left = processes
@@ -179,7 +179,7 @@ def nothing_survives(timeout_s: float = 20.0) -> Iterator[str]:
 
 def _check_none_left(timeout_s: float) -> None:
     run = os.environ.pop(MARKER)
-    left = wait_gone(marked(run), timeout_s)
+    left = wait_until_ended(marked(run), timeout_s)
     for process in left:
         process.kill()
     if left:

@@ -33,7 +33,7 @@ def java(package: str, name: str, body: str = "", imports: str = "") -> dict[str
     return {f"{JAVA}/{package.replace('.', '/')}/{name}.java": text}
 
 
-def test_a_tree_in_order_passes(tmp_path: Path) -> None:
+def test_a_tree_without_faults_passes(tmp_path: Path) -> None:
     """A name in a comment, a string or a link in Javadoc is not a use of a class."""
     downwards = "import io.cairn.spark.cache.memory.Slabs;\nimport java.util.Map;"
     entry = 'Map.Entry<String, String> one; String text = "Pool"; // Pool\n/** {@link Pool} */'
@@ -65,7 +65,7 @@ def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
     assert "io.cairn.spark.cache.memory.Slabs imports io.cairn.spark.cache.Scan" in output
 
 
-def test_a_package_without_a_place_fails(tmp_path: Path) -> None:
+def test_a_package_in_no_layer_fails(tmp_path: Path) -> None:
     """Without a layer a new package would not be checked."""
     code, output = layers_of(tmp_path, java("helpers", "Text"))
 

@@ -75,7 +75,7 @@ def _changelogs(folder: Path) -> list[Path]:
     return list(folder.glob("checkpoint/state/0/*/**/changelog/*.arrow"))
 
 
-def test_the_python_block_gives_a_session_that_keeps_its_state_in_cairn(tmp_path: Path) -> None:
+def test_the_session_of_the_python_block_keeps_its_state_in_cairn(tmp_path: Path) -> None:
     """A reader who copies the lines must not run Spark's own provider without noticing."""
     (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
 

@@ -74,7 +74,7 @@ def test_a_lost_answer_to_a_create_is_recognised_as_own_success(
     assert direct.get("changelog/1.arrow").data == b"ours"
 
 
-def test_a_lost_answer_without_a_retry_is_settled_too(
+def test_a_lost_answer_without_a_retry_is_resolved_too(
     proxy: TcpProxy, s3_bucket: S3Bucket, direct: S3Store
 ) -> None:
     """The outcome of the last attempt is unknown; the object's id names its writer."""
@@ -99,7 +99,7 @@ def test_a_lost_answer_to_a_replacement_is_recognised(
     assert direct.get("changelog/1.arrow").data == b"ours"
 
 
-def test_a_lost_answer_to_a_plain_put_is_settled(
+def test_a_lost_answer_to_a_plain_put_is_resolved(
     proxy: TcpProxy, s3_bucket: S3Bucket, direct: S3Store
 ) -> None:
     """Format 2 commits with a plain put."""

@@ -226,7 +226,7 @@ def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
     ]
 
 
-def test_list_describes_what_it_finds(store: ObjectStore) -> None:
+def test_list_describes_each_object(store: ObjectStore) -> None:
     """The sweep compares ages: a time in another zone would delete objects in use."""
     store.put("sst/1.sst", b"12345")
 

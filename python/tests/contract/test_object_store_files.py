@@ -43,7 +43,9 @@ def test_upload_and_download_keep_the_bytes_of_a_file(store: ObjectStore, tmp_pa
     [0, (16 << 20), (16 << 20) + 1, (24 << 20), (24 << 20) + 4097],
     ids=["empty", "last whole", "first in parts", "three full parts", "ragged"],
 )
-def test_a_file_of_any_size_comes_back(store: ObjectStore, tmp_path: Path, size_bytes: int) -> None:
+def test_a_file_of_any_size_is_returned_unchanged(
+    store: ObjectStore, tmp_path: Path, size_bytes: int
+) -> None:
     """A transfer in parts must not lose, repeat or swap a part."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(

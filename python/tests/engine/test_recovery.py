@@ -99,7 +99,7 @@ def test_a_second_snapshot_uploads_only_new_files_and_purges(store: Store, url: 
         store.load(2, done[2][0])
 
 
-def test_commits_go_on_while_a_snapshot_holds_deltas_back(store: Store, url: str) -> None:
+def test_commits_continue_while_a_snapshot_delays_deltas(store: Store, url: str) -> None:
     """A snapshot of version N has no rows of later versions."""
     store = Store(store.worker, 2, url, conf=CONF)
     store.load(0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ABSENT, COMMITTED, SPILL, DELETED = 0, 1, 2, 3
 
 
-def test_a_commit_makes_exactly_its_writes_the_next_version(store: Store) -> None:
+def test_a_commit_creates_a_version_of_exactly_its_writes(store: Store) -> None:
     """The ordinary batch: puts, a delete, an append; then the next session reads them."""
     store.write([(PUT, 0, b"a", b"1"), (PUT, 0, b"b", b"2"), (APPEND, 1, b"L", b"x")])
     store.write([(DELETE, 0, b"a", None), (APPEND, 1, b"L", b"y")])
@@ -124,7 +124,7 @@ def test_an_append_in_a_spill_reads_as_the_whole_list(store: Store) -> None:
     assert answer["counts"]["1"] == 3
 
 
-def test_a_dropped_family_is_gone_with_its_keys(store: Store) -> None:
+def test_a_dropped_family_and_its_keys_are_removed(store: Store) -> None:
     """Spark's removeColFamilyIfExists; the family's id is never used again."""
     store.write([(PUT, 0, b"a", b"1"), (APPEND, 1, b"L", b"x")])
     store.commit()
@@ -218,7 +218,7 @@ def test_a_read_that_requires_a_version_never_committed_is_refused(store: Store)
     assert (raised.value.fields["store"], raised.value.fields["version"]) == ("0/3/default", 0)
 
 
-def test_an_unknown_instance_says_so(worker: WorkerProcess, store: Store) -> None:
+def test_an_unknown_instance_has_its_own_error(worker: WorkerProcess, store: Store) -> None:
     """After a worker's death the shim opens and loads again, and needs this code for it."""
     with pytest.raises(EngineError) as failed:
         worker.call("load", instance=9, session=1, version=0)

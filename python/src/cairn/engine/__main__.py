@@ -39,7 +39,7 @@ _MMAP_THRESHOLD_BYTES = 256 * 1024
 _LOG = logging.getLogger("cairn.engine")
 
 
-def _settle_process() -> None:
+def _configure_process() -> None:
     # A reply waits this long for a busy thread. Python's default is 5 ms.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # Each arena keeps memory that its threads freed. Two are enough: one thread handles the rows.
@@ -88,7 +88,7 @@ def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
 
 def main() -> None:
     """Serve until standard input ends or SIGTERM arrives; then remove the worker's directories."""
-    _settle_process()
+    _configure_process()
     line = sys.stdin.readline()
     if not line:
         return

@@ -82,7 +82,7 @@ class LocalState:
             RetryableError: none is open.
             CairnError: it is broken.
         """
-        self.require_sound()
+        self.check_not_broken()
         if self._db is None:
             raise nothing_loaded()
         return self._db
@@ -92,7 +92,7 @@ class LocalState:
         """Whether a database is open and not broken. Any thread."""
         return self._db is not None and self.failure is None
 
-    def require_sound(self) -> None:
+    def check_not_broken(self) -> None:
         """Raise the failure that broke the database, if it is broken. Any thread."""
         if self.failure is not None:
             # A copy: an exception collects the tracebacks of all places that raise it.
@@ -302,7 +302,7 @@ class LocalState:
             if self._pending:
                 self._pending[0][1].ready.wait(_SORT_WAIT_S)
             self.apply_slice()
-            self.require_sound()
+            self.check_not_broken()
             yield
 
     def find_present(

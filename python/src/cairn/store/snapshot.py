@@ -56,7 +56,7 @@ def take_snapshot(
             return _take_snapshot(state, answer, is_forced=is_forced)
         except _MovedOnError:
             continue  # try again with the current version
-    state.local.require_sound()
+    state.local.check_not_broken()
     raise BusyError(
         "commits and loads left no time to begin a snapshot", next_step="wait for the next"
     )

@@ -57,7 +57,7 @@ def test_ssts_are_deleted_after_the_grace_period(query: Query) -> None:
     assert len(query.world.names("sst/")) == before + 2 - waiting
 
 
-def test_few_versions_lose_nothing(query: Query) -> None:
+def test_few_versions_are_all_kept(query: Query) -> None:
     """Nothing can be deleted yet."""
     query.run(KEEP)
 
@@ -65,7 +65,7 @@ def test_few_versions_lose_nothing(query: Query) -> None:
     query.check()
 
 
-def test_newest_but_one_is_always_kept(query: Query) -> None:
+def test_the_version_before_the_newest_is_always_kept(query: Query) -> None:
     """With one batch to retain, a crash before the batch commit would lose the query."""
     query.run(12)
     assert query.previous is not None

@@ -88,7 +88,7 @@ def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", [frames.GET, frames.SCAN], ids=["get", "scan"])
-def test_a_list_beyond_any_reply_is_named_as_that(
+def test_the_error_of_a_too_large_list_names_it(
     served: Served, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
     """The error must name the store, and must not be a bug."""

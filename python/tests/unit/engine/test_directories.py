@@ -12,7 +12,7 @@ from cairn.engine import directories
 from cairn.engine.directories import WorkerDirectories
 
 
-def test_a_worker_that_is_just_starting_is_not_taken_for_dead(
+def test_a_worker_that_is_starting_does_not_count_as_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lock file exists and is not locked yet: the other would remove its directory."""

@@ -86,7 +86,7 @@ def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:
     return before
 
 
-def test_a_corrupt_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
+def test_no_other_instance_uses_a_corrupt_file(rig: Rig, tmp_path: Path) -> None:
     """The SST cache has a link to the same bytes."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
@@ -175,7 +175,7 @@ def test_a_delta_after_the_failure_is_not_pending(
     assert rig.get(0, [b"a"]) == [b"1"]
 
 
-def test_each_caller_gets_an_error_object_of_its_own(
+def test_each_caller_receives_a_separate_error_object(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One object that many reads raise would keep the stack frames of all of them alive."""

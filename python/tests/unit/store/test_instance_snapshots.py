@@ -83,7 +83,7 @@ def between_hold_and_wait(
     monkeypatch.setattr(rig.event_loop, "run_stepwise", wait_for_act)
 
 
-def test_a_snapshot_overtaken_by_a_reload_is_of_the_version_then_current(
+def test_a_snapshot_overtaken_by_a_reload_has_the_current_version(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retried stage loads an earlier version: its rows must not be taken for the later one's."""
@@ -156,7 +156,7 @@ def test_a_snapshot_begins_in_the_middle_of_a_commit(
     assert answers[0]["snapshot_version"] == 3
 
 
-def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
+def test_the_oldest_kept_snapshot_can_be_loaded(rig: Rig) -> None:
     """Its own changelog is gone: the state reader requests it by snapshotStartBatchId."""
     ids: list[str | None] = [None]
     for _ in range(12):
@@ -219,11 +219,11 @@ def test_a_store_closed_during_its_upload_is_not_a_bug(
     fill(rig, 4)
     upload = SnapshotUploader.upload
 
-    def upload_of_what_is_gone(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
+    def upload_of_a_missing_file(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
         rig.instance.close()
         return upload(*arguments, **more)
 
-    monkeypatch.setattr(SnapshotUploader, "upload", upload_of_what_is_gone)
+    monkeypatch.setattr(SnapshotUploader, "upload", upload_of_a_missing_file)
 
     assert maintain(rig)["snapshot_version"] == 0
 

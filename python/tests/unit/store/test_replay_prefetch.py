@@ -75,7 +75,7 @@ def test_small_changelogs_are_fetched_several_at_a_time(
     assert ahead.most > 4
 
 
-def test_large_changelogs_are_fetched_no_further_ahead_than_memory_allows(
+def test_large_changelogs_are_prefetched_only_as_memory_allows(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight of 500 MB each would end the worker, and then the next one."""

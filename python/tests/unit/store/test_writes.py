@@ -61,7 +61,7 @@ def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[An
     )
 
 
-def test_distinct_writes_are_gathered_as_they_came() -> None:
+def test_distinct_writes_are_gathered_in_their_order() -> None:
     """A sort of a large batch would delay its PUT."""
     first = [(PUT, 0, b"z", b"1", 1), (DELETE, 0, b"b", None, 1)]
     second = [(APPEND, 1, b"a", b"2", 2)]
@@ -83,7 +83,7 @@ def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, .
     assert found.equals(writes.coalesce(frames))
 
 
-def test_appends_that_are_not_distinct_after_all_are_refused() -> None:
+def test_appends_wrongly_marked_as_distinct_are_refused() -> None:
     """Each chunk of a list is named by its version: the second would replace the first."""
     rows = [(APPEND, 1, b"L", b"x", 1), (PUT, 0, b"L", b"v", 1), (PUT, 1, b"M", b"v", 1)]
     assert writes.gather([batch(rows)], are_distinct=True).num_rows == 3

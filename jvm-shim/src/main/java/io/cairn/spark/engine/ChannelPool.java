@@ -17,7 +17,7 @@ final class ChannelPool implements AutoCloseable {
     this.timeoutMs = timeoutMs;
   }
 
-  DataChannel take() {
+  DataChannel acquire() {
     synchronized (this) {
       DataChannel channel = idle.pollLast();
       if (channel != null) {
@@ -28,7 +28,7 @@ final class ChannelPool implements AutoCloseable {
   }
 
   /** Returns a channel to the pool; a broken one is closed. */
-  void give(DataChannel channel) {
+  void release(DataChannel channel) {
     synchronized (this) {
       if (!isClosed && !channel.isBroken()) {
         idle.addLast(channel);

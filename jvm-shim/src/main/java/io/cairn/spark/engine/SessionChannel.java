@@ -276,14 +276,14 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private DataChannel channel() {
     if (channel == null) {
       process = instance.open();
-      channel = process.channels().take();
+      channel = process.channels().acquire();
     }
     return channel;
   }
 
   private void drop() {
     if (channel != null) {
-      process.channels().give(channel);
+      process.channels().release(channel);
       channel = null;
       process = null;
     }

@@ -36,7 +36,7 @@ final class MapEngine implements EngineSource {
   long base;
 
   long getRequests;
-  long keysAsked;
+  long keysRequested;
   long scanRequests;
   long rows;
   long blocks;
@@ -121,7 +121,7 @@ final class MapEngine implements EngineSource {
   public RowPage get(int family, byte[][] keys, int requested, long requireApplied) {
     int count = Math.min(requested, mostKeys);
     getRequests++;
-    keysAsked += count;
+    keysRequested += count;
     NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
     TreeMap<byte[], Write> spill = writes.getOrDefault(family, new TreeMap<>(UNSIGNED));
     List<byte[]> none = new ArrayList<>();

@@ -205,15 +205,15 @@ class DataChannelTest {
   void aBrokenChannelIsNotUsedAgain() throws Exception {
     CompletableFuture<Void> first = worker(channel -> read(channel, 1));
     try (ChannelPool pool = new ChannelPool(socket, TOKEN, 10_000)) {
-      DataChannel channel = pool.take();
-      pool.give(channel);
-      assertEquals(channel, pool.take());
+      DataChannel channel = pool.acquire();
+      pool.release(channel);
+      assertEquals(channel, pool.acquire());
       channel.abandon();
-      pool.give(channel);
+      pool.release(channel);
       assertThrows(Exception.class, () -> first.get(10, TimeUnit.SECONDS));
       CompletableFuture<Void> second = worker(other -> read(other, 1));
 
-      DataChannel another = pool.take();
+      DataChannel another = pool.acquire();
 
       assertFalse(another == channel);
       another.close();
