@@ -100,7 +100,7 @@ enum StoreMetrics {
       f -> f.committed.path("engine").path("sst_bytes").asLong()),
   INTERNAL_KEYS(
       "cairnInternalKeys",
-      "keys of column families that Spark keeps for itself",
+      "keys of column families that Spark uses internally",
       Unit.NOW,
       f -> f.version.keys(true));
 

@@ -76,7 +76,7 @@ public final class WorkerPool {
     }
   }
 
-  /** Returns the worker for a group of stores; each call needs one of {@link #leave} later. */
+  /** Returns the worker for a group of stores; the caller later calls {@link #leave} once. */
   synchronized Worker join(String name) {
     Group group =
         groups.computeIfAbsent(
