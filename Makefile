@@ -1,4 +1,4 @@
-# Cairn. A new machine needs Python 3.11 or newer, a JDK 17 and make; every verb installs the rest once.
+# Cairn. A new machine needs Python 3.11 or newer, a JDK 17 and make; every verb installs everything else, once.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -79,7 +79,7 @@ spark-suites: $(STAMPS)/venv gradle shim ## Run Spark's own test suites under Ca
 ##@ Build
 
 .PHONY: shim
-shim: $(PACKAGED_JAR) ## Build the JVM half: jvm-shim/build/libs/cairn-shim.jar
+shim: $(PACKAGED_JAR) ## Build the shim (Java): jvm-shim/build/libs/cairn-shim.jar
 
 $(JAR): $(shell find jvm-shim/src/main -type f 2>/dev/null) python/src/cairn/settings.json build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Building $@"
@@ -91,11 +91,11 @@ $(PACKAGED_JAR): $(JAR)
 	@cp $< $@.new && mv $@.new $@
 
 .PHONY: wheel
-wheel: $(STAMPS)/venv shim ## Build the Python half with the jar inside: .build/wheel/cairn_state-*.whl
+wheel: $(STAMPS)/venv shim ## Build the Python package with the jar inside: .build/wheel/cairn_state-*.whl
 	@rm -rf $(BUILD)/wheel && $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
 	@ls $(BUILD)/wheel
 
-##@ Set up (the verbs above do this when needed)
+##@ Set up (the verbs above run these when they need them)
 
 .PHONY: venv
 venv: $(STAMPS)/venv ## Create the virtual environment .venv

@@ -136,7 +136,7 @@ def run_workload(
     _run(command, run)
     if not result.exists():
         last = (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
-        message = f"{workload} under {provider.title} gave no result; see {run}/stderr.txt {last}"
+        message = f"{workload} under {provider.title} gave no result; read {run}/stderr.txt {last}"
         raise RunFailedError(message)
     numbers: dict[str, float] = json.loads(result.read_text())
     if folder is None:
@@ -167,5 +167,5 @@ def _run(command: list[str], run: Path) -> None:
                 process.wait(timeout=RUN_LIMIT_S)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with processes that outlived the JVM
+                os.killpg(process.pid, signal.SIGKILL)  # also processes that outlived the JVM
             process.wait()

@@ -24,7 +24,7 @@ from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Provider, run_workload
 MIB = 2**20
 # A key of 8 and a value of 32 bytes with their row headers: the state's size before compression.
 BYTES_PER_KEY = 60
-# The result file keeps one sample of so many; the maxima are those of all samples.
+# The result file keeps one of this many samples; the maxima are those of all samples.
 KEEP_ONE_OF = 20
 
 

@@ -1,12 +1,11 @@
-"""Writes the tables of docs/benchmarks.md from result files: no figure there is typed by hand.
+"""Writes the tables of docs/benchmarks.md from result files: no figure there is written by hand.
 
     python benchmarks/report.py                     update the page
     python benchmarks/report.py --check             exit with 1 if that would change the page
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The
-results are the JSON files of benchmarks/results/: results*.json (run.py; the workloads of one file
-were run together), s3-requests.json, memory.json, worker-start.json. A table without its file says
-so.
+A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
+are the JSON files of benchmarks/results/: results*.json (run.py; the workloads of one file were run
+together), s3-requests.json, memory.json, worker-start.json. A table without its file says so.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     failures = 0
     for number in range(options.runs):
-        # Each provider is first, second and last in turn: a machine that slows down affects all.
+        # The order of the providers rotates, so that a machine that slows down affects all.
         order = providers[number % len(providers) :] + providers[: number % len(providers)]
         for entry in workloads:
             for provider in order:

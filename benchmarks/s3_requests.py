@@ -7,7 +7,7 @@
 spark-hadoop-cloud, which does not rename.
 
 The query runs 10 batches, then 100 more (20 under Spark's own providers), with 4 shuffle
-partitions. Only the requests of the latter count. No engine worker may start after batch 0. MinIO's
+partitions. The first 10 do not count. No engine worker may start after batch 0. MinIO's
 audit webhook reports each request with its API, key and query; a listing counts under its prefix.
 The file `<result>-<provider>.txt` has one line per request.
 """
@@ -248,7 +248,7 @@ def _counts(requests: list[AuditEntry]) -> dict[str, dict[str, int]]:
 
 
 def _is_maintenance(request: AuditEntry) -> bool:
-    """Tell by its key whether a request belongs to a snapshot or to retention."""
+    """Return whether a request's key is one of a snapshot or of retention."""
     if request.api.startswith("Delete") and ".changelog" not in request.key:
         return True
     return any(

@@ -1,7 +1,7 @@
 """Fails on a line of more than 120 characters in a document (*.md).
 
-Tables, code blocks, headings with links, and lines that are long only by the target of a link may
-be longer.
+Tables, code blocks, headings with links, and lines that are long only because of a link's target
+may be longer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def long_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def main() -> None:
-    """Check every document that git knows or would know."""
+    """Check every document that git tracks or would add."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     faults = [
@@ -38,7 +38,7 @@ def main() -> None:
         if (ROOT / name).is_file()
         for number, length in long_lines((ROOT / name).read_text("utf-8"))
     ]
-    print("\n".join(faults) or "all lines of documents within their length")
+    print("\n".join(faults) or "all lines of documents are within the limit")
     sys.exit(1 if faults else 0)
 
 

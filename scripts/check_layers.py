@@ -1,11 +1,11 @@
-"""Fails on a Java import against the order of the packages, and on a circle in either language.
+"""Fails on a Java import that violates the layers, and on a circle in either language.
 
     check_layers.py            checks this repository
     check_layers.py <folder>   checks another folder of the same layout
 
-In a circle each file needs the next one. Imports count, those for types alone included. In Java a
-use of a class of the same package counts too, but not a link in Javadoc. The order of Python's
-packages is checked by import-linter (python/pyproject.toml).
+In a circle each file needs the next one. All imports count, also those for types. In Java a use of
+a class of the same package counts too, but not a link in Javadoc. import-linter checks the layers
+of Python's packages (python/pyproject.toml).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def java_graph(folder: Path) -> Graph:
 def _java_needs(name: str, code: str, others: set[str]) -> set[str]:
     named = {match[0] for match in re.finditer(rf"\b{re.escape(JAVA_ROOT)}(\.\w+)+", code)}
     found = {one for one in others if any(f"{path}.".startswith(f"{one}.") for path in named)}
-    # Simple names that this file gives to classes of another package or to its own nested classes.
+    # Simple names that in this file mean classes of another package, or its own nested classes.
     taken = set(re.findall(r"^import (?:static )?[\w.]+\.(\w+);", code, re.MULTILINE))
     taken |= set(re.findall(r"\b(?:class|interface|enum|record) (\w+)", code))
     packages = {name.rpartition(".")[0], *re.findall(r"^import ([\w.]+)\.\*;", code, re.MULTILINE)}
@@ -76,11 +76,9 @@ def _java_needs(name: str, code: str, others: set[str]) -> set[str]:
 
 
 def upward_imports(graph: Graph) -> list[str]:
-    """Return the faults of a Java graph against the order of the packages."""
+    """Return the imports of a Java graph that violate the layers."""
     packages = {package_of(name) for name in graph}
-    unknown = [
-        f"package {one} has no place in the order" for one in sorted(packages - BELOW.keys())
-    ]
+    unknown = [f"package {one} is in no layer" for one in sorted(packages - BELOW.keys())]
     return unknown + [
         f"{name} imports {other}, which is not in a package below"
         for name, others in sorted(graph.items())
@@ -126,12 +124,12 @@ def _module_of(name: str, modules: Collection[str]) -> str:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Return a shortest circle through each file that is in one, each circle once."""
+    """Return a shortest circle for each file that is in a circle; each circle once."""
     found: dict[frozenset[str], list[str]] = {}
     for start in sorted(graph):
         paths = [[start]]
         seen: set[str] = set()
-        for path in paths:  # grows while it is read: a search by breadth
+        for path in paths:  # grows while it is read: a breadth-first search
             if start in graph[path[-1]]:
                 found.setdefault(frozenset(path), [*path, start])
                 break
@@ -148,7 +146,7 @@ def main() -> None:
     python = python_graph(root / "python" / "src")
     faults = upward_imports(java)
     faults += [f"circle: {' > '.join(path)}" for path in circles(java) + circles(python)]
-    print("\n".join(faults) or f"{len(java)} classes and {len(python)} modules in order, no circle")
+    print("\n".join(faults) or f"{len(java)} classes and {len(python)} modules: no fault")
     sys.exit(1 if faults else 0)
 
 

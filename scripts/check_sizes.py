@@ -1,7 +1,7 @@
 """Warns about long files and long lists of arguments in Python and Java; fails on very long files.
 
-An override in Java has the arguments of what it overrides, and a record is data: both may have any
-number of them.
+A Java override has the arguments of the overridden method, and a record is data: both may have any
+number of arguments.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def java_functions(text: str) -> Iterator[tuple[str, int]]:
 
 
 def main() -> None:
-    """Check every source file that git knows or would know."""
+    """Check every source file that git tracks or would add."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.java"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     paths = [ROOT / name for name in sorted(set(names.splitlines())) if (ROOT / name).is_file()]

@@ -19,7 +19,7 @@ INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_page.py from python/src/cairn/settings.json. Do not edit. -->
 
-One setting turns Cairn on, and `cairn.spark_conf()` returns it with all that belongs to it:
+One setting turns Cairn on; `cairn.spark_conf()` returns it with the other settings that it needs:
 
     spark.sql.streaming.stateStore.providerClass   io.cairn.spark.CairnStateStoreProvider
 

@@ -1,4 +1,4 @@
-# Starts a private Docker engine and ends it by its process id. To be sourced: start_docker_engine, stop_docker_engine.
+# Starts a private Docker engine and ends it by its process id. Source this file, then call start_docker_engine and stop_docker_engine.
 #
 # Needs root and a kernel that allows namespaces. Data, state, socket and log of the engine are in one new folder.
 # Sets DOCKER_HOST on success; otherwise prints the reason, cleans up and returns 1.

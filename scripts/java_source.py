@@ -11,5 +11,5 @@ _NOT_CODE = re.compile(
 
 
 def code_of(text: str) -> str:
-    """Return ``text`` with blanks instead of what is not code; every line keeps its number."""
+    """Return ``text`` with blanks in place of all that is not code; every line keeps its number."""
     return _NOT_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)

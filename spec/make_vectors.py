@@ -86,7 +86,7 @@ def spelled(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 
 def text(value: object, indent: int = 0) -> str:
-    """Return ``value`` as JSON; an object or list stands on one line if it fits."""
+    """Return ``value`` as JSON; an object or list is written on one line if it fits."""
     line = json.dumps(value, sort_keys=True)
     if len(line) + indent <= LINE_WIDTH or not isinstance(value, dict | list):
         return line

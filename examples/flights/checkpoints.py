@@ -1,4 +1,4 @@
-"""Counts what the demo's query checkpoints hold, read from their storage and not from Spark."""
+"""Counts the objects of the demo's query checkpoints, by their storage and not by Spark."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class S3Checkpoints:
 
 
 def count(storage: CheckpointStorage, query: str) -> CheckpointCount:
-    """Count what one query checkpoint holds now."""
+    """Count the present objects of one query checkpoint."""
     planned = committed = objects = size = 0
     for path, bytes_ in storage.objects(query):
         folder, _, name = path.partition("/")

@@ -7,7 +7,7 @@ parquet files. A file stream reads one file per micro-batch:
     resent/   the same, with one flight in twenty sent again up to 60 hours later
     weather/  the hourly weather at the three airports, split at the same hours as the flights
 
-The last file of each folder holds one sentinel row, far in the future and of origin ``END``. It
+The last file of each folder has one sentinel row, far in the future and with origin ``END``. It
 moves the watermark past all other rows, so that outer joins and windows emit their last rows.
 Results are read without the sentinel.
 """
@@ -76,13 +76,13 @@ def write_flight_inputs(data: Path, folder: Path, *, files: int) -> FlightInputs
     Args:
         data: the folder of ``flights.csv`` and ``weather.csv``.
         folder: the three folders are created here; they must not exist.
-        files: number of files in each folder, without the one of the sentinel.
+        files: number of files in each folder, without the sentinel's file.
     """
     inputs = FlightInputs.under(folder)
     flights = _read_flights(data / "flights.csv")
     weather = _read_weather(data / "weather.csv")
 
-    # All three are split at the same hours, so that no source runs ahead of another's watermark.
+    # All three are split at the same hours, so that no source is ahead of another's watermark.
     hours = flights["time_hour"].cast(pa.int64()).to_numpy()
     cuts = hours[np.linspace(0, len(hours), files, endpoint=False, dtype=np.int64)[1:]]
 

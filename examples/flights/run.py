@@ -6,8 +6,8 @@
 4. starts it again on the same checkpoints and lets it finish;
 5. compares the rows that each query wrote with a batch computation of the same rows.
 
-Prints a table at the end. The exit code is not 0 if a row is missing, unexpected or late. Removes
-all processes and files that it created, however it ends.
+Prints a table at the end. The exit code is not 0 if a row is missing, unexpected or late. However
+it ends, it removes all processes and files that it created.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 LINE_EVERY_S = 4.0
 POLL_S = 0.1
-KILL_AT_SHARE = 0.4  # of all micro-batches: each query has then run some and has some left
+KILL_AT_SHARE = 0.4  # of all micro-batches: each query has run some then and has some left
 
 
 class Demo:
-    """One run of the demo, in a folder of its own."""
+    """One run of the demo, in its own folder."""
 
     def __init__(self, folder: Path, args: argparse.Namespace, console: Console) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ class Demo:
         )
 
     def follow(self, spark: SparkProcess, *, until_batches: int | None) -> bool:
-        """Process the driver's events until that many micro-batches are done, or it ends.
+        """Process the driver's events until this many micro-batches are done, or it ends.
 
         Returns:
             True once the batches are done, False when the driver has ended without an error.
@@ -96,7 +96,7 @@ class Demo:
         """
         next_line, printed = time.monotonic() + LINE_EVERY_S, 0
         while True:
-            ended = spark.exit_code()  # before the events: none follows it
+            ended = spark.exit_code()  # read before the events, so that no event follows it
             self.process_events(spark)
             done = [result.batches for result in self.results.values()]
             if until_batches and sum(done) >= until_batches and min(done) > 1:
@@ -234,7 +234,7 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
     for fault in faults:
         console.print(f"[red]{fault}[/red]")
     if not faults:
-        console.print("[green]Every sink holds exactly the rows of its batch computation.[/green]")
+        console.print("[green]Every sink has exactly the rows of its batch computation.[/green]")
     return 1 if faults else 0
 
 

@@ -23,7 +23,7 @@ def base_settings(scratch: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # The demo runs for a few minutes; recovery shall find snapshots and changelogs after them.
+        # The demo runs for a few minutes; recovery should find snapshots and later changelogs.
         f"{_STATE}.maintenanceInterval": "10s",
         f"{_STATE}.minDeltasForSnapshot": "5",
     }
@@ -59,6 +59,6 @@ def s3_settings(
 
 
 def write_properties(settings: dict[str, str], path: Path) -> None:
-    """Write a properties file that only its owner can read: it may hold credentials."""
+    """Write a properties file that only its owner can read: it may contain credentials."""
     path.touch(mode=0o600)
     path.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))

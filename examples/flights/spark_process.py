@@ -1,4 +1,4 @@
-"""One run of the demo's Spark driver: spark-submit as a child process in a session of its own.
+"""One run of the demo's Spark driver: spark-submit as a child process in its own session.
 
 The child is the driver JVM itself, because spark-submit execs it. Python workers and engines are
 its descendants in the same session, so that they can be found when the JVM is gone.
@@ -54,7 +54,7 @@ class SparkProcess:
         return self._child.poll()
 
     def new_events(self) -> list[dict[str, Any]]:
-        """Return the events since the last call, oldest first, without a line that is cut."""
+        """Return the events since the last call, oldest first, without an incomplete line."""
         if not self._events.exists():
             return []
         with self._events.open("rb") as file:

@@ -10,7 +10,7 @@ import pytest
 from harness.cluster import StandaloneCluster
 from harness.events import Events
 from harness.job import JobProcess, Query
-from harness.processes import ENGINE, engines_of, marked, wait_gone
+from harness.processes import ENGINE, engines_of, marked, wait_until_ended
 from harness.spark import CAIRN, JVM_OPTIONS, SUBJECT, class_path, driver_pid
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -34,7 +34,7 @@ def executor_conf(cluster: StandaloneCluster) -> dict[str, str]:
 def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
     nothing_survives: str, tmp_path: Path
 ) -> None:
-    """Machines are lost: the others rebuild the partitions from the checkpoint, with all rows."""
+    """If machines are lost, the others load the partitions from the checkpoint, with all rows."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     queries = [
@@ -49,13 +49,13 @@ def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
             executors = cluster.executors(0)
             for process in (cluster.worker(0), *executors):
                 process.kill()
-            orphans = wait_gone(engines, timeout_s=15)
+            orphans = wait_until_ended(engines, timeout_s=15)
             code = job.wait()
         finally:
             job.end()
         own = engines_of(driver_pid())
         engines_left = [p for p in marked(nothing_survives) if ENGINE in p.command and p not in own]
-        survivors = wait_gone(engines_left, timeout_s=15)
+        survivors = wait_until_ended(engines_left, timeout_s=15)
 
     assert executors, "the worker had no executor"
     assert SUBJECT != CAIRN or engines, "the executor had no engine"

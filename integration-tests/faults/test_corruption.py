@@ -1,4 +1,4 @@
-"""An object is missing, cut, corrupt, foreign or too new: an error names it; others load."""
+"""A missing, truncated, corrupt, foreign or too new object: an error names it; others load."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_corrupt_changelog_is_named_and_the_previous_version_loads(
 def test_a_query_stops_at_a_missing_changelog_and_continues_when_it_is_restored(
     finished: Run, copied: Run
 ) -> None:
-    """Once the object is restored from the bucket's versions, nothing else must be missing."""
+    """Once the object is restored from the bucket's versions, the same version must load."""
     last = finished.record.last_batch
     changelog = store_of(copied) / f"changelog/{last + 1}.arrow"
     aside = changelog.rename(changelog.with_name("aside"))

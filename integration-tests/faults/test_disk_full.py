@@ -53,7 +53,7 @@ def fill(disk: Path) -> None:
 def test_a_full_checkpoint_disk_fails_the_batch_and_nothing_else(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    """A commit without space must leave no object that a later load takes for a version."""
+    """A commit without space must leave no object that a later load would read as a version."""
     events = Events(tmp_path / "input")
     events.add_files(0, 2)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "checkpoint"), SUBJECT)

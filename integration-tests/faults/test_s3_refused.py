@@ -66,7 +66,7 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 def test_a_refusal_has_its_own_error(
     s3_bucket: S3Bucket, refusing: tuple[str, str], tmp_path: Path
 ) -> None:
-    """Spark reaches the bucket and Cairn does not: users must see why, and no secret key."""
+    """If Spark reaches the bucket and Cairn does not, the error says why, without a secret key."""
     endpoint, code = refusing
     events = Events(tmp_path / "input")
     events.add_files(0, 1)

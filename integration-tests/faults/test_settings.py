@@ -66,7 +66,7 @@ def python_without_rocksdict(folder: Path) -> str:
     ],
 )
 def test_a_wrong_setting_is_named(run_with: Make, name: str, value: str, named: str) -> None:
-    """A misspelled setting that is ignored leaves a job on defaults."""
+    """If a misspelled setting is ignored, the job runs with defaults."""
     message = failure_of(run_with({CAIRN_CONF + name: value}))
 
     assert_clear(message, "CAIRN_CONFIG", named)

@@ -1,4 +1,4 @@
-"""What an error must tell its user: what failed, where, and what to do next."""
+"""What an error must say to its user: what failed, where, and what to do next."""
 
 from __future__ import annotations
 

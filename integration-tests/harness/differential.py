@@ -62,7 +62,7 @@ class Run:
         events: its input.
         checkpoint: its checkpoint location, a folder or a URL.
         provider: class name of the state store provider.
-        checkpoint_format: of Spark, 1 or 2.
+        checkpoint_format: Spark's, 1 or 2.
         conf: further settings of its session.
         record: its visible results.
         before_batch: called when a batch begins, before its state is read.

@@ -21,7 +21,7 @@ _PING_TIMEOUT_S = 3
 
 
 def engine_answers() -> bool:
-    """Tell whether a Docker engine answers a ping."""
+    """Return whether a Docker engine answers a ping."""
     if not _socket_answers(os.environ.get("DOCKER_HOST") or _DEFAULT_SOCKET):
         return False
     try:
@@ -37,7 +37,7 @@ def engine_answers() -> bool:
 
 
 def _socket_answers(host: str) -> bool:
-    """Tell whether a server listens; without one, docker's client would leak its socket."""
+    """Return whether a server listens; without one, docker's client would leak its socket."""
     if not host.startswith("unix://"):
         return True
     with socket.socket(socket.AF_UNIX) as probe:
@@ -54,7 +54,7 @@ def ensure_minio_image(image: str, binary: Path | None) -> None:
 
     Args:
         image: its name; only ``DEFAULT_MINIO_IMAGE`` is built.
-        binary: the static MinIO binary that goes in.
+        binary: the static MinIO binary for the image.
 
     Raises:
         FileNotFoundError: the image must be built and there is no binary.

@@ -61,7 +61,7 @@ class JobProcess:
         queries: the queries in their order.
         conf: settings of the driver JVM in addition to `driver_conf`.
         environment: environment variables in addition to those of this process.
-        pause_s: the sink waits that long in each batch, so that a kill hits a running batch.
+        pause_s: the sink waits this long in each batch, so that a kill hits a running batch.
     """
 
     def __init__(

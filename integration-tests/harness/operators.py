@@ -164,7 +164,7 @@ def _count_with_processing_time(
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
-    # Even keys time out in the next batch without their rows, odd ones never, in every run.
+    # In every run even keys time out in the next batch without their rows, odd keys never.
     state.setTimeoutDuration(3_600_000 if key[0] % 2 else 1)
     yield pd.DataFrame([(key[0], events, total, False)])
 

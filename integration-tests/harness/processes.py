@@ -29,7 +29,7 @@ class Process:
     command: str
 
     def kill(self) -> None:
-        """End it by SIGKILL; it is no error if it has ended already."""
+        """End it by SIGKILL; it may have ended already."""
         # Another process may have its id now.
         if command_of(self.pid) != self.command:
             return
@@ -120,8 +120,8 @@ def wait_until(
         time.sleep(POLL_S)
 
 
-def wait_gone(processes: list[Process], timeout_s: float) -> list[Process]:
-    """Wait for processes to end; return those that did not."""
+def wait_until_ended(processes: list[Process], timeout_s: float) -> list[Process]:
+    """Wait for processes to end; return those that have not ended."""
     deadline = time.monotonic() + timeout_s
     left = processes
     while left and time.monotonic() < deadline:
@@ -149,7 +149,7 @@ def nothing_survives(timeout_s: float = 20.0) -> Iterator[str]:
         yield run
     finally:
         del os.environ[MARKER]
-        left = wait_gone(marked(run), timeout_s)
+        left = wait_until_ended(marked(run), timeout_s)
         for process in left:
             process.kill()
     listing = "\n".join(f"  {process.pid} {process.command[:200]}" for process in left)

@@ -22,7 +22,7 @@ SUBJECT = os.environ.get("CAIRN_TEST_SUBJECT", CAIRN)
 CONTROL = ROCKSDB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# The variable selects another jar than that of `make shim`, to build while tests run.
+# The variable selects another jar, so that `make shim` may run during the tests.
 SHIM_JAR = Path(
     os.environ.get("CAIRN_TEST_SHIM_JAR", REPOSITORY / "jvm-shim/build/libs/cairn-shim.jar")
 )
@@ -32,7 +32,7 @@ CAIRN_CONF = STATE_STORE + "cairn."
 PROVIDER_CLASS = STATE_STORE + "providerClass"
 CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 
-# Most of a short test is compilation: using the first compiler only halves its time.
+# A short test mostly waits for the JIT: the first compiler alone halves its time.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 

@@ -1,7 +1,7 @@
 """A TCP proxy on loopback that drops, cuts and delays the answers of an HTTP server.
 
-It stands between a client and a real server: the server executes the request, but the client does
-not get the answer. A fault applies to a request that it recognises by its first bytes.
+It is between a client and a real server: the server executes the request, but the client does not
+receive the answer. A fault applies to a request that it recognises by its first bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fault:
         times: number of requests to which it applies.
         before: is called before the request reaches the server.
         drops_answer: the connection is closed instead of the server's answer.
-        cuts_answer_after_bytes: the client gets so many bytes of the answer, including its head.
+        cuts_answer_after_bytes: the client receives this many bytes of the answer, with its head.
     """
 
     starts_with: bytes
@@ -44,7 +44,7 @@ class Fault:
     applied: int = field(default=0, init=False)
 
     def matches(self, head: bytes) -> bool:
-        """Tell whether it applies to a request with this head."""
+        """Return whether it applies to a request with this head."""
         return (
             self.applied < self.times
             and head.startswith(self.starts_with)
@@ -96,7 +96,7 @@ class TcpProxy:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def add(self, fault: Fault) -> Fault:
-        """Apply ``fault`` from now on, after those that were added before."""
+        """Apply ``fault`` from now on, after those that were added earlier."""
         with self._lock:
             self._faults.append(fault)
         return fault

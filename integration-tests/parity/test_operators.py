@@ -97,7 +97,7 @@ def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:
     last = pair.control.record.last_batch
     view = pair.control.operator.views[-1]
     versions = pair.subject.snapshot_versions(view)
-    assert versions, "no snapshot was made of partition 0"
+    assert versions, "there is no snapshot of partition 0"
     start = {"snapshotStartBatchId": versions[0] - 1, "snapshotPartitionId": 0}
 
     rebuilt = pair.subject.state(view, batchId=last, **start)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.events import Events
 from harness.job import JobProcess, Query
-from harness.processes import wait_gone
+from harness.processes import wait_until_ended
 from harness.spark import CAIRN_CONF, SUBJECT
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -32,7 +32,7 @@ def test_a_query_continues_after_its_driver_was_killed(tmp_path: Path) -> None:
         first.wait_for_batch(KILL_AFTER_BATCH)
         engines = first.engines()
         first.jvm().kill()
-        left = wait_gone(engines, timeout_s=15)
+        left = wait_until_ended(engines, timeout_s=15)
         first.wait()
         reached = set(first.rows())
     finally:

@@ -25,7 +25,7 @@ KILL_AFTER_BATCH = 1
 def test_a_commit_costs_one_put_per_partition_and_nothing_else(
     s3_audited: AuditedS3, tmp_path: Path
 ) -> None:
-    """Users pay per request, and each further request is latency in every batch."""
+    """Users pay per request, and each additional request adds latency to every batch."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     conf = s3a_conf(s3_audited.settings)
@@ -36,7 +36,7 @@ def test_a_commit_costs_one_put_per_partition_and_nothing_else(
     run.advance()
 
     commits = PARTITIONS * (run.record.last_batch + 1 - FIRST_COUNTED_BATCH)
-    # One probe per worker and bucket; in checkpoint format 2 it comes with the first snapshot.
+    # One probe per worker and bucket; in checkpoint format 2 it runs before the first snapshot.
     other = ("/snapshot/", "/sst/", "/.cairn-probe-")
     s3_audited.assert_only("query/state/", {"PutObject": commits}, leave_out=other)
 

@@ -20,7 +20,7 @@ FILES = 5
 def test_a_reader_sees_whole_versions_of_a_running_query_and_does_not_disturb_it(
     tmp_path: Path,
 ) -> None:
-    """Whoever inspects a running query's state must see a whole batch, and not stop the query."""
+    """A reader of a running query's state must see a whole batch, and not stop the query."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     run = Run(BY_NAME["windows_update"], events, str(tmp_path / "subject"), SUBJECT)

@@ -18,7 +18,7 @@ VIEW = StateView()
 
 
 def forget_batches_from(checkpoint: Path, first: int) -> None:
-    """Turn a checkpoint into that of a crash: batch ``first`` planned, its state committed."""
+    """Change a checkpoint to one after a crash: batch ``first`` planned, its state committed."""
     for log, planned in (("commits", False), ("offsets", True)):
         for entry in (checkpoint / log).iterdir():
             name = entry.name.removeprefix(".").removesuffix(".crc")
@@ -44,7 +44,7 @@ def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 
 def test_a_rerun_batch_has_the_same_rows(whole: Run, tmp_path: Path) -> None:
-    """The store has the writes of the crashed attempt already: they must not be added twice."""
+    """The store already has the writes of the crashed attempt: they must not be added twice."""
     again = crashed_run(whole, tmp_path / "crashed")
 
     again.advance()

@@ -59,7 +59,7 @@ def test_each_retained_version_is_unchanged(pair: tuple[Run, Run]) -> None:
 
 
 def test_state_beyond_retention_is_deleted(pair: tuple[Run, Run]) -> None:
-    """Users pay for the objects of a checkpoint that only grows."""
+    """Users pay for the objects of a checkpoint: it must not grow forever."""
     subject, _ = pair
 
     kept = changelog_versions(subject)

@@ -44,7 +44,7 @@ def kill_engines() -> list[Process]:
 
 
 def kill_during(run: Run, batches: range) -> list[Process]:
-    """Kill the engines in each of these batches, later each time; the returned list grows."""
+    """Kill the engines in each of these batches, each time later in it; the returned list grows."""
     killed: list[Process] = []
     for batch in batches:
         timer = Timer(KILL_STEP_S * batch, lambda: killed.extend(kill_engines()))

@@ -1,4 +1,4 @@
-"""The programs of `make check` find what they look for, in small trees made for it."""
+"""The programs of `make check` find faults in small trees that have them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def java(package: str, name: str, body: str = "", imports: str = "") -> dict[str
     return {f"{JAVA}/{package.replace('.', '/')}/{name}.java": text}
 
 
-def test_a_tree_in_order_passes(tmp_path: Path) -> None:
-    """A name in a comment, a string or a link in Javadoc is no use of a class."""
+def test_a_tree_without_faults_passes(tmp_path: Path) -> None:
+    """A name in a comment, a string or a link in Javadoc is not a use of a class."""
     downwards = "import io.cairn.spark.cache.memory.Slabs;\nimport java.util.Map;"
     entry = 'Map.Entry<String, String> one; String text = "Pool"; // Pool\n/** {@link Pool} */'
     files = {
@@ -48,7 +48,7 @@ def test_a_tree_in_order_passes(tmp_path: Path) -> None:
         f"{PYTHON}/b.py": '"""Not cairn.a."""\n',
     }
 
-    assert layers_of(tmp_path, files) == (0, "5 classes and 3 modules in order, no circle\n")
+    assert layers_of(tmp_path, files) == (0, "5 classes and 3 modules: no fault\n")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_tree_in_order_passes(tmp_path: Path) -> None:
     ["import io.cairn.spark.cache.Scan;", "import static io.cairn.spark.cache.Scan.LIMIT;"],
 )
 def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
-    """A lower package that knows a higher one cannot be read, or tested, without it."""
+    """A lower package that imports a higher one cannot be read, or tested, without it."""
     files = {**java("cache", "Scan"), **java("cache.memory", "Slabs", imports=imported)}
 
     code, output = layers_of(tmp_path, files)
@@ -65,11 +65,11 @@ def test_an_import_upwards_fails(tmp_path: Path, imported: str) -> None:
     assert "io.cairn.spark.cache.memory.Slabs imports io.cairn.spark.cache.Scan" in output
 
 
-def test_a_package_without_a_place_fails(tmp_path: Path) -> None:
-    """A new package that is in no order would escape the check."""
+def test_a_package_in_no_layer_fails(tmp_path: Path) -> None:
+    """Without a layer a new package would not be checked."""
     code, output = layers_of(tmp_path, java("helpers", "Text"))
 
-    assert (code, output) == (1, "package helpers has no place in the order\n")
+    assert (code, output) == (1, "package helpers is in no layer\n")
 
 
 def test_a_circle_in_one_java_package_is_shown_as_a_path(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_circle_in_one_java_package_is_shown_as_a_path(tmp_path: Path) -> None
 
 
 def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
-    """An import for types alone is coupling too, and so is one inside a function."""
+    """An import only for types couples modules too, and so does one inside a function."""
     files = {
         f"{PYTHON}/__init__.py": "",
         f"{PYTHON}/a.py": "if TYPE_CHECKING:\n    from cairn.b import B\n",

@@ -8,13 +8,13 @@ from harness.spark import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "troubleshooting.md"
 SOURCES = (REPOSITORY / "python" / "src" / "cairn", REPOSITORY / "jvm-shim" / "src" / "main")
-# A heading of its own, or the first cell of a row.
+# A heading, or the first cell of a row.
 _ENTRY = re.compile(r"^(?:#+ |\| *)`?(CAIRN_[A-Z0-9_]+)", re.MULTILINE)
 _CODE = re.compile(r"\bCAIRN_[A-Z0-9_]+\b")
 
 
 def test_the_page_has_the_codes_of_the_sources() -> None:
-    """Whoever meets an error looks for its code; an entry that no error has misleads."""
+    """Users search for the code of an error; an entry without an error misleads them."""
     files = (
         path for folder in SOURCES for path in folder.rglob("*") if path.suffix in {".py", ".java"}
     )

@@ -1,4 +1,4 @@
-"""Every block of README.md works: a job made of them keeps its state in Cairn."""
+"""Every block of README.md works: a job that consists of them keeps its state in Cairn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _block(words: str) -> str:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    """Run in the test's folder, as a person does whose virtual environment is active."""
+    """Run in the test's folder, as in an active virtual environment."""
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
@@ -75,8 +75,8 @@ def _changelogs(folder: Path) -> list[Path]:
     return list(folder.glob("checkpoint/state/0/*/**/changelog/*.arrow"))
 
 
-def test_the_python_block_gives_a_session_that_keeps_its_state_in_cairn(tmp_path: Path) -> None:
-    """Whoever copies the lines and gets Spark's own provider would notice it too late."""
+def test_the_session_of_the_python_block_keeps_its_state_in_cairn(tmp_path: Path) -> None:
+    """A reader who copies the lines must not run Spark's own provider without noticing."""
     (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
 
     _run([sys.executable, "job.py"], tmp_path)

@@ -117,7 +117,7 @@ def _selected(options: argparse.Namespace) -> list[Suite]:
             part for part in options.suites if not any(part in suite.name for suite in suites)
         ]
         if unknown:
-            message = f"no suite has a name like {', '.join(unknown)}; see --list"
+            message = f"no suite has a name like {', '.join(unknown)}; try --list"
             raise SystemExit(message)
         suites = [suite for suite in suites if any(part in suite.name for part in options.suites)]
     return suites

@@ -166,7 +166,7 @@ def environment(kit: Kit) -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
-    """Wait for the JVM, end all its processes, and tell whether it ended within its limit."""
+    """Wait for the JVM, end all its processes, and return whether it ended within its limit."""
     try:
         process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:

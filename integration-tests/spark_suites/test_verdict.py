@@ -35,7 +35,7 @@ def _judged(
 
 
 def test_the_same_outcomes_pass() -> None:
-    """The provider need not pass what the control fails."""
+    """The provider need not pass tests that the control fails."""
     assert _judged({"sums": PASSED, "counts": PASSED, "odd": FAILED}).is_pass
 
 
@@ -94,7 +94,7 @@ def test_a_quick_run_must_pass_its_own_tests() -> None:
 
 
 def test_outcomes_are_read_from_printed_lines() -> None:
-    """A suite that was stopped leaves no XML, but its lines."""
+    """A stopped suite leaves no XML, but printed lines."""
     text = "Suite:\n- sums (x = 1)\n- counts *** FAILED ***\n  why\n- odd !!! IGNORED !!!\n"
 
     assert outcomes_of_lines(text) == {"sums (x = 1)": PASSED, "counts": FAILED, "odd": IGNORED}

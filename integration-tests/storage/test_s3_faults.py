@@ -74,10 +74,10 @@ def test_a_lost_answer_to_a_create_is_recognised_as_own_success(
     assert direct.get("changelog/1.arrow").data == b"ours"
 
 
-def test_a_lost_answer_without_a_retry_is_settled_too(
+def test_a_lost_answer_without_a_retry_is_resolved_too(
     proxy: TcpProxy, s3_bucket: S3Bucket, direct: S3Store
 ) -> None:
-    """The outcome of the last attempt is unknown; the object's id tells who wrote it."""
+    """The outcome of the last attempt is unknown; the object's id names its writer."""
     proxy.add(Fault(b"PUT ", drops_answer=True))
 
     with store_through(proxy, s3_bucket, max_attempts=1) as store:
@@ -99,7 +99,7 @@ def test_a_lost_answer_to_a_replacement_is_recognised(
     assert direct.get("changelog/1.arrow").data == b"ours"
 
 
-def test_a_lost_answer_to_a_plain_put_is_settled(
+def test_a_lost_answer_to_a_plain_put_is_resolved(
     proxy: TcpProxy, s3_bucket: S3Bucket, direct: S3Store
 ) -> None:
     """Format 2 commits with a plain put."""
@@ -114,7 +114,7 @@ def test_a_lost_answer_to_a_plain_put_is_settled(
 def test_the_object_of_another_writer_is_a_conflict(
     proxy: TcpProxy, store: S3Store, direct: S3Store
 ) -> None:
-    """Another attempt was first and our answer was lost: its object must not pass for ours."""
+    """Another attempt was first and our answer was lost: its object must not count as ours."""
     fault = proxy.add(
         Fault(
             b"PUT ",
@@ -185,7 +185,7 @@ def test_an_unknown_outcome_is_unavailable(proxy: TcpProxy, s3_bucket: S3Bucket)
 def test_a_cut_answer_is_requested_again(
     proxy: TcpProxy, store: S3Store, direct: S3Store, cut_at_bytes: int
 ) -> None:
-    """A changelog cut between two batches reads as a shorter one: only a whole body is valid."""
+    """A truncated changelog may read as a shorter one: only a whole body is valid."""
     body = os.urandom(100_000)
     direct.put("changelog/1.arrow", body)
     fault = proxy.add(Fault(b"GET ", cuts_answer_after_bytes=cut_at_bytes))
@@ -235,7 +235,7 @@ def test_an_upload_in_parts_survives_a_lost_answer(
     request_line: bytes,
     contains: bytes,
 ) -> None:
-    """The retry of a completed upload does not find it; it has succeeded all the same."""
+    """The retry of a completed upload does not find it; the upload has still succeeded."""
     source = tmp_path / "source"
     source.write_bytes(os.urandom(17 << 20))
     fault = proxy.add(Fault(request_line, contains=contains, drops_answer=True))

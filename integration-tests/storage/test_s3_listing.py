@@ -33,7 +33,7 @@ def test_a_listing_has_the_keys_of_all_pages(store: S3Store) -> None:
 
 
 def test_a_page_is_requested_when_it_is_needed(store: S3Store) -> None:
-    """Whoever needs the first object only must not pay for all."""
+    """A caller that needs only the first object must not pay for all."""
     for number in range(10):
         store.put(f"sst/{number}", b"x")
 
@@ -43,7 +43,7 @@ def test_a_page_is_requested_when_it_is_needed(store: S3Store) -> None:
     assert store.request_counts()["ListObjectsV2"] == 1
 
 
-def test_a_root_does_not_see_its_neighbours(s3_bucket: S3Bucket, store: S3Store) -> None:
+def test_a_root_does_not_list_its_neighbours(s3_bucket: S3Bucket, store: S3Store) -> None:
     """``state/1`` is not a part of ``state/10``: a sweep must not reach another partition."""
     settings = S3Settings.from_mapping(s3_bucket.settings)
     with (

@@ -56,7 +56,7 @@ def test_the_store_counts_what_the_server_counts(s3_audited: AuditedS3) -> None:
 
 
 def test_the_next_store_of_a_bucket_does_not_probe_again(s3_audited: AuditedS3) -> None:
-    """An executor opens hundreds of stores, and again when credentials are renewed."""
+    """An executor opens hundreds of stores, and opens them again when credentials are renewed."""
     with open_store(f"{s3_audited.url}/state/0/0", s3_audited.settings) as first:
         first.probe_conditional_put()
         s3_audited.restart_count()

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402 - the path comes firs
 
 from harness.s3 import s3_bucket, s3_header, s3_server  # noqa: E402, F401 - the path comes first
 
-# No test judges speed: a loaded machine must not fail one.
+# No test measures speed: on a loaded machine none may fail.
 settings.register_profile("cairn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cairn")
 

@@ -1,4 +1,4 @@
-"""The table of all settings, and EngineConf: what the shim tells an instance of the engine.
+"""The table of all settings, and EngineConf: the settings that the shim sends to an instance.
 
 Layer: config.  Spec: docs/configuration.md, which ``scripts/configuration_page.py`` generates from
 ``settings.json``. The shim reads the same file.
@@ -79,7 +79,7 @@ def explain_unknown(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EngineConf:
-    """What the shim tells an instance in the call ``open_instance``.
+    """The settings that the shim sends to an instance in the call ``open_instance``.
 
     Attributes:
         min_versions_to_retain: Spark's ``minBatchesToRetain``: number of newest versions that stay

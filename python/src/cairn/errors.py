@@ -1,4 +1,4 @@
-"""Every error that Cairn raises on purpose, in one tree.
+"""The tree of all errors that Cairn raises on purpose.
 
 Layer: errors (imports nothing of Cairn).
 
@@ -141,7 +141,7 @@ class RetryableError(CairnError):
 
 
 class UnavailableError(RetryableError):
-    """The storage did not answer or refused for now; the requested change may have happened."""
+    """No answer from the storage, or a temporary refusal; the change may have happened."""
 
     code = "CAIRN_STORAGE_UNAVAILABLE"
 
@@ -177,7 +177,7 @@ class UnknownInstanceError(RetryableError):
 
 
 class ConflictError(CairnError):
-    """Another writer was first; the stored object decides."""
+    """Another writer was first; its object is the valid one."""
 
     kind = "conflict"
     code = "CAIRN_OBJECT_EXISTS"
@@ -227,7 +227,7 @@ class FormatVersionError(DataError):
 
 
 class ForeignObjectError(DataError):
-    """Cairn did not write the object that has one of its names."""
+    """An object has one of Cairn's names, but Cairn did not write it."""
 
     code = "CAIRN_FOREIGN_OBJECT"
 

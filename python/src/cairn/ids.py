@@ -86,10 +86,10 @@ class Attempt:
     """The attempt of a task that writes a version.
 
     Attributes:
-        run_id: of the query's run.
+        run_id: id of the query's run.
         app_start_ms: when the Spark application started, by its driver's clock.
-        stage_id: of the task.
-        stage_attempt: of the task.
+        stage_id: the task's stage.
+        stage_attempt: Spark's number of the stage's attempt.
         task_attempt: Spark's number of the attempt, ascending within an application.
     """
 

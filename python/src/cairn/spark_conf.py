@@ -19,7 +19,7 @@ PROVIDER_CLASS = "io.cairn.spark.CairnStateStoreProvider"
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
 _MIB = 1024 * 1024
-# Resident memory of a worker after its start, S3 client included; measured on Linux x86-64.
+# Resident memory of a worker after its start, with an S3 client; measured on Linux x86-64.
 _WORKER_BASE_MIB = 100
 _SLOTS_PER_WORKER = 4
 # Spark's own minimum and shares of spark.executor.memoryOverhead; the larger share is that of
@@ -32,7 +32,7 @@ _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 
 
 def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> dict[str, str]:
-    """Return all that a session needs to use Cairn, for ``SparkConf`` or ``SparkSession.builder``.
+    """Return the settings that turn Cairn on, for ``SparkConf`` or ``SparkSession.builder``.
 
     The dictionary has the provider class, ``spark.jars`` with the shim's jar added, checkpoint
     format 2, the Python of the engine, and, where the master is YARN or Kubernetes,
@@ -83,7 +83,7 @@ def _master(job: Mapping[str, str]) -> str:
 
 
 def _engine_python(job: Mapping[str, str]) -> str | None:
-    """Return the Python of Spark's own workers, which has the engine's packages too.
+    """Return the Python of Spark's own workers, which must have the engine's packages too.
 
     If neither job nor environment names one, a local master uses this Python; on other masters the
     executors choose.

@@ -35,11 +35,11 @@ def open_again(
         url = f"memory://{uuid.uuid4().hex}/state/0"
     opened: list[ObjectStore] = []
 
-    def opening() -> ObjectStore:
+    def open_another() -> ObjectStore:
         opened.append(open_store(url, settings))
         return opened[-1]
 
-    yield opening
+    yield open_another
     for store in opened:
         store.close()
 

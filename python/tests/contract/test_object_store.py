@@ -162,14 +162,14 @@ def test_of_eight_concurrent_replacements_exactly_one_wins(
 
 
 def test_get_of_nothing_is_missing(store: ObjectStore) -> None:
-    """A missing changelog must be named, never be read as an empty one."""
+    """The error must name a missing changelog; it is never read as an empty one."""
     with pytest.raises(MissingError) as raised:
         store.get("changelog/8.arrow")
 
     assert raised.value.object_name == f"{store.url}/changelog/8.arrow"
 
 
-def test_a_prefix_of_objects_is_no_object(store: ObjectStore) -> None:
+def test_a_prefix_of_objects_is_not_an_object(store: ObjectStore) -> None:
     """A directory of a file system is not an object."""
     store.put("a/b/c", b"x")
 
@@ -226,7 +226,7 @@ def test_list_is_in_order_of_the_keys_bytes(store: ObjectStore) -> None:
     ]
 
 
-def test_list_describes_what_it_finds(store: ObjectStore) -> None:
+def test_list_describes_each_object(store: ObjectStore) -> None:
     """The sweep compares ages: a time in another zone would delete objects in use."""
     store.put("sst/1.sst", b"12345")
 

@@ -43,7 +43,9 @@ def test_upload_and_download_keep_the_bytes_of_a_file(store: ObjectStore, tmp_pa
     [0, (16 << 20), (16 << 20) + 1, (24 << 20), (24 << 20) + 4097],
     ids=["empty", "last whole", "first in parts", "three full parts", "ragged"],
 )
-def test_a_file_of_any_size_comes_back(store: ObjectStore, tmp_path: Path, size_bytes: int) -> None:
+def test_a_file_of_any_size_is_returned_unchanged(
+    store: ObjectStore, tmp_path: Path, size_bytes: int
+) -> None:
     """A transfer in parts must not lose, repeat or swap a part."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(
@@ -61,7 +63,7 @@ def test_a_file_of_any_size_comes_back(store: ObjectStore, tmp_path: Path, size_
 
 @pytest.mark.parametrize("size_bytes", [10, 17 << 20], ids=["small", "in parts"])
 def test_upload_never_replaces(store: ObjectStore, tmp_path: Path, size_bytes: int) -> None:
-    """SST names are unique; should one exist already, its manifest must stay valid."""
+    """SST names are unique; if one exists already, its manifest must stay valid."""
     source = tmp_path / "source"
     source.write_bytes(bytes(size_bytes))
     store.put("sst/1.sst", b"first")
@@ -86,7 +88,7 @@ def test_upload_refuses_a_file_with_another_checksum(
     assert list(store.list("")) == []
 
 
-def test_upload_of_no_file_is_missing(store: ObjectStore, tmp_path: Path) -> None:
+def test_upload_of_an_absent_file_is_missing(store: ObjectStore, tmp_path: Path) -> None:
     """The error names the file."""
     with pytest.raises(MissingError, match="nothing-here"):
         store.upload("sst/1.sst", tmp_path / "nothing-here", crc32c=0)

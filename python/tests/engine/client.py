@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401 - arguments go into JSON and Arrow as they are
+# ruff: noqa: ANN401 - arguments go into JSON and Arrow unchanged
 """A worker as the shim sees it, in Python: spawn it, call it, exchange frames with it."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ATTEMPT = {"run_id": "run", "app_start_ms": 1, "stage_id": 1, "stage_attempt": 0
 
 
 class EngineError(Exception):
-    """An error that a worker answered."""
+    """An error in a worker's answer."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         super().__init__(f"[{fields['code']}] {fields['message']}")
@@ -143,7 +143,7 @@ class WorkerProcess:
         self._channels: list[Channel] = []
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call a control method as Py4J's Java half does."""
+        """Call a control method as Py4J does in Java."""
         answer = json.loads(self._raw_call(method, json.dumps(arguments)))
         if "error" in answer:
             raise EngineError(answer["error"])
@@ -171,18 +171,18 @@ class WorkerProcess:
             return result
 
     def channel(self) -> Channel:
-        made = Channel(self.ready["socket"], self.token)
-        self._channels.append(made)
-        return made
+        channel = Channel(self.ready["socket"], self.token)
+        self._channels.append(channel)
+        return channel
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it, as a crash would."""
         self.process.kill()
         self.process.wait(10)
         self._close_pipes()
 
     def close(self) -> None:
-        """End it as the JVM's death does."""
+        """End its standard input, as the JVM's death would."""
         if self.process.poll() is None:
             assert self.process.stdin is not None
             self.process.stdin.close()

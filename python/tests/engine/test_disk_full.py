@@ -1,4 +1,4 @@
-"""A full disk: CAIRN_DISK_FULL, nothing half-written, and with free space all works again."""
+"""A full disk: CAIRN_DISK_FULL, no partial object, and with free space everything works again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class SmallDisk:
-    """A file system of some MiB; where none can be mounted, a limit on the size of new files."""
+    """A file system of some MiB; if none can be mounted, a limit on the size of new files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir()
         options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m", "cairn-test", str(path)]
-        mounted = subprocess.run(  # noqa: S603 - the test's own words
+        mounted = subprocess.run(  # noqa: S603 - a fixed command
             ["mount", *options],  # noqa: S607
             check=False,
             capture_output=True,
@@ -62,9 +62,9 @@ class SmallDisk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    made = SmallDisk(tmp_path / "disk")
-    yield made
-    made.close()
+    disk = SmallDisk(tmp_path / "disk")
+    yield disk
+    disk.close()
 
 
 def rows(version: int) -> list[tuple[int, int, bytes, bytes, int]]:
@@ -84,7 +84,7 @@ def objects(url: Path) -> set[str]:
 def test_a_full_disk_of_objects_fails_the_commit_and_nothing_else(
     spawn: Callable[..., WorkerProcess], disk: SmallDisk, tmp_path: Path
 ) -> None:
-    """The version before stays the newest; a partial object is never taken for one."""
+    """The previous version stays the newest; a partial object never counts as a version."""
     url = disk.path / "state" / "0" / "3"
     worker, other = spawn(), spawn(local=tmp_path / "other")
     store = Store(worker, 1, str(url))

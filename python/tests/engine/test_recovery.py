@@ -99,8 +99,8 @@ def test_a_second_snapshot_uploads_only_new_files_and_purges(store: Store, url: 
         store.load(2, done[2][0])
 
 
-def test_commits_go_on_while_a_snapshot_holds_deltas_back(store: Store, url: str) -> None:
-    """A snapshot of version N holds nothing above N."""
+def test_commits_continue_while_a_snapshot_delays_deltas(store: Store, url: str) -> None:
+    """A snapshot of version N has no rows of later versions."""
     store = Store(store.worker, 2, url, conf=CONF)
     store.load(0)
     fill(store, 2)
@@ -131,7 +131,7 @@ def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) 
 def test_a_corrupt_object_is_named_and_no_older_state_is_loaded(
     spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
 ) -> None:
-    """An error with the object's name; then, whole again, the same version loads."""
+    """An error with the object's name; once the object is restored, the same version loads."""
     worker = spawn()
     store = Store(worker, 1, url, conf=CONF)
     store.load(0)
@@ -275,7 +275,7 @@ def test_the_change_feed_pages_through_each_version(store: Store) -> None:
 
 
 def test_a_removed_checkpoint_is_missing_not_empty(store: Store, url: str) -> None:
-    """Somebody removed the state folder: the query must not start from nothing."""
+    """Somebody removed the state folder: the query must not start with empty state."""
     done = fill(store, 1)
     shutil.rmtree(url)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ABSENT, COMMITTED, SPILL, DELETED = 0, 1, 2, 3
 
 
-def test_a_commit_makes_exactly_its_writes_the_next_version(store: Store) -> None:
+def test_a_commit_creates_a_version_of_exactly_its_writes(store: Store) -> None:
     """The ordinary batch: puts, a delete, an append; then the next session reads them."""
     store.write([(PUT, 0, b"a", b"1"), (PUT, 0, b"b", b"2"), (APPEND, 1, b"L", b"x")])
     store.write([(DELETE, 0, b"a", None), (APPEND, 1, b"L", b"y")])
@@ -91,7 +91,7 @@ def test_abort_after_a_read_of_the_spill_leaves_the_version_unchanged(store: Sto
 
 
 def test_a_scan_merges_the_spill_over_the_committed_rows(store: Store) -> None:
-    """Pages of two sources: neither a deleted row nor a gap where pages meet."""
+    """Pages of two sources: neither a deleted row nor a gap between two pages."""
     committed = {b"%04d" % n: b"c" for n in range(0, 200, 2)}
     store.write([(PUT, 0, key, value) for key, value in committed.items()])
     store.commit()
@@ -124,7 +124,7 @@ def test_an_append_in_a_spill_reads_as_the_whole_list(store: Store) -> None:
     assert answer["counts"]["1"] == 3
 
 
-def test_a_dropped_family_is_gone_with_its_keys(store: Store) -> None:
+def test_a_dropped_family_and_its_keys_are_removed(store: Store) -> None:
     """Spark's removeColFamilyIfExists; the family's id is never used again."""
     store.write([(PUT, 0, b"a", b"1"), (APPEND, 1, b"L", b"x")])
     store.commit()
@@ -200,7 +200,7 @@ def test_two_instances_of_one_store_do_not_disturb_each_other(
 
 
 def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
-    """Counts are right even if the cache knows nothing of its keys."""
+    """Counts are right even if the cache knows no presence."""
     store.write([(PUT, 0, b"%05d" % n, b"v", 2) for n in range(2_000)])
     assert store.commit()["counts"]["0"] == 2_000
     store.load(1, store.checkpoint_id)
@@ -213,12 +213,12 @@ def test_presence_is_resolved_against_the_base_version(store: Store) -> None:
 
 def test_a_read_that_requires_a_version_never_committed_is_refused(store: Store) -> None:
     """It would never get a reply."""
-    with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as told:
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as raised:
         store.get([b"a"], applied=7)
-    assert (told.value.fields["store"], told.value.fields["version"]) == ("0/3/default", 0)
+    assert (raised.value.fields["store"], raised.value.fields["version"]) == ("0/3/default", 0)
 
 
-def test_an_unknown_instance_says_so(worker: WorkerProcess, store: Store) -> None:
+def test_an_unknown_instance_has_its_own_error(worker: WorkerProcess, store: Store) -> None:
     """After a worker's death the shim opens and loads again, and needs this code for it."""
     with pytest.raises(EngineError) as failed:
         worker.call("load", instance=9, session=1, version=0)

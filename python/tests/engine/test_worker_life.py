@@ -1,4 +1,4 @@
-"""A worker's life: its start, its end, and what the next one finds."""
+"""The start and the end of a worker, and what the next one finds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_sigterm_ends_it_and_sigint_does_not(worker: WorkerProcess, tmp_path: Pa
 def test_after_kill_9_the_next_worker_loads_every_version(
     spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
 ) -> None:
-    """Durability rests on the objects alone; the dead worker's directories are removed."""
+    """Durability depends only on the objects; the dead worker's directories are removed."""
     first = spawn()
     store = Store(first, 1, url)
     store.load(0)
@@ -73,7 +73,7 @@ def test_after_kill_9_the_next_worker_loads_every_version(
 def test_after_kill_9_the_next_worker_downloads_no_sst_again(
     spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
 ) -> None:
-    """Else each death of a worker would download gigabytes of state."""
+    """Otherwise each death of a worker would download gigabytes of state."""
     first = spawn()
     store = Store(first, 1, url, conf={"minDeltasForSnapshot": "1"})
     store.load(0)
@@ -133,7 +133,7 @@ def test_a_broken_connection_fails_only_itself(worker: WorkerProcess, store: Sto
     assert store.commit()["counts"]["0"] == 1
 
 
-def test_a_payload_that_is_no_record_batch_is_answered_with_an_error(store: Store) -> None:
+def test_the_answer_to_a_malformed_record_batch_is_an_error(store: Store) -> None:
     """The connection stays usable: its next request is served."""
     store.channel.send(frames.GET, store.session, b"nonsense" * 4, rows=1)
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
@@ -164,7 +164,7 @@ def test_a_local_dir_that_cannot_be_written_is_refused_at_the_start(tmp_path: Pa
 
 
 def test_an_unknown_method_and_bad_arguments_are_errors_as_data(worker: WorkerProcess) -> None:
-    """Py4J would send a traceback with the arguments in it, secrets included."""
+    """Py4J would send a traceback with the arguments, including secrets."""
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
         worker.call("nonsense")
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as failed:

@@ -1,4 +1,4 @@
-"""Old bytes still read: every vector of ``spec/vectors`` has the meaning in the file beside it.
+"""Old bytes stay readable: every vector of ``spec/vectors`` has the meaning in the file beside it.
 
 Java's tests read the same frames. A vector is never changed; a new format adds its own.
 """
@@ -56,7 +56,7 @@ def test_vectors_are_there() -> None:
 
 @pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)
 def test_changelog_reads_as_written(path: Path) -> None:
-    """A release that cannot read an old changelog loses the version that it holds."""
+    """A release that cannot read an old changelog loses its version."""
     meaning = meaning_of(path)
     store = StoreId(**meaning["header"]["store"])
 
@@ -108,7 +108,7 @@ def test_frame_reads_as_written(path: Path) -> None:
 
 
 def test_page_shows_a_vector() -> None:
-    """The dump in docs/checkpoint-format.md is of a real object, so the page cannot drift."""
+    """The dump in docs/checkpoint-format.md is that of a real object, so the page stays correct."""
     page = (REPOSITORY / "docs" / "checkpoint-format.md").read_text("utf-8")
     data = (VECTORS / "changelog" / "no_rows.arrow").read_bytes()
     start = len(data) - 32

@@ -52,7 +52,7 @@ def test_all_faults_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "1.5", "1e3", 1.0, True, "٣x", None])
-def test_only_whole_numbers_are_numbers(value: object) -> None:
+def test_only_whole_numbers_are_accepted(value: object) -> None:
     """A value that means something else in another program is refused, not rounded."""
     with pytest.raises(ConfigError):
         EngineConf.from_mapping({"minBatchesToRetain": value})

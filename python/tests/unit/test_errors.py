@@ -60,7 +60,7 @@ def test_every_leaf_is_in_the_table() -> None:
 
 
 def test_every_code_in_the_source_is_in_the_list() -> None:
-    """A test compares the list with the documents: a code that it lacks would stay unexplained."""
+    """A test compares the list with the documents: an absent code would not be explained."""
     source = Path(errors.__file__).parent
     literals = {
         code

@@ -60,7 +60,7 @@ def test_a_former_name_is_an_error_that_names_the_new_one() -> None:
 
 
 def test_the_engine_runs_on_the_python_of_spark() -> None:
-    """Its packages are installed there; another python3 on PATH may lack them."""
+    """Its packages are installed there; another python3 on PATH may not have them."""
     conf = spark_conf_function({"spark.pyspark.python": "/opt/py/bin/python"})
 
     assert conf[PREFIX + "cairn.python"] == "/opt/py/bin/python"

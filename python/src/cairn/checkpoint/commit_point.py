@@ -39,7 +39,7 @@ def commit_changelog(
     checkpoint_format: int,
     fault: FaultHook = no_fault,
 ) -> None:
-    """Make ``header.ref`` durable; when this returns, every process can load it.
+    """Make ``header.ref`` durable; after that every process can load it.
 
     Atomic: after an error the version is either missing or whole; after ``UnavailableError`` it may
     be either. Idempotent: a repetition with the same bytes is the same commit. It costs one
@@ -47,7 +47,7 @@ def commit_changelog(
 
     Args:
         objects: at the store's root.
-        header: of ``data``.
+        header: the header in ``data``.
         data: ``format.changelog.encode(header, ...)``.
         checkpoint_format: Spark's, 1 or 2.
         fault: called at each fault point.
@@ -56,7 +56,7 @@ def commit_changelog(
         FencedError: a newer attempt has committed this version (format 1); nothing was changed.
         ForeignObjectError: Cairn did not write the present object (format 1); nothing was changed.
         CorruptError: the present object cannot be read (format 1); nothing was changed.
-        ConditionalPutUnsupportedError: the storage cannot keep attempts apart (format 1).
+        ConditionalPutUnsupportedError: the storage has no conditional PUT (format 1).
         BusyError: other attempts replaced the object again and again.
     """
     try:
@@ -117,7 +117,7 @@ def _replace_older(
             next_step=_next_step_when_fenced(header.attempt, other.attempt),
         )
     fault(FaultPoint.COMMIT_BEFORE_KEEP)
-    # The copy comes before the replacement: lineages may name the other id. An earlier round or
+    # Copy the object before it is replaced: lineages may name the other id. An earlier round or
     # another attempt may have copied it already.
     with suppress(AlreadyExistsError):
         objects.put_if_absent(changelog_name(other.ref), present.data)

@@ -44,7 +44,7 @@ class SweepSchedule:
         self._due_ns = clock.monotonic_ns() + int(self._interval_ns * entropy.jitter())
 
     def is_due(self) -> bool:
-        """Tell whether to sweep now; true once per interval."""
+        """Return whether to sweep now; true once per interval."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._due_ns:
             return False
@@ -62,8 +62,8 @@ def sweep_orphans(
 ) -> int:
     """Delete orphans that are older than the grace period; return how many.
 
-    Ages are by the storage's clock: "now" is the youngest object of the listing. Objects with
-    names of others stay. It costs three LISTs, and one GET per manifest that the chain lacks.
+    Ages are by the storage's clock: "now" is the time of the youngest object of the listing.
+    Other objects stay. Costs: three LISTs, and one GET per manifest that is not in the chain.
 
     Args:
         objects: at the store's root.

@@ -73,13 +73,13 @@ class Purger:
         Args:
             manifest: the newest one: of the last ``SnapshotResult``, or of the last purge after it.
             kept: the versions that must stay loadable.
-            store_time: now by the storage's clock (``SnapshotResult.store_time``); ``None``: one
-                LIST of the manifest's name asks the storage.
+            store_time: now by the storage's clock (``SnapshotResult.store_time``); ``None``: read
+                it with one LIST of the manifest's name.
             is_garbage_young: an earlier purge with this manifest kept its garbage. The manifest's
                 time does not change, so its garbage is not due now either.
 
         Raises:
-            UnavailableError and other storage errors: a part was deleted, in the safe order.
+            UnavailableError and other storage errors: some objects are deleted, in the safe order.
         """
         # Manifests and changelogs are deleted by version alone, garbage by time.
         timeless = plan_retention(manifest, kept, now_ms=0, grace_ms=self._grace_ms)
@@ -88,7 +88,7 @@ class Purger:
             return PurgeResult(manifest, 0)
         now = store_time or self._stored_at(manifest)
         if now is None:
-            # A later writer has deleted this manifest, and purges what is below its own.
+            # A later writer has deleted this manifest, and purges all that is older than its own.
             return PurgeResult(manifest, 0)
         now_ms = int(now.timestamp() * 1000)
         plan = plan_retention(manifest, kept, now_ms=now_ms, grace_ms=self._grace_ms)

@@ -37,7 +37,7 @@ class Materialized:
     """A snapshot on disk.
 
     Attributes:
-        bytes_downloaded: without the files that the cache had.
+        bytes_downloaded: does not count files from the cache.
         known: the object of each SST by the file's local name, for the next upload from this
             directory.
     """
@@ -74,7 +74,7 @@ class Recovery:
 
         Args:
             version: above 0; version 0 is empty and has no object.
-            checkpoint_id: of the attempt; ``None`` in format 1: any attempt under the plain name.
+            checkpoint_id: the attempt's id; ``None`` in format 1: any attempt with the plain name.
 
         Raises:
             MissingError: the version was never committed, or it was purged.
@@ -131,7 +131,7 @@ class Recovery:
             target: created if absent; must be empty. After an error the caller removes it.
 
         Raises:
-            MissingError, CorruptError: names the SST, of which no byte is used.
+            MissingError, CorruptError: names the SST; no byte of it is used.
             DiskFullError: the local disk is full.
         """
         target.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cairn.ids import Version, VersionRef
 
 KEPT_VERSIONS_MIN = 2
-"""The batch of the newest version may be uncommitted; then the previous version is loaded again."""
+"""If the batch of the newest version is uncommitted, Spark loads the previous version again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def plan_retention(
     Args:
         manifest: the newest one, which this writer stored or loaded, with its chain.
         kept: the versions to keep.
-        now_ms: by the storage's clock.
+        now_ms: the time, by the storage's clock.
         grace_ms: how long an SST outlives the last manifest that named it.
     """
     lowest = lowest_kept_base(manifest, kept)

@@ -45,10 +45,10 @@ class _ObjectLock:
 class SstCache:
     """Files with a bound on their total size; the least recently used are evicted first.
 
-    The directory may have files of an earlier process: each is used after a check of its checksum.
+    The directory may have files of an earlier process: each is verified before its first use.
 
     Args:
-        directory: created if absent; files in it that are no SSTs of Cairn are removed.
+        directory: created if absent; files in it that are not SSTs of Cairn are removed.
         max_bytes: 0 keeps nothing.
     """
 
@@ -69,10 +69,10 @@ class SstCache:
     def fetch_into(self, file: SstFile, target: Path, download: Callable[[Path], None]) -> int:
         """Create ``target`` with the file's content; download it if the cache lacks it.
 
-        Of several threads that need one object, one downloads it.
+        If several threads need one object, one of them downloads it.
 
         Args:
-            file: of the manifest.
+            file: the SST, as in the manifest.
             target: must not exist.
             download: writes the verified object to the given path; its errors are passed on.
 
@@ -110,14 +110,14 @@ class SstCache:
         if entry is None:
             return False
         path = self._path(file.object_name)
-        # A file that another program has deleted is a file that the cache does not have.
+        # If another program has deleted the file, the cache does not have it.
         with suppress(FileNotFoundError):
             if not entry.is_verified:
                 is_whole = path.stat().st_size == file.size_bytes
                 entry.is_verified = is_whole and crc32c_file(path) == file.crc32c
             if entry.is_verified and entry.size_bytes == file.size_bytes:
                 _link_or_copy(path, target)
-                with suppress(FileNotFoundError):  # evicted meanwhile; the target has its link
+                with suppress(FileNotFoundError):  # evicted meanwhile; the target keeps its link
                     os.utime(path)  # keeps the order of use for the next process
                 with self._lock:
                     if file.object_name in self._entries:

@@ -1,4 +1,4 @@
-"""StoreCheckpoint: one store's objects, with all that reads, writes and deletes them.
+"""StoreCheckpoint: one store's objects, and the ways to read, write and delete them.
 
 Layer: checkpoint.
 """
@@ -33,11 +33,11 @@ class StoreCheckpoint:
 
     Args:
         objects: at the store's root.
-        store: to which the objects must belong.
+        store: the store to which the objects must belong.
         checkpoint_format: Spark's, 1 or 2.
-        conf: of the instance.
-        writer: named by the snapshots.
-        resources: of the worker.
+        conf: the instance's settings.
+        writer: the writer that snapshots name.
+        resources: the worker's resources for transfers.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class StoreCheckpoint:
 
         Args:
             version: 1 or more.
-            checkpoint_id: of the attempt; ``None`` in format 1 for whichever attempt is there.
+            checkpoint_id: the attempt's id; ``None`` in format 1: any attempt.
 
         Raises:
             MissingError, CorruptError: names the object.
@@ -79,7 +79,7 @@ class StoreCheckpoint:
     def purge(
         self, manifest: Manifest, kept: KeptVersions, time: datetime | None, *, is_young: bool
     ) -> PurgeResult:
-        """Delete what no kept version needs; see ``Purger.purge``."""
+        """Delete the objects that no kept version needs; see ``Purger.purge``."""
         return self._purger.purge(manifest, kept, time, is_garbage_young=is_young)
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:

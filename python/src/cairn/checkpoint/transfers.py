@@ -1,4 +1,4 @@
-"""TransferResources: what the stores of a worker share to move objects to and from the local disk.
+"""TransferResources: what the stores of a worker share to download and upload objects.
 
 Layer: checkpoint.
 """
@@ -21,11 +21,11 @@ class TransferResources:
     """See the module.
 
     Attributes:
-        cache: of SSTs on the local disk.
+        cache: the SSTs on the local disk.
         downloads: threads; they must not call methods of ``Recovery``.
         uploads: threads; they must not call ``SnapshotUploader.upload``.
-        clock: for time limits and dates.
-        entropy: for the names of objects.
+        clock: source of time limits and dates.
+        entropy: generates the names of objects.
     """
 
     cache: SstCache

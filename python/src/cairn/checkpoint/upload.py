@@ -37,10 +37,10 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWriter:
-    """The writer of a manifest: for people, and to tell two writers' manifests apart.
+    """The writer of a manifest: for people, and to distinguish the manifests of two writers.
 
     Attributes:
-        run_id: of the query's run.
+        run_id: id of the query's run.
         instance: unique among all instances of all executors.
         engine: ``{"name", "version", "options"}``.
     """
@@ -55,11 +55,11 @@ class SnapshotContent:
     """The content of a snapshot.
 
     Attributes:
-        ref: the version in the directory: it has all deltas up to this one and none above.
+        ref: the version in the directory: it has all deltas up to this one and no later one.
         counts: keys per column family id.
-        column_families: of that version.
-        max_cf_id: of that version.
-        changelogs: after ``previous`` (or from the first one) up to ``ref``, ascending.
+        column_families: the families of that version.
+        max_cf_id: highest family id ever used.
+        changelogs: those after ``previous`` (or from the first one) up to ``ref``, ascending.
     """
 
     ref: VersionRef
@@ -74,15 +74,15 @@ class SnapshotResult:
     """The result of an upload.
 
     Attributes:
-        manifest: the stored one, of this writer or of another that was first; ``previous`` of the
-            next upload.
+        manifest: the stored one, by this writer or by another one that was first; ``previous`` of
+            the next upload.
         won: whether this writer stored it. If not, ``known`` is empty and the next upload reuses
             no file.
         known: the object of each SST by its local name, for the next upload from this directory.
         uploaded_files: number of SSTs uploaded.
-        uploaded_bytes: of these SSTs.
+        uploaded_bytes: total size of these SSTs.
         reused_files: number of SSTs that the object store already had.
-        store_time: of the last SST upload, by the storage's clock; ``None`` if there was none.
+        store_time: time of the last SST upload, by the storage's clock; ``None`` without upload.
     """
 
     manifest: Manifest
@@ -99,11 +99,11 @@ class SnapshotUploader:
 
     Args:
         objects: at the store's root.
-        store: of the snapshots.
+        store: the store of the snapshots.
         writer: this writer.
         resources: threads for uploads, clock, and the SST cache, which gets the uploaded files so
             that the next load here downloads less.
-        grace_ms: of orphans; an upload that takes half of it is given up. 0: no limit.
+        grace_ms: grace period of orphans; an upload that takes half of it fails. 0: no limit.
         fault: called at each fault point.
     """
 
@@ -136,7 +136,7 @@ class SnapshotUploader:
 
         Args:
             directory: a RocksDB checkpoint (hard links), only read. The caller removes it.
-            content: of the directory.
+            content: describes the directory.
             known: the object of each local SST, from ``Materialized.known`` or the last
                 ``SnapshotResult.known`` of the same database directory. RocksDB reuses file numbers
                 after a reset, so entries of another directory would be wrong.
@@ -145,9 +145,9 @@ class SnapshotUploader:
                 are reused: no writer deletes those.
 
         Raises:
-            BusyError: it took half of the grace period; the sweep deletes the uploaded files.
+            BusyError: the upload took half of the grace period; the sweep deletes its files.
             UnavailableError and other storage errors: as for ``BusyError``.
-            ConditionalPutUnsupportedError: the storage cannot keep two writers' manifests apart.
+            ConditionalPutUnsupportedError: the storage has no conditional PUT.
             CorruptError: a file changed during its upload, or the other writer's manifest is
                 corrupt.
         """
@@ -167,7 +167,7 @@ class SnapshotUploader:
             else:
                 missing.append(path)
         try:
-            # The manifest must not replace another attempt's; verify this before any byte is sent.
+            # The manifest must not replace another attempt's: probe this before any upload.
             self._objects.probe_conditional_put()
             calls = [(path, began_ns) for path in missing]
             uploads = run_all(self._resources.uploads, self._upload_one, calls)

@@ -1,4 +1,4 @@
-"""A worker's life: one JSON line in, one out, then it serves until its standard input ends.
+"""The main program of a worker: reads one JSON line, writes one, then serves until its input ends.
 
 Layer: engine.  Spec: docs/protocol.md#control-calls.
 
@@ -39,18 +39,18 @@ _MMAP_THRESHOLD_BYTES = 256 * 1024
 _LOG = logging.getLogger("cairn.engine")
 
 
-def _settle_process() -> None:
-    # A reply waits this long for a busy thread: 5 ms by default.
+def _configure_process() -> None:
+    # A reply waits this long for a busy thread. Python's default is 5 ms.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # An arena per thread keeps what the thread freed: two are enough, as one thread has the rows.
+    # Each arena keeps memory that its threads freed. Two are enough: one thread handles the rows.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        # Fixed: glibc raises it with each large buffer that is freed, and then keeps such memory.
+        # Fixed: glibc would raise it when a large buffer is freed, and then keep such memory.
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
     with suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the driver, and thereby this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the driver, which ends this process
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
@@ -87,8 +87,8 @@ def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
 
 
 def main() -> None:
-    """Serve until standard input ends or SIGTERM comes; then remove what is on the local disk."""
-    _settle_process()
+    """Serve until standard input ends or SIGTERM arrives; then remove the worker's directories."""
+    _configure_process()
     line = sys.stdin.readline()
     if not line:
         return
@@ -101,7 +101,7 @@ def main() -> None:
         error = ProtocolError(f"the start line is malformed: {type(failure).__name__}")
         _print({"error": error.to_dict()})
         sys.exit(1)
-    except Exception as failure:  # noqa: BLE001 - the shim has no other way to learn of it
+    except Exception as failure:  # noqa: BLE001 - the shim must receive it
         _LOG.exception("the worker could not start")
         _print({"error": InternalError(f"the worker could not start: {failure}").to_dict()})
         sys.exit(1)
@@ -113,7 +113,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     answer = StartAnswer(port, str(directories.socket_path), os.getpid(), _versions())
     _print(answer.to_json())
-    # The shim reads no more of standard output: later prints go to the executor's log.
+    # The shim does not read standard output any more: later output goes to the executor's log.
     os.dup2(2, 1)
     with suppress(OSError):
         while os.read(0, 4096):

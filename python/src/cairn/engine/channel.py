@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
 _WRONG_TOKEN = "the token is not that of this worker"  # noqa: S105 - a message
-# Of replies that a peer does not read; the largest one fits.
+# Bound of replies that a peer has not read; the largest reply fits.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
 
 
@@ -45,9 +45,9 @@ class Listener:
     """The listening socket of a worker.
 
     Args:
-        path: of the socket; only this user may enter its folder (0700).
-        token: that a HELLO must carry.
-        event_loop: of the worker.
+        path: the socket's path; only this user may enter its folder (0700).
+        token: the token that a HELLO must contain.
+        event_loop: the worker's event loop.
         dispatcher: serves the frames.
     """
 
@@ -85,8 +85,8 @@ class Connection:
         self._dispatcher = dispatcher
         self._is_greeted = False
         self.is_closed = False
-        # One frame at a time: the bytes of its header, then a payload buffer of its exact size, to
-        # which Arrow's columns may refer for long.
+        # One frame at a time: the bytes of its header, then a payload buffer of its exact size.
+        # Arrow's columns may refer to that buffer for a long time.
         self._head = bytearray()
         self._header: Header | None = None
         self._payload = bytearray()
@@ -98,7 +98,7 @@ class Connection:
         event_loop.watch(peer, self, self._watched)
 
     def on_ready(self, events: int) -> None:
-        """Read frames and serve them, or send what is unsent."""
+        """Read frames and serve them, or send unsent replies."""
         try:
             if events & selectors.EVENT_WRITE:
                 self._send_unsent()
@@ -156,7 +156,7 @@ class Connection:
         self._unsent.clear()
 
     def pause(self) -> None:
-        """Read no more frames until ``resume``; replies are sent. On the event loop."""
+        """Stop reading frames until ``resume``; replies are sent. On the event loop."""
         self._is_paused = True
         self._watch()
 
@@ -178,14 +178,14 @@ class Connection:
     def _receive(self) -> None:
         header = self._header
         if header is None:
-            # Most requests are one small frame: one recv takes it whole.
+            # Most requests are one small frame, which one recv returns whole.
             piece = self._socket.recv(_READ_BYTES)
             if piece:
                 self._consume(piece)
             else:
                 self.close()
             return
-        view = memoryview(self._payload)  # exported: the buffer can no longer change its size
+        view = memoryview(self._payload)  # the buffer cannot change its size while this view exists
         while self._filled < header.payload_bytes:
             try:
                 count = self._socket.recv_into(view[self._filled :])
@@ -225,7 +225,7 @@ class Connection:
             payload = view[offset : offset + header.payload_bytes]
             is_alone = end == frames.HEADER_BYTES + header.payload_bytes
             offset += header.payload_bytes
-            # Arrow's columns refer to the payload for long, and would keep the whole read alive.
+            # Arrow's columns refer to the payload for a long time: keep only its bytes alive.
             self._serve(header, payload if is_alone else memoryview(bytes(payload)))
         self._head += view[offset:]
 
@@ -243,8 +243,8 @@ class Connection:
 
     def _refuse(self, header: Header, failure: CairnError) -> None:
         if header.kind == frames.WRITES:
-            # WRITES have no reply: the peer would take one for that of its next request. The
-            # commit finds the frame missing.
+            # WRITES have no reply: the peer would take it for the reply to its next request. The
+            # commit reports the missing frame.
             _LOG.warning("a frame of writes was refused: %s", failure)
         else:
             self.reply_error(header, failure)

@@ -1,10 +1,10 @@
-"""The control channel: one method, JSON in, an envelope out.
+"""The control channel: one method that takes JSON and returns JSON.
 
 Layer: engine.  Spec: docs/protocol.md#control-calls.
 
-Only the Python server listens, on loopback, with a token; the JVM opens no port. Py4J puts the
-arguments of a failing call and a traceback into its answer: so ``call`` never raises, and no secret
-is ever in a message.
+Only the Python server listens, on loopback, with a token; the JVM opens no port. Py4J would put the
+arguments of a failed call and a traceback into its answer. Therefore ``call`` never raises, and no
+message contains a secret.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _BACKLOG = 128
 
 
 class ControlEntry:
-    """The object that the JVM calls. As thread-safe as the methods: Py4J has a thread per caller.
+    """The object that the JVM calls. Py4J calls it in several threads: ``run`` must be thread-safe.
 
     Args:
-        run: runs a method with its arguments.
+        run: runs a method with its arguments and returns the answer.
     """
 
     def __init__(self, run: Callable[[str, Json], Answer]) -> None:
@@ -47,12 +47,12 @@ class ControlEntry:
             return json.dumps({"error": failure.to_dict()})
         except (KeyError, TypeError, ValueError) as failure:
             _LOG.exception("%s failed", method)
-            # The text may hold arguments, and those may hold secrets: only the kind is sent.
+            # The text may contain arguments, and thereby secrets: only the kind is sent.
             error: CairnError = ProtocolError(
                 f"{method} failed on its arguments: {type(failure).__name__}"
             )
             return json.dumps({"error": error.to_dict()})
-        except Exception as failure:  # noqa: BLE001 - the promise: never raises
+        except Exception as failure:  # noqa: BLE001 - it never raises
             _LOG.exception("%s failed", method)
             return json.dumps({"error": unexpected(failure).to_dict()})
 
@@ -64,7 +64,7 @@ class ControlEntry:
 
 def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
     """Listen on a free port of loopback; return the server and its port."""
-    # Py4J logs each command it receives, arguments and all, below warning.
+    # Below the level warning, Py4J logs each command with its arguments.
     logging.getLogger("py4j").setLevel(logging.ERROR)
     server = ClientServer(
         java_parameters=JavaParameters(auth_token=token, auto_field=False, eager_load=False),
@@ -78,8 +78,8 @@ def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
         python_server_entry_point=entry,
     )
     listening = server.get_callback_server()
-    # Py4J binds here, and its thread listens later, with a backlog of five: until then a connection
-    # is refused, and with that backlog many tasks at once are.
+    # Py4J only binds the socket here; its thread listens later, with a backlog of five. Before that
+    # every connection is refused, and a backlog of five refuses some of many concurrent tasks.
     while not listening.server_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         SYSTEM_CLOCK.sleep(_LISTEN_POLL_S)
     listening.server_socket.listen(_BACKLOG)

@@ -1,11 +1,11 @@
-"""A worker's directories: created at its start, locked while it lives, removed after its end.
+"""A worker's directories: created at its start, locked while it runs, removed after its end.
 
-Layer: engine. A start removes the directories of dead workers. It keeps their SST caches: the files
-move into the new worker's cache, which verifies each before its first use. A worker that ends
-cleanly leaves nothing.
+Layer: engine. A worker that starts removes the directories of dead workers, except their SST
+caches: it moves those files into its own cache, which verifies each before its first use. A worker
+that ends cleanly leaves nothing.
 
     <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…  sst/…
-    <local_dir>/cairn-sst-<random>/      the SST cache of a dead worker, until one starts
+    <local_dir>/cairn-sst-<random>/      the SST cache of a dead worker, until another one starts
     <socket_dir>/s                       the Unix socket; in a new folder if socket_dir is not 0700
 """
 
@@ -31,7 +31,7 @@ _LEFT_PREFIX = "cairn-sst-"
 _CACHE = "sst"
 _LOCK = "lock"
 _SOCKET_NOTE = "socket-dir"
-# sockaddr_un holds 108 bytes; some libraries add a closing zero and a suffix of their own.
+# sockaddr_un has 108 bytes; some libraries add a final zero and a suffix of their own.
 _MAX_SOCKET_PATH_BYTES = 100
 
 
@@ -39,7 +39,7 @@ class WorkerDirectories:
     """A worker's place on the local disk.
 
     Args:
-        local_dir: the parent of state; created if absent.
+        local_dir: parent of the worker's directory; created if absent.
         socket_dir: the parent of the socket's folder; a short path.
 
     Raises:
@@ -97,10 +97,10 @@ def _private(folder: Path) -> Path:
 
 @contextmanager
 def _alone(local_dir: Path) -> Iterator[None]:
-    """Let one worker start at a time: until its lock file is locked, it looks dead."""
+    """Let one worker start at a time: a worker without a locked lock file counts as dead."""
     descriptor = os.open(local_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # NFS cannot lock directories: there two starts at once may collide
+        with suppress(OSError):  # NFS cannot lock directories: two concurrent starts may collide
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -109,7 +109,7 @@ def _alone(local_dir: Path) -> Iterator[None]:
 
 def _lock(root: Path) -> int:
     descriptor = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    # The kernel releases it however the process ends: a free lock means a dead worker.
+    # The kernel releases the lock however the process ends: a free lock means a dead worker.
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return descriptor
 
@@ -118,7 +118,7 @@ def _remove_stale(local_dir: Path) -> None:
     """Remove the directories of dead workers, except their SST caches. REQUIRES: ``_alone``."""
     for root in local_dir.glob(f"{_PREFIX}*"):
         try:
-            # Without a lock file it is of a worker that died right at its start.
+            # Without a lock file: its worker died right after its start.
             descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             continue

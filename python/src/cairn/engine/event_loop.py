@@ -1,7 +1,7 @@
-"""EventLoop: a worker's one thread for sockets and RocksDB; between sockets, a slice of other work.
+"""EventLoop: a worker's one thread for sockets and RocksDB.
 
-Layer: engine. Only this thread touches rows in RocksDB. Between two looks at the sockets it does at
-most one *slice* of some 2 ms: a task from another thread, one step of a stepwise task, or the
+Layer: engine. Only this thread reads or writes rows in RocksDB. Between two polls of the sockets it
+runs at most one *slice* of some 2 ms: a task from another thread, one step of a stepwise task, or
 ``idle_work`` (deltas to apply, long lists to join).
 """
 
@@ -30,7 +30,7 @@ _LONGEST_PAUSE_NS = 1_000_000_000
 
 
 class SocketHandler(Protocol):
-    """Is called when its socket can be read or written."""
+    """The event loop calls it when its socket can be read or written."""
 
     def on_ready(self, events: int) -> None:
         """Read or write as much as is possible without blocking; never raise."""
@@ -41,15 +41,15 @@ class EventLoop:
 
     Args:
         idle_work: does one slice of waiting work; returns whether any may be left. After an error
-            it is called again, 10 ms later at first, then up to 1 s.
-        clock: for those pauses.
+            it is called again after a pause: 10 ms at first, later up to 1 s.
+        clock: measures those pauses.
     """
 
     def __init__(self, idle_work: Callable[[], bool], clock: Clock = SYSTEM_CLOCK) -> None:
         self._idle_work = idle_work
         self._clock = clock
         self._idle_pause_ns = _FIRST_PAUSE_NS
-        self._idle_from_ns = 0  # no idle work before this time: it has just failed
+        self._idle_from_ns = 0  # after a failure: no idle work before this time
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)  # noqa: FBT003 - by place in the standard library
@@ -75,11 +75,11 @@ class EventLoop:
 
     def wake(self) -> None:
         """Make the loop look for work. Any thread."""
-        with suppress(OSError):  # full, and the loop will wake anyway; or closed
+        with suppress(OSError):  # full: the loop will wake anyway; or closed
             self._wake_sender.send(b"\0")
 
     def watch(self, channel: socket.socket, handler: SocketHandler, events: int) -> None:
-        """Call ``handler.on_ready`` at ``events``, 0 for none. On the loop, or before ``start``."""
+        """Call ``handler.on_ready`` at ``events``; 0: stop. On the loop, or before ``start``."""
         if channel not in self._selector.get_map():
             self._selector.register(channel, events, handler)
         elif events:
@@ -107,7 +107,7 @@ class EventLoop:
         return self._wait(answer)
 
     def post(self, task: Callable[[], None]) -> None:
-        """Run ``task``, which must not raise, on the loop soon. Any thread."""
+        """Run ``task`` on the loop soon; it must not raise. Any thread."""
         self._tasks.append(task)
         self.wake()
 
@@ -133,7 +133,7 @@ class EventLoop:
         return self._wait(answer)
 
     def post_steps(self, step: Callable[[], bool]) -> None:
-        """Call ``step``, which must not raise, once per slice until it is false. Any thread."""
+        """Call ``step`` once per slice until it returns false; it must not raise. Any thread."""
         self._stepwise.append(step)
         self.wake()
 
@@ -175,7 +175,7 @@ class EventLoop:
             step = self._stepwise.popleft()
             if step():
                 self._stepwise.append(step)
-            # Deltas are applied between the steps, which may be waiting for them.
+            # Apply deltas between the steps: a step may wait for them.
             self._idle()
             return 0
         return self._idle()
@@ -187,8 +187,8 @@ class EventLoop:
         try:
             is_left = self._idle_work()
         except Exception:  # noqa: BLE001 - see below
-            # A bug, or the error of a database that no call waits for. Other stores may wait for
-            # this very work: try again, less and less often, and do everything else meanwhile.
+            # A bug, or the error of a database that no call waits for. Other stores may need the
+            # same work: try again, less and less often, and do other work in the meantime.
             _LOG.exception("a slice of work failed")
             self._idle_pause_ns = min(2 * self._idle_pause_ns, _LONGEST_PAUSE_NS)
             self._idle_from_ns = self._clock.monotonic_ns() + self._idle_pause_ns

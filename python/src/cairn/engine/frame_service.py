@@ -2,8 +2,8 @@
 
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
-A read crosses: ``Connection`` (bytes), ``FrameService`` (frames), ``ProviderInstance`` (which
-session and database), ``store.reads`` (spill over committed rows), ``RocksDb``.
+A read passes through ``Connection`` (bytes), ``FrameService`` (frames), ``ProviderInstance``
+(finds session and database), ``store.reads`` (spill over committed rows) and ``RocksDb``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
 _REPLIES = (frames.GET, frames.SCAN, frames.CHANGES)
-# Of a reply, which holds little else where one value is as large.
+# Bound of the values in one reply; the rest of a reply is small.
 MAX_VALUES_BYTES = frames.MAX_REPLY_BYTES - (1 << 20)
 
 
 class FrameService:
-    """See the module.
+    """Serves all frames of a worker; see the module.
 
     Args:
         find_instance: returns the instance of a number, or raises ``UnknownInstanceError``.
         event_loop: runs the steps of long reads.
-        downloads: reads pages of changes.
+        downloads: threads that read pages of changes.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class FrameService:
             return  # the commit fails with the same error
         target = instance.find_session(session.number)
         if target is None:
-            return  # it has ended
+            return  # the session has ended
         try:
             target.add_frame(header.sequence, frames.decode_rows(payload, frames.WRITES_SCHEMA))
             if target.pause_if_full(connection.resume):
                 connection.pause()
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the commit must report it
+        except Exception as failure:  # noqa: BLE001 - the commit must report it
             target.fail(reported(failure, instance))
 
 
 @dataclass(slots=True)
 class _Request:
-    """A frame that expects a reply. Whatever fails, a task waits for the reply."""
+    """A frame that expects a reply. A task waits for the reply, so every failure must be sent."""
 
     service: FrameService
     instance: ProviderInstance
@@ -104,7 +104,7 @@ class _Request:
     applied: int = 0
 
     def serve(self, failure: CairnError | None) -> None:
-        """Reply, now or later. REQUIRES: the required version is applied, or ``failure``."""
+        """Reply, now or later. REQUIRES: the required version is applied, or ``failure`` is set."""
         try:
             if failure is not None:
                 self.fail(failure)
@@ -116,10 +116,10 @@ class _Request:
             self.fail(problem)
 
     def _begin(self) -> None:
-        # Before the first row is read: the reply says nothing of deltas applied after it.
+        # Set before the first row is read: the read may miss deltas that are applied later.
         self.applied = self.instance.state.local.applied_through
         self.steps = _get(self) if self.header.kind == frames.GET else _scan(self)
-        # One step is enough for most reads; other work runs between the steps of a longer one.
+        # Most reads need one step. Other work runs between the steps of a longer read.
         if self._step():
             self.service.event_loop.post_steps(self._step)
 
@@ -185,14 +185,14 @@ def _read_changes(request: _Request) -> None:
     instance, event_loop = request.instance, request.service.event_loop
 
     def read() -> None:
-        # In a thread, as the changelog may have to be fetched; the event loop replies.
+        # In another thread, because it may fetch the changelog; the event loop replies.
         try:
             page, more = instance.changes.page(
                 version, checkpoint_id.decode(), from_row, limit_rows
             )
             request.applied = instance.state.local.applied_through
             rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, a task waits for it
+        except Exception as failure:  # noqa: BLE001 - a task waits for the reply
             error = reported(failure, instance, version)
             event_loop.post(lambda: request.fail(error))
         else:
@@ -206,7 +206,7 @@ def reported(
 ) -> CairnError:
     """Return a frame's error for the shim; ``version`` is the current one if not given.
 
-    An unexpected error is logged here, as its text is not sent.
+    An unexpected error is logged here, because its text is not sent.
     """
     if not isinstance(failure, CairnError):
         _LOG.error("a frame of %s failed", instance.store, exc_info=failure)
@@ -220,7 +220,7 @@ def _check_size(values: Iterable[bytes | None]) -> None:
     size = sum(map(len, filter(None, values)))
     if size > MAX_VALUES_BYTES:
         raise RowTooLargeError(
-            f"a value, or the list of one key, of {size} bytes is over the limit of "
+            f"a value (or the list of one key) has {size} bytes, over the limit of "
             f"{MAX_VALUES_BYTES}",
-            next_step="make the query's lists shorter: by time to live, timers, or clearing them",
+            next_step="make the query's lists shorter: use a time to live, timers, or clear them",
         )

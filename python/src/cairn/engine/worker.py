@@ -54,10 +54,10 @@ _MAX_RUN_BYTES = 32 * _MIB
 class WorkerLimits:
     """The bounds of one worker, from its start line.
 
-    ``memory_bytes`` is above what the process holds after its start. The code and libraries that
-    the first batches load are subtracted. Of the rest a quarter is block cache, an eighth is
-    memtables, an eighth pending deltas; the remainder is for buffers in flight, of which a commit
-    holds some three times its rows.
+    ``memory_bytes`` is in addition to what the process uses after its start. The code and libraries
+    that the first batches load are subtracted. A quarter of the rest is for the block cache, an
+    eighth for memtables, an eighth for pending deltas. The remainder is for buffers in flight: a
+    commit needs some three times the size of its rows.
     """
 
     memory_bytes: int
@@ -71,35 +71,35 @@ class WorkerLimits:
 
     @property
     def run_bytes(self) -> int:
-        """Of one session's writes in memory; see ``WorkerResources.run_bytes``."""
+        """Bound of one session's writes in memory; see ``WorkerResources.run_bytes``."""
         return min(max(self._shared_bytes // 16, _MIN_RUN_BYTES), _MAX_RUN_BYTES)
 
     @property
     def cache_bytes(self) -> int:
-        """Of RocksDB's block cache."""
+        """Size of RocksDB's block cache."""
         return max(self._shared_bytes // 4, 8 * _MIB)
 
     @property
     def memtable_bytes(self) -> int:
-        """Of all memtables together."""
+        """Bound of all memtables together."""
         return max(self._shared_bytes // 8, 4 * _MIB)
 
     @property
     def pending_bytes(self) -> int:
-        """Of committed deltas that RocksDB does not hold yet."""
+        """Bound of committed deltas that RocksDB does not have yet."""
         return max(self._shared_bytes // 8, 4 * _MIB)
 
 
 class Worker:
-    """One process's instances; ``token`` is what a connection must send first."""
+    """The instances of one process; every connection must send ``token`` first."""
 
     def __init__(self, directories: WorkerDirectories, limits: WorkerLimits, token: bytes) -> None:
         self._directories = directories
-        # Unique among all executors: a snapshot's writer recognises its own manifests by it.
+        # Unique among all executors: the writer of a snapshot recognises its own manifests by it.
         self._name = SYSTEM_ENTROPY.token(8)
         self._instances: dict[int, ProviderInstance] = {}
         self._opened: dict[int, OpenRequest] = {}
-        self._opening_lock = threading.Lock()  # of the two above
+        self._instances_lock = threading.Lock()  # guards the two above
         background = ThreadPoolExecutor(2, "cairn-background")
         scheduler = Scheduler(limits.memtable_bytes, background)
         self._event_loop = EventLoop(scheduler.run_slice)
@@ -164,7 +164,7 @@ class Worker:
 
     def _open(self, request: OpenRequest) -> Answer:
         number = request.instance
-        with self._opening_lock:
+        with self._instances_lock:
             self._opened[number] = request
             checkpoint = StoreCheckpoint(
                 open_store(request.url, request.storage),
@@ -180,8 +180,8 @@ class Worker:
                     checkpoint, self._directories.instance_directory(number), self._resources
                 )
         if known is not None:
-            # The shim opens an instance again when it is unsure, or has other credentials: what is
-            # loaded is still right. This may wait for a load; other instances open meanwhile.
+            # The shim opens an instance again if it does not know whether it is open, or has other
+            # credentials; the loaded version stays. This may wait for a load, without the lock.
             known.use(checkpoint)
         return Answer()
 
@@ -200,7 +200,7 @@ class Worker:
     def _maintain(self, request: MaintainRequest) -> Answer:
         instance = self.instance(request.instance)
         opened = self._opened[request.instance]
-        # Sent each time, as temporary credentials may have been renewed; mostly they were not.
+        # Sent each time, because temporary credentials may have been renewed.
         if request.storage not in (None, opened.storage):
             self._open(replace(opened, storage=request.storage))
         return instance.maintain(request)
@@ -209,7 +209,7 @@ class Worker:
         return self.instance(request.instance).changes.versions(request)
 
     def _close(self, request: CloseRequest) -> Answer:
-        with self._opening_lock:
+        with self._instances_lock:
             found = self._instances.pop(request.instance, None)
             self._opened.pop(request.instance, None)
         if found is not None:

@@ -73,7 +73,7 @@ def encode(header: ChangelogHeader, batches: Iterable[pa.RecordBatch]) -> bytes:
     """Return the object's bytes.
 
     Args:
-        header: of the version.
+        header: the version's header.
         batches: columns of ``CHANGELOG_SCHEMA``, any number of rows; at most one op per key in all
             of them; ``value`` is null exactly where the op takes none.
 
@@ -109,12 +109,12 @@ def decode(
 
     Args:
         data: the whole object; the returned rows keep it alive.
-        object_name: for errors.
+        object_name: name of the object in errors.
         store: the expected store; ``None`` accepts any.
         version: the expected version; ``None`` accepts any.
 
     Raises:
-        CorruptError: bytes contradict checksum, length or grammar, or it holds another version.
+        CorruptError: bytes contradict checksum, length or grammar, or the version is another one.
         FormatVersionError: a newer format.
         ForeignObjectError: not a changelog of Cairn, or another store's.
     """
@@ -164,7 +164,7 @@ def _decode(view: memoryview) -> Changelog:
     if not table.schema.equals(CHANGELOG_SCHEMA):
         raise CorruptError(f"its schema is not that of a changelog: {table.schema.names}")
     if table.num_rows != rows:
-        raise CorruptError(f"{table.num_rows} rows where the trailer says {rows}")
+        raise CorruptError(f"{table.num_rows} rows, but the trailer says {rows}")
     header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
     table = table.replace_schema_metadata(None)
     _check_ops(table)
@@ -188,7 +188,7 @@ def _check_trailer(view: memoryview) -> tuple[int, int]:
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
     if arrow_bytes != split:
-        raise CorruptError(f"{split} bytes of Arrow where the trailer says {arrow_bytes}")
+        raise CorruptError(f"{split} bytes of Arrow, but the trailer says {arrow_bytes}")
     return rows, arrow_bytes
 
 
@@ -196,7 +196,7 @@ def _without_trailer(view: memoryview) -> CairnError:
     """Return the error for an object without a trailer: a part of a changelog, or foreign."""
     start = bytes(view[:_SNIFFED_BYTES])
     if not start or _MAGIC in start:
-        return CorruptError(f"it is cut: it ends after {len(view)} bytes without its trailer")
+        return CorruptError(f"it is truncated: it ends after {len(view)} bytes without its trailer")
     if len(view) < _SNIFFED_BYTES and _CONTINUATION.startswith(start[: len(_CONTINUATION)]):
         return CorruptError(f"an Arrow stream of {len(view)} bytes without its trailer")
     return ForeignObjectError(

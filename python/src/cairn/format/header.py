@@ -34,7 +34,7 @@ class ColumnFamily:
     Attributes:
         id: not used again after the family is dropped.
         name: Spark's ``colFamilyName``.
-        multi: a key holds a list.
+        multi: the value of a key is a list.
         internal: Spark created it for itself.
         ordered: Spark may scan it by prefix or range.
         key_type: the type without names and nullability.
@@ -107,7 +107,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogHeader:
-    """All facts in a changelog besides its rows.
+    """All facts in a changelog except its rows.
 
     Attributes:
         store: the store of the version.
@@ -116,7 +116,7 @@ class ChangelogHeader:
         base: the newest manifest that was complete at the commit, or the empty state.
         lineage: the changelogs after ``base`` up to and including this one.
         counts: keys per column family id after this version.
-        column_families: after this version.
+        column_families: the families after this version.
         max_cf_id: highest id ever used.
         written_at_ms: the writer's clock, for people.
     """
@@ -210,7 +210,7 @@ def counts_from_json(value: object) -> dict[int, int]:
     counts: dict[int, int] = {}
     for text, count in as_object(value, "counts").items():
         if not text.isascii() or not text.isdigit():
-            raise CorruptError(f"counts contain {text[:20]!r}, which is no family id")
+            raise CorruptError(f"counts contain {text[:20]!r}, which is not a family id")
         counts[int(text)] = as_int(count, "count")
     return counts
 

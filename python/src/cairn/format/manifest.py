@@ -56,8 +56,8 @@ class SstFile:
     Attributes:
         object_name: ``sst/<hex32>.sst``.
         local_name: RocksDB's name for it in this snapshot, ``000012.sst``.
-        size_bytes: of the whole file.
-        crc32c: of the whole file.
+        size_bytes: size of the whole file.
+        crc32c: checksum of the whole file.
     """
 
     object_name: str
@@ -95,7 +95,7 @@ class Retained:
 class Garbage:
     """An SST that no retained manifest names any more.
 
-    ``dropped_at_ms`` is when the last manifest that named it was deleted, by the store's clock.
+    ``dropped_at_ms``: when the last manifest that named it was deleted, by the storage's clock.
     """
 
     object_name: str
@@ -185,12 +185,12 @@ def decode(
 
     Args:
         data: the whole object.
-        object_name: for errors.
+        object_name: name of the object in errors.
         store: the expected store; ``None`` accepts any.
         ref: the expected version; ``None`` accepts any.
 
     Raises:
-        CorruptError: bytes contradict checksum or grammar, or it holds another version.
+        CorruptError: bytes contradict checksum or grammar, or the version is another one.
         FormatVersionError: a newer format.
         ForeignObjectError: not a manifest of Cairn, or another store's.
     """

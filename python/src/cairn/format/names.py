@@ -91,7 +91,7 @@ def parse_name(name: str) -> ChangelogName | SstName | ManifestName | None:
 
 
 def is_sst_name(name: str) -> bool:
-    """Tell whether ``name`` is the name of an SST."""
+    """Return whether ``name`` is the name of an SST."""
     return _SST.fullmatch(name) is not None
 
 

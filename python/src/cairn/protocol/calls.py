@@ -20,7 +20,7 @@ from cairn.protocol.session_id import SessionId
 
 Json = Mapping[str, Any]
 
-# By a field's annotation: how its JSON value is read.
+# How a field's JSON value is read, by the field's annotation.
 _READERS: dict[str, Callable[[Any], object]] = {
     "bool": bool,
     "int": int,
@@ -46,7 +46,7 @@ class Request:
 
         Raises:
             KeyError, TypeError, ValueError: a field is absent, or its value is of another type.
-            CairnError: as the constructor of a field's type.
+            CairnError: the constructor of a field's type raised it.
         """
         return cls(
             **{
@@ -126,7 +126,7 @@ class LoadRequest(Request):
 
 @dataclass(frozen=True)
 class LoadSnapshotRequest(LoadRequest):
-    """``load_snapshot``: from exactly this snapshot; its id may be unknown."""
+    """``load_snapshot``: load a version from exactly this snapshot; its id may be unknown."""
 
     snapshot_version: int = field(kw_only=True)
     snapshot_checkpoint_id: str | None = None
@@ -197,7 +197,7 @@ class AbortRequest(Request):
 class MaintainRequest(Request):
     """``maintain``: take a snapshot if one is due, purge (``cleanup``), or both.
 
-    ``storage`` has the credentials as they are now; ``None`` keeps the former ones.
+    ``storage`` has the present credentials; ``None`` keeps the former ones.
     """
 
     instance: int

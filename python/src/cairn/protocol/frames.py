@@ -23,7 +23,7 @@ _MAGIC = int.from_bytes(b"CRNF", "little")
 _HEADER = struct.Struct("<IBBHQQQII")
 HEADER_BYTES = _HEADER.size
 MAX_PAYLOAD_BYTES = 64 << 20
-# Larger than a request: the appends of many frames make one list, and it is returned whole.
+# Larger than a request's limit: many frames may append to one list, and a read returns it whole.
 MAX_REPLY_BYTES = 1 << 30
 
 # Kinds. DO NOT RENUMBER: the shim uses the same numbers for all values below.
@@ -36,7 +36,7 @@ REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
 
-# Whether a written key is among the committed ones, if the shim has found out.
+# Whether a written key is among the committed ones, if the shim knows.
 PRESENCE_UNKNOWN = 0
 PRESENCE_PRESENT = 1
 PRESENCE_ABSENT = 2
@@ -99,7 +99,7 @@ def decode_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> He
     """Return the header at ``offset``.
 
     Raises:
-        ProtocolError: it is no frame of this protocol, or over the limit. The connection must be
+        ProtocolError: not a frame of this protocol, or over the limit. The connection must be
             closed, because the start of the next frame is unknown.
     """
     magic, protocol, *rest = _HEADER.unpack_from(buffer, offset)
@@ -124,17 +124,17 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the record batch in a payload, which ``batch.serialize()`` makes.
+    """Return the record batch in a payload that ``batch.serialize()`` returned.
 
-    Its columns point into ``payload``.
+    The columns of the batch point into ``payload``.
 
     Raises:
-        ProtocolError: it is no record batch of ``schema``.
+        ProtocolError: the payload is not a record batch of ``schema``.
     """
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
     except (pa.ArrowException, OSError, EOFError) as failure:
-        raise ProtocolError(f"a payload is no record batch of its kind: {failure}") from failure
+        raise ProtocolError(f"a payload is not a record batch of its kind: {failure}") from failure
 
 
 def encode_error(error: CairnError) -> bytes:

@@ -1,6 +1,6 @@
 """RocksDB on the local disk, through rocksdict.
 
-Layer: rocks, the only importer of rocksdict. It does not know object stores: it opens a directory,
+Layer: rocks, the only importer of rocksdict. It does not use object stores: it opens a directory,
 and creates a directory of hard links for a snapshot.
 """
 

@@ -34,7 +34,7 @@ _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
 _LONG_LIST_CHUNKS = 32
-"""A longer list is rewritten as one chunk in idle time: a read steps over each chunk."""
+"""A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
 
 
@@ -51,7 +51,7 @@ class RocksDb:
     """An open database. The module's docstring says which threads may use it.
 
     Args:
-        directory: of the database; created if ``create``, else a restored local checkpoint.
+        directory: the database's directory; created if ``create``, else a local checkpoint.
         memory: shared by the worker's databases.
         create: whether the database begins empty.
         multi_families: ids of families whose values are lists.
@@ -97,7 +97,7 @@ class RocksDb:
 
         Args:
             cf: the family.
-            keys: in any order; many keys are looked up in sorted order, which halves the cost.
+            keys: any order; many keys are looked up in sorted order, which halves the cost.
 
         Raises:
             CorruptError: a block with one of the keys is corrupt.
@@ -171,7 +171,7 @@ class RocksDb:
             low, _ = layout.scan_bounds(cf, multi=multi, start=last, inclusive=False, end=None)
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
-        # items() ends silently at a corrupt block; only an iterator's status shows the difference.
+        # items() ends silently at a corrupt block; only an iterator's status shows the corruption.
         check = self._db.iter()
         check.seek(low if last is None else last)
         if last is not None and check.valid() and check.key() == last:
@@ -220,7 +220,7 @@ class RocksDb:
 
         Args:
             rows: ``op, cf, key, value``; sorted rows are written about twenty times faster.
-            version: of the delta; it is part of the keys of list chunks.
+            version: the delta's version, which is part of the keys of list chunks.
 
         Raises:
             DiskFullError: the local disk is full; no row of this slice was written.
@@ -244,7 +244,7 @@ class RocksDb:
         """Whether a write would now wait for a flush; the caller should write later."""
         if not self._property("rocksdb.is-write-stopped"):
             return False
-        # After a failed flush the stop never ends, and a write raises the cause.
+        # After a failed flush the stop never ends, and every write raises the cause.
         return not self.is_broken()
 
     def is_broken(self) -> bool:
@@ -265,7 +265,7 @@ class RocksDb:
             else:
                 start = layout.list_start(cf, key)
                 if op != OP_APPEND:
-                    # Only a write that replaces the list has to find its chunks.
+                    # Only a write that replaces the list must find its chunks.
                     seeker = seeker or self._db.iter()
                     for chunk, _ in _chunks(seeker, start):
                         batch.delete(chunk)
@@ -334,7 +334,7 @@ class RocksDb:
                 raise
 
     def close(self) -> None:
-        """Close, after the running flushes and checkpoints. Idempotent."""
+        """Wait for running flushes and checkpoints, then close. Idempotent."""
         with self._uses:
             if self._is_closed:
                 return
@@ -378,7 +378,7 @@ def _chunks(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the chunks, key and value, of the list whose chunk keys begin with ``start``.
 
     Raises:
-        Exception: of rocksdict, at a corrupt block.
+        Exception: rocksdict raises it at a corrupt block.
     """
     seeker.seek(start)
     while seeker.valid():

@@ -1,4 +1,4 @@
-"""Delta: a committed version's writes, which enter RocksDB in slices.
+"""Delta: a committed version's writes, which are written to RocksDB in slices.
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#changelog (the rows are the changelog's).
 """
@@ -42,12 +42,12 @@ def _ascends(rows: pa.RecordBatch) -> bool:
 class Delta:
     """One version's rows ``op, cf, key, value``, at most one per key.
 
-    Rows sorted by family and key enter RocksDB about twenty times faster; nothing else depends on
+    RocksDB writes rows sorted by family and key about twenty times faster; nothing else depends on
     the order. Not thread-safe: one thread builds it, one sorts it, and when it is ``ready``, only
     the event loop takes rows.
 
     Args:
-        version: of these writes.
+        version: the version of these writes.
         batches: the rows; kept, not copied.
         multi_families: ids of the families whose values are lists, after this version.
     """
@@ -67,7 +67,7 @@ class Delta:
         self.bytes_left = sum(self._sizes)
 
     def sort(self) -> None:
-        """Sort each batch separately. REQUIRES: no row was taken."""
+        """Sort each batch separately. REQUIRES: no row was taken yet."""
         self._batches = deque(map(sorted_rows, self._batches))
 
     @property

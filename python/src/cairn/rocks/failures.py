@@ -1,6 +1,6 @@
 """Translation of rocksdict's errors.
 
-Layer: rocks. rocksdict raises bare ``Exception`` with RocksDB's status text, so the text decides.
+Layer: rocks. rocksdict raises ``Exception`` with RocksDB's status text; the text is translated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def translate(failure: BaseException, directory: str) -> CairnError:
     """Return ``failure`` as an error of Cairn's tree.
 
     Args:
-        failure: of rocksdict or the file system; a CairnError is returned unchanged.
+        failure: from rocksdict or the file system; a CairnError is returned unchanged.
         directory: the database's directory, for the error.
     """
     if isinstance(failure, CairnError):

@@ -44,7 +44,7 @@ def list_end(cf: int, key: bytes) -> bytes:
 
 
 def chunk_key(start: bytes, version: int) -> bytes:
-    """Return the key of the chunk of the delta of ``version``; ``start`` is ``list_start``."""
+    """Return the key of the chunk that ``version`` appends; ``start`` is ``list_start``."""
     return start + _VERSION.pack(version)
 
 

@@ -34,9 +34,9 @@ class RocksMemory:
         cache_bytes: blocks, indexes and filters of all databases.
         memtable_bytes: memtables of all databases; above it the store flushes the largest one,
             because RocksDB's write buffer manager does not flush idle databases.
-        open_files: file descriptors, divided by the number of open databases when one more is
-            opened. RocksDB fixes a share at opening, so the first databases keep larger shares,
-            and all together may use several times this number.
+        open_files: file descriptors; a database gets this number divided by the number of open
+            databases. Its share never changes, so the first databases keep larger shares, and all
+            together may use several times this number.
         database_count: number of open databases; the databases maintain it.
     """
 
@@ -75,7 +75,7 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     # One cache for all, with indexes and filters in it: the bound then covers them too.
     table.set_block_cache(memory.cache)
     table.set_cache_index_and_filter_blocks(True)
-    # Every get looks into the newest files first: their filters must stay in the cache.
+    # Every get searches the newest files first: their filters must stay in the cache.
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     # Twice the default: state rows are small, scans are frequent, and the index is halved.
     table.set_block_size(_BLOCK_BYTES)
@@ -86,8 +86,8 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     # A hundred small databases used 105 MB of memtables with the default block, 7 MB with this.
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_write_buffer_size(memory.write_buffer_bytes)
-    # A write that RocksDB delays or stops holds the GIL and blocks the whole worker. So there is no
-    # slowdown by files or compaction debt, four memtables, and the store checks before it writes.
+    # A write that RocksDB delays or stops holds the GIL and blocks the whole worker. So RocksDB
+    # must not slow writes down and has four memtables. The store checks for stops before it writes.
     options.set_max_write_buffer_number(4)
     options.set_level_zero_slowdown_writes_trigger(_NEVER)
     options.set_level_zero_stop_writes_trigger(_NEVER)
@@ -106,12 +106,12 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     options.set_max_open_files(max(share, _MIN_OPEN_FILES))
     # Do not read the statistics of every table at open.
     options.set_skip_stats_update_on_db_open(True)
-    # Without these each idle database keeps logs and wakes a thread for statistics.
+    # By default each idle database keeps logs and wakes a thread for statistics.
     options.set_max_log_file_size(1 * _MIB)
     options.set_keep_log_file_num(1)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
-    # RocksDB's manifest is stored in Cairn's: it should be small, without preallocation.
+    # Cairn's manifest contains RocksDB's manifest: it should be small, without preallocation.
     options.set_manifest_preallocation_size(64 * 1024)
     options.set_paranoid_checks(True)
     return options

@@ -1,6 +1,6 @@
 """ObjectStore: the contract between Cairn and the storage of its objects.
 
-Layer: storage. It handles keys and bytes, and does not know state. Implementations: ``memory``
+Layer: storage. It handles keys and bytes, and does not use state. Implementations: ``memory``
 (tests), ``local`` (files), ``s3``; each passes ``python/tests/contract/test_object_store.py``.
 
 Promises of every implementation:
@@ -10,7 +10,7 @@ Promises of every implementation:
 - *Durable.* When a writing call returns, the object survives a crash of this machine.
 - *Read after write.* Every later call of any process sees a completed write, ``list`` included.
 - *Own success is success.* A write whose answer was lost returns normally if a retry finds it done.
-  If that cannot be found out, it raises ``UnavailableError``: the write may have happened.
+  If it cannot tell, it raises ``UnavailableError``: the write may have happened.
 - *Thread-safe.* Several threads may call all methods at the same time.
 - *Cost.* Without failures, ``put*`` and ``get`` cost one request each: no probing, no listing.
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Payload: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
 _KEY_BYTES_MAX = 900
-"""S3 allows 1,024 bytes for root and key together; the rest is for the root."""
+"""S3 allows 1,024 bytes for root and key together; the root may use the rest."""
 _SEGMENT_BYTES_MAX = 200
 """File systems allow 255 bytes per name; the rest is for the affixes of a temporary name."""
 _SPARK_METADATA = "_metadata"
@@ -58,7 +58,7 @@ class ObjectInfo:
     Attributes:
         key: relative to the store's root.
         size_bytes: length of the whole object.
-        last_modified: by the storage's clock, in UTC.
+        last_modified: time by the storage's clock, in UTC.
     """
 
     key: str
@@ -99,11 +99,11 @@ def check_key(key: str) -> str:
 
 
 def is_listed(key: str, prefix: str) -> bool:
-    """Tell whether a listing of ``prefix`` shows ``key``.
+    """Return whether a listing of ``prefix`` shows ``key``.
 
-    Hidden below the last ``/`` of the prefix: names that begin with a dot (temporary files,
-    Hadoop's ``.crc``), Spark's ``_metadata``, and empty objects whose names end in ``/``, with
-    which some clients mark directories. A prefix inside ``_metadata/`` lists its content.
+    A listing hides, below the last ``/`` of the prefix: names that begin with a dot (temporary
+    files, Hadoop's ``.crc``), Spark's ``_metadata``, and empty objects whose names end in ``/``
+    (some clients mark directories so). A prefix inside ``_metadata/`` lists its content.
     """
     if not key.startswith(prefix):
         return False
@@ -159,7 +159,7 @@ class ObjectStore(ABC):
         abort; a lifecycle rule of the bucket removes those.
 
         Args:
-            key: of the new object.
+            key: key of the new object.
             path: the file must not change during the call.
             crc32c: expected checksum of the whole file, compared before the first request.
 
@@ -190,8 +190,8 @@ class ObjectStore(ABC):
         file.
 
         Args:
-            key: of the object.
-            path: of the file.
+            key: key of the object.
+            path: path of the file.
             size_bytes: expected length.
             crc32c: expected checksum.
 
@@ -209,7 +209,7 @@ class ObjectStore(ABC):
         missing; every other object is listed once. A root or prefix that does not exist is empty.
 
         Args:
-            prefix: of the key; it may end within a segment. Empty lists all.
+            prefix: prefix of the keys; it may end within a segment. An empty one lists all.
         """
 
     @abstractmethod
@@ -234,8 +234,8 @@ class ObjectStore(ABC):
     def request_counts(self) -> dict[str, int]:
         """Return the number of requests of this instance, by S3's name of the call.
 
-        Local files and memory count one per operation, under the same names. A request that was
-        sent again counts once per sending.
+        Local files and memory count one per operation, under the same names. A repeated request
+        counts each time.
         """
         with self._counts_lock:
             return dict(self._counts)

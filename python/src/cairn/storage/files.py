@@ -126,7 +126,7 @@ class PendingFile:
 
     def publish(self) -> None:
         """Take the final name, replacing another file; durable on return. REQUIRES: ``sync``."""
-        os.replace(self.temporary, self.path)  # noqa: PTH105 - the exact call is the promise
+        os.replace(self.temporary, self.path)  # noqa: PTH105 - the promise depends on this call
         sync_directory(self.path.parent)
 
     def publish_new(self) -> None:
@@ -149,7 +149,7 @@ class PendingFile:
         sync_directory(self.path.parent)
 
     def __exit__(self, *_: object) -> None:
-        # The name is removed before the lock is released, so the cleaner never sees a live file.
+        # Remove the name before releasing the lock, so that the cleaner never removes a live file.
         with suppress(OSError):
             self.temporary.unlink(missing_ok=True)
         os.close(self._descriptor)

@@ -215,7 +215,7 @@ class LocalStore(ObjectStore):
             os.close(descriptor)
 
     def _walk(self, top: Path, prefix: str, found: Found) -> None:
-        """Collect the files below ``top``; files that vanish during the walk are left out."""
+        """Collect the files below ``top``; files that vanish meanwhile are left out."""
         try:
             entries = list(os.scandir(top))
         except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Parallel transfers: several calls at a time, and none of them left running.
+"""Parallel transfers: several calls at a time.
 
 Layer: storage.
 """

@@ -1,4 +1,4 @@
-"""The past of a version, and the change feed: changelogs as rows, page by page.
+"""The lineage of a version, and the change feed: changelogs as rows, page by page.
 
 Layer: store.
 """
@@ -31,7 +31,7 @@ MAX_PAGE_BYTES = 4 << 20
 def _lineage_from(
     checkpoint: StoreCheckpoint, head: StoreVersion, version: int
 ) -> tuple[tuple[VersionRef, ...], Base]:
-    """Return the changelogs up to ``head`` and their base, which is at ``version`` or before it.
+    """Return the changelogs up to ``head``, and their base, which is not above ``version``.
 
     Follows the changelogs of the bases, without a LIST.
 
@@ -51,11 +51,11 @@ def on_snapshot(
     """Return ``head`` with exactly the requested snapshot as its base.
 
     Raises:
-        MissingError: its past has no such version, or only under another id.
+        MissingError: its lineage has no such version, or has it under another id.
     """
     version = request.snapshot_version
     refs, base = _lineage_from(checkpoint, head, version)
-    # The changelog of the oldest snapshot that is kept was purged: it is known as a base alone.
+    # The changelog of the oldest kept snapshot was purged: only a base names that version.
     past = refs if base.ref is None else (base.ref, *refs)
     at = next((ref for ref in past if ref.version == version), None)
     if at is None or request.snapshot_checkpoint_id not in (None, at.checkpoint_id):
@@ -73,12 +73,12 @@ def on_snapshot(
 
 
 class ChangeFeed:
-    """Reads changelogs for the change feed; keeps the one that is being paged through.
+    """Reads changelogs for the change feed; keeps the one whose pages are being read.
 
     Thread-safe.
 
     Args:
-        checkpoint: of the store.
+        checkpoint: the store's objects.
     """
 
     def __init__(self, checkpoint: StoreCheckpoint) -> None:
@@ -105,8 +105,8 @@ class ChangeFeed:
     ) -> tuple[pa.RecordBatch | None, bool]:
         """Return rows of one changelog from ``from_row`` on, and whether more follow.
 
-        At least one row, if there is one; else at most ``MAX_PAGE_BYTES``. May do I/O: not on the
-        event loop.
+        A page has at most ``MAX_PAGE_BYTES``, or a single larger row. May do I/O: not on the event
+        loop.
         """
         with self._lock:
             last = self._last
@@ -115,7 +115,7 @@ class ChangeFeed:
                 last = self._last = self._checkpoint.read(version, checkpoint_id)
         page, more = _page_of(last.table.to_batches(), from_row, limit_rows)
         if not more:
-            # Read to its end: the next page is of another changelog, or comes in hours.
+            # Free it: the next page is that of another changelog, or is requested much later.
             with self._lock:
                 self._last = None if self._last is last else self._last
         return page, more

@@ -1,7 +1,7 @@
-"""Committing a session: gather, count, encode, one PUT, then on to RocksDB.
+"""Committing a session: gather, count, encode, one PUT, then queue the delta for RocksDB.
 
-Layer: store.  If the worker dies before the PUT, nothing happened. After it the version is durable,
-and the local state is rebuilt from the objects.
+Layer: store.  If the worker dies before the PUT, nothing was committed. If it dies later, the
+version is durable, and a load rebuilds the local state from the objects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         request.frames, request.rows, checkpoint.conf.frame_timeout_ms / 1000
     )
     arrived = clock.monotonic_ns()
-    # Less memory at once; the session has failed if the commit fails.
+    # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
     rows = writes.gather(batches, are_distinct=request.are_distinct) if batches else None
     if not request.track_counts:
@@ -77,11 +77,11 @@ def _base_of(state: StoreState, request: CommitRequest) -> StoreVersion:
         raise nothing_loaded()
     if current.version + 1 != request.version:
         raise ProtocolError(
-            f"a commit of version {request.version} where version {current.version} is loaded"
+            f"a commit of version {request.version}, but version {current.version} is loaded"
         )
     expected = request.base_checkpoint_id
     if expected and current.checkpoint_id and expected != current.checkpoint_id:
-        raise ProtocolError(f"a commit on {expected} where {current.checkpoint_id} is loaded")
+        raise ProtocolError(f"a commit on {expected}, but {current.checkpoint_id} is loaded")
     return current
 
 
@@ -109,7 +109,7 @@ def _counted(
     run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
     keys_by_family = writes.unknown_keys(rows)
     if keys_by_family:
-        # RocksDB must hold all deltas up to the base to know what exists there.
+        # RocksDB must have all deltas up to the base before it can tell which keys exist.
         present = run_stepwise(local.find_present(base.version, keys_by_family))
         rows = writes.with_presence(rows, present)
     counts = dict(base.counts)
@@ -117,7 +117,7 @@ def _counted(
     ids = [family.id for family in request.column_families]
     for cf in ids:
         if cf in known_before and cf not in counts:
-            # Earlier versions were committed without counting: count once.
+            # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
     return rows, writes.counts_after(counts, rows, ids)
 

@@ -1,4 +1,4 @@
-"""ProviderInstance: one provider object's half in the worker.
+"""ProviderInstance: the part of one provider object that runs in the worker.
 
 Layer: store.  Spec: docs/protocol.md#sessions. Locks and threads: ``store.state``.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LARGE_CHANGELOG_BYTES = 1 << 20
 _NOTHING_SPILLED = Spill()
 _MAX_PENDING_WAIT_S = 60.0
-# For a snapshot under way, while a task of Spark waits for its own.
+# How long a commit waits for a running snapshot before it takes its own.
 _MAX_SNAPSHOT_WAIT_S = 60.0
 
 
@@ -46,7 +46,7 @@ class ProviderInstance:
     Args:
         checkpoint: the store's objects.
         directory: the instance's place on the local disk.
-        resources: of the worker.
+        resources: the worker's resources.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class ProviderInstance:
     # -- control calls -------------------------------------------------------------------------
 
     def load(self, request: LoadRequest) -> LoadAnswer:
-        """Make a version current and return what it is.
+        """Make a version current and describe it.
 
         Raises:
-            MissingError, CorruptError: an object on the way is gone or corrupt; it is named. The
-                version loaded before may be gone too: load again.
+            MissingError, CorruptError: names a needed object that is gone or corrupt. Perhaps no
+                version is loaded afterwards: load again.
         """
         with self._lock, self._context(request.version):
             self._check_open()
@@ -77,10 +77,10 @@ class ProviderInstance:
             return load.load(self.state, request)
 
     def commit(self, request: CommitRequest) -> CommitAnswer:
-        """Make a session's writes a version, which is durable when this returns.
+        """Commit a session's writes as a version; it is durable when this returns.
 
         Raises:
-            FencedError: a newer attempt has the version.
+            FencedError: a newer attempt has committed the version.
             FramesMissingError: not all writes arrived.
             CairnError: nothing is committed, or the outcome is unknown; the current version stays.
         """
@@ -89,27 +89,27 @@ class ProviderInstance:
             self._check_open()
             session = self.find_session(request.session.number)
             if session is None:
-                raise ClosedError("the session was committed, aborted or overtaken already")
+                raise ClosedError("the session was committed, aborted or replaced already")
             answer = commit.commit(state, session, request)
             self.end_sessions(request.session.number)
             if not request.snapshot and snapshot.is_overdue(state):
                 self._resources.maintenance.submit(snapshot.try_snapshot, state)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
-            # Arrow's pool keeps what a large commit used; the next batch may be of another store.
+            # Arrow's pool keeps this commit's memory; another store may need it for the next batch.
             self._resources.release_memory()
-        # The version is durable: what follows may take its time, but must not hold the lock.
+        # The version is durable. The rest may be slow, so it runs without the lock.
         self._resources.pending.wait_below_limit(_MAX_PENDING_WAIT_S)
         if request.snapshot:
-            # Spark learns of a failure by the version, and requests another one later.
+            # After a failure the answer has an older version, and Spark requests a snapshot again.
             snapshot.try_snapshot(state, is_forced=True, wait_s=_MAX_SNAPSHOT_WAIT_S)
             answer.snapshot_version = state.snapshots.newest_version
         return answer
 
     def maintain(self, request: MaintainRequest) -> MaintainAnswer:
-        """Take a snapshot if one is due, purge, or both; loads and commits go on meanwhile.
+        """Take a snapshot if one is due, purge, or both; loads and commits run meanwhile.
 
         Raises:
-            CairnError: the storage failed; nothing visible was left, and the next call tries again.
+            CairnError: the storage failed; no partial snapshot is visible; the next call retries.
         """
         state = self.state
         self._check_open()
@@ -207,13 +207,13 @@ class ProviderInstance:
         current = self.state.require_version()
         if version > current.version:
             raise ProtocolError(
-                f"a read requires version {version} where {current.version} is loaded",
+                f"a read requires version {version}, but {current.version} is loaded",
                 store=self.store,
             )
         local.when_applied(version, act)
 
     def when_readable(self, session: int, act: Callable[[], None]) -> None:
-        """Call ``act``, now or later, once reads of a session see all its frames that arrived."""
+        """Call ``act``, now or later, once reads of a session find all frames that arrived."""
         found = self._session
         if found is None or found.number != session:
             act()
@@ -223,12 +223,12 @@ class ProviderInstance:
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]
     ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
-        """Steps that return origin and value of the first of the keys; see ``reads.read_keys``.
+        """Steps that return origin and value of the first keys; see ``reads.read_keys``.
 
         REQUIRES: ``when_readable``.
         """
         state = self.state
-        state.require_version()  # none during a load, and after one that failed half-way
+        state.require_version()  # there is none during a load, and after a failed one
         spill = self._spill_of(session)
         with state.local.reading() as database:
             found = yield from read_keys(database, spill, cfs, keys, self._resources.clock)
@@ -236,7 +236,7 @@ class ProviderInstance:
         return found
 
     def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
-        """Steps that return one page; as ``get``."""
+        """Steps that return one page; see ``get``."""
         state = self.state
         state.require_version()
         spill = self._spill_of(session)

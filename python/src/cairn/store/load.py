@@ -1,4 +1,4 @@
-"""Loading a version: keep the local state, replay what it lacks, or start from a snapshot.
+"""Loading a version: keep the local state, replay missing changelogs, or start from a snapshot.
 
 Layer: store.  Spec: docs/checkpoint-format.md#changelog (base, lineage).
 """
@@ -47,7 +47,7 @@ def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
     answer.column_families = [family.to_json() for family in version.families]
     answer.max_cf_id = version.max_cf_id
     answer.data_bytes = state.data_bytes(is_new=answer.source != "local")
-    # Deltas committed here may still be queued: reads that need them can wait for them.
+    # Committed deltas may still be in the queue: reads that need them wait.
     answer.applied_through = state.local.applied_through
     answer.snapshot_version = answer.snapshot_version or state.snapshots.newest_version
     answer.load_ms = (clock.monotonic_ns() - began) // _MS
@@ -60,7 +60,7 @@ def _is_current(state: StoreState, request: LoadRequest) -> bool:
         return False
     if current.version != request.version or current.ref is None:
         return False
-    # Without an id, in format 1, another attempt may have replaced the version: read the object.
+    # Format 1 has no id, and another attempt may have replaced the version: read the object.
     return request.checkpoint_id is not None and request.checkpoint_id == current.checkpoint_id
 
 
@@ -75,7 +75,7 @@ def _recover(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> Non
         current = None
     if current is not None:
         if current.ref == wanted.ref:
-            return  # format 1: the object is of the attempt that this instance has
+            return  # format 1: this instance has the attempt that wrote the object
         missing = wanted.lineage_after(current)
         if missing is not None:
             answer.source = "replay"
@@ -123,9 +123,9 @@ def _replay(
 def _fetched(
     state: StoreState, refs: tuple[VersionRef, ...], head: Changelog, answer: LoadAnswer
 ) -> Iterator[Changelog]:
-    """Yield changelogs in order, the last of them ``head``; the next few are fetched meanwhile.
+    """Yield changelogs in order, the last of them ``head``; fetch the next few in the background.
 
-    As many as would fit into the bound of pending deltas if all were as large as the largest yet.
+    Fetches as many as fit into the bound of pending deltas if all are as large as the largest yet.
     """
     limit_bytes = state.resources.pending.limit_bytes
     read, submit = state.checkpoint.read, state.resources.transfers.downloads.submit

@@ -1,8 +1,8 @@
-"""LocalState: one store's database, and the queue of committed deltas that it does not hold yet.
+"""LocalState: one store's database, and the queue of committed deltas that it does not have yet.
 
 Layer: store. Methods run on the event loop unless they say otherwise. A delta stays in the queue
 until its last slice is written; then ``applied_through`` is its version. A database that fails to
-write, or in which a read finds corruption, is *broken*: it is not used again, waiters get the
+write, or in which a read finds corruption, is *broken*: it is not used again, waiters receive the
 error, and the next load opens a new one.
 """
 
@@ -44,7 +44,7 @@ _SORT_WAIT_S = 0.001
 
 
 def nothing_loaded() -> UnknownInstanceError:
-    """Return the error of a call that needs a loaded version where there is none."""
+    """Return the error of a call that needs a loaded version."""
     return UnknownInstanceError(
         "no version is loaded in this worker",
         next_step="open the instance and load the version again",
@@ -55,9 +55,9 @@ class LocalState:
     """See the module.
 
     Attributes:
-        applied_through: the database holds all deltas up to this version.
-        incarnation: changes with each opening and closing, for work that must not go on in another.
-        failure: why the database is broken.
+        applied_through: the database has all deltas up to this version.
+        incarnation: changes at each open and close; work of one incarnation stops in the next.
+        failure: why the database is broken; ``None`` if it is not.
     """
 
     def __init__(self, resources: WorkerResources, metrics: Metrics) -> None:
@@ -83,24 +83,24 @@ class LocalState:
             CairnError: it is broken.
         """
         if self._db is None or self.failure is not None:
-            self.require_sound()
+            self.check_not_broken()
             raise nothing_loaded()
         return self._db
 
     @property
     def is_open(self) -> bool:
-        """Whether a database is open that is not broken. Any thread."""
+        """Whether a database is open and not broken. Any thread."""
         return self._db is not None and self.failure is None
 
-    def require_sound(self) -> None:
-        """Raise what broke the database, if anything did. Any thread."""
+    def check_not_broken(self) -> None:
+        """Raise the failure that broke the database, if it is broken. Any thread."""
         if self.failure is not None:
-            # A copy: an error that is raised often collects the traceback of each time.
+            # A copy: an exception collects the tracebacks of all places that raise it.
             raise copy.copy(self.failure)
 
     @contextmanager
     def reading(self) -> Iterator[RocksDb]:
-        """Yield the database for reads; corruption that they find breaks it."""
+        """Yield the database for reads; if they find corruption, it becomes broken."""
         database = self.db
         try:
             yield database
@@ -114,7 +114,7 @@ class LocalState:
         """Open a directory that holds ``version``; REQUIRES: ``close`` before.
 
         Raises:
-            CorruptError: it is no whole database; the next load verifies the cache's files again.
+            CorruptError: not a whole database; the next load verifies the cache's files again.
             DiskFullError: the local disk is full.
         """
         memory = self._resources.memory
@@ -129,7 +129,7 @@ class LocalState:
         self._scheduler.add(self)
 
     def close(self) -> None:
-        """Close the database, and fail all that waits for it. Idempotent."""
+        """Close the database; all waiters fail. Idempotent."""
         self._drop_deltas()
         self._scheduler.remove(self)
         self._barrier = None
@@ -144,7 +144,7 @@ class LocalState:
                 _LOG.warning("a local database was not closed cleanly: %s", failure)
 
     def check(self) -> None:
-        """Break the database if a flush or compaction failed in the background."""
+        """Mark the database as broken if a flush or compaction failed in the background."""
         if self.is_open and self.db.is_broken():
             failure = LocalDiskError(
                 "the local database could not write its files",
@@ -153,12 +153,12 @@ class LocalState:
             self._break(failure)
 
     def _break(self, failure: CairnError) -> None:
-        """Use this database no more. Its deltas are in the object store for the next load."""
+        """Mark the database as broken. The object store has its deltas for the next load."""
         if self._db is None or self.failure is not None:
             return
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
-        # The cache has links to the same files; and a compaction that reads a corrupt block reports
-        # a failed write.
+        # The cache has links to the same files. Even a failed write may come from a corrupt block,
+        # which a compaction has read.
         self._resources.transfers.cache.mark_unverified()
         self._drop_deltas()
         self._scheduler.with_long_lists.pop(self, None)
@@ -187,7 +187,7 @@ class LocalState:
 
     def _schedule(self) -> None:
         if self.failure is not None:
-            # The database broke during the commit: the delta must not count as pending for ever.
+            # The database broke during the commit: the delta must not count as pending forever.
             self._drop_deltas()
         elif self._pending:
             self._scheduler.with_deltas[self] = None
@@ -204,7 +204,7 @@ class LocalState:
 
     @property
     def waiting_since_ns(self) -> int:
-        """See ``ScheduledStore``, as all that the scheduler calls."""
+        """See ``ScheduledStore``, also for the other members that the scheduler uses."""
         return self._pending[0][0]
 
     @property
@@ -250,7 +250,7 @@ class LocalState:
         if not delta.rows_left:
             self._pending.popleft()
             if not self._pending:
-                # A delta enqueued right now brings its own call of _schedule.
+                # A delta that is enqueued right now calls _schedule itself.
                 self._scheduler.with_deltas.pop(self, None)
             self.applied_through = delta.version
             self._call_waiters(None)
@@ -277,17 +277,17 @@ class LocalState:
                 continue
             try:
                 waiter(failure)
-            except Exception:  # noqa: BLE001 - one waiter must not stop the others, nor the delta
+            except Exception:  # noqa: BLE001 - the other waiters must be called
                 _LOG.exception("a read that waited for version %d failed", version)
 
     def until_applied(
         self, version: int, incarnation: int | None = None
     ) -> Generator[None, None, None]:
-        """Steps until ``version`` is applied. REQUIRES: it is enqueued in this opening, or will be.
+        """Steps until ``version`` is applied. REQUIRES: it is or will be enqueued before a close.
 
         Args:
-            version: of the last delta.
-            incarnation: of the opening; by default the one at the first step.
+            version: the version of the last delta.
+            incarnation: the expected incarnation; by default the one at the first step.
 
         Raises:
             CairnError: the database broke, or another one was opened meanwhile.
@@ -301,18 +301,18 @@ class LocalState:
             if self._pending:
                 self._pending[0][1].ready.wait(_SORT_WAIT_S)
             self.apply_slice()
-            self.require_sound()
+            self.check_not_broken()
             yield
 
     def find_present(
         self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
     ) -> Generator[None, None, list[bool]]:
-        """Steps that find which keys exist at ``version``; REQUIRES: none above is committed."""
+        """Steps that find which keys exist at ``version``; REQUIRES: no later one is committed."""
         yield from self.until_applied(version)
         found: list[bool] = []
         for cf, keys in keys_by_family:
             for start in range(0, len(keys), _PRESENCE_STRIDE):
-                # A stride at a time: all keys as objects would need as much memory as the commit.
+                # In strides: all keys as Python objects would need as much memory as the commit.
                 stride = cast("list[bytes]", keys.slice(start, _PRESENCE_STRIDE).to_pylist())
                 with self.reading() as database:
                     found += database.present(cf, stride)
@@ -328,14 +328,14 @@ class LocalState:
                 yield
         return count
 
-    # -- snapshots and upkeep ------------------------------------------------------------------
+    # -- snapshots and maintenance -------------------------------------------------------------
 
     def checkpoint(self, version: int, incarnation: int, directory: Path) -> bool:
         """Make ``directory`` a local checkpoint of exactly ``version``. Not from the event loop.
 
         Returns:
-            Whether that was possible: not if the database is past ``version``, nor if the opening
-            is no longer ``incarnation``.
+            Whether that was possible: not if the database is past ``version``, nor if its
+            incarnation is another one.
 
         Raises:
             CairnError: the database broke, or another one was opened meanwhile.
@@ -348,7 +348,7 @@ class LocalState:
             database = event_loop.run(lambda: self.db if self.incarnation == incarnation else None)
             if database is None:
                 return False
-            # In this thread, without the GIL; then the checkpoint has nothing to flush.
+            # Flush in this thread, without the GIL; then the checkpoint has nothing to flush.
             database.flush()
             database.checkpoint(directory)
         finally:
@@ -369,7 +369,7 @@ class LocalState:
         return True
 
     def release_held(self, incarnation: int) -> None:
-        """Apply held deltas again, if the database is still that of ``incarnation``."""
+        """Apply held deltas again, if the database still has this ``incarnation``."""
         if incarnation == self.incarnation:
             self._barrier = None
 

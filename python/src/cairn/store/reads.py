@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from cairn.rocks import RocksDb, ScanPage
     from cairn.store.spill import Spill
 
-# Of the values in one reply to GET; more only if a single value is larger.
+# Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
 _MAX_PAGE_ROWS = 16_384
 _MAX_PAGE_BYTES = 4 << 20
 _STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
-# A key costs a bisection per run of the spill: some 2 ms for a stride.
+# Each key costs one bisection per run of the spill: some 2 ms for a stride.
 _SPILL_STRIDE_KEYS = 64
 _MERGE_STRIDE_ROWS = 256
 
@@ -61,9 +61,9 @@ class ScanReply:
 def read_keys(
     db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
-    """Steps of some 2 ms that return origin and value of each key, of family ``cfs``, in order.
+    """Steps of some 2 ms that return origin and value of each key, in order; ``cfs``: its family.
 
-    Stops after the row with which the values reach ``_MAX_GET_BYTES``.
+    Stops after the row at which the values reach ``_MAX_GET_BYTES``.
     """
     if len(keys) == 1 and not spill.runs:  # most requests
         values = db.get_many(cfs[0], keys)
@@ -130,7 +130,7 @@ def read_page(
         return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
     reply, size = ScanReply([], [], [], more=False), 0
     step_end_ns = clock.monotonic_ns() + _STEP_NS
-    # In strides: the session may have deleted most of what the page passes over.
+    # In strides: the session may have deleted most of the rows in the range.
     while True:
         rows, horizon = _merged(
             db, spill, request, min(limit_rows, _MERGE_STRIDE_ROWS), limit_bytes
@@ -155,7 +155,7 @@ def read_page(
 def _merged(
     db: RocksDb, spill: Spill, request: ScanRequest, limit_rows: int, limit_bytes: int
 ) -> tuple[Iterator[tuple[int, bytes, bytes]], bytes | None]:
-    """Return the next rows, and the last key up to which these are all; ``None``: to the end."""
+    """Return the next rows, all up to a last key, and that key; ``None``: up to the end."""
     page = _scan(db, request, limit_rows, limit_bytes)
     horizon = page.keys[-1] if page.more else None
     written: set[bytes] = set()

@@ -1,6 +1,6 @@
-"""What a worker lends its instances: the event loop, threads, memory, time.
+"""What the instances of a worker share: the event loop, threads, memory, time.
 
-Layer: store. The engine makes one ``WorkerResources``; a test makes its own.
+Layer: store. The engine creates one ``WorkerResources``; a test creates its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _release_memory() -> None:
 
 
 class EventLoopThread(Protocol):
-    """The one thread that touches rows in RocksDB."""
+    """The only thread that reads or writes rows in RocksDB."""
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Run ``work`` there and return its result."""
@@ -46,7 +46,7 @@ class EventLoopThread(Protocol):
 
 
 class PendingBytes:
-    """Bytes of committed deltas that RocksDB does not hold yet, over all instances of a worker."""
+    """Bytes of committed deltas that RocksDB does not have yet, over all instances of a worker."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -59,13 +59,13 @@ class PendingBytes:
         return self._bytes
 
     def add(self, amount: int) -> None:
-        """Count bytes that were enqueued; a negative amount, bytes that were applied."""
+        """Add bytes that were enqueued; a negative amount stands for applied bytes."""
         with self._changed:
             self._bytes += amount
             self._changed.notify_all()
 
     def wait_below_limit(self, timeout_s: float) -> bool:
-        """Wait until the limit holds again; return whether it does."""
+        """Wait until the bytes are within the limit; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
 
@@ -78,15 +78,15 @@ class WorkerResources:
         event_loop: the thread that owns RocksDB.
         scheduler: chooses the store whose deltas are applied next.
         memory: block cache and memtables.
-        background: threads for runs, flushes and the like.
-        sorting: a thread for deltas; the commit of the next version may wait for it.
+        background: threads for runs, flushes and similar work.
+        sorting: a thread that sorts deltas; the commit of the next version may wait for it.
         maintenance: threads for snapshots that no call waits for.
         transfers: the SST cache and the threads for downloads and uploads.
         pending: the bound of deltas that are not applied yet.
-        run_bytes: of an open session's writes in memory. Above it they go to disk; at four times
-            that the sender waits.
-        clock: for durations.
-        entropy: for ids.
+        run_bytes: bound of an open session's writes in memory. Above it they are written to disk;
+            at four times this size the sender is paused.
+        clock: measures durations.
+        entropy: generates ids.
     """
 
     event_loop: EventLoopThread
@@ -102,7 +102,7 @@ class WorkerResources:
     entropy: Entropy = SYSTEM_ENTROPY
 
     def release_memory(self) -> None:
-        """Return to the system, soon, what Arrow's pool and the C library keep."""
+        """Return unused memory of Arrow's pool and of the C library to the system, soon."""
         self.in_background(_release_memory)
 
     def in_background(self, job: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ class ScheduledStore(Protocol):
 
     @property
     def waiting_since_ns(self) -> int:
-        """When the oldest delta came; REQUIRES: ``has_work``."""
+        """When the oldest delta arrived; REQUIRES: ``has_work``."""
 
     def is_write_stopped(self) -> bool:
         """Whether a write would have to wait for a flush; REQUIRES: ``has_work``."""
@@ -54,10 +54,10 @@ class Scheduler:
         with_long_lists: stores in which a read found a list of many chunks.
 
     Args:
-        memtable_bytes: bound of all memtables together. RocksDB flushes one that is full and leaves
-            a hundred half-full ones alone, so the largest is flushed from here.
+        memtable_bytes: bound of all memtables together. RocksDB flushes only full memtables, not a
+            hundred half-full ones; so the scheduler flushes the largest one.
         background: runs flushes.
-        clock: for a pause while all writes are stopped.
+        clock: pauses while all writes are stopped.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Scheduler:
         self._background = background
         self._clock = clock
         self._open: dict[ScheduledStore, None] = {}
-        # An idle store is in neither, and so costs the event loop nothing.
+        # An idle store is in neither, so it costs the event loop no time.
         self.with_deltas: dict[ScheduledStore, None] = {}
         self.with_long_lists: dict[ScheduledStore, None] = {}
         self._failed: set[ScheduledStore] = set()
@@ -85,7 +85,7 @@ class Scheduler:
         self._failed.discard(store)
 
     def run_slice(self) -> bool:
-        """Apply deltas of the store whose oldest waits longest; return whether work may be left.
+        """Apply deltas of the store with the oldest delta; return whether work may be left.
 
         Stores whose writes RocksDB has stopped, or whose last slice failed, come last.
         """
@@ -94,14 +94,14 @@ class Scheduler:
         for store in waiting:
             if store.is_write_stopped():
                 continue
-            self._failed.add(store)  # until its slice has ended well
+            self._failed.add(store)  # until its slice has succeeded
             self._bound_memtables(store.apply_slice())
             self._failed.discard(store)
             return True
         if any(store.join_one_long_list() for store in list(self.with_long_lists)):
             return True
         if waiting:
-            self._clock.sleep(_STOPPED_PAUSE_S)  # the flush that ends the stop needs the processor
+            self._clock.sleep(_STOPPED_PAUSE_S)  # the flush that ends the stop needs the CPU
         return bool(waiting)
 
     def _bound_memtables(self, applied_bytes: int) -> None:

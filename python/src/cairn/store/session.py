@@ -1,9 +1,9 @@
 """StoreSession: a store opened at one version, with one fate: committed, aborted or released.
 
-Layer: store. Frames arrive on the event loop, which never waits here. A background job makes runs
-of them, one job per session at a time. The thread of a commit waits for the last frame. The lock
-``_arrival``, reentrant, guards everything and is held for moments. A read that needs frames in a
-run, and a connection that sends faster than the disk writes, are called back.
+Layer: store. Frames arrive on the event loop, which never waits here. A background job writes them
+as runs, one job per session at a time. The thread of a commit waits for the last frame. The
+reentrant lock ``_arrival`` guards everything and is held only briefly. Callbacks resume a read that
+needs frames in a run, and a connection that is paused because it sends faster than the disk writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Callback = Callable[[], None]
 
-# In units of run_bytes: frames in memory at which their sender is paused; the largest merged run.
+# In units of run_bytes: the frames in memory that pause their sender; the largest merged run.
 _FULL_RUNS = 4
 _MERGED_RUNS = 3
 
@@ -44,10 +44,10 @@ class StoreSession:
     """The writes of one session.
 
     Args:
-        number: of the session, ascending within its instance.
-        directory: for its runs, on the local disk.
+        number: the session's number, ascending within its instance.
+        directory: the directory of its runs, on the local disk.
         threads: where its work runs.
-        run_bytes: of frames in memory; above it they are written as a run.
+        run_bytes: bound of frames in memory; above it they are written as a run.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class StoreSession:
         """Take a frame of writes. On the event loop.
 
         Args:
-            sequence: of the frame in its session, from 1; frames may arrive out of order.
-            rows: of ``WRITES_SCHEMA``; kept, not copied.
+            sequence: the frame's number in its session, from 1; frames may arrive out of order.
+            rows: have ``WRITES_SCHEMA``; kept, not copied.
         """
         with self._arrival:
             if self._failure is not None:
                 return  # the commit reports it
             if sequence in self._frames or sequence <= self._in_runs:
-                self.fail(ProtocolError(f"frame {sequence} of a session came twice"))
+                self.fail(ProtocolError(f"frame {sequence} of a session arrived twice"))
                 return
             try:
                 check_writes(rows)
@@ -119,9 +119,9 @@ class StoreSession:
         )
 
     def pause_if_full(self, resume: Callback) -> bool:
-        """Return whether the sender must pause; ``resume`` is then called on the event loop later.
+        """Return whether the sender must pause; if so, ``resume`` is called later.
 
-        On the event loop.
+        On the event loop, as ``resume``.
         """
         with self._arrival:
             if self._is_full:
@@ -153,7 +153,7 @@ class StoreSession:
         return batches
 
     def _make_runs(self) -> None:
-        """Make and merge runs until no more is needed. In the background."""
+        """Write and merge runs until no more are needed. In the background."""
         while True:
             with self._arrival:
                 batches = self._next_run()
@@ -166,7 +166,7 @@ class StoreSession:
                 with self._arrival:
                     if self._failure is not None:
                         continue
-                    # INVARIANT: frames leave memory only once they are in a run.
+                    # INVARIANT: frames stay in memory until they are in a run.
                     for _ in batches:
                         self._in_runs += 1
                         self._frame_bytes -= self._frames.pop(self._in_runs).nbytes
@@ -182,11 +182,11 @@ class StoreSession:
             except Exception as problem:  # noqa: BLE001 - whatever it is, the commit must report it
                 self.fail(unexpected(problem))
         if self._is_closed:
-            # The last run may have created it again after `close`.
+            # The last run may have created the directory again after `close`.
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _notify(self) -> None:
-        """Call the readers and senders that need not wait any more. REQUIRES: ``_arrival``."""
+        """Call the readers and senders that need not wait any longer. REQUIRES: ``_arrival``."""
         through = self._in_runs if self._failure is None else self._in_order
         due = [act for needed, act in self._readers if needed <= through]
         self._readers = [entry for entry in self._readers if entry[0] > through]
@@ -201,7 +201,7 @@ class StoreSession:
     def when_readable(self, act: Callback) -> None:
         """Call ``act`` once ``spill`` has all frames that have arrived, or the session is over.
 
-        On the event loop, where ``act`` is called at once or later.
+        On the event loop; ``act`` is called there too, at once or later.
         """
         with self._arrival:
             through = self._in_order
@@ -215,7 +215,7 @@ class StoreSession:
 
     @property
     def spill(self) -> Spill:
-        """The runs; see ``when_readable``.
+        """The runs. REQUIRES: ``when_readable``, for all frames that have arrived.
 
         Raises:
             CairnError: the session has ended, or a frame was refused or lost.
@@ -231,7 +231,7 @@ class StoreSession:
         """Wait until ``frame_count`` frames have arrived; return all writes in order.
 
         Raises:
-            FramesMissingError: another number of frames or rows arrived in time.
+            FramesMissingError: another number of frames or rows has arrived within the timeout.
             ClosedError: the session ended meanwhile.
             CairnError: a frame was refused or lost.
         """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _TRIES = 5
 _MS = 1_000_000
-# A lineage this many times as long as Spark's minDeltasForSnapshot: maintenance does not keep up.
+# If a lineage is more than this many times minDeltasForSnapshot long, maintenance is too slow.
 _LINEAGE_FACTOR = 4
 
 
@@ -44,21 +44,21 @@ def take_snapshot(
     REQUIRES: ``snapshots.running`` is held.
 
     Args:
-        state: of the store.
-        answer: is filled in.
-        is_forced: also when fewer deltas than ``minDeltasForSnapshot`` came since the last one.
+        state: the store's state.
+        answer: this call fills it in.
+        is_forced: whether one is due after fewer deltas than ``minDeltasForSnapshot`` too.
 
     Returns:
-        The storage's time of the upload, if anything was uploaded.
+        The time of the upload, by the storage's clock; ``None`` if nothing was uploaded.
     """
     for _ in range(_TRIES):
         try:
             return _take_snapshot(state, answer, is_forced=is_forced)
         except _MovedOnError:
-            continue  # with the version that is current now
-    state.local.require_sound()
+            continue  # try again with the current version
+    state.local.check_not_broken()
     raise BusyError(
-        "commits and loads came faster than a snapshot could begin", next_step="wait for the next"
+        "commits and loads left no time to begin a snapshot", next_step="wait for the next"
     )
 
 
@@ -92,7 +92,7 @@ def _take_snapshot(
         )
     except (CairnError, OSError) as failure:
         if state.is_closed:
-            return None  # and its directory is gone
+            return None  # a closed store has no directory
         is_other = incarnation != state.local.incarnation or checkpoint is not state.checkpoint
         if isinstance(failure, ClosedError) and is_other:
             raise _MovedOnError from failure
@@ -118,12 +118,12 @@ def _previous(state: StoreState, version: StoreVersion) -> Manifest | None:
     known = state.snapshots.manifest
     if known is not None and known.ref == base:
         return known
-    # Another executor stored the base of what was replayed here.
+    # Another executor stored the base of the changelogs that were replayed here.
     return state.checkpoint.recovery.fetch_manifest(base)
 
 
 def purge(state: StoreState, store_time: datetime | None) -> int:
-    """Delete what no retained version needs; return how many objects.
+    """Delete the objects that no retained version needs; return how many.
 
     REQUIRES: ``snapshots.running`` is held.
     """
@@ -134,7 +134,7 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
     manifest, is_garbage_young = purgeable
     version = snapshots.rebased(version)
     if version.base.ref != manifest.ref:
-        return 0  # the current version is before or beside the newest manifest: delete later
+        return 0  # the newest manifest is not the base of the current version: delete later
     kept = KeptVersions(
         newest_version=version.version,
         count=state.checkpoint.conf.min_versions_to_retain,
@@ -159,14 +159,14 @@ def try_snapshot(state: StoreState, *, is_forced: bool = False, wait_s: float = 
     """Take a snapshot, or log why it failed. Never raises.
 
     Args:
-        state: of the store.
+        state: the store's state.
         is_forced: as for ``take_snapshot``.
-        wait_s: for a snapshot under way; if it is not done by then, none is taken.
+        wait_s: how long to wait for a running snapshot; after that, none is taken.
     """
     running = state.snapshots.running
     if not running.acquire(timeout=wait_s):
         if is_forced:
-            _LOG.warning("the snapshot that Spark requested is not taken: one is still under way")
+            _LOG.warning("the snapshot that Spark requested is not taken: another one is running")
         return
     try:
         take_snapshot(state, MaintainAnswer(), is_forced=is_forced)

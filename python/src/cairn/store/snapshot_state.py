@@ -1,7 +1,7 @@
-"""SnapshotState: what a store remembers of manifests, for its next snapshot and purge.
+"""SnapshotState: what a store knows about manifests, for its next snapshot and purge.
 
-Layer: store. Snapshots and purges run one at a time, beside loads and commits. What both kinds
-touch is changed under ``_lock``; a manifest is replaced, never edited.
+Layer: store. Snapshots and purges run one at a time, concurrently with loads and commits. ``_lock``
+guards the fields that both change; a manifest is replaced, never edited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SnapshotState:
 
     Attributes:
         running: held during a snapshot or purge.
-        sweeps: when orphans are swept.
+        sweeps: when the next orphan sweep is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
     """
 
@@ -38,10 +38,10 @@ class SnapshotState:
         self.sweeps = SweepSchedule(clock, entropy)
         self.manifest: Manifest | None = None
         self._lock = threading.Lock()
-        self._is_ours = False  # this instance stored `manifest`, and no other writer's won
-        self._purged: Manifest | None = None  # `manifest` as a purge left it
+        self._is_ours = False  # this instance stored `manifest`
+        self._purged: Manifest | None = None  # `manifest` after a purge
         self._known: Mapping[str, SstFile] = {}
-        self._incarnation = -1  # of the database that `_known` describes
+        self._incarnation = -1  # the database that `_known` describes
         self._bases: dict[VersionRef, Base] = {}
 
     def opened(
@@ -60,7 +60,7 @@ class SnapshotState:
                 self._bases[version.ref] = version.base
 
     def stored(self, result: SnapshotResult, incarnation: int) -> None:
-        """Remember what an upload left, unless another database was opened meanwhile."""
+        """Remember the result of an upload, unless another database was opened meanwhile."""
         newest = result.manifest.ref.version
         with self._lock:
             if incarnation != self._incarnation:
@@ -70,15 +70,15 @@ class SnapshotState:
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
 
     def purged(self, before: Manifest, after: Manifest) -> None:
-        """Replace the manifest by what a purge left of it, unless it was replaced meanwhile."""
+        """Replace the manifest by the purge's result, unless it was replaced meanwhile."""
         with self._lock:
             if self.manifest is before:
                 self.manifest = self._purged = after
 
     def purgeable(self) -> tuple[Manifest, bool] | None:
-        """Return the newest manifest, and whether its garbage was found too young already.
+        """Return the newest manifest, and whether a purge found its garbage too young.
 
-        ``None`` if it is not this writer's: then only another writer may delete.
+        ``None`` if another writer stored it: then only that writer may delete.
         """
         with self._lock:
             if self.manifest is None or not self._is_ours:
@@ -94,7 +94,7 @@ class SnapshotState:
         """Return lineage entries with the base that each of them names.
 
         Raises:
-            InternalError: one of them never passed through this instance.
+            InternalError: this instance neither committed nor replayed one of them.
         """
         with self._lock:
             missing = next((ref for ref in refs if ref not in self._bases), None)
@@ -103,7 +103,7 @@ class SnapshotState:
         raise InternalError(f"the base of changelog {missing} is not known")
 
     def rebased(self, version: StoreVersion) -> StoreVersion:
-        """Return ``version`` on the newest manifest that lies in its lineage."""
+        """Return ``version`` with the newest manifest of its lineage as its base."""
         manifest = self.manifest
         return version if manifest is None else version.rebased(manifest.ref) or version
 

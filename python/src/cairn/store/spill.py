@@ -1,8 +1,8 @@
-"""Spill: an open session's writes as sorted runs on the local disk, which its reads look into.
+"""Spill: an open session's writes as sorted runs on the local disk, which its reads search.
 
-Layer: store. Nothing of this is in RocksDB. A run is a memory-mapped Arrow file in the session's
-directory. Runs of similar size are merged while they are small: reads then look into few runs, and
-each row is written a few times only. A key is found in a run by bisection, first over every 64th
+Layer: store. Runs are not in RocksDB. A run is a memory-mapped Arrow file in the session's
+directory. Runs of similar size are merged while they are small: reads then search few runs, and
+each row is written only a few times. A key is found in a run by bisection, first over every 64th
 key, in memory, then over the mapped keys. The commit of a session with runs sorts all of them at
 once, in memory.
 """
@@ -34,7 +34,7 @@ class _Keys:
 
     def __init__(self, column: pa.Array[Any]) -> None:
         _, offsets, data = column.buffers()
-        # An empty column may have neither.
+        # An empty column may have neither buffer.
         self._offsets = memoryview(offsets or b"\0\0\0\0").cast("i")[column.offset :]
         self._data = memoryview(data or b"")
         self._count = len(column)
@@ -122,7 +122,7 @@ class Spill:
         return [run.rows for run in self.runs]
 
     def find(self, cf: int, key: bytes) -> tuple[int, bytes | None] | None:
-        """Return the op and value that all writes of a key come to; ``None`` if there are none."""
+        """Return the net op and value of all writes of a key; ``None`` if there are none."""
         parts: list[bytes] = []
         for run in reversed(self.runs):
             hit = run.find(cf, key)
@@ -138,11 +138,11 @@ class Spill:
 
 
 class RunFiles:
-    """Makes runs on the local disk. One caller at a time.
+    """Writes runs to the local disk. One caller at a time.
 
     Args:
-        directory: of the files; created with the first one.
-        merge_bytes: no runs are merged into a larger one.
+        directory: where the files are; created with the first one.
+        merge_bytes: size of the largest merged run.
         note_spilled: see ``SessionThreads``.
     """
 
@@ -155,10 +155,10 @@ class RunFiles:
         self._count = 0
 
     def make(self, batches: Sequence[pa.RecordBatch]) -> Run:
-        """Make a run of writes in their order.
+        """Write a run; ``batches`` are the writes in their order.
 
         Raises:
-            OSError: the local disk failed; nothing is left of the run.
+            OSError: the local disk failed; the run's file is removed.
         """
         rows = coalesce(batches)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class RunFiles:
             with pa.memory_map(str(path)) as mapped:
                 stored = pa.ipc.open_file(mapped).get_batch(0)
         finally:
-            # Mapped pages outlive the name: the file is freed with its last reader.
+            # The mapped pages stay valid: the system frees the file with its last reader.
             path.unlink(missing_ok=True)
         self._note_spilled(rows.nbytes)
         return Run(stored)
@@ -178,8 +178,8 @@ class RunFiles:
     def merged(self, spill: Spill) -> Spill | None:
         """Return the same writes in fewer runs; ``None`` if there are few enough.
 
-        The newest run is merged with each older one that is not larger than the result so far: as
-        in a binary counter, a row is merged only as often as its run can double.
+        The newest run is merged with each older one that is not larger than the result so far. A
+        row is merged only as often as its run doubles.
 
         Raises:
             OSError: the local disk failed; ``spill`` is still valid.

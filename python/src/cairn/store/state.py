@@ -1,4 +1,4 @@
-"""StoreState: what load, commit, snapshot and reads of one store share, and every change of it.
+"""StoreState: the state that load, commit, snapshot and reads of one store share.
 
 Layer: store. ``load``, ``commit`` and ``snapshot`` decide what happens; this class makes the
 changes in the order that keeps its invariants.
@@ -7,13 +7,13 @@ Threads. Three kinds of thread meet in a store:
 
     control call   load, commit, use, close    one at a time, under the instance's lock
     maintenance    snapshot, purge             one at a time, under ``snapshots.running``
-    event loop     frames, reads, deltas       the only one that touches rows in RocksDB
+    event loop     frames, reads, deltas       the only one that uses rows in RocksDB
 
-A control call and maintenance run beside each other; neither lock is acquired while the other is
-held. Both wait for the event loop while they hold their lock, so the event loop acquires neither.
-It acquires only locks that are held for moments and under which no other lock is acquired: the
-instance's ``_sessions_lock``, the session's ``_arrival``, ``SnapshotState._lock``, those of metrics
-and pending bytes. (One wait is longer: closing a database waits for its flush or checkpoint.)
+A control call and maintenance run concurrently; neither lock is acquired while the other is held.
+Both wait for the event loop while they hold their lock, so the event loop acquires neither. It
+acquires only locks that are held briefly and under which no other lock is acquired: the instance's
+``_sessions_lock``, the session's ``_arrival``, ``SnapshotState._lock``, those of metrics and
+pending bytes. (One wait is longer: closing a database waits for its flush or checkpoint.)
 
     changed by                        what
     control calls                     version, checkpoint, database directory, data_bytes
@@ -21,7 +21,7 @@ and pending bytes. (One wait is longer: closing a database waits for its flush o
     event loop                        applied_through, failure, barrier
     control calls, maintenance        SnapshotState
 
-``version`` and ``checkpoint`` are immutable and replaced as a whole: whoever does not hold the
+``version`` and ``checkpoint`` are immutable and replaced as a whole: a thread without the
 instance's lock reads the reference once.
 """
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cairn.format.manifest import Manifest, SstFile
     from cairn.store.resources import WorkerResources
 
-# RocksDB reads a block of each file for its estimate: not in every batch.
+# For its estimate RocksDB reads a block of each file: too slow for every batch.
 _ESTIMATE_NS = 30_000_000_000
 
 
@@ -59,7 +59,7 @@ class StoreState:
     Attributes:
         checkpoint: the store's objects.
         local: the database with its queue of deltas.
-        snapshots: what is remembered of manifests.
+        snapshots: what the store knows about manifests.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class StoreState:
         return version
 
     def new_directory(self, kind: str) -> Path:
-        """Return a path that never was before; its parent exists."""
+        """Return a path that was never used before; its parent exists."""
         self._directory.mkdir(parents=True, exist_ok=True)
         return self._directory / f"{kind}{next(self._directory_numbers)}"
 
@@ -110,7 +110,7 @@ class StoreState:
     def new_database_directory(self) -> Iterator[Path]:
         """Yield a path to fill and to give to ``open_database``; after an error it is removed."""
         if self._database_directory is not None and not self.local.is_open:
-            # Broken, perhaps by a full disk: its successor needs the space.
+            # It may be broken by a full disk: the next database needs the space.
             self.resources.event_loop.run(self.local.close)
             shutil.rmtree(self._database_directory, ignore_errors=True)
         directory, former = self.new_directory("d"), self._database_directory
@@ -134,8 +134,8 @@ class StoreState:
 
         Args:
             directory: holds a snapshot's files; without ``manifest``, it does not exist yet.
-            version: that the directory holds.
-            manifest: of the snapshot.
+            version: the version in the directory.
+            manifest: the snapshot's manifest.
             known: the objects behind the snapshot's SSTs.
 
         Raises:
@@ -155,9 +155,9 @@ class StoreState:
         self.snapshots.opened(local.incarnation, manifest, known or {})
 
     def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
-        """Apply the changelogs between the current version and ``version``; make that current."""
+        """Apply the changelogs after the current version up to ``version``; make it current."""
         event_loop, pending = self.resources.event_loop, self.resources.pending
-        self._version = None  # until the last changelog is in
+        self._version = None  # until the last changelog is enqueued
         for changelog in changelogs:
             at = StoreVersion.of_header(changelog.header)
             self.snapshots.add_changelog(at)
@@ -168,8 +168,8 @@ class StoreState:
         self._version = version
 
     def advance(self, version: StoreVersion, changes: Sequence[pa.RecordBatch]) -> None:
-        """Make current a version that was committed on the current one."""
-        # The base first: a snapshot of the version may begin as soon as it is current.
+        """Make a version current that was committed on the current one."""
+        # Add its base first: a snapshot of the version may begin as soon as it is current.
         self.snapshots.add_changelog(version)
         self._version = version
         self._enqueue(version, changes)
@@ -179,7 +179,7 @@ class StoreState:
         self.local.enqueue(Delta(version.version, rows, version.multi_families))
 
     def data_bytes(self, *, is_new: bool) -> int:
-        """Return an estimate of keys and values; RocksDB's own if ``is_new``, or now and then."""
+        """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, RocksDB's."""
         now = self.resources.clock.monotonic_ns()
         if is_new or now - self._data_bytes_at_ns > _ESTIMATE_NS:
             self._data_bytes = self.resources.event_loop.run(
@@ -189,7 +189,7 @@ class StoreState:
         return self._data_bytes
 
     def figures(self) -> dict[str, int]:
-        """Return the instance's metrics and what it holds now, by name."""
+        """Return the instance's metrics and its present sizes, by name."""
         values = self.metrics.values()
         if self.local.is_open:
             database = self.local.db

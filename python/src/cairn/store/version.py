@@ -24,9 +24,9 @@ class StoreVersion:
     Attributes:
         version: Spark's number.
         ref: the version with its attempt's id; ``None`` for an empty store, which has no object.
-        base: the manifest after which the lineage begins, or emptiness.
+        base: the manifest after which the lineage begins, or the empty state.
         lineage: the changelogs after ``base`` up to ``ref``.
-        counts: keys per family id; without the families that were committed without counting.
+        counts: keys per family id; a family whose keys were not counted is absent.
         families: the column families.
         max_cf_id: highest id ever used.
     """
@@ -81,7 +81,7 @@ class StoreVersion:
         )
 
     def lineage_after(self, earlier: StoreVersion) -> tuple[VersionRef, ...] | None:
-        """Return what to replay over ``earlier``; ``None`` if it is not in this one's past."""
+        """Return the changelogs to replay on ``earlier``; ``None`` if it is not in this lineage."""
         ref = earlier.ref
         if Base(earlier.version, None if ref is None else ref.checkpoint_id) == self.base:
             return self.lineage
@@ -90,7 +90,7 @@ class StoreVersion:
         return self.lineage[self.lineage.index(ref) + 1 :]
 
     def rebased(self, snapshot: VersionRef) -> StoreVersion | None:
-        """Return the version with ``snapshot`` as base; ``None`` if not in its lineage."""
+        """Return this version with ``snapshot`` as its base; ``None`` if not in its lineage."""
         if snapshot not in self.lineage:
             return None
         return replace(

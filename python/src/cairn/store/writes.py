@@ -36,10 +36,10 @@ MAX_COLUMN_BYTES = (1 << 31) - 1
 
 
 def check_writes(batch: pa.RecordBatch) -> None:
-    """Refuse rows that are no valid writes, before they can reach a changelog.
+    """Refuse rows that are not valid writes, before they can reach a changelog.
 
     Raises:
-        ProtocolError: an op or presence is unknown, or a value is there or absent against its op.
+        ProtocolError: an op or presence is unknown, or an op has no value or an unexpected one.
     """
     if not batch.num_rows:
         return
@@ -62,7 +62,7 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     a delete is a put. A drop removes all writes of its family.
 
     Args:
-        batches: of ``WRITES_SCHEMA``, in the order of the writes.
+        batches: have ``WRITES_SCHEMA``, in the order of the writes.
     """
     rows = _one_batch(batches)
     if _has_drops(rows):
@@ -76,8 +76,8 @@ def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBat
     Distinct keys with known presence are not sorted, so that the PUT begins earlier.
 
     Args:
-        batches: as for ``coalesce``. Emptied, so that a sort needs one copy less at its peak;
-            REQUIRES: nothing else refers to them.
+        batches: as for ``coalesce``. This call empties the list, so that a sort needs one copy
+            less at its peak; REQUIRES: nothing else refers to them.
         are_distinct: whether no key occurs twice in all of them.
 
     Raises:
@@ -221,9 +221,9 @@ def counts_after(
     """Return the keys per family after these writes.
 
     Args:
-        counts: before them.
-        rows: coalesced, with every presence known.
-        families: the ids that exist afterwards; others are left out.
+        counts: the keys per family before the writes.
+        rows: the coalesced writes, with every presence known.
+        families: the ids that exist after the writes; others are left out.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
     op, presence = rows.column("op"), rows.column("presence")

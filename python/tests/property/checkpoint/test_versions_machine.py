@@ -249,8 +249,8 @@ class Versions(RuleBasedStateMachine):
         recovery = self.world.recovery()
         head = recovery.fetch_head(self.newest.version, self.newest.ref.checkpoint_id)
         for local in self.truth[-KEEP:]:
-            stands = replace(StoreVersion.empty(local.version), ref=local.ref)
-            rest = StoreVersion.of_header(head.header).lineage_after(stands)
+            current = replace(StoreVersion.empty(local.version), ref=local.ref)
+            rest = StoreVersion.of_header(head.header).lineage_after(current)
             if not rest:
                 continue
             content = dict(local.content)

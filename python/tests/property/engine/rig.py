@@ -53,9 +53,9 @@ class Rig:
 
     Args:
         local: the local disk.
-        url: where the objects are.
+        url: the URL of the objects.
         checkpoint_format: Spark's.
-        conf: of the instance.
+        conf: the instance's settings.
     """
 
     def __init__(self, local: Path, url: str, checkpoint_format: int, conf: dict[str, Any]) -> None:
@@ -195,14 +195,14 @@ class Rig:
         return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
 
     def read(self, read: Callable[[], Generator[None, None, Result]]) -> Result:
-        """Run a read when all that was written is in a run, as the data channel does."""
+        """Run a read once all writes are in a run, as the data channel does."""
         written = threading.Event()
         self.event_loop.run(partial(self.instance.when_readable, self.number, written.set))
         assert written.wait(20)
         return self.event_loop.run_stepwise(read())
 
     def crash(self) -> None:
-        """Leave everything as it is on disk, as a dead process does."""
+        """Leave the disk unchanged, as a dead process does."""
         self.event_loop.stop()
         for pool in self.pools:
             pool.shutdown()

@@ -1,4 +1,4 @@
-"""A worker in this process with one connection, so that a test can look inside and hold it."""
+"""A worker in this process with one connection, so that a test can inspect and block it."""
 
 from __future__ import annotations
 

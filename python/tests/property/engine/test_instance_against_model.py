@@ -143,7 +143,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The next instance has another local directory, as that of a moved partition."""
+        """The next instance has another local directory, as a moved partition has."""
         self.rig.crash()
         self.rig = self.fresh_rig()
         self.open(self.version)

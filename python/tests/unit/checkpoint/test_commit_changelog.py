@@ -155,7 +155,7 @@ def test_crash_inside_a_replacement_leaves_old_or_new(plain: World, point: Fault
     assert plain.load(1, None) == {b"a": b"third"}
 
 
-def test_driver_whose_clock_is_behind_gets_that_reason(plain: World) -> None:
+def test_the_error_names_a_clock_that_is_behind(plain: World) -> None:
     """After a restart on another host the ended driver fences it; there is no second query."""
     ended = attempt(1, run="run-before", app_start_ms=90_000)
     plain.commit(EMPTY, {b"a": b"1"}, ended)
@@ -251,7 +251,7 @@ class _LosingStore(MemoryStore):
 
 
 def test_put_whose_answer_is_lost_succeeds_the_second_time(plain: World) -> None:
-    """The caller does not know the outcome; a repetition of the same commit settles it."""
+    """The caller does not know the outcome; a repetition of the same commit succeeds."""
     header, data, _ = draft(EMPTY, {b"a": b"1"}, attempt(1))
     losing = _LosingStore("memory://bucket/state/0/3", plain.bucket, plain.clock)
 

@@ -42,7 +42,7 @@ def test_kept_versions_load_and_old_objects_are_deleted(query: Query) -> None:
 
 
 def test_ssts_are_deleted_after_the_grace_period(query: Query) -> None:
-    """Until then the chain remembers them, also in the next manifest."""
+    """Until then the chain names them, also in the next manifest."""
     query.run(17)
     query.purge()
     waiting = len(query.previous.garbage) if query.previous else 0
@@ -57,7 +57,7 @@ def test_ssts_are_deleted_after_the_grace_period(query: Query) -> None:
     assert len(query.world.names("sst/")) == before + 2 - waiting
 
 
-def test_few_versions_lose_nothing(query: Query) -> None:
+def test_few_versions_are_all_kept(query: Query) -> None:
     """Nothing can be deleted yet."""
     query.run(KEEP)
 
@@ -65,7 +65,7 @@ def test_few_versions_lose_nothing(query: Query) -> None:
     query.check()
 
 
-def test_newest_but_one_is_always_kept(query: Query) -> None:
+def test_the_version_before_the_newest_is_always_kept(query: Query) -> None:
     """With one batch to retain, a crash before the batch commit would lose the query."""
     query.run(12)
     assert query.previous is not None
@@ -170,7 +170,7 @@ def test_purge_gets_the_time_from_the_storage(query: Query) -> None:
 
 
 def test_purge_without_work_sends_no_request(query: Query) -> None:
-    """It runs for each store in every maintenance interval: one request each would add up."""
+    """It runs for each store in every maintenance interval: one request each would be many."""
     query.run(17)
     query.purge()
     assert query.previous is not None

@@ -18,7 +18,7 @@ from served import Served
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     sockets = Path(tempfile.mkdtemp(prefix="cairn-t-"))
-    made = Served(tmp_path, sockets)
-    yield made
-    made.close()
+    served = Served(tmp_path, sockets)
+    yield served
+    served.close()
     shutil.rmtree(sockets, ignore_errors=True)

@@ -32,7 +32,7 @@ def get(*keys: bytes) -> pa.Buffer:
 def test_a_sender_that_is_faster_than_the_disk_waits(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a bound it fills the memory: 200 MB of frames, in a worker of 256."""
+    """Without a bound it fills the memory: 200 MB of frames, in a worker of 256 MB."""
     served.worker._resources.run_bytes = 64 * KIB
     released = threading.Event()
     make = RunFiles.make
@@ -63,14 +63,14 @@ def test_a_sender_that_is_faster_than_the_disk_waits(
 
     sender.join(20)
     assert sent.is_set()
-    # Four runs, and what one read of the socket brought beyond them.
+    # Four runs, and what one read of the socket added to them.
     assert held_bytes <= 4 * 64 * KIB + 64 * KIB + 16 * KIB
     answer = served.commit(frames=count, rows=count)
     assert answer["counts"] == {"0": count}
 
 
 def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
-    """A single reply would be an error above 1 GiB, and below it memory without a bound."""
+    """A single reply would be an error above 1 GiB; a smaller one would use unbounded memory."""
     for number in range(6):
         value = b"%d" % number * 4 * MIB
         served.send(frames.WRITES, put(b"%d" % number, value), sequence=number + 1)
@@ -88,20 +88,20 @@ def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", [frames.GET, frames.SCAN], ids=["get", "scan"])
-def test_a_list_beyond_any_reply_is_named_as_that(
+def test_the_error_of_a_too_large_list_names_it(
     served: Served, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
-    """The user must learn which store has it, and that it is no bug."""
+    """The error must name the store, and must not be a bug."""
     monkeypatch.setattr(frame_service, "MAX_VALUES_BYTES", 10)
     served.send(frames.WRITES, put(b"a", b"12345678901"), sequence=1)
-    asked = {"cf": 0, "from_inclusive": 1, "limit_rows": 1, "limit_bytes": 1}
-    scan = pa.RecordBatch.from_pylist([asked], frames.SCAN_SCHEMA).serialize()
+    request = {"cf": 0, "from_inclusive": 1, "limit_rows": 1, "limit_bytes": 1}
+    scan = pa.RecordBatch.from_pylist([request], frames.SCAN_SCHEMA).serialize()
 
     served.send(kind, get(b"a") if kind == frames.GET else scan)
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR
-    told = json.loads(payload)
-    assert (told["code"], told["kind"]) == ("CAIRN_ROW_TOO_LARGE", "invalid")
-    assert (told["store"], told["version"]) == ("0/0/default", 0)
-    assert told["next"]
+    error = json.loads(payload)
+    assert (error["code"], error["kind"]) == ("CAIRN_ROW_TOO_LARGE", "invalid")
+    assert (error["store"], error["version"]) == ("0/0/default", 0)
+    assert error["next"]

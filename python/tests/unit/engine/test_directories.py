@@ -1,4 +1,4 @@
-"""Workers that start at once on one local disk do not remove each other's directories."""
+"""Workers that start concurrently on one local disk do not remove each other's directories."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cairn.engine import directories
 from cairn.engine.directories import WorkerDirectories
 
 
-def test_a_worker_that_is_just_starting_is_not_taken_for_dead(
+def test_a_worker_that_is_starting_does_not_count_as_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lock file exists and is not locked yet: the other would remove its directory."""
-    made, go_on = threading.Event(), threading.Event()
+    is_created, may_continue = threading.Event(), threading.Event()
     lock = directories._lock
     started: list[WorkerDirectories] = []
 
     def slow_lock(root: Path) -> int:
         (root / "lock").touch()
-        if not made.is_set():
-            made.set()
-            assert go_on.wait(20)
+        if not is_created.is_set():
+            is_created.set()
+            assert may_continue.wait(20)
         return lock(root)
 
     def start() -> None:
@@ -33,10 +33,10 @@ def test_a_worker_that_is_just_starting_is_not_taken_for_dead(
     monkeypatch.setattr(directories, "_lock", slow_lock)
     first, second = threading.Thread(target=start), threading.Thread(target=start)
     first.start()
-    assert made.wait(20)
+    assert is_created.wait(20)
     second.start()
     second.join(0.3)
-    go_on.set()
+    may_continue.set()
     first.join(20)
     second.join(20)
 

@@ -94,7 +94,7 @@ def test_steps_are_served_while_idle_work_fails(caplog: pytest.LogCaptureFixture
         return "done"
 
     assert event_loop.run_stepwise(work()) == "done"
-    assert len(calls) < 100  # work that always fails makes no hot loop
+    assert len(calls) < 100  # work that always fails must not cause a busy loop
     failing.clear()
     before = len(calls)
     while len(calls) == before:  # the loop tries again without being woken

@@ -1,4 +1,4 @@
-"""Frames: what is written can be read, and anything else is refused."""
+"""Frames: every written frame can be read, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ U16, U32, U64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integer
     )
 )
 def test_a_header_is_read_as_it_was_written(header: Header) -> None:
-    """Forty bytes, whatever the values."""
+    """A header has forty bytes for all values."""
     data = frames.encode_header(header)
 
     assert len(data) == frames.HEADER_BYTES == 40

@@ -46,7 +46,7 @@ def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyP
 
 
 def test_a_read_that_waited_gets_the_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an answer the task waits until its timeout, and so do those that wait beside it."""
+    """Without an answer the task waits until its timeout, and so do all other waiting tasks."""
     local = served.instance.state.local
     served.worker._event_loop.run(lambda: local.hold_above(0, local.incarnation))
     served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
@@ -107,8 +107,8 @@ def test_a_read_that_fails_names_its_store_and_is_logged(
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR
-    told = json.loads(payload)
-    assert (told["code"], told["store"], told["version"]) == ("CAIRN_BUSY", "0/0/default", version)
+    body = json.loads(payload)
+    assert (body["code"], body["store"], body["version"]) == ("CAIRN_BUSY", "0/0/default", version)
     assert "malloc of size 3 failed" in caplog.text
 
 
@@ -136,7 +136,7 @@ def test_a_store_whose_writes_are_stopped_does_not_block_the_others(
     stopped.clear()
 
 
-def test_a_busy_store_does_not_block_the_opening_of_others(served: Served) -> None:
+def test_a_busy_store_does_not_block_others_that_are_opened(served: Served) -> None:
     """A load of minutes in one partition would block the tasks of all partitions."""
     instance = served.instance
     opened = served.worker._opened[1]

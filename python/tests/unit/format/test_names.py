@@ -20,7 +20,7 @@ from cairn.format.names import (
 from cairn.ids import Attempt, CheckpointId, VersionRef
 
 
-class _Given:
+class _FixedEntropy:
     """Randomness that a test chooses."""
 
     def __init__(self, digits: str) -> None:
@@ -34,7 +34,7 @@ class _Given:
 
 
 HEX32 = st.text("0123456789abcdef", min_size=32, max_size=32)
-IDS = HEX32.map(lambda digits: CheckpointId.new(_Given(digits)))
+IDS = HEX32.map(lambda digits: CheckpointId.new(_FixedEntropy(digits)))
 VERSIONS = st.integers(1, 2**63 - 1)
 REFS = st.builds(VersionRef, VERSIONS, IDS)
 
@@ -50,7 +50,7 @@ def test_built_names_parse_back(ref: VersionRef) -> None:
 @given(HEX32)
 def test_sst_names_parse_back(digits: str) -> None:
     """The same for SSTs."""
-    assert parse_name(new_sst_name(_Given(digits))) == SstName(digits)
+    assert parse_name(new_sst_name(_FixedEntropy(digits))) == SstName(digits)
 
 
 NAMES = st.one_of(

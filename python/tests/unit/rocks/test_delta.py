@@ -33,7 +33,7 @@ def test_the_size_of_a_row_does_not_grow_as_rows_are_taken() -> None:
 
 
 def test_each_batch_has_its_own_row_size() -> None:
-    """Large values after a batch of small ones must not come in slices of many MiB."""
+    """Large values after a batch of small ones must not be in slices of many MiB."""
     delta = Delta(1, [rows(10, 10), rows(10, 10_000)], frozenset())
 
     small = delta.row_bytes

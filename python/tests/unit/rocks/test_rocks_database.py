@@ -82,7 +82,7 @@ def test_families_with_the_same_keys_are_independent(db: RocksDb) -> None:
     assert whole_scan(db, 0) == {b"k": b"0"}
 
 
-def test_many_keys_come_back_in_the_order_of_the_request(db: RocksDb) -> None:
+def test_many_keys_are_returned_in_the_order_of_the_request(db: RocksDb) -> None:
     """They are looked up in sorted order; the reply must have the order of the request."""
     db.apply(rows(*((OP_PUT, 0, b"%04d" % n, b"v%d" % n) for n in range(500))), 1)
     keys = [b"%04d" % (n * 7 % 600) for n in range(300)]
@@ -169,7 +169,7 @@ def test_a_scan_fails_at_a_corrupt_block(db: RocksDb, memory: RocksMemory, tmp_p
     again.close()
 
 
-def test_a_restored_checkpoint_holds_what_was_flushed_and_no_more(
+def test_a_restored_checkpoint_has_exactly_the_flushed_rows(
     db: RocksDb, memory: RocksMemory, tmp_path: Path
 ) -> None:
     """A snapshot uploads the local checkpoint."""
@@ -184,7 +184,7 @@ def test_a_restored_checkpoint_holds_what_was_flushed_and_no_more(
     restored.close()
 
 
-def test_an_empty_directory_is_not_taken_for_a_restored_one(
+def test_an_empty_directory_is_not_opened_as_a_restored_one(
     memory: RocksMemory, tmp_path: Path
 ) -> None:
     """A snapshot without CURRENT must be an error, never an empty state."""
@@ -234,7 +234,7 @@ def test_a_delta_is_taken_in_slices_that_add_up() -> None:
 
 
 def test_sorting_a_delta_keeps_its_rows_and_bytes() -> None:
-    """Waiting deltas are counted in bytes: a difference would add up until commits block."""
+    """Waiting deltas are counted in bytes: small errors would add up until commits block."""
     keys = [b"%d" % (i * 7919 % 1000) for i in range(1000)]
     rows = [(OP_PUT, i % 3, key, key) for i, key in enumerate(keys)]
     batch = pa.RecordBatch.from_pylist(

@@ -165,7 +165,7 @@ def test_a_file_system_without_links_is_refused(
 
 
 def test_list_removes_abandoned_temporary_files(root: Path) -> None:
-    """The temporary file of a killed worker must not stay for ever."""
+    """The temporary file of a killed worker must not stay forever."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
     (root / "sst").mkdir(parents=True)
     (root / "sst" / ".1.sst.0123456789abcdef.tmp").write_bytes(b"abandoned")

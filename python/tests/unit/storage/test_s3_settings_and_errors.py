@@ -59,8 +59,8 @@ def test_settings_never_show_secrets() -> None:
     ("mapping", "said"),
     [
         ({"endpoint_url": "127.0.0.1:9000"}, "endpoint_url is http"),
-        ({"endpoint_url": "http://me:pass@host"}, "carries credentials"),
-        ({"access_key": "a"}, "come together"),
+        ({"endpoint_url": "http://me:pass@host"}, "contains credentials"),
+        ({"access_key": "a"}, "set both"),
         ({"session_token": "a"}, "belongs to an access_key"),
         ({"anonymous": "true", "access_key": "a", "secret_key": "b"}, "anonymous"),
         ({"anonymous": "yes"}, "true or false"),

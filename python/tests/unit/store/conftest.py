@@ -19,7 +19,7 @@ FAMILY = family(0, multi=False)
 def rig(tmp_path: Path) -> Iterator[Rig]:
     """Return a store at version 0."""
     conf = {"minDeltasForSnapshot": 2, "minBatchesToRetain": 2}
-    made = Rig(tmp_path / "local", str(tmp_path / "objects"), 2, conf)
-    made.load(0, None)
-    yield made
-    made.crash()
+    rig = Rig(tmp_path / "local", str(tmp_path / "objects"), 2, conf)
+    rig.load(0, None)
+    yield rig
+    rig.crash()

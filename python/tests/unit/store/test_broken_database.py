@@ -56,7 +56,7 @@ def scan_all(rig: Rig) -> object:
 
 
 def find_all(rig: Rig) -> object:
-    rig.write([(1, 0, key, b"whether it is there nobody knows", 0) for key in KEYS])
+    rig.write([(1, 0, key, b"the presence of this key is unknown", 0) for key in KEYS])
     return rig.commit(4, None, [FAMILY])
 
 
@@ -64,7 +64,7 @@ def find_all(rig: Rig) -> object:
 def test_after_corruption_was_read_the_next_load_starts_from_the_objects(
     rig: Rig, read: Callable[[Rig], object]
 ) -> None:
-    """Else each retry of the task reads the same bytes, until the worker dies."""
+    """Otherwise each retry of the task reads the same bytes, until the worker dies."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
 
@@ -86,7 +86,7 @@ def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:
     return before
 
 
-def test_a_corrupt_file_reaches_no_other_instance(rig: Rig, tmp_path: Path) -> None:
+def test_no_other_instance_uses_a_corrupt_file(rig: Rig, tmp_path: Path) -> None:
     """The SST cache has a link to the same bytes."""
     last = a_snapshot_and_a_version_above(rig)
     rot(rig)
@@ -122,12 +122,12 @@ def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_
 def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the disk full for the next delta, and wait until its application fails."""
 
-    def no_room(*_: object) -> None:
+    def no_space(*_: object) -> None:
         raise DiskFullError("the local disk is full")
 
     one = commit(rig, 1, None, [(1, 0, b"a", b"1", 2)])
     rig.until_applied(1)
-    monkeypatch.setattr(rig.local.db, "apply", no_room)
+    monkeypatch.setattr(rig.local.db, "apply", no_space)
     rig.write([(1, 0, key, b"v" * 1000, 2) for key in KEYS])
     rig.commit(2, one, [FAMILY])
     with pytest.raises(DiskFullError):
@@ -137,11 +137,11 @@ def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_read_after_the_failure_gets_its_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The delta that it would wait for is never applied."""
     fail_to_apply(rig, monkeypatch)
-    told: list[CairnError | None] = []
+    failures: list[CairnError | None] = []
 
-    rig.event_loop.run(lambda: rig.local.when_applied(2, told.append))
+    rig.event_loop.run(lambda: rig.local.when_applied(2, failures.append))
 
-    assert isinstance(told[0], DiskFullError)
+    assert isinstance(failures[0], DiskFullError)
 
 
 def test_deltas_of_a_broken_database_are_not_pending(
@@ -157,7 +157,7 @@ def test_deltas_of_a_broken_database_are_not_pending(
 def test_a_delta_after_the_failure_is_not_pending(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database may break while a commit's PUT is under way."""
+    """The database may break during a commit's PUT."""
     commit_changelog = StoreCheckpoint.commit
 
     def break_then_commit(*arguments: object) -> object:
@@ -175,7 +175,7 @@ def test_a_delta_after_the_failure_is_not_pending(
     assert rig.get(0, [b"a"]) == [b"1"]
 
 
-def test_each_caller_gets_an_error_object_of_its_own(
+def test_each_caller_receives_a_separate_error_object(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One object that many reads raise would keep the stack frames of all of them alive."""

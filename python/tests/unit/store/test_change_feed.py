@@ -64,7 +64,7 @@ def test_large_values_make_short_pages() -> None:
     assert len(found) < 20
 
 
-def test_a_row_larger_than_a_page_comes_alone() -> None:
+def test_a_row_larger_than_a_page_is_returned_alone() -> None:
     """A long list must not stop the feed."""
     found = pages([1, 5 << 20, 1])
 
@@ -76,7 +76,7 @@ def test_small_rows_fill_a_page_to_its_row_limit() -> None:
     assert [page.num_rows for page in pages([10] * 250, limit_rows=100)] == [100, 100, 50]
 
 
-def test_a_changelog_is_kept_while_it_is_paged_and_no_longer() -> None:
+def test_a_changelog_is_kept_only_while_its_pages_are_read() -> None:
     """One fetch serves all its pages; after the last it would only use memory."""
     objects = OneChangelog([10] * 250)
     feed = ChangeFeed(cast("StoreCheckpoint", objects))

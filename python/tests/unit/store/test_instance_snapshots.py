@@ -1,4 +1,4 @@
-"""Snapshots and purges of an instance beside loads, commits and its closing."""
+"""Snapshots and purges of an instance, concurrent with loads, commits and its close."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def between_hold_and_wait(
     monkeypatch.setattr(rig.event_loop, "run_stepwise", wait_for_act)
 
 
-def test_a_snapshot_overtaken_by_a_reload_is_of_the_version_then_current(
+def test_a_snapshot_overtaken_by_a_reload_has_the_current_version(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retried stage loads an earlier version: its rows must not be taken for the later one's."""
@@ -97,7 +97,7 @@ def test_a_snapshot_overtaken_by_a_reload_is_of_the_version_then_current(
     assert manifests == [f"3_{ids[3]}.json"]
 
 
-def test_a_snapshot_overtaken_by_a_later_version_is_not_made_of_it(
+def test_a_snapshot_overtaken_by_a_later_version_does_not_have_it(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database is then past the version that the manifest would name."""
@@ -109,10 +109,10 @@ def test_a_snapshot_overtaken_by_a_later_version_is_not_made_of_it(
     assert not list((tmp_path / "objects" / "snapshot").glob("3_*"))
 
 
-def test_after_a_reload_during_an_upload_maintenance_goes_on(
+def test_after_a_reload_during_an_upload_maintenance_continues(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The upload's result is of another opening; with it no later snapshot could be made."""
+    """The upload's result belongs to a closed database; with it every later snapshot would fail."""
     ids = fill(rig, 6)
     upload = SnapshotUploader.upload
 
@@ -156,7 +156,7 @@ def test_a_snapshot_begins_in_the_middle_of_a_commit(
     assert answers[0]["snapshot_version"] == 3
 
 
-def test_the_oldest_snapshot_kept_can_be_begun_from(rig: Rig) -> None:
+def test_the_oldest_kept_snapshot_can_be_loaded(rig: Rig) -> None:
     """Its own changelog is gone: the state reader requests it by snapshotStartBatchId."""
     ids: list[str | None] = [None]
     for _ in range(12):
@@ -212,18 +212,18 @@ def test_a_commit_that_waits_for_a_snapshot_blocks_no_load(
         assert commit.result(30)["snapshot_version"] == 3
 
 
-def test_a_store_closed_during_its_upload_is_no_bug(
+def test_a_store_closed_during_its_upload_is_not_a_bug(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark unloads a store at any time: its directory disappears during the upload."""
     fill(rig, 4)
     upload = SnapshotUploader.upload
 
-    def upload_of_what_is_gone(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
+    def upload_of_a_missing_file(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
         rig.instance.close()
         return upload(*arguments, **more)
 
-    monkeypatch.setattr(SnapshotUploader, "upload", upload_of_what_is_gone)
+    monkeypatch.setattr(SnapshotUploader, "upload", upload_of_a_missing_file)
 
     assert maintain(rig)["snapshot_version"] == 0
 
@@ -231,7 +231,7 @@ def test_a_store_closed_during_its_upload_is_no_bug(
 def test_new_credentials_during_an_upload_do_not_fail_the_snapshot(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token may expire in the middle of an upload as well as elsewhere."""
+    """A token may expire at any time, also in the middle of an upload."""
     fill(rig, 4)
     after = rig.new_checkpoint("1")
     upload = SnapshotUploader.upload
@@ -249,12 +249,12 @@ def test_new_credentials_during_an_upload_do_not_fail_the_snapshot(
 def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cache only saves time: what it lacks is downloaded again."""
+    """The cache only saves time: a file that it does not have is downloaded again."""
     fill(rig, 4)
 
-    def no_room(*_: object) -> None:
-        raise DiskFullError("no room for an SST file")
+    def no_space(*_: object) -> None:
+        raise DiskFullError("no space for an SST file")
 
-    monkeypatch.setattr(rig.resources.transfers.cache, "adopt", no_room)
+    monkeypatch.setattr(rig.resources.transfers.cache, "adopt", no_space)
 
     assert maintain(rig)["snapshot_version"] == 4

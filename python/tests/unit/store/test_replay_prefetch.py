@@ -20,10 +20,10 @@ VERSIONS = 14
 def rig(tmp_path: Path) -> Iterator[Rig]:
     """Return a store that takes no snapshots."""
     conf = {"minDeltasForSnapshot": 50}
-    made = Rig(tmp_path / "local", str(tmp_path / "objects"), 2, conf)
-    made.load(0, None)
-    yield made
-    made.crash()
+    rig = Rig(tmp_path / "local", str(tmp_path / "objects"), 2, conf)
+    rig.load(0, None)
+    yield rig
+    rig.crash()
 
 
 def commit_all(rig: Rig, value_bytes: int) -> list[str | None]:
@@ -75,10 +75,10 @@ def test_small_changelogs_are_fetched_several_at_a_time(
     assert ahead.most > 4
 
 
-def test_large_changelogs_are_fetched_no_further_ahead_than_memory_allows(
+def test_large_changelogs_are_prefetched_only_as_memory_allows(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight of 500 MB each would end the worker, and the next one the same way."""
+    """Eight of 500 MB each would end the worker, and then the next one."""
     ids = commit_all(rig, 60_000)  # 600 kB each; the rig's bound is 1 MiB
     ahead = ReadsAhead(rig, monkeypatch)
 
@@ -88,7 +88,7 @@ def test_large_changelogs_are_fetched_no_further_ahead_than_memory_allows(
 
 
 def test_bytes_downloaded_are_those_of_the_objects(rig: Rig) -> None:
-    """A metric of the network, where rows of equal bytes are a hundredth of their size."""
+    """It measures the network, where rows of equal bytes are a hundredth of their size."""
     ids = commit_all(rig, 60_000)
     sizes = [one.size_bytes for one in rig.state.checkpoint.objects.list("changelog/")]
 

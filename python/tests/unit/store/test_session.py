@@ -1,4 +1,4 @@
-"""A session's writes: none is lost without an error of its commit."""
+"""A session's writes: if any is lost, the commit fails."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def test_a_spill_that_fails_fails_its_commit(
         pool.submit(int).result()
     session.add_frame(2, puts([b"b"]))
 
-    with pytest.raises(CairnError) as told:
+    with pytest.raises(CairnError) as raised:
         session.complete(2, 2, 1)
-    assert told.value.code == code
+    assert raised.value.code == code
     with pytest.raises(CairnError):
         _ = session.spill
 
@@ -124,7 +124,7 @@ class HeldRun:
         monkeypatch.setattr(RunFiles, "make", wait)
 
 
-def test_frames_arrive_while_a_run_is_made(
+def test_frames_arrive_while_a_run_is_written(
     session: StoreSession, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event loop takes them and serves all other stores: it must not wait for a disk."""
@@ -142,13 +142,13 @@ def test_frames_arrive_while_a_run_is_made(
     assert keys_of(session.complete(3, 3, 20)) == [b"a", b"b", b"c"]
 
 
-def test_a_session_closed_while_a_run_is_made_leaves_nothing(
+def test_a_session_closed_while_a_run_is_written_leaves_nothing(
     session: StoreSession,
     pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Aborted tasks come by the thousand; the local disk is shared."""
+    """There may be thousands of aborted tasks; the local disk is shared."""
     held = HeldRun(monkeypatch)
     session.add_frame(1, puts([b"a"]))
     assert held.begun.wait(20)
@@ -162,7 +162,7 @@ def test_a_session_closed_while_a_run_is_made_leaves_nothing(
 
 
 def test_writes_are_committed_once(session: StoreSession, pool: ThreadPoolExecutor) -> None:
-    """A second commit of the session would make an empty version."""
+    """A second commit of the session would create an empty version."""
     session.add_frame(1, puts([b"a"]))
     pool.submit(int).result()
     assert keys_of(session.complete(1, 1, 1)) == [b"a"]
@@ -175,7 +175,7 @@ def test_writes_are_committed_once(session: StoreSession, pool: ThreadPoolExecut
 def test_a_read_waits_for_the_run_and_the_event_loop_does_not(
     session: StoreSession, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run made on the event loop would stop every store of the worker meanwhile."""
+    """A run written on the event loop would stop every store of the worker meanwhile."""
     held = HeldRun(monkeypatch)
     seen: list[bytes] = []
     session.add_frame(1, puts([b"a"]))
@@ -193,26 +193,26 @@ def test_a_read_waits_for_the_run_and_the_event_loop_does_not(
 def test_the_end_of_a_session_is_reported_to_all_that_wait_for_a_run(
     session: StoreSession, disk: Disk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read without an answer keeps its task until the timeout; a paused connection, for ever."""
+    """A read without an answer blocks its task until the timeout; a paused connection, forever."""
     held = HeldRun(monkeypatch)
-    told: list[str] = []
+    called: list[str] = []
     session.add_frame(1, puts([b"a"], b"v" * KIB))
-    session.when_readable(lambda: told.append("reader"))
-    assert session.pause_if_full(lambda: told.append("sender"))
+    session.when_readable(lambda: called.append("reader"))
+    assert session.pause_if_full(lambda: called.append("sender"))
 
     session.close()
     disk.serve_event_loop()
     disk.serve_event_loop()
 
-    assert sorted(told) == ["reader", "sender"]
+    assert sorted(called) == ["reader", "sender"]
     held.released.set()
     pool.submit(int).result()
 
 
-def test_frames_that_come_while_a_run_is_made_go_into_the_next(
+def test_frames_that_arrive_while_a_run_is_written_are_in_the_next(
     tmp_path: Path, disk: Disk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else they stay in memory until the next frame comes: 200 MB of them, in a worker of 256."""
+    """Otherwise they stay in memory until the next frame: 200 MB, in a worker of 256 MB."""
     session = StoreSession(1, tmp_path / "s1", disk.threads, run_bytes=8 * KIB)
     held = HeldRun(monkeypatch)
     for sequence in range(1, 41):
@@ -255,7 +255,7 @@ def test_a_gap_pauses_no_sender(
 
     assert keys_of(session.complete(2, 2, 20)) in ([b"a", b"b"], [b"b", b"a"])
     session.close()
-    pool.submit(int).result()  # a run that was under way removes its folder itself
+    pool.submit(int).result()  # a run in progress removes its folder itself
     assert not list(tmp_path.iterdir())
 
 
@@ -339,7 +339,7 @@ def test_many_keys_are_looked_up_in_steps(tmp_path: Path, database: RocksDb) -> 
 
 @pytest.mark.parametrize("row_count", [1, 63, 64, 65, 128, 200])
 def test_every_key_of_a_run_is_found_and_no_other(tmp_path: Path, row_count: int) -> None:
-    """Fences stand at every 64th row."""
+    """There is a fence at every 64th row."""
     keys = [b"%04d" % (2 * number) for number in range(row_count)]
     run = run_of(tmp_path, puts(keys))
 

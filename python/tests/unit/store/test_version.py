@@ -19,7 +19,7 @@ def head(base: Base) -> StoreVersion:
 
 
 def at(ref: VersionRef) -> StoreVersion:
-    """Return a local state that holds exactly ``ref``."""
+    """Return a local state of exactly ``ref``."""
     return replace(StoreVersion.empty(ref.version), ref=ref)
 
 
@@ -31,23 +31,23 @@ def test_state_at_the_version_stays() -> None:
     assert ON_SNAPSHOT.lineage_after(at(REFS[8])) == ()
 
 
-def test_state_in_the_lineage_goes_on() -> None:
-    """Only what is newer is replayed."""
+def test_state_in_the_lineage_is_continued() -> None:
+    """Only newer versions are replayed."""
     assert ON_SNAPSHOT.lineage_after(at(REFS[7])) == (REFS[8],)
 
 
-def test_state_at_the_base_goes_on() -> None:
+def test_state_at_the_base_is_continued() -> None:
     """The manifest is not needed."""
     assert ON_SNAPSHOT.lineage_after(at(REFS[5])) == (REFS[6], REFS[7], REFS[8])
 
 
-def test_state_elsewhere_is_not_used() -> None:
-    """From another attempt's version, an older one or emptiness, a load starts at the base."""
+def test_state_outside_the_lineage_is_not_used() -> None:
+    """If the local state has another attempt, is older or empty, a load starts at the base."""
     for local in (at(OTHER), at(REFS[4]), StoreVersion.empty(0), StoreVersion.empty(5)):
         assert ON_SNAPSHOT.lineage_after(local) is None
 
 
-def test_emptiness_is_the_past_of_the_first_versions() -> None:
+def test_the_first_versions_are_based_on_the_empty_state() -> None:
     """There is no manifest yet."""
     missing = head(Base(0, None)).lineage_after(StoreVersion.empty(0))
 
@@ -55,7 +55,7 @@ def test_emptiness_is_the_past_of_the_first_versions() -> None:
     assert len(missing) == 8
 
 
-def test_store_that_was_loaded_empty_forgets_what_was_before() -> None:
+def test_store_that_was_loaded_empty_has_no_earlier_rows() -> None:
     """A state at version 5 is not the empty store at version 5."""
     loaded_empty = head(Base(5, None))
 

@@ -61,7 +61,7 @@ def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[An
     )
 
 
-def test_distinct_writes_are_gathered_as_they_came() -> None:
+def test_distinct_writes_are_gathered_in_their_order() -> None:
     """A sort of a large batch would delay its PUT."""
     first = [(PUT, 0, b"z", b"1", 1), (DELETE, 0, b"b", None, 1)]
     second = [(APPEND, 1, b"a", b"2", 2)]
@@ -83,8 +83,8 @@ def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, .
     assert found.equals(writes.coalesce(frames))
 
 
-def test_appends_that_are_not_distinct_after_all_are_refused() -> None:
-    """Each chunk of a list has its version as name: the second would replace the first."""
+def test_appends_wrongly_marked_as_distinct_are_refused() -> None:
+    """Each chunk of a list is named by its version: the second would replace the first."""
     rows = [(APPEND, 1, b"L", b"x", 1), (PUT, 0, b"L", b"v", 1), (PUT, 1, b"M", b"v", 1)]
     assert writes.gather([batch(rows)], are_distinct=True).num_rows == 3
 
@@ -103,7 +103,7 @@ def test_a_dropped_family_leaves_only_its_drop() -> None:
 
 
 def test_counts_follow_presence() -> None:
-    """Counts are in every changelog: an error here is never repaired."""
+    """Counts are in every changelog: a wrong count is never corrected."""
     rows = batch(
         [
             (PUT, 0, b"a", b"1", 2),
@@ -115,8 +115,8 @@ def test_counts_follow_presence() -> None:
             (DROP, 2, b"", None, 0),
         ]
     )
-    asked = [(cf, keys.to_pylist()) for cf, keys in writes.unknown_keys(rows)]
-    assert asked == [(0, [b"e"]), (1, [b"f"])]
+    unknown = [(cf, keys.to_pylist()) for cf, keys in writes.unknown_keys(rows)]
+    assert unknown == [(0, [b"e"]), (1, [b"f"])]
 
     known = writes.with_presence(rows, [False, True])
 
@@ -134,14 +134,14 @@ def test_counts_follow_presence() -> None:
         (PUT, 0, b"k", b"v", 3),
     ],
 )
-def test_rows_that_are_no_writes_are_refused(row: tuple[Any, ...]) -> None:
+def test_invalid_writes_are_refused(row: tuple[Any, ...]) -> None:
     """In a changelog they would make the version unreadable."""
     with pytest.raises(ProtocolError):
         writes.check_writes(batch([(PUT, 0, b"a", b"v", 0), row]))
 
 
 def test_more_than_a_column_holds_is_refused_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user can act on it: it must not be reported as a bug."""
+    """The user can correct it: it must not be reported as a bug."""
     monkeypatch.setattr(writes, "MAX_COLUMN_BYTES", 1000)
     rows = batch([(PUT, 0, b"a", b"v" * 600, 0)])
     assert writes.coalesce([rows]).num_rows == 1

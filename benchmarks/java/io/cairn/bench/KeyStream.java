@@ -6,13 +6,13 @@ import java.util.SplittableRandom;
 /** Generates the keys of a batch before its time is taken; {@link #keyOf} numbers the keys. */
 abstract class KeyStream {
 
-  /** Exponent of the Zipf workload: a few keys take most of the rows. */
+  /** Exponent of the Zipf workload: a few keys have most of the rows. */
   private static final double ZIPF_EXPONENT = 1.0;
 
   /** The next {@code count} keys. */
   abstract long[] next(int count);
 
-  /** Key number {@code index}: neighbours are spread over all longs, without collisions. */
+  /** Key number {@code index}: consecutive keys are spread over all longs, without collisions. */
   static long keyOf(long index) {
     long mixed = (index ^ (index >>> 32)) * 0x9E3779B97F4A7C15L;
     return mixed ^ (mixed >>> 29);
@@ -69,7 +69,7 @@ abstract class KeyStream {
     };
   }
 
-  /** One half of the keys is known, the other new, in random order. */
+  /** Half of the keys are known, the other half are new, in random order. */
   static KeyStream halfNew(int keyCount, long seed) {
     SplittableRandom random = new SplittableRandom(seed);
     return new KeyStream() {

@@ -104,7 +104,7 @@ final class LatencyWorkloads {
         });
   }
 
-  /** Loads the same version in another provider instance, and reads one key to make sure. */
+  /** Loads the same version in another provider instance, and reads one key to check it. */
   private void openAnother(StoreUnderTest store) {
     try (StoreUnderTest other = store.another(options)) {
       StateStore opened = other.open();

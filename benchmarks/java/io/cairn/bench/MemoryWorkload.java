@@ -66,8 +66,8 @@ final class MemoryWorkload {
   }
 
   /**
-   * Fills the state, then upserts; at intervals come a batch of puts, a batch of ten times the size
-   * (the write buffer spills) and a full scan.
+   * Fills the state, then upserts; at intervals it runs a batch of puts, a batch of ten times the
+   * size (the write buffer spills) and a full scan.
    */
   private void work(StoreUnderTest store) {
     KeyStream fresh = KeyStream.sequential(0);

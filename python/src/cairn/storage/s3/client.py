@@ -35,7 +35,7 @@ class SharedClient:
         self.s3 = _new_client(settings)
         self.transfers = ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="cairn-s3")
         self.users = 0
-        # Buckets that honour conditional PUTs: probed once, not by each store.
+        # Buckets that honour conditional PUTs: each is probed once, not once per store.
         self.probed_buckets: set[str] = set()
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ def acquire(settings: S3Settings) -> SharedClient:
 
 
 def release(client: SharedClient) -> None:
-    """Release a client. The last one without users is kept: stores come and go one by one."""
+    """Release a client. The last one without users is kept: the next store may need it."""
     with _LOCK:
         client.users -= 1
         if client.users:
@@ -86,7 +86,7 @@ def _new_client(settings: S3Settings) -> S3Client:
         retries={"mode": "adaptive", "total_max_attempts": settings.max_attempts},
         tcp_keepalive=True,
         s3={"addressing_style": _addressing_style(settings)},
-        # PUTs have a CRC32C and GETs compare it, so a second checksum is useless.
+        # PUTs send a CRC32C and GETs verify it, so a second checksum is useless.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )

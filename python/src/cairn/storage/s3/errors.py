@@ -135,7 +135,7 @@ def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnErro
     """Return ``error`` as an error of Cairn's tree.
 
     Args:
-        error: of botocore; its text is not repeated.
+        error: from botocore; its text is not repeated.
         endpoint: ``S3Settings.endpoint_shown``.
         object_name: the object's URL, or the root's.
     """

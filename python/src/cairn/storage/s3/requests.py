@@ -69,9 +69,9 @@ class S3Requests:
 
     Args:
         client: shared; the caller releases it.
-        url: of the root, as the user wrote it.
+        url: the root's URL, as the user wrote it.
         count: called with each request's name and how often it was sent.
-        clock: for pauses.
+        clock: makes pauses.
         entropy: spreads pauses.
     """
 
@@ -157,7 +157,7 @@ class S3Requests:
         raise AssertionError  # max_attempts is at least 1
 
     def stream(self, key: str, consume: Callable[[Iterator[bytes]], None]) -> None:
-        """Let ``consume`` read an object in pieces; from the start again if the body breaks off.
+        """Let ``consume`` read an object in pieces; start again if the body breaks off.
 
         Raises:
             MissingError: there is no such object.

@@ -27,18 +27,18 @@ class S3Settings:
     Attributes:
         endpoint_url: ``http(s)://host[:port]``; absent: that of AWS for the region.
         region: absent: from the AWS chain, else ``us-east-1`` if there is an ``endpoint_url``.
-        access_key: absent, with ``secret_key``: from the AWS chain.
-        secret_key: of ``access_key``.
-        session_token: of a temporary ``access_key``.
+        access_key: if it and ``secret_key`` are absent: from the AWS chain.
+        secret_key: the secret of ``access_key``.
+        session_token: token of a temporary ``access_key``.
         path_style: whether the bucket is in the path instead of the host name; absent: true if
             there is an ``endpoint_url``.
         sse: server-side encryption, ``AES256`` or ``aws:kms``; absent: the bucket's default.
         sse_kms_key: key id or ARN; with ``aws:kms`` only.
         anonymous: requests are not signed.
-        max_connections: of the client's pool.
-        connect_timeout_ms: for one connection attempt.
+        max_connections: size of the client's connection pool.
+        connect_timeout_ms: limit of one connection attempt.
         read_timeout_ms: longest time without a byte from the server.
-        max_attempts: of one request, the first included.
+        max_attempts: number of attempts of one request, including the first.
     """
 
     endpoint_url: str | None = None
@@ -62,10 +62,10 @@ class S3Settings:
         counts = ("max_connections", "connect_timeout_ms", "read_timeout_ms", "max_attempts")
         rules = {
             "endpoint_url is http(s)://host[:port]": is_url,
-            "endpoint_url carries credentials; use access_key and secret_key": not (
+            "endpoint_url contains credentials; use access_key and secret_key": not (
                 parts.username or parts.password
             ),
-            "access_key and secret_key come together or not at all": has_key == has_secret,
+            "set both access_key and secret_key, or neither": has_key == has_secret,
             "session_token belongs to an access_key": has_key or self.session_token is None,
             "anonymous contradicts access_key": not (self.anonymous and has_key),
             f"sse is one of {', '.join(_SSE_KINDS)}": self.sse is None or self.sse in _SSE_KINDS,

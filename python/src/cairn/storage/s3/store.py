@@ -52,7 +52,7 @@ PUT_ID = "cairn-put-id"
 _CONFLICT_ATTEMPTS = 3
 _NO_ETAG = '"00000000000000000000000000000000"'
 _DELETE_KEYS = 1_000
-"""S3's limit for one DeleteObjects."""
+"""S3's limit per DeleteObjects request."""
 
 
 class _Head(NamedTuple):
@@ -68,10 +68,10 @@ class S3Store(ObjectStore):
 
     Args:
         url: ``s3://bucket[/root]``, or with ``s3a``, ``s3n``.
-        settings: of the client.
-        clock: for pauses between attempts.
-        entropy: for the ids of PUTs.
-        page_keys: of one listing request, 1..1000.
+        settings: the client's settings.
+        clock: makes pauses between attempts.
+        entropy: generates the ids of PUTs.
+        page_keys: number of keys per listing request, 1..1000.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class S3Store(ObjectStore):
             try:
                 self._requests.call("PutObject", key, IfNoneMatch="*", **arguments)
             except (PreconditionFailedError, UnavailableError) as error:
-                if self._settle_create(key, put_id, error) is None:
+                if self._resolve_create(key, put_id, error) is None:
                     self._requests.pause(attempt)
                     continue
             return
@@ -156,7 +156,7 @@ class S3Store(ObjectStore):
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         except (PreconditionFailedError, UnavailableError) as error:
-            head = self._settle_create(key, put_id, error)
+            head = self._resolve_create(key, put_id, error)
             if head is None:
                 raise self._requests.unavailable("the upload was refused", key) from error
             return head.last_modified
@@ -263,7 +263,7 @@ class S3Store(ObjectStore):
             **self._requests.encryption,
         }
 
-    def _settle_create(self, key: str, put_id: str, error: CairnError) -> _Head | None:
+    def _resolve_create(self, key: str, put_id: str, error: CairnError) -> _Head | None:
         """Return the object that this PUT created, or ``None`` if the PUT may be repeated.
 
         Raises:

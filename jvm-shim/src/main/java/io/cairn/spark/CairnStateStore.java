@@ -33,8 +33,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * One version of a store as Spark reads and writes it: checks arguments, encodes rows, and reads
  * and writes them in the cache. A read store refuses writes until Spark upgrades it.
  *
- * <p>Each call holds the lock of the session's row calls, as PySpark's transformWithState has two
- * threads. Later calls reuse the returned rows.
+ * <p>Each call holds the lock of the session's row calls, because PySpark's transformWithState uses
+ * two threads. Later calls reuse the returned rows.
  */
 final class CairnStateStore implements StateStore {
   private final StoreSession session;
@@ -374,10 +374,7 @@ final class CairnStateStore implements StateStore {
     return session.isCommitted();
   }
 
-  /**
-   * The store to write, over the same session; null if the session has ended or is at another
-   * version.
-   */
+  /** The store for writes in the same session; null if that has ended or has another version. */
   CairnStateStore upgraded(long version, Option<String> id, boolean forceSnapshot) {
     if (!session.isOpen() || version() != version || !checkpointId.equals(id)) {
       return null;
@@ -424,7 +421,7 @@ final class CairnStateStore implements StateStore {
     return enter(operation, family);
   }
 
-  // What a call requires; the errors have the words of Spark's own providers.
+  // The requirements of a call; the errors have the texts of Spark's own providers.
 
   private void requireWritable(String operation) {
     if (isReadOnly) {

@@ -42,10 +42,10 @@ import scala.jdk.javaapi.CollectionConverters;
  * The class that {@code spark.sql.streaming.stateStore.providerClass} names: one store of one query
  * run on one executor.
  *
- * <p>Extends Spark's own provider only because Spark 4.3 allows its newer join formats to
- * subclasses of it; uses nothing of it. The constructor does nothing, as Spark makes instances on
- * the driver only for their metrics. {@code init} checks and starts nothing, as Spark calls it
- * under a lock of all stores.
+ * <p>Extends Spark's own provider only because Spark 4.3 restricts its newer join formats to
+ * subclasses of it; uses nothing of it. The constructor does nothing, because Spark creates
+ * instances on the driver only for their metrics. {@code init} only checks and starts nothing,
+ * because Spark calls it under a lock of all stores.
  */
 public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   private static final Logger LOG = LoggerFactory.getLogger(CairnStateStoreProvider.class);
@@ -137,7 +137,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       long version,
       Option<String> checkpointId,
       boolean forceSnapshotOnCommit) {
-    // Spark may pass the read store of another operator of the task, or of an unloaded provider.
+    // Spark may pass a read store of another operator of the task, or of an unloaded provider.
     if (readStore instanceof CairnStateStore cairn && cairn.id().equals(store().id)) {
       CairnStateStore upgraded = cairn.upgraded(version, checkpointId, forceSnapshotOnCommit);
       if (upgraded != null) {
@@ -245,7 +245,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     return opened;
   }
 
-  /** Checks the first pair that is read against the schemas, to find a change that Spark missed. */
+  /** Checks the first pair that is read against the schemas: Spark may miss a schema change. */
   private void validateOnce(UnsafeRow key, UnsafeRow value) {
     if (!isValidated) {
       StateStoreProvider.validateStateRowFormat(
@@ -269,7 +269,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     maintain(false, true);
   }
 
-  /** Never throws, as Spark would unload the provider; the next interval repeats what failed. */
+  /** Never throws, because Spark would unload the provider; the next interval tries again. */
   private void maintain(boolean snapshot, boolean cleanup) {
     StoreInstance opened = store;
     if (opened == null) {
@@ -352,6 +352,6 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   private static UnsupportedOperationException noSparkRocksDb(String method) {
     return new UnsupportedOperationException(
-        method + " is of Spark's RocksDB provider; Cairn keeps no RocksDB in the JVM");
+        method + " belongs to Spark's RocksDB provider; Cairn has no RocksDB in the JVM");
   }
 }

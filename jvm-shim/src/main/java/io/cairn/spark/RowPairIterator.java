@@ -18,7 +18,7 @@ import scala.runtime.BoxedUnit;
  *
  * <p>A pair and its rows stay valid after writes of the session and after {@code hasNext}, which
  * reads the next pair: Spark's session windows and joins call it while they use the current one. So
- * there are two of each, used alternately.
+ * there are two pairs, used alternately.
  */
 final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
   private final StoreSession session;

@@ -5,11 +5,11 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.errors.QueryExecutionErrors;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
 
-/** Decides which of Spark's exceptions an error becomes. The error of Cairn stays its cause. */
+/** Translates errors into Spark's exceptions. Cairn's error is the cause of the exception. */
 final class SparkErrors {
   private SparkErrors() {}
 
-  /** Throws what Spark expects when a version cannot be loaded. */
+  /** Throws the exception that Spark expects if a version cannot be loaded. */
   static RuntimeException cannotLoad(Throwable error, Path root) {
     if (error instanceof CairnException cairn && cairn.code().equals("CAIRN_MISSING")) {
       Path missing = cairn.object() == null ? root : new Path(root, relative(cairn.object()));
@@ -19,7 +19,7 @@ final class SparkErrors {
     throw SparkErrors.<RuntimeException>sneaky(StateStoreErrors.cannotLoadStore(error));
   }
 
-  /** What Spark expects when a snapshot that it names is missing; other errors stay as they are. */
+  /** What Spark expects if a snapshot that it names is missing; other errors stay unchanged. */
   static RuntimeException missingSnapshot(CairnException error, String provider) {
     if (!error.code().equals("CAIRN_MISSING")
         || error.object() == null
@@ -32,7 +32,7 @@ final class SparkErrors {
     return missing;
   }
 
-  /** Throws what Spark expects when a version cannot be made durable. */
+  /** Throws the exception that Spark expects if a version cannot be made durable. */
   static RuntimeException cannotCommit(String store, Throwable error) {
     throw SparkErrors.<RuntimeException>sneaky(
         QueryExecutionErrors.failedToCommitStateFileError(store, error));

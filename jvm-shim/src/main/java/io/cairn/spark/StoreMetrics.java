@@ -20,8 +20,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What a store reports in the progress of a query, beside its rows and memory. Names are public: DO
- * NOT RENAME.
+ * The metrics of a store in the progress of a query, beside its rows and memory. Names are public:
+ * DO NOT RENAME.
  *
  * <p>Spark sums each metric over the partitions. A metric that {@link #supported} does not name
  * fails the task.
@@ -100,7 +100,7 @@ enum StoreMetrics {
       f -> f.committed.path("engine").path("sst_bytes").asLong()),
   INTERNAL_KEYS(
       "cairnInternalKeys",
-      "keys of column families that Spark keeps for itself",
+      "keys of column families that Spark uses internally",
       Unit.NOW,
       f -> f.version.keys(true));
 
@@ -109,11 +109,11 @@ enum StoreMetrics {
     MILLIS,
     BYTES,
 
-    /** Bytes or keys at this moment, not those of one batch. Spark knows them only as sizes. */
+    /** Present bytes or keys, not those of one batch. Spark has them only as sizes. */
     NOW
   }
 
-  /** Where the values of one session come from. */
+  /** The sources of one session's values. */
   private record Figures(
       StoreSession session,
       StateCache.Stats before,

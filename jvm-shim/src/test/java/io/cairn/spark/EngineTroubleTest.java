@@ -133,7 +133,7 @@ frame_service._get = failing
 
   /**
    * A stopped worker never answers, and must not block its tasks forever. The task does not repeat
-   * the call, which would take as long again.
+   * the call: it would take as long again.
    */
   @Test
   void aStoppedWorkerIsReplaced() throws Exception {
@@ -159,7 +159,7 @@ frame_service._get = failing
    * A task that waits for the lock must not wait for the whole timeout when the provider is closed.
    */
   @Test
-  void aTaskThatWaitsForAStoreLearnsThatItWasClosed() throws Exception {
+  void aTaskThatWaitsForAClosedStoreFails() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore held = provider.getStore(0, NO_ID, false, false);
     CompletableFuture<Throwable> waiting = new CompletableFuture<>();
@@ -186,7 +186,7 @@ frame_service._get = failing
     assertTrue(error.contains("Next: none if Spark retries the task"), error);
   }
 
-  /** An error of a row call names store and version, as errors of loads and commits do. */
+  /** An error of a row call names store and version, like errors of loads and commits. */
   @Test
   void aReadWithoutAReplyNamesStoreAndVersion() throws Exception {
     fixture.withLeastCache();
@@ -215,7 +215,7 @@ frame_service._get = failing
         call = ControlEntry.call
         def breaking(self, method, arguments):
             if method == 'commit':
-                raise ValueError('no answer that Py4J could hand over')
+                raise ValueError('no answer that Py4J could return')
             return call(self, method, arguments)
         ControlEntry.call = breaking
         """);
@@ -256,7 +256,7 @@ frame_service._get = failing
     read.release();
   }
 
-  /** A task thread that ends must not leave a connection behind. */
+  /** A task thread that ends must not leave a connection open. */
   @Test
   void threadsThatEndLeaveNoConnection() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();

@@ -119,7 +119,7 @@ class FamiliesTest {
   }
 
   @Test
-  void deleteRangeRemovesWhatLiesBetweenItsEnds() {
+  void deleteRangeRemovesTheKeysBetweenItsEnds() {
     StateStore store =
         fixture.provider(PAIR, VALUE, range(0), false, false).getStore(0, NO_ID, false, false);
     for (long at = 0; at < 6; at++) {
@@ -202,7 +202,7 @@ class FamiliesTest {
     assertEquals("Set(default)", third.allColumnFamilyNames().toString());
     third.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
     assertNull(
-        third.get(key(1), "a"), "a family made anew shows the keys of the one that was dropped");
+        third.get(key(1), "a"), "a family that is created again shows the keys of the dropped one");
     third.abort();
 
     StateStore old = fixture.familyProvider().getStore(1, one, false, false);
@@ -213,7 +213,7 @@ class FamiliesTest {
 
   /** A family that was declared again must not be read by its earlier declaration. */
   @Test
-  void aFamilyDeclaredAnewIsReadAsDeclared() {
+  void aFamilyDeclaredAgainIsReadAsDeclared() {
     StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
     store.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
     store.put(key(1), value("x"), "f");
@@ -247,7 +247,7 @@ class FamiliesTest {
 
   /** Without counts a family may have keys, so a declaration of other keys is refused. */
   @Test
-  void aFamilyThatNobodyCountedIsCompared() {
+  void aFamilyWithoutACountIsCompared() {
     fixture.settings.put("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false");
     Option<String> one = StoreFixture.commit(fixture.provider(), 0, NO_ID, 1);
 
@@ -256,7 +256,7 @@ class FamiliesTest {
         () -> fixture.provider(PAIR, VALUE, range(0), false, false).getReadStore(1, one));
   }
 
-  /** Spark's row count excludes the families that Spark keeps for itself. */
+  /** Spark's row count excludes the families that Spark uses internally. */
   @Test
   void keysOfInternalFamiliesAreNotCounted() {
     StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
@@ -319,7 +319,7 @@ class FamiliesTest {
 
   /** The state data source's snapshotStartBatchId: a named snapshot, and the changes after it. */
   @Test
-  void aVersionIsMadeOfANamedSnapshotAndTheChangesAfterIt() {
+  void aVersionIsLoadedFromANamedSnapshotAndLaterChanges() {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore first = provider.getStore(0, NO_ID, true, false);
     first.put(key(1), value("a"), "default");

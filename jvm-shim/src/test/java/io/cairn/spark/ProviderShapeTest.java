@@ -16,12 +16,9 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 import org.junit.jupiter.api.Test;
 
-/** What Spark sees of the provider class before a store is opened. */
+/** The provider class as Spark uses it before a store is opened. */
 class ProviderShapeTest {
-  /**
-   * Trait fields and flags that the superclass's constructor sets up; they touch nothing of its
-   * RocksDB.
-   */
+  /** Trait fields and flags that the superclass's constructor sets up, without its RocksDB. */
   private static final Set<String> TRAIT_STATE =
       Set.of("unloaded", "unloaded_$eq", "maintenanceLock", "setUnloaded", "getClass");
 
@@ -63,7 +60,7 @@ class ProviderShapeTest {
     assertFalse(provider.unloaded());
   }
 
-  /** Trap 2: Spark makes many instances on the driver, only for their metrics. */
+  /** Trap 2: Spark creates many instances on the driver, only for their metrics. */
   @Test
   void trap02AnInstanceThatIsNotInitialisedStartsNothing() {
     long starts = WorkerPool.starts();

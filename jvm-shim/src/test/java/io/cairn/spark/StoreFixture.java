@@ -33,14 +33,14 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.collection.immutable.Map$;
 
-/** A checkpoint folder, and providers over it as Spark would make them; a real worker answers. */
+/** A checkpoint folder, and providers on it as Spark would create them, with a real worker. */
 public final class StoreFixture implements AutoCloseable {
   public static final String CAIRN = SettingsTable.get().prefix();
   static final StructType KEY = struct(DataTypes.LongType);
   static final StructType VALUE = struct(DataTypes.StringType);
   public static final Option<String> NO_ID = Option.empty();
 
-  /** One per thread, as making one compiles code. */
+  /** One per thread, because creating one compiles code. */
   private static final ThreadLocal<UnsafeProjection> TO_KEY =
       ThreadLocal.withInitial(() -> UnsafeProjection.create(KEY));
 
@@ -50,7 +50,7 @@ public final class StoreFixture implements AutoCloseable {
   public final Path folder;
   public final Map<String, String> settings = new LinkedHashMap<>();
   final StateStoreId id;
-  private final List<CairnStateStoreProvider> made = new ArrayList<>();
+  private final List<CairnStateStoreProvider> providers = new ArrayList<>();
   private final Set<ProcessHandle> workersBefore = Set.copyOf(allWorkers());
 
   public StoreFixture() throws IOException {
@@ -61,7 +61,7 @@ public final class StoreFixture implements AutoCloseable {
     folder = Files.createTempDirectory("cairn-test-");
     id = new StateStoreId(folder.resolve("state").toString(), 0, 0, storeName);
     settings.put(CAIRN + "python", System.getProperty("cairn.test.python", "python3"));
-    // One for all tests of the JVM, as a worker is started for each set of settings.
+    // One for all tests of the JVM, because each set of settings starts a worker.
     Path local =
         Path.of(
             System.getProperty("java.io.tmpdir"),
@@ -72,14 +72,14 @@ public final class StoreFixture implements AutoCloseable {
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
   }
 
-  /** Gives the fixture its own worker, as each set of settings has one. */
+  /** Gives the fixture its own worker, by a set of settings that no other test has. */
   StoreFixture withOwnWorker() {
     settings.put(CAIRN + "localDir", folder.resolve("local").toString());
     return this;
   }
 
   /**
-   * Gives the fixture the smallest cache, which holds only a part of the state, so that reads reach
+   * Gives the fixture the smallest cache, which has only a part of the state, so that reads need
    * the engine.
    */
   StoreFixture withLeastCache() {
@@ -87,7 +87,7 @@ public final class StoreFixture implements AutoCloseable {
     return this;
   }
 
-  /** Lets the worker run these lines of Python before it starts. REQUIRES: an own worker. */
+  /** Makes the worker run these lines of Python first. REQUIRES: {@link #withOwnWorker}. */
   void patchEngine(String lines) throws IOException {
     Path program = folder.resolve("python");
     String python = System.getProperty("cairn.test.python", "python3");
@@ -122,7 +122,7 @@ public final class StoreFixture implements AutoCloseable {
     Configuration hadoop = new Configuration(false);
     hadoop.set("sql.streaming.runId", UUID.randomUUID().toString());
     provider.init(id, key, value, spec, families, conf(), hadoop, multi, Option.empty());
-    made.add(provider);
+    providers.add(provider);
     return provider;
   }
 
@@ -178,14 +178,12 @@ public final class StoreFixture implements AutoCloseable {
     return schema;
   }
 
-  /**
-   * The workers that were started since this fixture was made. REQUIRES: {@link #withOwnWorker}.
-   */
+  /** The workers started since this fixture was created. REQUIRES: {@link #withOwnWorker}. */
   List<ProcessHandle> workers() {
     return allWorkers().stream().filter(worker -> !workersBefore.contains(worker)).toList();
   }
 
-  /** Sends the one worker of this fixture a signal. */
+  /** Sends a signal to the only worker of this fixture. */
   void signalWorker(String name) throws IOException, InterruptedException {
     List<ProcessHandle> workers = workers();
     if (workers.size() != 1) {
@@ -207,7 +205,7 @@ public final class StoreFixture implements AutoCloseable {
     }
   }
 
-  /** The workers of this JVM, whichever test started them. */
+  /** The workers of this JVM, started by any test. */
   private static List<ProcessHandle> allWorkers() {
     return ProcessHandle.current()
         .children()
@@ -247,7 +245,7 @@ public final class StoreFixture implements AutoCloseable {
 
   @Override
   public void close() throws IOException {
-    made.forEach(CairnStateStoreProvider::close);
+    providers.forEach(CairnStateStoreProvider::close);
     try (Stream<Path> files = Files.walk(folder)) {
       files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
     }

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** Each trap of Spark's contract that a store can fall into, with a real worker behind it. */
+/** Each trap in Spark's contract of a store, tested with a real worker. */
 class StoreTrapsTest {
   private StoreFixture fixture;
 
@@ -89,9 +89,9 @@ class StoreTrapsTest {
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /** Trap 6: a commit uploads a snapshot if the coordinator asks for one. */
+  /** Trap 6: a commit uploads a snapshot if the coordinator requests one. */
   @Test
-  void trap06ASnapshotIsUploadedWithTheCommitWhenAskedFor() throws IOException {
+  void trap06ACommitUploadsARequestedSnapshot() throws IOException {
     StateStore store = fixture.provider().getStore(0, NO_ID, true, false);
     store.put(key(1), value("x"), "default");
 
@@ -102,8 +102,8 @@ class StoreTrapsTest {
   }
 
   /**
-   * Trap 7: maintenance runs in halves or whole, before the first store, beside a session and after
-   * close, and never throws.
+   * Trap 7: maintenance runs in parts or as a whole, before the first store, beside a session and
+   * after close, and never throws.
    */
   @Test
   void trap07MaintenanceNeverThrows() throws IOException {

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** What a version holds and when there is none, with a real worker behind it. */
+/** The content of versions, and missing versions, tested with a real worker. */
 class StoreVersionsTest {
   private StoreFixture fixture;
 
@@ -37,7 +37,7 @@ class StoreVersionsTest {
     fixture.close();
   }
 
-  /** Writes are read in the session, after commit, and by a new provider from the objects alone. */
+  /** Writes are read in the session, after commit, and by a new provider from the objects. */
   @Test
   void aCommittedVersionIsReadByAnotherProvider() throws IOException {
     CairnStateStoreProvider writer = fixture.provider();
@@ -58,7 +58,7 @@ class StoreVersionsTest {
     assertEquals(2, fixture.objects("changelog").size());
   }
 
-  /** Format 1 has no ids: a re-run of a batch replaces what the first run committed. */
+  /** Format 1 has no ids: a re-run of a batch replaces the commit of the first run. */
   @Test
   void aReRunOfABatchInFormatOneReplacesIt() {
     fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
@@ -75,9 +75,9 @@ class StoreVersionsTest {
     read.release();
   }
 
-  /** An abort leaves the version as it was, also for the same instance. */
+  /** An abort leaves the version unchanged, also for the same instance. */
   @Test
-  void anAbortedSessionLeavesTheVersionAsItWas() {
+  void anAbortedSessionLeavesTheVersionUnchanged() {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
     StateStore aborted = provider.getStore(1, id, false, false);
@@ -110,7 +110,7 @@ class StoreVersionsTest {
     commit(provider, 0, NO_ID, 1);
   }
 
-  /** Of two tasks of one store the second waits; its error names the first. */
+  /** If two tasks use one store, the second waits; its error names the first. */
   @Test
   void aSecondSessionWaitsUntilTheLockTimeout() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "lockTimeoutMs", "300");
@@ -136,9 +136,9 @@ class StoreVersionsTest {
     provider.getStore(0, NO_ID, false, false).abort();
   }
 
-  /** With loadEmpty the version appears empty, and the commit makes the next version. */
+  /** With loadEmpty the version appears empty, and the commit creates the next version. */
   @Test
-  void loadEmptyIgnoresWhatIsThere() {
+  void loadEmptyIgnoresTheContent() {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
     StateStore store = provider.getStore(1, id, false, true);
@@ -153,7 +153,7 @@ class StoreVersionsTest {
     read.release();
   }
 
-  /** A query with other keys on an old checkpoint would read nonsense. */
+  /** A query with other keys on an old checkpoint would read wrong rows. */
   @Test
   void anotherKeySchemaIsRefused() {
     Option<String> id = commit(fixture.provider(), 0, NO_ID, 1);
@@ -185,7 +185,7 @@ class StoreVersionsTest {
 
   /** Iterators of different kinds over several families, as Spark's newer operators use them. */
   @Test
-  void multiGetAnswersInTheOrderAsked() {
+  void multiGetAnswersInTheOrderOfTheKeys() {
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
     store.put(key(1), value("a"), "default");
     store.put(key(3), value("c"), "default");

@@ -109,7 +109,7 @@ class TaskEndTest {
     commit(provider, 0, NO_ID, 1);
     task.markTaskCompleted(Option.empty());
     TaskContext$.MODULE$.unset();
-    // With its only object gone, whoever asks the object store fails.
+    // Without its only object, every request to the object store fails.
     Files.delete(fixture.folder.resolve("state/0/0/changelog/1.arrow"));
 
     StateStore next = provider.getStore(1, NO_ID, false, false);

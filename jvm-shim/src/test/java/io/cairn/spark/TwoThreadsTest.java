@@ -62,7 +62,7 @@ class TwoThreadsTest {
 
   /**
    * The end of a task does not wait for the thread that serves its Python worker. The next session
-   * must not get the channel, and the reply, of that thread.
+   * must not receive the channel, and thereby the reply, of that thread.
    */
   @Test
   void theEndOfASessionWaitsForARowCallOnAnotherThread() throws Exception {
@@ -102,9 +102,9 @@ class TwoThreadsTest {
     second.abort();
   }
 
-  /** The same with rows on the thread that opened the session. */
+  /** The same with row calls on the thread that opened the session. */
   @Test
-  void anEndElsewhereWaitsForARowCallOfTheTasksThread() throws Exception {
+  void anEndOnAnotherThreadWaitsForARowCallOfTheTasksThread() throws Exception {
     CompletableFuture<StateStore> opened = new CompletableFuture<>();
     CompletableFuture<Void> isStopped = new CompletableFuture<>();
     CompletableFuture<String> read = new CompletableFuture<>();

@@ -46,11 +46,11 @@ class WorkerLossTest {
   }
 
   /**
-   * A session that has sent nothing survives its worker: in local mode one failed task would end
-   * the query.
+   * A session that has sent nothing survives the loss of its worker: in local mode one failed task
+   * would end the query.
    */
   @Test
-  void aSessionReadsOnAfterItsWorkerWasKilled() throws Exception {
+  void aSessionContinuesToReadAfterItsWorkerWasKilled() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = large(provider);
     StateStore store = provider.getStore(1, id, false, false);
@@ -111,8 +111,8 @@ class WorkerLossTest {
   }
 
   /**
-   * A session that spilled more than is copied fails, makes no version, and a retry of the task
-   * succeeds.
+   * A session that spilled more than the bound of the copies fails and creates no version; a retry
+   * of the task succeeds.
    */
   @Test
   void aSessionThatSpilledMuchFailsAndIsRetried() throws Exception {
@@ -158,7 +158,7 @@ ControlEntry.call = dying
 
   /**
    * The spill is sent again from its copy and the rest from the write buffer, even if both together
-   * are more than is copied.
+   * are larger than the bound of the copies.
    */
   @Test
   void aSessionThatSpilledSurvivesItsWorkerInTheCommit() throws Exception {
@@ -182,7 +182,7 @@ ControlEntry.call = dying
   /** The commit is repeated after its version became durable: the repetition replaces it. */
   @ParameterizedTest
   @ValueSource(strings = {"1", "2"})
-  void aCommitWithoutAReplyIsMadeOnce(String checkpointFormat) throws Exception {
+  void aCommitWithoutAReplyHappensOnce(String checkpointFormat) throws Exception {
     fixture.settings.put(
         "spark.sql.streaming.stateStore.checkpointFormatVersion", checkpointFormat);
     killInCommit(true);
@@ -290,7 +290,7 @@ ControlEntry.call = dying
    * store.
    */
   @Test
-  void anInterruptBeforeAbortStillGivesTheStoreBack() throws Exception {
+  void anInterruptBeforeAbortStillReleasesTheStore() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = large(provider);
     StateStore store = provider.getStore(1, id, false, false);
@@ -318,7 +318,7 @@ ControlEntry.call = dying
 
   /** An interrupt does not break a commit. */
   @Test
-  void anInterruptBeforeCommitDoesNotTearIt() throws Exception {
+  void anInterruptBeforeCommitDoesNotBreakIt() throws Exception {
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     for (long key = 0; key < KEYS; key++) {

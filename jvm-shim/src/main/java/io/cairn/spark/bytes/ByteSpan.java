@@ -6,8 +6,8 @@ import org.apache.spark.unsafe.Platform;
  * A region of bytes as {@code Platform} addresses it: an array (or null for memory off the heap),
  * an offset and a length.
  *
- * <p>Mutable, so that callers reuse one object for many rows. A span owns no bytes: whoever hands
- * one out says how long its bytes stay valid.
+ * <p>Mutable, so that callers reuse one object for many rows. A span owns no bytes: the method that
+ * returns it says how long its bytes stay valid.
  */
 public final class ByteSpan {
   public Object base;
@@ -23,7 +23,8 @@ public final class ByteSpan {
 
   public void set(Object newBase, long newOffset, int newLength) {
     if (base != newBase) {
-      // Without the store, the garbage collector's barrier is saved: scans stay in one array long.
+      // Skipping the assignment saves the garbage collector's barrier: scans often stay in one
+      // array.
       base = newBase;
     }
     offset = newOffset;

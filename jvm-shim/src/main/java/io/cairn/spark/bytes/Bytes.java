@@ -5,7 +5,7 @@ import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** Hash, equality, order and copies of byte regions. */
+/** Hash, equality, order and copies of spans. */
 public final class Bytes {
   /** Offset of the first byte of an array. */
   public static final long ARRAY = Platform.BYTE_ARRAY_OFFSET;
@@ -42,7 +42,7 @@ public final class Bytes {
     return compare(a.base, a.offset, a.length, b.base, b.offset, b.length);
   }
 
-  /** Compares by unsigned bytes; a prefix is less than what it begins. */
+  /** Compares by unsigned bytes; a prefix sorts before every longer key. */
   public static int compare(
       Object a, long aOffset, int aLength, Object b, long bOffset, int bLength) {
     int shared = Math.min(aLength, bLength);
@@ -66,7 +66,7 @@ public final class Bytes {
     return aLength - bLength;
   }
 
-  /** Concatenates two regions in an array of their own. */
+  /** Concatenates two regions in a new array. */
   public static byte[] join(ByteSpan a, ByteSpan b) {
     byte[] joined = new byte[Math.addExact(a.length, b.length)];
     Platform.copyMemory(a.base, a.offset, joined, ARRAY, a.length);
@@ -74,7 +74,7 @@ public final class Bytes {
     return joined;
   }
 
-  /** Copies a span to an array; short ones by words, which costs less than a bulk copy. */
+  /** Copies a span to an array; a short one word by word, which is faster than a bulk copy. */
   public static void copy(ByteSpan from, byte[] to, long toOffset) {
     Object base = from.base;
     long offset = from.offset;

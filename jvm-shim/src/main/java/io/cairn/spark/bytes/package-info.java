@@ -1,2 +1,2 @@
-/** Regions of bytes, and what can be done with them. Knows no other package. */
+/** Spans of bytes, and operations on them. Imports no other package of Cairn. */
 package io.cairn.spark.bytes;

@@ -37,7 +37,7 @@ final class BlockWriter {
   }
 
   /**
-   * Sends the writes of a family. {@code all}: even deletes of keys that are not committed, for
+   * Sends the writes of a family. {@code all}: also deletes of keys that are not committed, because
    * they may have been spilled.
    */
   void add(int family, EntryMap writes, boolean all) {
@@ -58,7 +58,7 @@ final class BlockWriter {
     }
   }
 
-  /** Adds key and value, which lie in the given array. */
+  /** Adds key and value, which are in the given array. */
   private void add(byte op, byte presence, int family, byte[] array) {
     WriteBlock to = blockFor(key.length + Math.max(0, value.length));
     int i = to.count++;
@@ -78,7 +78,7 @@ final class BlockWriter {
     }
   }
 
-  /** A block with space for a row; a row larger than the target gets one of its own. */
+  /** A block with space for a row; a row larger than the target has a block of its own. */
   private WriteBlock blockFor(long rowBytes) {
     if (block != null && block.keyBytes + block.valueBytes + rowBytes > WriteBlock.TARGET_BYTES) {
       flush();

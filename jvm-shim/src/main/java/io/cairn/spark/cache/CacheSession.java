@@ -9,9 +9,9 @@ import java.util.List;
 /**
  * Reads and writes of the next version of a store: a write buffer over the committed cache.
  *
- * <p>One caller at a time, though not always on the same thread; whoever changes the thread
- * publishes the session (by a lock or a volatile). Spans that are arguments may be reused once a
- * call has returned.
+ * <p>One caller at a time, though not always on the same thread; a caller that changes the thread
+ * publishes the session (by a lock or a volatile). The caller may reuse its argument spans after a
+ * call.
  */
 public final class CacheSession {
   private final CommittedCache committed;
@@ -36,8 +36,8 @@ public final class CacheSession {
   }
 
   /**
-   * Finds the value of a key; of a multi-value family the whole list. False: absent, and {@code
-   * out} is unchanged. The value is valid until the next write, commit or abort.
+   * Finds the value of a key; in a multi-value family it is the whole list. False: absent, and
+   * {@code out} is unchanged. The value is valid until the next write, commit or abort.
    */
   public boolean get(int family, ByteSpan key, ByteSpan out) {
     buffer.checkOpen();
@@ -52,8 +52,8 @@ public final class CacheSession {
   }
 
   /**
-   * Requests in bulk those of the keys that the cache cannot answer, so that later reads of them
-   * need no engine, as far as memory allows.
+   * Prefetches those keys that the cache cannot answer: one bulk request, as far as memory allows,
+   * instead of one per later read.
    */
   public void prefetch(int family, byte[][] keys) {
     buffer.checkOpen();
@@ -61,8 +61,8 @@ public final class CacheSession {
   }
 
   /**
-   * Writes a value. {@code isVersioned}: a byte 0x00 is stored before the value, which then lies
-   * 8-aligned; the value that is read back includes that byte.
+   * Writes a value. {@code isVersioned}: a byte 0x00 is stored before the value, which is then
+   * 8-aligned; a read returns that byte too.
    */
   public void put(int family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     CachedFamily to = startWrite(family);
@@ -71,7 +71,7 @@ public final class CacheSession {
   }
 
   /**
-   * Adds encoded elements at the end of a key's list, or puts them if there is none; reads nothing.
+   * Appends encoded elements to a key's list, or puts them if there is no list; reads nothing.
    * Multi-value families only.
    */
   public void append(int family, ByteSpan key, ByteSpan value) {
@@ -107,8 +107,8 @@ public final class CacheSession {
   }
 
   /**
-   * Rows of an ordered family with {@code from <= key < to}, ascending by unsigned bytes; null
-   * leaves that end open.
+   * Rows of an ordered family with {@code from <= key < to}, ascending by unsigned bytes; null: no
+   * bound at that end.
    */
   public RowCursor range(int family, byte[] from, byte[] to) {
     buffer.checkOpen();
@@ -140,9 +140,7 @@ public final class CacheSession {
     droppedFamilies.add(id);
   }
 
-  /**
-   * Fills the cache with all committed rows, before any write. True: all families are complete now.
-   */
+  /** Fills the cache with all committed rows, before any write. True: all families are complete. */
   public boolean loadCommitted() {
     buffer.checkOpen();
     if (puts + removes > 0 || !droppedFamilies.isEmpty()) {
@@ -152,8 +150,8 @@ public final class CacheSession {
   }
 
   /**
-   * Sends all writes that were not spilled; no write may follow. Sends the same again when it is
-   * called again, for an engine that lost them.
+   * Sends all writes that were not spilled; no write may follow. A repeated call sends the same
+   * writes again, to an engine that lost them.
    */
   public void sendWrites() {
     buffer.checkOpen();
@@ -166,7 +164,7 @@ public final class CacheSession {
   }
 
   /**
-   * Folds the writes into the committed cache, which then is at this version, and ends the session.
+   * Folds the writes into the committed cache, which is then at this version, and ends the session.
    * REQUIRES: {@link #sendWrites}; the version is durable.
    */
   public void commit(long version, String checkpointId) {

@@ -6,11 +6,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * The column families of a committed cache, and the version at which their entries are.
+ * The column families of a committed cache, and the version of their entries.
  *
  * <p>INVARIANT: if the engine's database may lack the last committed write of a key, the key is
  * cached, or its write belongs to a version up to {@link #requireApplied}. Every request to the
- * engine carries that version, so the engine answers correctly for every key that is not cached.
+ * engine contains that version, so the engine answers correctly for every key that is not cached.
  */
 final class CachedFamilies {
   private static final int MAX_ID = 0xffff;
@@ -41,13 +41,13 @@ final class CachedFamilies {
     return checkpointId;
   }
 
-  /** Entries of the next version follow. */
+  /** From now on entries belong to the next version. */
   void advance(long newVersion, String newCheckpointId) {
     version = newVersion;
     checkpointId = newCheckpointId;
   }
 
-  /** Version up to which the engine's database was at its last answer. */
+  /** Version up to which the engine had applied deltas at its last answer. */
   long appliedThrough() {
     return appliedThrough;
   }
@@ -63,8 +63,8 @@ final class CachedFamilies {
 
   /**
    * Version that the engine must have applied before it answers for keys of a family: a complete
-   * family does not remember what it deleted, and a spilled append needs the committed list, which
-   * may only be cached.
+   * family does not remember its deleted keys, and a spilled append needs the committed list, which
+   * may be only in the cache.
    */
   long requireFor(CachedFamily family) {
     return family.isComplete || family.isSpilled ? version : requireApplied;
@@ -140,8 +140,8 @@ final class CachedFamilies {
   }
 
   /**
-   * Notes that a family has keys which are not cached. What it deleted is not cached either, so the
-   * engine must have applied it.
+   * Marks a family as incomplete: it has keys that are not cached. Its deletes are not cached
+   * either, so the engine must have applied them.
    */
   void loseCompleteness(CachedFamily family) {
     if (family.isComplete) {

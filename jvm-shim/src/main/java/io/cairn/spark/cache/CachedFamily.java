@@ -8,7 +8,7 @@ import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
- * The committed entries of one column family that are cached, and what is known of its other keys.
+ * The cached committed entries of one column family, and what is known about its other keys.
  *
  * <p>States of an entry: PUT is a committed row, DELETE a key that is known to be absent.
  */
@@ -17,7 +17,7 @@ final class CachedFamily extends EntryMap {
   final boolean isOrdered;
   final boolean isMulti;
 
-  /** All keys of the family at the cached version are here; other keys do not exist. */
+  /** The cache has all keys of the family at the cached version; other keys do not exist. */
   boolean isComplete;
 
   /** The open session has spilled writes of this family: the engine has them. */
@@ -40,7 +40,7 @@ final class CachedFamily extends EntryMap {
     return count() - absentCount;
   }
 
-  /** Whether a key that is not here does not exist. */
+  /** Whether a key that is not cached does not exist. */
   boolean knowsAbsentKeys() {
     return isComplete && !isSpilled;
   }
@@ -52,7 +52,7 @@ final class CachedFamily extends EntryMap {
     }
   }
 
-  /** Makes an entry, new or not, a row. The caller sets its value. */
+  /** Turns an entry, new or not, into a row. The caller sets its value. */
   void markPresent(byte[] slab, long at) {
     byte state = Entry.state(slab, at);
     if (state != WriteBlock.PUT) {
@@ -63,7 +63,7 @@ final class CachedFamily extends EntryMap {
     unshadow(slab, at);
   }
 
-  /** Makes an entry, new or not, a key that is known to be absent. */
+  /** Turns an entry, new or not, into a key that is known to be absent. */
   void markAbsent(byte[] slab, long at) {
     if (Entry.state(slab, at) != WriteBlock.DELETE) {
       absentCount++;
@@ -78,7 +78,7 @@ final class CachedFamily extends EntryMap {
     super.remove(address);
   }
 
-  /** Takes an entry out of the counts. */
+  /** Removes an entry from the counts. */
   void forget(byte[] slab, long at) {
     if (Entry.state(slab, at) == WriteBlock.DELETE) {
       absentCount--;
@@ -102,8 +102,8 @@ final class CachedFamily extends EntryMap {
   }
 
   /**
-   * Ends what the session has shadowed. {@code removes}: it has committed, so that shadowed entries
-   * are out of date.
+   * Handles the entries that the session has shadowed, at its end. {@code removes}: it has
+   * committed, so they are outdated and removed; otherwise they are visible again.
    */
   void endShadows(boolean removes) {
     for (EntryCursor entries = cursor(false); shadowedCount > 0 && entries.next(); ) {

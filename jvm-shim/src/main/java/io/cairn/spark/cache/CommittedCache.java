@@ -13,11 +13,11 @@ import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 
 /**
- * The committed entries of a store: a cache that reads through to the engine, and into which the
- * writes of a committed session are folded.
+ * The committed entries of a store: a read-through cache over the engine. A commit folds the
+ * session's writes into it.
  *
- * <p>Memory for an entry is reserved, by eviction if need be, before the entry is added. An entry
- * for which there is no memory is left to the engine.
+ * <p>Memory for an entry is reserved, if necessary by eviction, before the entry is added. An entry
+ * for which there is no memory is not cached.
  */
 final class CommittedCache {
   private static final int MAX_KEYS = 4096;
@@ -28,7 +28,7 @@ final class CommittedCache {
   final CachedFamilies families;
   final Eviction eviction;
 
-  /** The open session's way to the engine; null if there is none. */
+  /** The engine as the open session reads it; null without session. */
   private EngineSource source;
 
   private final ByteSpan rowKey = new ByteSpan();
@@ -113,7 +113,7 @@ final class CommittedCache {
     if (address != 0) {
       Entry.value(family.slab(address), Slabs.at(address), out);
     } else {
-      // As in a slab: what follows the version byte is 8-aligned.
+      // As in a slab: the row after the version byte is 8-aligned.
       int length = rows.valueLength[0];
       byte[] copy = new byte[Math.addExact(length, 7)];
       System.arraycopy(rows.data, rows.valueOffset[0], copy, 7, length);
@@ -122,7 +122,7 @@ final class CommittedCache {
     return true;
   }
 
-  /** Requests keys; if values are large, fewer rows come than keys, but at least one. */
+  /** Requests keys; if values are large, the answer has fewer rows than keys, but at least one. */
   private RowPage request(CachedFamily family, byte[][] keys, int count) {
     RowPage rows = source.get(family.id, keys, count, families.requireFor(family));
     noteApplied();
@@ -138,10 +138,7 @@ final class CommittedCache {
     return rows;
   }
 
-  /**
-   * Caches a row that the engine answered, unless it is spilled and so not committed. 0: it is not
-   * cached.
-   */
+  /** Caches a row of the engine's answer, unless it is spilled. 0: it is not cached. */
   private int fill(CachedFamily family, int hash, ByteSpan key, RowPage rows, int row) {
     boolean isPresent = rows.origin[row] == RowPage.COMMITTED;
     if (!isPresent && rows.origin[row] != RowPage.ABSENT
@@ -156,8 +153,8 @@ final class CommittedCache {
   }
 
   /**
-   * Requests in bulk those keys that neither the cache nor the write buffer answers, so that later
-   * reads of them need no engine, as far as memory allows.
+   * Prefetches those keys that neither the cache nor the write buffer can answer: one bulk request,
+   * as far as memory allows, instead of one per later read.
    *
    * @param written the family's writes, or null
    */
@@ -212,11 +209,11 @@ final class CommittedCache {
   }
 
   /**
-   * Fills the emptied cache with all committed rows, as far as memory is free: a load evicts
-   * nothing. True: all families are complete now.
+   * Fills the emptied cache with all committed rows, as far as memory is free: this evicts nothing.
+   * True: all families are now complete.
    */
   boolean load() {
-    // What is dropped here, or left out if the load fails, only the engine has.
+    // Only the engine has the keys that are dropped here, or missing if the load fails.
     families.require(families.version());
     for (CachedFamily family : families.all()) {
       family.clear();
@@ -261,7 +258,7 @@ final class CommittedCache {
   }
 
   /**
-   * Reserves memory for a new entry, and evicts for it. False: not even that freed enough, and the
+   * Reserves memory for a new entry, if necessary by eviction. False: there is not enough, and the
    * entry cannot be cached.
    */
   private boolean reserve(CachedFamily family, int keyLength, int capacity) {
@@ -274,10 +271,7 @@ final class CommittedCache {
     return true;
   }
 
-  /**
-   * Adds an entry for a key that has none; a null value stands for a key that is absent. 0: there
-   * is no memory.
-   */
+  /** Adds an entry for a key that has none; null value: the key is absent. 0: no memory. */
   private int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int capacity = Entry.capacityFor(value == null ? 0 : value.length);
     return reserve(family, key.length, capacity) ? insert(family, hash, key, value) : 0;
@@ -302,7 +296,7 @@ final class CommittedCache {
     Bytes.copy(value, slab, Entry.valueAt(slab, at));
   }
 
-  /** Folds a put of the version at which the families are. */
+  /** Folds a put of the version that the families have. */
   void put(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int address = family.find(hash, key);
     if (address != 0) {
@@ -319,7 +313,7 @@ final class CommittedCache {
     noteVersion(family, add(family, hash, key, value));
   }
 
-  /** Notes the version of an entry just folded; 0: there was no memory for it. */
+  /** Notes the version of an entry that was just folded; 0: there was no memory for it. */
   private void noteVersion(CachedFamily family, int address) {
     if (address != 0) {
       family.slabs.noteVersion(Slabs.slabOf(address), families.version());
@@ -334,7 +328,7 @@ final class CommittedCache {
     families.loseCompleteness(family);
   }
 
-  /** Folds an append. A list that is not cached does not become so. */
+  /** Folds an append. A list that is not cached stays so. */
   void append(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int address = family.find(hash, key);
     if (address == 0) {
@@ -386,7 +380,7 @@ final class CommittedCache {
     noteVersion(family, moved);
   }
 
-  /** Folds a delete. A complete family forgets the key, another one remembers that it is absent. */
+  /** Folds a delete. A complete family forgets the key; an incomplete one notes its absence. */
   void delete(CachedFamily family, int hash, ByteSpan key) {
     int address = family.find(hash, key);
     if (address == 0) {
@@ -419,12 +413,12 @@ final class CommittedCache {
     eviction.compact();
   }
 
-  /** The session's scans have ended, closed or not. */
+  /** Ends all scans of the session, closed or not. */
   void endScans() {
     families.all().forEach(family -> family.openScans = 0);
   }
 
-  /** As {@link CachedFamily#endShadows}, of all families. */
+  /** {@link CachedFamily#endShadows} of all families. */
   void endShadows(boolean removes) {
     families.all().forEach(family -> family.endShadows(removes));
   }

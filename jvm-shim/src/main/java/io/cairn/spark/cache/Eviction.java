@@ -10,10 +10,10 @@ import io.cairn.spark.cache.memory.Slabs;
  * Frees memory for a store: its own committed entries, and those of stores that are not in use.
  *
  * <p>CLOCK over the slabs of the largest incomplete family, or else of the largest complete one,
- * which is incomplete from then on: entries that were read since the last pass move to another slab
- * (at most half a slab), the others are dropped. Slabs with versions that the engine has applied go
- * first; if another one must go, the engine has to apply its version before it answers again. A
- * family with an open scan over its slabs is not evicted.
+ * which is incomplete from then on. Entries that were read since the last pass move to another slab
+ * (at most half a slab), the others are dropped. Slabs with versions that the engine has applied
+ * are freed first; if another one must be freed, the engine must apply its version before it
+ * answers again. A family with an open scan over its slabs is not evicted.
  */
 final class Eviction {
   private final CachedFamilies families;
@@ -30,9 +30,9 @@ final class Eviction {
   }
 
   /**
-   * Frees some memory for a reservation; to be repeated until that succeeds. A store below its fair
-   * share first takes from idle stores above it, then from itself, then from any idle store. False:
-   * nothing is left to evict.
+   * Frees some memory for a reservation; the caller repeats it until the reservation succeeds. For
+   * a store below its fair share it evicts first from idle stores above theirs, then from this
+   * store, then from any idle store. False: nothing is left to evict.
    */
   boolean freeMemoryFor(long wanted) {
     MemoryPool pool = account.pool();
@@ -45,7 +45,7 @@ final class Eviction {
         || pool.evictIdle(wanted, 0);
   }
 
-  /** Frees one slab of this store. False: there is none that may go. */
+  /** Frees one slab of this store. False: no slab may be freed. */
   boolean evictSlab() {
     CachedFamily family = pickFamily();
     if (family == null) {
@@ -97,8 +97,8 @@ final class Eviction {
   }
 
   /**
-   * Empties one slab: its live entries (or those of them that were read) move, up to {@code
-   * keepBytes} and as far as memory is free, the rest is dropped.
+   * Empties one slab: its live entries (or only those that were read) move, up to {@code keepBytes}
+   * and as far as memory is free; the others are dropped.
    */
   private void clean(CachedFamily family, int slab, int keepBytes, boolean onlyReferenced) {
     Slabs slabs = family.slabs;
@@ -126,7 +126,7 @@ final class Eviction {
         slabs.noteVersion(Slabs.slabOf(family.move(address)), version);
         continue;
       }
-      // Without this, a compaction that finds no memory would leave a complete family with a gap.
+      // Otherwise a compaction without memory would remove entries of a complete family.
       families.loseCompleteness(family);
       hasDropped = true;
       family.forget(array, at);
@@ -138,7 +138,7 @@ final class Eviction {
     }
   }
 
-  /** Moves live entries together where much of the slabs is dead. For the end of a commit. */
+  /** Compacts slabs that are largely dead, at the end of a commit. */
   void compact() {
     for (CachedFamily family : families.all()) {
       Slabs slabs = family.slabs;

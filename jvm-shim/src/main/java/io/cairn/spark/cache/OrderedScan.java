@@ -48,7 +48,7 @@ final class OrderedScan extends RowCursor {
     int changesSeen;
     long position;
 
-    /** Moves to the first key behind the last one that was passed. False: there is none. */
+    /** Moves to the first key after the last one that was passed. False: there is none. */
     boolean seek(EntryMap current) {
       OrderIndex currentOrder = current == null ? null : current.order();
       if (currentOrder == null) {
@@ -154,7 +154,7 @@ final class OrderedScan extends RowCursor {
     }
   }
 
-  /** Replaces the value by the write's; an append follows a committed one. False: a delete. */
+  /** Sets the value to the write's; an append follows the committed value. False: a delete. */
   private boolean mergeWrite(boolean hasCommitted) {
     byte[] slab = written.slab();
     long at = written.at();

@@ -3,14 +3,14 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 
 /**
- * A scan over one family: call {@link #next}, then read key and value. It asks the engine for
- * nothing before the first {@code next}.
+ * A scan over one family: call {@link #next}, then read key and value. The first {@code next} sends
+ * the first request to the engine.
  *
  * <p>The session may put and remove between two calls of {@code next}. Each key is returned at most
- * once; a key that is not written meanwhile exactly once; a key that is, with any state it had
- * since the scan was opened. Key and value are valid until the next {@code next} or write. To use a
- * cursor after its session has ended is an error. {@link #close} frees early what the end of the
- * session frees anyway.
+ * once; a key that is not written meanwhile is returned exactly once; a key that is written may be
+ * returned with any state that it had since the scan was opened. Key and value are valid until the
+ * next {@code next} or write. It is an error to use a cursor after its session has ended. {@link
+ * #close} frees memory before the end of the session does.
  */
 public abstract class RowCursor implements AutoCloseable {
   public final ByteSpan key = new ByteSpan();
@@ -18,7 +18,7 @@ public abstract class RowCursor implements AutoCloseable {
 
   RowCursor() {}
 
-  /** Moves to the next row; false at the end, and from then on. */
+  /** Moves to the next row; false at the end, and in every later call. */
   public abstract boolean next();
 
   @Override

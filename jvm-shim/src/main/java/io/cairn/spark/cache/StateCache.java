@@ -13,7 +13,7 @@ import java.util.concurrent.Semaphore;
  */
 public final class StateCache implements AutoCloseable, MemoryPool.Member {
   /**
-   * What a cache holds, and what it has done since it was created.
+   * The content of a cache, and its counters since it was created.
    *
    * @param entries cached rows
    * @param bytes accounted bytes of cached entries and of the write buffer
@@ -25,7 +25,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
   public record Stats(
       long entries, long bytes, long hits, long misses, long evictions, long spills) {}
 
-  /** Held by the open session, and by whoever changes the entries between sessions. */
+  /** Held by the open session, and by a caller that changes the entries between sessions. */
   private final Semaphore inUse = new Semaphore(1);
 
   private final MemoryPool pool;
@@ -110,7 +110,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
         });
   }
 
-  /** Changes the entries; the caller of an open session may do so at once. */
+  /** Changes the entries; the caller of an open session holds the lock already. */
   private void exclusively(Runnable change) {
     if (session != null) {
       change.run();
@@ -174,13 +174,13 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
             spills);
   }
 
-  /** As of the last session or eviction; the bytes as of now. */
+  /** Counters at the last session or eviction; the bytes are the present ones. */
   public Stats stats() {
     Stats s = stats;
     return new Stats(s.entries, account.bytes(), s.hits, s.misses, s.evictions, s.spills);
   }
 
-  /** Frees everything, after the open session if there is one. Idempotent. */
+  /** Frees everything, now or when the open session ends. Idempotent. */
   @Override
   public void close() {
     isClosed = true;

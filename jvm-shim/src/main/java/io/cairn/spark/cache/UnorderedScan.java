@@ -97,7 +97,7 @@ final class UnorderedScan extends RowCursor {
     }
   }
 
-  /** Sets key and value to the newest copy of a write. False: it is no row, or is met later. */
+  /** Sets key and value to a write's newest copy. False: it is not a row, or comes later. */
   private boolean setWrite(long visitedAt) {
     byte[] entry = slab;
     long entryAt = visitedAt;
@@ -136,7 +136,7 @@ final class UnorderedScan extends RowCursor {
     return true;
   }
 
-  /** Requests the committed lists of the next appends at once. */
+  /** Requests the committed lists of the next appends in bulk. */
   private void prefetchAppends(long from) {
     byte[][] keys = new byte[PREFETCH_KEYS][];
     ByteSpan appended = new ByteSpan();
@@ -200,7 +200,7 @@ final class UnorderedScan extends RowCursor {
         if (page != null && !page.more) {
           return false;
         }
-        // The key is that of the page's last row.
+        // The last row of the page has this key.
         byte[] from = page == null ? null : key.toArray();
         page =
             committed

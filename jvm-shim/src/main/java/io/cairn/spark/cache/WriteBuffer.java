@@ -16,7 +16,7 @@ import java.util.List;
 
 /**
  * The writes of one session since its last spill, over the committed cache: one entry per key, with
- * its op and whether the key is committed.
+ * its op and with whether the key is committed.
  *
  * <p>PUT and DELETE replace an earlier write of the key. APPEND after PUT stays PUT, after DELETE
  * becomes PUT, after APPEND stays APPEND. Memory for a write is reserved before its entry is added;
@@ -42,7 +42,7 @@ final class WriteBuffer {
 
   /** The writes of one family. */
   static final class Writes extends EntryMap {
-    /** Raised by each scan that opens: entries with a lower epoch existed before the scan. */
+    /** Each scan that opens increments it: entries with a lower epoch existed before the scan. */
     private int epoch;
 
     private boolean isSpilled;
@@ -107,7 +107,7 @@ final class WriteBuffer {
     return writes;
   }
 
-  /** Finds the value of a key, of a list all of it. False: absent, and {@code out} is unchanged. */
+  /** Finds the value (or whole list) of a key. False: absent, and {@code out} is unchanged. */
   boolean get(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
     Writes writes = writes(family.id);
     int address = writes == null ? 0 : writes.find(hash, key);
@@ -178,7 +178,7 @@ final class WriteBuffer {
     }
   }
 
-  /** False: the writes so far were spilled, and the append is to be repeated. */
+  /** False: the writes so far were spilled, and the caller must repeat the append. */
   private boolean tryAppend(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     Writes writes = writesFor(family);
     int found = writes.find(hash, key);
@@ -229,7 +229,7 @@ final class WriteBuffer {
     Entry.setState(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
   }
 
-  /** Refuses a row at once that no frame can carry. */
+  /** Refuses a row that is too large for a frame. */
   private void checkSize(long rowBytes) {
     if (rowBytes > WriteBlock.MAX_ROW_BYTES) {
       throw source.rowTooLarge(rowBytes);
@@ -237,8 +237,8 @@ final class WriteBuffer {
   }
 
   /**
-   * Returns an entry of the key that has capacity for a value: the one found, that one grown, or a
-   * new one. 0: there was no memory, so the writes so far were spilled; try again.
+   * Returns an entry of the key that has capacity for a value: the existing one, grown if
+   * necessary, or a new one. 0: there was no memory, so the writes so far were spilled; try again.
    */
   private int place(
       Writes writes, CachedFamily family, int found, int hash, ByteSpan key, int valueLength) {
@@ -247,7 +247,7 @@ final class WriteBuffer {
       if (valueLength <= capacity) {
         return found;
       }
-      // By half at least, so that repeated growth is cheap.
+      // Grow by at least half, so that repeated growth is cheap.
       int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
       return reserve(writes.bytesToGrow(key.length, grown)) ? writes.grow(found, grown) : 0;
     }
@@ -306,8 +306,9 @@ final class WriteBuffer {
   }
 
   private void spill() {
-    // Counted before the first block is sent: a session whose spill failed half-way must not be
-    // repeated.
+    // Counted before the first block is sent, because a session whose spill failed half-way must
+    // not
+    // be repeated.
     spillCount++;
     hasFailed = true;
     send(new BlockWriter(source, true));
@@ -321,7 +322,7 @@ final class WriteBuffer {
     }
   }
 
-  /** Hides the committed entries of keys that were spilled until the session ends. */
+  /** Hides the committed entries of spilled keys until the session ends. */
   private void shadow(CachedFamily family, Writes writes) {
     for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
       family.isSpilled = true;
@@ -372,7 +373,7 @@ final class WriteBuffer {
     }
   }
 
-  /** Folds all writes into the committed cache, which is at their version, and frees them. */
+  /** Folds all writes into the committed cache, which has their version, and frees them. */
   void fold() {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
@@ -398,13 +399,13 @@ final class WriteBuffer {
     }
   }
 
-  /** Ends all scans: frees what was kept for them. */
+  /** Ends all scans and frees the writes that were kept for them. */
   void endScans() {
     retired.forEach(EntryMap::clear);
     retired.clear();
   }
 
-  /** Frees everything and ends the session's use. */
+  /** Frees everything; the session has ended. */
   void close() {
     isOpen = false;
     endScans();

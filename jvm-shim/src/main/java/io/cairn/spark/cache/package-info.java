@@ -1,6 +1,6 @@
 /**
- * The state cache: what a store keeps in the JVM, so that a read or write of a row needs no round
- * trip to the engine.
+ * The state cache: the rows that a store keeps in the JVM, so that a read or write of a row needs
+ * no round trip to the engine.
  *
  * <pre>
  * get      WriteBuffer, else CommittedCache, else EngineSource; a committed answer is cached
@@ -10,10 +10,10 @@
  * memory   is reserved before an entry is added; Eviction frees it, in this store or in one that is not in use
  * </pre>
  *
- * <p>Each class uses only those behind it: {@link io.cairn.spark.cache.StateCache} (one per
+ * <p>Each class uses only those named after it: {@link io.cairn.spark.cache.StateCache} (one per
  * provider instance), {@link io.cairn.spark.cache.CacheSession}, the scans, {@code WriteBuffer},
  * {@code CommittedCache}, {@code Eviction}, {@code CachedFamilies}, {@code CachedFamily}, {@link
- * io.cairn.spark.cache.memory}. The engine is known as {@link io.cairn.spark.protocol.EngineSource}
- * only.
+ * io.cairn.spark.cache.memory}. The cache uses the engine only through {@link
+ * io.cairn.spark.protocol.EngineSource}.
  */
 package io.cairn.spark.cache;

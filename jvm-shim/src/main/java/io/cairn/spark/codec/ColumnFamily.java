@@ -6,7 +6,7 @@ public record ColumnFamily(FamilySpec spec, RowCodec codec) {
     return spec.name();
   }
 
-  /** The family as a version has it under an id. */
+  /** The family with the id that a version has for it. */
   public FamilyInfo info(int id) {
     return new FamilyInfo(
         id,

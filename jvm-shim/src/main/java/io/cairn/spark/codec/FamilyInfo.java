@@ -3,7 +3,7 @@ package io.cairn.spark.codec;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 
-/** A column family as a version has it. Spec: docs/checkpoint-format.md, "Column family". */
+/** A column family of one version. Spec: docs/checkpoint-format.md, "Column family". */
 public record FamilyInfo(
     int id, String name, boolean isMulti, boolean isInternal, boolean isOrdered, Types types) {
   /** The types of keys and values as text, and the layout of keys. */

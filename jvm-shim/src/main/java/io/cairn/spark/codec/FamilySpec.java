@@ -7,7 +7,7 @@ import org.apache.spark.sql.types.StructType;
  * A column family as Spark declares it.
  *
  * @param isMulti whether a key has a list of values
- * @param isInternal whether Spark keeps it for itself and does not count its keys
+ * @param isInternal whether Spark uses it internally and does not count its keys
  */
 public record FamilySpec(
     String name,

@@ -24,14 +24,14 @@ import scala.collection.Iterator;
  * Rows of one column family to bytes and back.
  *
  * <p>Plain keys and values, {@code 00 | row}, are copied without an allocation or a call of Spark's
- * encoder: keys without a prefix or range encoder and single values, both in the UnsafeRow
- * encoding. All others go through Spark's encoder. Encoders and buffers are reused: one caller at a
- * time.
+ * encoder. These are keys without a prefix or range encoder, and single values, both in the
+ * UnsafeRow encoding. Spark's encoder handles all others. Encoders and buffers are reused: one
+ * caller at a time.
  */
 public final class RowCodec {
   private static final long BYTES = Bytes.ARRAY;
 
-  /** Index of a key's version byte in its buffer: the row behind it is 8-aligned. */
+  /** Index of a key's version byte in its buffer: the row after it is 8-aligned. */
   private static final int VERSION_AT = 7;
 
   private final RocksDBKeyStateEncoder keyEncoder;
@@ -153,8 +153,8 @@ public final class RowCodec {
   }
 
   /**
-   * Encodes a value into {@link #value}: a plain one as it is, another by Spark's encoder (of a
-   * multi-value family one list element).
+   * Encodes a value into {@link #value}: a plain one unchanged, another by Spark's encoder. In a
+   * multi-value family it is one list element.
    */
   public void encodeValue(UnsafeRow row) {
     if (isPlainValue) {
@@ -190,7 +190,7 @@ public final class RowCodec {
     if (valueBuffer.length < length + VERSION_AT) {
       valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
     }
-    // Copied, as the next write may change the bytes in the cache while Spark still has the row.
+    // Copied: the next write may change the bytes in the cache while Spark still uses the row.
     Platform.copyMemory(bytes.base, bytes.offset + 1, valueBuffer, BYTES, length - 1);
     valueRow.pointTo(valueBuffer, BYTES, length - 1);
     return valueRow;

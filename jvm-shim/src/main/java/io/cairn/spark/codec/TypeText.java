@@ -7,14 +7,14 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Types as text in a changelog: without names and nullability, which do not change the bytes. */
+/** Types as text in a changelog, without names and nullability: these do not change the bytes. */
 public final class TypeText {
   private static final String EVENT_TIME = "__event_time";
 
   private TypeText() {}
 
   /**
-   * The type of a key, without the event time: Spark declares that column of keys with a timestamp
+   * The type of a key, without the event time: for keys with a timestamp Spark declares that column
    * when it reads, but not when it writes.
    */
   static String ofKey(StructType schema) {
@@ -25,8 +25,8 @@ public final class TypeText {
   }
 
   /**
-   * Whether two declarations of a family have keys of the same type. Spark's state reader declares
-   * the event time of keys with a timestamp under a name of its own, its writer does not.
+   * Whether two declarations of a family have keys of the same type. For keys with a timestamp
+   * Spark's state reader declares the event time under its own name, its writer does not.
    */
   public static boolean sameKeys(FamilyInfo one, FamilyInfo other) {
     return one.types().key().equals(other.types().key())

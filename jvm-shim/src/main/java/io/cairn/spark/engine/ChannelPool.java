@@ -17,7 +17,7 @@ final class ChannelPool implements AutoCloseable {
     this.timeoutMs = timeoutMs;
   }
 
-  DataChannel take() {
+  DataChannel acquire() {
     synchronized (this) {
       DataChannel channel = idle.pollLast();
       if (channel != null) {
@@ -27,8 +27,8 @@ final class ChannelPool implements AutoCloseable {
     return DataChannel.connect(socket, token, timeoutMs);
   }
 
-  /** Takes a channel back; a broken one is closed. */
-  void give(DataChannel channel) {
+  /** Returns a channel to the pool; a broken one is closed. */
+  void release(DataChannel channel) {
     synchronized (this) {
       if (!isClosed && !channel.isBroken()) {
         idle.addLast(channel);

@@ -20,9 +20,9 @@ import py4j.Py4JException;
  * Control calls to one worker over Py4J: a few per batch and partition, never one per row.
  * Thread-safe.
  *
- * <p>A connection belongs to the call that uses it, and the next call reuses it. So there are as
- * many as calls that ran at once, whereas Py4J's {@code ClientServer} keeps one per thread. The JVM
- * opens no port, as no Java server of Py4J is started.
+ * <p>A connection belongs to the call that uses it, and the next call reuses it. So their number is
+ * the highest number of concurrent calls, whereas Py4J's {@code ClientServer} keeps one per thread.
+ * The JVM opens no port: Py4J's Java server is not started.
  */
 final class ControlChannel implements AutoCloseable {
   /** Py4J never closes an idle connection; to do so it would start a thread that never ends. */
@@ -36,7 +36,7 @@ final class ControlChannel implements AutoCloseable {
 
   /**
    * @param timeoutMs longer than any successful call
-   * @param whenSilent runs if a call was not answered within that time
+   * @param whenSilent runs if a call is not answered within that time
    */
   ControlChannel(String worker, int port, String token, int timeoutMs, Runnable whenSilent) {
     this.worker = worker;
@@ -91,7 +91,7 @@ final class ControlChannel implements AutoCloseable {
                 + " ms and was ended, with all its stores",
             "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, of which a call may take "
                 + WorkerSettings.Timeouts.REQUESTS_PER_CALL
-                + " times as much, or see what keeps the engine busy");
+                + " times as much, or find out what keeps the engine busy");
       }
       // Py4J's messages repeat the arguments, which may contain secrets.
       throw CairnException.workerLost(

@@ -23,8 +23,8 @@ import org.slf4j.LoggerFactory;
  * time limit.
  *
  * <p>The interrupt of a cancelled task would close a blocking channel, even during a commit or an
- * abort. So the channel does not block: a selector waits, and the interrupt flag is cleared before
- * and restored afterwards. One caller at a time.
+ * abort. So the channel does not block: a selector waits, with the interrupt flag cleared and then
+ * restored. One caller at a time.
  */
 final class DataChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
@@ -163,7 +163,7 @@ final class DataChannel implements AutoCloseable {
     return taken;
   }
 
-  /** Receives the next payload in this array, which {@link #takePayload} returned before. */
+  /** Uses this array, which {@link #takePayload} returned before, for the next payload. */
   void reusePayload(byte[] array) {
     payload = array;
   }
@@ -218,8 +218,8 @@ final class DataChannel implements AutoCloseable {
           ErrorKind.RETRY,
           "CAIRN_ENGINE_TIMEOUT",
           what + ": " + cause.getMessage(),
-          "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, or see what keeps the"
-              + " engine busy",
+          "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, or find out what"
+              + " keeps the engine busy",
           cause);
     }
     return CairnException.workerLost(what + ": " + cause.getMessage(), cause);
@@ -233,7 +233,7 @@ final class DataChannel implements AutoCloseable {
     return isBroken;
   }
 
-  /** Marks the channel as broken, as it may still receive a reply that nobody reads. */
+  /** Marks the channel as broken, because it may still receive a reply that nobody reads. */
   void abandon() {
     isBroken = true;
   }

@@ -7,11 +7,11 @@ import io.cairn.spark.protocol.Json;
 import java.util.function.Supplier;
 
 /**
- * The engine's half of one provider object: opened in a worker at its first call, and opened again
- * in the next worker when that one died.
+ * The part of one provider object that runs in a worker: opened there at its first call, and opened
+ * again in the next worker after the first one has died.
  *
- * <p>Thread-safe: maintenance runs beside sessions. The caller knows which version is loaded in the
- * engine; {@link #isOpen} says whether that is still true.
+ * <p>Thread-safe: maintenance runs concurrently with sessions. The caller knows which version it
+ * has loaded in the engine; {@link #isOpen} says whether that version is still loaded.
  */
 public final class EngineInstance implements AutoCloseable {
   private final int number = WorkerPool.nextInstance();
@@ -30,8 +30,8 @@ public final class EngineInstance implements AutoCloseable {
   /**
    * @param group stores of one group share a worker
    * @param store its name, for errors
-   * @param openArguments read at each opening, as credentials may have changed; {@code instance} is
-   *     added here
+   * @param openArguments called whenever the instance is opened, because credentials may change;
+   *     {@code instance} is added here
    */
   public EngineInstance(
       WorkerPool pool, String group, String store, Supplier<ObjectNode> openArguments) {
@@ -55,8 +55,8 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   /**
-   * Calls a method that needs no earlier state in the engine, such as a load. Repeated once, where
-   * {@link #prepareRetry} says that this helps.
+   * Calls a method that needs no earlier state in the engine, such as a load. Repeats it once if
+   * {@link #prepareRetry} returns true.
    */
   public JsonNode callWithRetry(String method, ObjectNode arguments) {
     try {
@@ -71,12 +71,12 @@ public final class EngineInstance implements AutoCloseable {
 
   /**
    * Prepares for a repetition of the call that failed: in another worker if this one is gone, with
-   * renewed credentials if they have expired. False: a repetition would fail as well, or, after a
+   * renewed credentials if they have expired. False: a repetition would fail too, or, after a
    * timeout, take as long again.
    */
   boolean prepareRetry(CairnException error) {
     if (error.areCredentialsExpired()) {
-      // The job may have renewed them since. What the instance has loaded stays.
+      // The job may have renewed them since. The loaded version stays loaded.
       open().call("open_instance", openArguments.get().put("instance", number));
       return true;
     }
@@ -89,7 +89,7 @@ public final class EngineInstance implements AutoCloseable {
       needsOpen = true;
     }
     if (lost != null && error.isWorkerLost()) {
-      // Its sockets break a moment before the end of the process is seen.
+      // Its sockets break shortly before the process is reported as ended.
       lost.awaitEnd();
     }
     return true;

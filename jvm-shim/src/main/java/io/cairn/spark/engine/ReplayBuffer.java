@@ -5,9 +5,9 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** Copies of the frames that a session spilled, as long as they fit, to send them again. */
+/** Copies of a session's spilled frames, as long as they fit, to send them again. */
 final class ReplayBuffer {
-  /** Small beside the cache, and more than most sessions spill. */
+  /** Small compared with the cache, and more than most sessions spill. */
   private static final int MAX_BYTES = 8 << 20;
 
   private final List<byte[]> frames = new ArrayList<>();
@@ -25,7 +25,7 @@ final class ReplayBuffer {
     }
   }
 
-  /** Whether every frame that was added is still here. */
+  /** Whether the buffer still has every frame that was added. */
   boolean isComplete() {
     return bytes <= MAX_BYTES;
   }
@@ -39,7 +39,7 @@ final class ReplayBuffer {
     return rows;
   }
 
-  /** Sends all frames under another session. */
+  /** Sends all frames with the id of another session. */
   void send(DataChannel channel, long session) {
     for (byte[] frame : frames) {
       FrameHeader.setSession(frame, session);

@@ -20,7 +20,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The requests and writes of one session, on a data channel of its own.
+ * The requests and writes of one session, over its own data channel.
  *
  * <p>Recovery: every attempt (a request, a spilled frame, a commit) that fails because the worker
  * or the instance is gone, or because credentials expired, is repeated once. Before that the
@@ -31,7 +31,7 @@ import org.slf4j.LoggerFactory;
 public final class SessionChannel implements EngineSource, AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(SessionChannel.class);
 
-  /** Above the numbers of write frames, so that an error shows which of the two it answers. */
+  /** Above the numbers of write frames, so that errors show which of the two they answer. */
   private static final long FIRST_REQUEST = 1L << 32;
 
   /**
@@ -60,7 +60,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private volatile boolean hasFailed;
 
   /**
-   * @param version that is loaded; a commit makes the next one
+   * @param version the loaded version; a commit creates the next one
    * @param reload loads the version again, in the worker that now serves the instance
    */
   public SessionChannel(
@@ -89,7 +89,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return rows;
   }
 
-  /** Returns the versions that have the changes from one version to another. */
+  /** Returns the versions of a change feed from one version to another. */
   public JsonNode changedVersions(long startVersion, long endVersion, String endCheckpointId) {
     ObjectNode arguments =
         Json.object()
@@ -144,9 +144,9 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   /**
-   * Makes the session's writes a version.
+   * Commits the session's writes as a version.
    *
-   * @param arguments of {@code commit}, less instance, session, frames and rows
+   * @param arguments those of {@code commit} without instance, session, frames and rows
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
    */
   public JsonNode commit(ObjectNode arguments, Runnable sendWrites) {
@@ -162,7 +162,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return answer;
   }
 
-  /** Tells the engine that the session's writes are void, if it has any. */
+  /** Makes the engine drop the session's writes, if it has any. */
   public void abort() {
     if (framesSent > 0) {
       instance.callIfOpen("abort", Json.object().put("session", session));
@@ -186,8 +186,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   /**
-   * Puts the engine where it was before the attempt that failed: the version loaded and the spilled
-   * frames received. Throws the error where that is not possible.
+   * Restores the engine's state before the failed attempt: loads the version and sends the spilled
+   * frames again. Throws the error if that is not possible.
    */
   private void recover(CairnException error) {
     hasFailed = true;
@@ -221,7 +221,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   @Override
   public void close() {
-    // The session may be referenced until its task ends; its frames are not needed any more.
+    // Something may refer to the session until its task ends, but its frames are not needed any
+    // more.
     spilled.clear();
     drop();
   }
@@ -275,14 +276,14 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private DataChannel channel() {
     if (channel == null) {
       process = instance.open();
-      channel = process.channels().take();
+      channel = process.channels().acquire();
     }
     return channel;
   }
 
   private void drop() {
     if (channel != null) {
-      process.channels().give(channel);
+      process.channels().release(channel);
       channel = null;
       process = null;
     }

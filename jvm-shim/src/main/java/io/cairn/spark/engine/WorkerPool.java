@@ -13,10 +13,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The workers of this JVM: started when the first store needs one, and again when one died.
+ * The workers of this JVM. A worker starts when a store first needs it, and again after it has
+ * died.
  *
- * <p>All stores of one (query, operator, partition) are a group on one worker; a new group goes to
- * the worker with the fewest groups. Thread-safe.
+ * <p>All stores of one (query, operator, partition) are a group and share a worker; a new group
+ * uses the worker with the fewest groups. Thread-safe.
  */
 public final class WorkerPool {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerPool.class);
@@ -41,9 +42,7 @@ public final class WorkerPool {
     }
   }
 
-  /**
-   * The pool for these settings; starts nothing. Queries with other settings have other workers.
-   */
+  /** The pool for these settings; starts no worker. Other settings have other workers. */
   public static WorkerPool of(WorkerSettings settings) {
     return POOLS.computeIfAbsent(settings, WorkerPool::create);
   }
@@ -58,12 +57,12 @@ public final class WorkerPool {
     return new WorkerPool(settings);
   }
 
-  /** A number for a provider instance, unique in this JVM, from 1. */
+  /** Returns a new number for a provider instance, unique in this JVM, from 1. */
   static int nextInstance() {
     return NEXT_INSTANCE.incrementAndGet();
   }
 
-  /** Worker starts of this JVM so far. */
+  /** Number of workers that this JVM has started so far. */
   public static long starts() {
     return STARTS.get();
   }
@@ -77,7 +76,7 @@ public final class WorkerPool {
     }
   }
 
-  /** Returns the worker for a group of stores; each call ends with one of {@link #leave}. */
+  /** Returns the worker for a group of stores; the caller later calls {@link #leave} once. */
   synchronized Worker join(String name) {
     Group group =
         groups.computeIfAbsent(

@@ -33,7 +33,7 @@ import org.slf4j.LoggerFactory;
 /**
  * One worker process, {@code python -m cairn.engine}, with its control channels and data channels.
  *
- * <p>The end of its standard input ends it, so it ends with this JVM. The token and all secrets are
+ * <p>It ends when its standard input ends, so it ends with this JVM. The token and all secrets are
  * sent on that input or over Py4J, never on a command line or in the environment. Thread-safe.
  */
 final class WorkerProcess implements AutoCloseable {
@@ -50,7 +50,7 @@ final class WorkerProcess implements AutoCloseable {
   private final AtomicLong startMs = new AtomicLong();
   private final ControlChannel control;
 
-  /** For the calls that may upload a snapshot before they answer. */
+  /** Control calls that may upload a snapshot before they answer. */
   private final ControlChannel uploads;
 
   private final ChannelPool channels;
@@ -70,7 +70,7 @@ final class WorkerProcess implements AutoCloseable {
     this.socketDir = socketDir;
     this.input = process.getOutputStream();
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
-    JsonNode ready = handShake(settings, token);
+    JsonNode ready = handshake(settings, token);
     int port = ready.path("port").asInt();
     WorkerSettings.Timeouts timeouts = settings.timeouts();
     control = new ControlChannel(name, port, token, timeouts.callMs(), this::giveUp);
@@ -95,7 +95,7 @@ final class WorkerProcess implements AutoCloseable {
       socketDir = socketDir();
       ProcessBuilder builder = new ProcessBuilder(settings.python(), "-u", "-m", "cairn.engine");
       Map<String, String> environment = builder.environment();
-      // glibc's arenas, one per thread, would hold memory beyond every bound.
+      // glibc's arenas, one per thread, would keep memory that no bound counts.
       environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
       process = builder.start();
       return new WorkerProcess(name, process, socketDir, startedNs, settings, token());
@@ -118,7 +118,7 @@ final class WorkerProcess implements AutoCloseable {
     }
   }
 
-  private JsonNode handShake(WorkerSettings settings, String token) throws IOException {
+  private JsonNode handshake(WorkerSettings settings, String token) throws IOException {
     WorkerSettings.Resources resources = settings.resources();
     ObjectNode hello = Json.object();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
@@ -159,7 +159,7 @@ final class WorkerProcess implements AutoCloseable {
         () -> {
           try {
             line.complete(output.readLine());
-            // Read on, so that later output does not fill the pipe and block the worker.
+            // Keep reading, so that later output does not fill the pipe and block the worker.
             for (String more = output.readLine(); more != null; more = output.readLine()) {
               note(more);
             }
@@ -179,8 +179,8 @@ final class WorkerProcess implements AutoCloseable {
               + settings.timeouts().startMs()
               + " ms"
               + lastOutput(),
-          "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or see why Python starts"
-              + " slowly on this machine");
+          "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or find out why Python"
+              + " starts slowly on this machine");
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw CairnException.of(
@@ -330,8 +330,8 @@ final class WorkerProcess implements AutoCloseable {
   }
 
   /**
-   * Makes a folder for this user alone, with a path that is short enough for a Unix socket (paths
-   * of YARN's containers are not).
+   * Creates a folder for this user alone, with a path that is short enough for a Unix socket (paths
+   * of YARN's containers are too long).
    */
   private static Path socketDir() throws IOException {
     Path parent = Path.of(System.getProperty("java.io.tmpdir")).toAbsolutePath();

@@ -7,7 +7,7 @@ import java.io.Serializable;
  * A failure with a kind, a code, and where it happened: {@code [CODE] message (store=..,
  * version=.., object=..). Next: ..}
  *
- * <p>Made here, or read from an error of the engine, which has the same fields. Never contains a
+ * <p>Created here, or read from an error of the engine, which has the same fields. Never contains a
  * secret.
  */
 public final class CairnException extends RuntimeException {
@@ -79,7 +79,7 @@ public final class CairnException extends RuntimeException {
     return of(ErrorKind.BUG, "CAIRN_PROTOCOL", message, "report it with the executor's log");
   }
 
-  /** Spark unloaded the provider while a task used it, or waited for it. */
+  /** Spark unloaded the provider while a task used it or waited for it. */
   public static CairnException closed(String store) {
     return new CairnException(
         ErrorKind.RETRY,
@@ -95,8 +95,11 @@ public final class CairnException extends RuntimeException {
     return of(
         ErrorKind.INVALID,
         "CAIRN_ROW_TOO_LARGE",
-        "a row, or a list of one key, takes " + bytes + " bytes; a frame carries " + frameBytes,
-        "keep less in one key");
+        "a row, or a list of one key, takes "
+            + bytes
+            + " bytes, but the limit of a frame is "
+            + frameBytes,
+        "store less under one key");
   }
 
   /** Reads an error of the engine, from an ERROR frame or the answer to a control call. */

@@ -13,7 +13,7 @@ public enum ErrorKind {
   /** Cairn broke its own rules. */
   BUG;
 
-  /** Reads the name that the engine gives a kind; an unknown one is a bug. */
+  /** Parses the engine's name of a kind; an unknown one becomes BUG. */
   static ErrorKind of(String name) {
     for (ErrorKind kind : values()) {
       if (kind.name().equalsIgnoreCase(name)) {

@@ -12,7 +12,7 @@ import org.apache.arrow.flatbuf.RecordBatch;
  * payload's array.
  *
  * <p>Every offset is checked against the payload before a row is returned: a corrupt frame, or one
- * of another format, is the error CAIRN_PROTOCOL. Not thread-safe.
+ * of another format, raises CAIRN_PROTOCOL. Not thread-safe.
  */
 public final class BatchReader {
   private byte[] payload;
@@ -24,7 +24,7 @@ public final class BatchReader {
   private int column;
   private int buffer;
 
-  /** Begins a payload whose schema has the given number of columns. */
+  /** Begins to read a payload whose schema has the given number of columns. */
   public void begin(byte[] data, FrameHeader header, int columns) {
     payload = data;
     payloadBytes = header.payloadBytes();
@@ -37,7 +37,7 @@ public final class BatchReader {
     }
     int metadataBytes = bytes.getInt(4);
     if (metadataBytes < 8 || metadataBytes > payloadBytes - 8) {
-      throw CairnException.protocol("a reply's metadata exceeds it");
+      throw CairnException.protocol("a reply's metadata is longer than the reply");
     }
     bodyStart = 8 + metadataBytes;
     try {
@@ -80,7 +80,7 @@ public final class BatchReader {
         .get(into, 0, rows);
   }
 
-  /** Reads a binary column as regions of the payload; a null gets length -1. */
+  /** Reads a binary column as regions of the payload; the length of a null is -1. */
   public void binary(int[] offset, int[] length) {
     long nulls = batch.nodes(column++).nullCount();
     int validity = region(nulls == 0 ? 0 : (rows + 7) / 8);
@@ -108,7 +108,7 @@ public final class BatchReader {
 
   private void skipValidity() {
     if (batch.nodes(column++).nullCount() != 0) {
-      throw CairnException.protocol("a reply has nulls where none may be");
+      throw CairnException.protocol("a reply has nulls in a column that allows none");
     }
     region(0);
   }

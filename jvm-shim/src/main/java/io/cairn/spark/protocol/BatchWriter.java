@@ -22,14 +22,15 @@ import org.apache.arrow.flatbuf.RecordBatch;
  *   body    := per column: validity (empty if no nulls)  [i32 offsets]  data        ; each padded to 8
  * </pre>
  *
- * <p>Each column is written by one call, in the order of the schema. Heap arrays instead of Arrow's
- * buffers: there is no memory off the heap to free, and rows are copied once. Not thread-safe.
+ * <p>Each column is written by one call, in the order of the schema. It uses heap arrays instead of
+ * Arrow's buffers: there is no memory off the heap to free, and rows are copied once. Not
+ * thread-safe.
  */
 public final class BatchWriter {
   /** Space for the header and the metadata (some 200 bytes for five columns); a multiple of 8. */
   private static final int PREFIX_BYTES = FrameHeader.BYTES + 984;
 
-  /** An array that grew beyond this for one large row is replaced after it. */
+  /** An array that grew beyond this for one large row is replaced after that frame. */
   private static final int KEEP_BYTES = 4 << 20;
 
   private static final int MAX_COLUMNS = 8;
@@ -109,7 +110,7 @@ public final class BatchWriter {
     endBuffer(1);
   }
 
-  /** One binary cell of a batch of one row; null means null. */
+  /** One binary cell of a batch of one row; may be null. */
   public void oneBinary(byte[] value) {
     binary(
         new byte[][] {value == null ? new byte[0] : value},
@@ -175,10 +176,7 @@ public final class BatchWriter {
     endBuffer(bytes);
   }
 
-  /**
-   * Completes the frame, which then is {@link #array()} from {@link #start()}, {@link #length()}
-   * bytes.
-   */
+  /** Completes the frame: {@link #length()} bytes of {@link #array()} from {@link #start()} on. */
   public void finish(int kind, long session, long sequence, long applied) {
     int bodyBytes = position - PREFIX_BYTES;
     ByteBuffer message = message(bodyBytes);

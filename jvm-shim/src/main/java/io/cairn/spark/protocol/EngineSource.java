@@ -1,8 +1,7 @@
 package io.cairn.spark.protocol;
 
 /**
- * What the cache asks of the engine: bulk reads of one instance at its loaded version, and a place
- * for writes.
+ * The engine as the cache uses it: bulk reads of one instance at its loaded version, and writes.
  *
  * <p>One source serves one session. Not thread-safe: one caller at a time, though not always on the
  * same thread.
@@ -12,7 +11,7 @@ public interface EngineSource {
   /**
    * Reads keys in bulk. The reply has one row per key, in the order of the keys; its own keys are
    * empty. If values are large, the reply has fewer rows, at least one, and says that more follow:
-   * the caller asks again for the rest.
+   * the caller then requests the rest.
    *
    * @param requireApplied the engine applies deltas up to this version before it answers; 0 does
    *     not wait
@@ -28,7 +27,7 @@ public interface EngineSource {
   /**
    * Sends writes of the session. The rows are read before the call returns.
    *
-   * @param isSpill the cache drops these writes after the call, so the source keeps a copy where it
+   * @param isSpill the cache drops these writes after the call, so the source keeps a copy if it
    *     can; otherwise the call is part of a commit, which can send them again
    */
   void write(WriteBlock block, boolean isSpill);

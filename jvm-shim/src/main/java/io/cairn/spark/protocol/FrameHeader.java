@@ -11,7 +11,7 @@ import java.nio.ByteOrder;
  *   header := u32 magic = "CRNF"  u8 protocol = 1  u8 kind  u16 flags  u64 session  u64 sequence  u64 applied  u32 rows  u32 payload_bytes
  * </pre>
  *
- * @param sequence of WRITES the frame's number in its session, from 1; of requests any number,
+ * @param sequence in WRITES the frame's number in its session, from 1; in requests any number,
  *     which the reply repeats
  * @param applied require_applied in requests, applied_through in replies
  */
@@ -20,7 +20,7 @@ public record FrameHeader(
   public static final int BYTES = 40;
   public static final int MAX_PAYLOAD_BYTES = 64 << 20;
 
-  /** Replies may be larger: a list that grew by many appends is returned whole. */
+  /** Replies may be larger than requests: a list that grew by many appends is returned whole. */
   public static final int MAX_REPLY_BYTES = 1 << 30;
 
   public static final int PROTOCOL = 1;
@@ -41,7 +41,7 @@ public record FrameHeader(
     ByteBuffer.wrap(frame).order(ByteOrder.LITTLE_ENDIAN).putLong(SESSION_AT, session);
   }
 
-  /** Reads a header; anything but a header of this protocol is an error. */
+  /** Reads a header; throws if it is not one of this protocol. */
   public static FrameHeader read(byte[] from, int at) {
     ByteBuffer buffer = ByteBuffer.wrap(from, at, BYTES).order(ByteOrder.LITTLE_ENDIAN);
     int magic = buffer.getInt();

@@ -1,6 +1,6 @@
 package io.cairn.spark.protocol;
 
-/** Kinds of frames on the data channel. DO NOT RENUMBER: docs/architecture.md, "Data channel". */
+/** Kinds of frames on the data channel. DO NOT RENUMBER: docs/protocol.md, "Data channel". */
 public final class FrameKind {
   public static final int HELLO = 0x01;
   public static final int WRITES = 0x02;

@@ -3,10 +3,10 @@ package io.cairn.spark.protocol;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The columns of each kind of frame. Spec: docs/architecture.md, "Data channel".
+ * The columns of each kind of frame. Spec: docs/protocol.md, "Data channel".
  *
  * <p>A method that writes begins the batch and fills its columns; {@link BatchWriter#finish} then
- * completes the frame. A method that reads gives the payload to the page.
+ * completes the frame. A method that reads leaves the payload to the page.
  */
 public final class Frames {
   private Frames() {}

@@ -9,7 +9,7 @@ import java.util.Arrays;
  *
  * <p>The key of row i is {@code data[keyOffset[i] .. +keyLength[i])}, its value likewise; a value
  * length of -1 means that there is no value. The arrays may be longer than {@code count}. A page is
- * valid until the next request to its source; {@link #copy} makes one that stays.
+ * valid until the next request to its source; {@link #copy} returns one that stays valid.
  */
 public final class RowPage {
   /** Origins of a row, as on the data channel. DO NOT RENUMBER. */

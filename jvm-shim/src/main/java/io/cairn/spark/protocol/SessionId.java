@@ -8,7 +8,7 @@ public final class SessionId {
    * Packs an id.
    *
    * @param instance number of the provider instance, unique in the JVM
-   * @param number of the session in its instance, from 1, ascending
+   * @param number number of the session in its instance, from 1, ascending
    */
   public static long of(int instance, int number) {
     return (long) instance << 32 | number;

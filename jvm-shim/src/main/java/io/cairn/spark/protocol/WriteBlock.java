@@ -1,7 +1,8 @@
 package io.cairn.spark.protocol;
 
 /**
- * The rows of one WRITES frame: at most one per key, as references into the slabs that hold them.
+ * The rows of one WRITES frame: at most one per key, as references into the slabs that contain
+ * them.
  *
  * <p>A block has at most {@link #MAX_ROWS} rows and about {@link #TARGET_BYTES} bytes, unless one
  * row is larger. It is reused: the source reads it before {@link EngineSource#write} returns.
@@ -10,7 +11,7 @@ public final class WriteBlock {
   public static final int MAX_ROWS = 65_536;
   public static final int TARGET_BYTES = 1 << 20;
 
-  /** Bytes of a key with its value: a payload, less what it has beside them. */
+  /** Bound of a key with its value: a payload, minus 64 KiB for metadata and other columns. */
   public static final int MAX_ROW_BYTES = FrameHeader.MAX_PAYLOAD_BYTES - (64 << 10);
 
   /** Operations, as in the changelog. DO NOT RENUMBER. */

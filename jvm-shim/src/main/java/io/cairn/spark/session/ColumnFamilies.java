@@ -30,7 +30,7 @@ public final class ColumnFamilies {
     return declared.get(name);
   }
 
-  /** Adds a declaration. Spark repeats it in every task, which costs only a comparison. */
+  /** Adds a declaration. Spark repeats it in every task; a repetition costs one comparison. */
   public ColumnFamily declare(FamilySpec spec) {
     ColumnFamily known = declared.get(spec.name());
     if (known != null && known.spec().equals(spec)) {

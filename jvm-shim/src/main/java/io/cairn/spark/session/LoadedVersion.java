@@ -6,9 +6,9 @@ import com.fasterxml.jackson.databind.JsonNode;
  * The version that a session starts from, loaded in cache and engine.
  *
  * @param session id of the session
- * @param answer of the engine's load; a missing node if no load was needed
- * @param isLoadedEmpty whether the content of the version was left out, as Spark asked
- * @param isWorthCaching whether the cache is empty and the whole state fits it
+ * @param answer the engine's answer to the load; a missing node if no load was needed
+ * @param isLoadedEmpty whether the content of the version was left out, at Spark's request
+ * @param isWorthCaching whether the cache is empty and the whole state fits into it
  * @param workerStartMs how long the start of the worker took, if this load started it
  */
 public record LoadedVersion(
@@ -18,7 +18,7 @@ public record LoadedVersion(
     boolean isLoadedEmpty,
     boolean isWorthCaching,
     long workerStartMs) {
-  /** The same for a session that reads few keys, for which the cache is not filled. */
+  /** The same version for a session that reads few keys: it does not fill the cache. */
   public LoadedVersion withoutCaching() {
     return new LoadedVersion(version, session, answer, isLoadedEmpty, false, workerStartMs);
   }

@@ -8,15 +8,16 @@ import java.util.function.BooleanSupplier;
 
 /**
  * The lock of a session's row calls and of its end. Both may come from several threads: PySpark's
- * transformWithState reads rows on a thread of its own, and the end of the task does not wait for
- * it.
+ * transformWithState reads rows on another thread, and the end of the task does not wait for that
+ * thread.
  *
- * <p>Made for callers that almost never meet. The thread that opened the session, which is the
- * task's and also ends the session, enters for a row without an atomic operation, which would cost
- * a quarter of a put. Any other thread takes the lock by a compare-and-set, which excludes all
- * other threads and the end of the session. It excludes the opener's row calls too, except within
- * the nanoseconds in which both enter. (Spark never reads or writes on both threads at once: one
- * waits for the other.) Not reentrant. What a thread did inside is visible to the next that enters.
+ * <p>Optimised for callers that almost never compete. The opener is the task's thread, which opens
+ * and ends the session. It enters for a row without an atomic operation, which would cost a quarter
+ * of a put. Any other thread acquires the lock by a compare-and-set, which excludes all other
+ * threads and the end of the session. It excludes the opener's row calls too, except in the
+ * nanoseconds in which both enter. (Spark never reads or writes on both threads at once: one waits
+ * for the other.) Not reentrant. Changes by a thread inside are visible to the next thread that
+ * enters.
  */
 final class SessionLock {
   private static final long POLL_NS = TimeUnit.MICROSECONDS.toNanos(100);

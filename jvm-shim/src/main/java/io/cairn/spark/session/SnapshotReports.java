@@ -6,8 +6,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The newest uploaded snapshot of a store, reported once per version. A report that failed is
- * repeated at the next note. Thread-safe: commits and maintenance run side by side.
+ * The newest uploaded snapshot of a store, reported once per version. A failed report is repeated
+ * at the next note. Thread-safe: commits and maintenance run concurrently.
  */
 final class SnapshotReports {
   private static final Logger LOG = LoggerFactory.getLogger(SnapshotReports.class);
@@ -17,7 +17,7 @@ final class SnapshotReports {
   private final AtomicLong reported = new AtomicLong(-1);
 
   /**
-   * @param report its failure does not fail the caller
+   * @param report reports a version; if it fails, the caller does not
    */
   SnapshotReports(LongConsumer report) {
     this.report = report;
@@ -36,7 +36,7 @@ final class SnapshotReports {
     try {
       report.accept(version);
     } catch (Exception e) {
-      // Scala throws checked exceptions that Java does not see.
+      // Scala code may throw checked exceptions without declaring them.
       reported.compareAndSet(version, before);
       LOG.debug("snapshot {} was not reported", version, e);
     }

@@ -7,7 +7,7 @@ import org.apache.spark.memory.UnifiedMemoryManager;
 import org.apache.spark.memory.UnmanagedMemoryConsumer;
 import org.apache.spark.memory.UnmanagedMemoryConsumerId;
 
-/** Reports the heap of the cache to Spark's memory manager, which then gives less to other uses. */
+/** Reports the heap of the cache to Spark's memory manager, which then gives others less. */
 final class SparkMemoryConsumer implements UnmanagedMemoryConsumer {
   private final MemoryPool pool;
   private final UnmanagedMemoryConsumerId id;
@@ -17,7 +17,7 @@ final class SparkMemoryConsumer implements UnmanagedMemoryConsumer {
     this.id = new UnmanagedMemoryConsumerId("Cairn", "cache-" + pool.limitBytes());
   }
 
-  /** Makes a pool for the caches of this JVM and registers it with Spark. */
+  /** Creates a pool for the caches of this JVM and registers it with Spark. */
   static MemoryPool register(long limitBytes) {
     MemoryPool pool = new MemoryPool(limitBytes);
     if (SparkEnv.get() != null) {

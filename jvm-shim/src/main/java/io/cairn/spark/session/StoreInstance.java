@@ -33,19 +33,19 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The store of one provider object: its cache, its half in a worker, the version that is loaded in
- * both, and the lock of its sessions.
+ * The store of one provider object: its cache, its instance in a worker, the version that is loaded
+ * in both, and the lock of its sessions.
  *
- * <p>One session at a time, which holds the lock; maintenance runs beside it. Starts nothing before
- * the first session.
+ * <p>One session at a time, which holds the lock; maintenance runs concurrently. Starts no worker
+ * before the first session.
  */
 public final class StoreInstance {
   private static final Logger LOG = LoggerFactory.getLogger(StoreInstance.class);
   private static final ConcurrentHashMap<Long, MemoryPool> POOLS = new ConcurrentHashMap<>();
 
   /**
-   * Heap per byte of keys and values in the cache, with its overhead: a generous estimate, to guess
-   * whether a state fits.
+   * Heap per byte of keys and values in the cache, with its overhead: a high estimate, to decide
+   * whether a state probably fits.
    */
   private static final int ENTRY_OVERHEAD_FACTOR = 3;
 
@@ -68,7 +68,7 @@ public final class StoreInstance {
   private volatile boolean isClosed;
   private int sessionCount;
 
-  /** Families that the cache has of committed versions. INVARIANT: used under the lock. */
+  /** Families of committed versions that the cache has. INVARIANT: used under the lock. */
   private final Set<Integer> familyIds = new TreeSet<>();
 
   /** Null: not known, so the next session loads. INVARIANT: changed under the lock. */
@@ -90,8 +90,8 @@ public final class StoreInstance {
     this.hadoop = hadoop;
     this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
-    // Read here only to find faults in init: each opening of the instance reads it again, as
-    // credentials may have changed.
+    // Called here only to find faults in init: whenever the instance is opened, it is called again,
+    // because credentials may have changed.
     storage();
     memory = POOLS.computeIfAbsent(conf.cacheMemoryBytes, SparkMemoryConsumer::register);
     cache = new StateCache(memory);
@@ -99,7 +99,7 @@ public final class StoreInstance {
     engine = new EngineInstance(WorkerPool.of(conf.worker), group, name, this::openArguments);
   }
 
-  /** Makes the store's folder on a file system: the state data source lists these folders. */
+  /** Creates the store's folder on a file system: the state data source lists these folders. */
   public void makeFolder() {
     if (location.isFile()) {
       try {
@@ -108,8 +108,8 @@ public final class StoreInstance {
         throw CairnException.of(
             ErrorKind.INVALID,
             "CAIRN_ACCESS_DENIED",
-            "cannot make the folder of store " + name + ": " + e.getMessage(),
-            "see who may write there",
+            "cannot create the folder of store " + name + ": " + e.getMessage(),
+            "check the permissions there",
             e);
       }
     }
@@ -138,7 +138,7 @@ public final class StoreInstance {
     return settings;
   }
 
-  /** Takes the store's lock, which {@link #unlock} gives back. */
+  /** Acquires the store's lock, which {@link #unlock} releases. */
   void lock() {
     requireOpen();
     try {
@@ -177,7 +177,7 @@ public final class StoreInstance {
     }
   }
 
-  /** Gives the lock back; closes the store if its provider was closed meanwhile. */
+  /** Releases the lock; closes the store if its provider was closed meanwhile. */
   void unlock() {
     lockHolder = "";
     lock.release();
@@ -186,7 +186,7 @@ public final class StoreInstance {
     }
   }
 
-  /** Loads a version into cache and engine, if it is not there already. REQUIRES: the lock. */
+  /** Loads a version into cache and engine, unless it is loaded already. REQUIRES: the lock. */
   public LoadedVersion load(long version, String checkpointId, boolean loadEmpty) {
     StoreVersion now = current;
     if (now != null && !loadEmpty && isAt(now, version, checkpointId)) {
@@ -241,7 +241,8 @@ public final class StoreInstance {
       cache.dropFamily(family);
     }
     // A later session cannot start from a version whose content was left out. In checkpoint format
-    // 1 another attempt may replace the version: only what this instance commits is trusted.
+    // 1 another attempt may replace the version: only versions that this instance commits are
+    // trusted.
     setCurrent(loadEmpty ? null : loaded, false);
     noteSnapshot(answer);
     return new LoadedVersion(
@@ -253,7 +254,7 @@ public final class StoreInstance {
         wasOpen ? 0 : engine.takeStartMs());
   }
 
-  /** Whether the whole state that was loaded probably fits the cache. */
+  /** Whether the whole loaded state probably fits into the cache. */
   private boolean fitsCache(JsonNode answer) {
     long bytes = answer.path("data_bytes").asLong();
     return bytes > 0
@@ -271,9 +272,8 @@ public final class StoreInstance {
       throw CairnException.of(
               ErrorKind.CONFLICT,
               "CAIRN_FENCED",
-              "another attempt replaced the version that this session was opened at, while its"
-                  + " worker was lost",
-              "none if another task of the query goes on")
+              "another attempt replaced the version of this session after its worker was lost",
+              "none if another task of the query continues")
           .at(name, version.version());
     }
     return new SessionChannel.Loaded(
@@ -297,7 +297,7 @@ public final class StoreInstance {
     version.families().values().forEach(family -> familyIds.add(family.id()));
   }
 
-  /** Trusts a committed version, as its task has succeeded. */
+  /** Trusts a committed version, because its task has succeeded. */
   void trust(StoreVersion version) {
     if (current == version) {
       isTrusted = true;
@@ -336,7 +336,7 @@ public final class StoreInstance {
     return now == null ? -1 : now.version();
   }
 
-  /** Snapshot, clean-up, or both; nothing if the store is not open in a living worker. */
+  /** Runs a snapshot, a clean-up, or both, if the store is open in a living worker. */
   public void maintain(boolean snapshot, boolean cleanup) {
     ObjectNode arguments = Json.object().put("snapshot", snapshot).put("cleanup", cleanup);
     // Temporary credentials may have been renewed since.

@@ -25,18 +25,18 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A store opened at one version, with one fate: its families, the lock of its row calls, and its
+ * A store opened at one version: its families, the lock of its row calls, and its one end, by
  * commit, abort or release.
  *
- * <p>Ends with the task in which it was opened at the latest: Spark does not release the read
- * stores of aggregations. The fate is decided under the session's monitor, as the listener of a
- * cancelled task may run beside it, and only while no row call runs: the next session uses the same
+ * <p>It ends at the latest with the task that opened it: Spark does not release the read stores of
+ * aggregations. It ends under the session's monitor, because the listener of a cancelled task may
+ * run concurrently, and only while no row call runs, because the next session uses the same
  * channel, cache and codecs.
  */
 public final class StoreSession {
   private static final Logger LOG = LoggerFactory.getLogger(StoreSession.class);
 
-  /** The fate. It changes once, from OPEN. */
+  /** It changes once, from OPEN. */
   private enum State {
     OPEN,
     COMMITTED,
@@ -70,7 +70,8 @@ public final class StoreSession {
   private long commitMs;
 
   /**
-   * Takes the store's lock, loads a version, and opens a session that ends with the running task.
+   * Acquires the store's lock, loads a version, and opens a session that ends with the running
+   * task.
    *
    * @param load loads the version under the lock
    */
@@ -137,7 +138,7 @@ public final class StoreSession {
         throw CairnException.of(
             ErrorKind.RETRY,
             "CAIRN_BUSY",
-            "store " + store.name + " was opened by a task that has failed already",
+            "store " + store.name + " was opened by a task that has already failed",
             null);
       }
     }
@@ -156,10 +157,7 @@ public final class StoreSession {
     }
   }
 
-  /**
-   * Makes a declared family usable at this version: with the id that the version has for it, or a
-   * new one.
-   */
+  /** Opens a declared family at this version: with its id in the version, or a new one. */
   public OpenFamily open(ColumnFamily family) {
     OpenFamily known = open.get(family.name());
     if (known != null && known.family == family) {
@@ -184,7 +182,7 @@ public final class StoreSession {
   }
 
   /**
-   * Refuses another declaration of a family that has keys. (Spark's state reader declares other
+   * Refuses a changed declaration of a family that has keys. (Spark's state reader declares other
    * keys for the family {@code default} of newer joins, which is always empty.)
    */
   private void checkSame(FamilyInfo stored, FamilyInfo declared) {
@@ -201,7 +199,7 @@ public final class StoreSession {
                   + keyText(stored)
                   + ", but the query declares "
                   + keyText(declared),
-              "run the query that wrote this checkpoint, or start the changed one with a new"
+              "run the query that wrote this checkpoint, or start the changed query with a new"
                   + " checkpointLocation")
           .at(store.name, baseVersion.version());
     }
@@ -270,7 +268,7 @@ public final class StoreSession {
     }
   }
 
-  /** Makes the session's writes a version. After an error the session is aborted. */
+  /** Commits the session's writes as a version. After an error the session is aborted. */
   public synchronized void commit() {
     whileNoRowCall(
         () -> {
@@ -281,7 +279,7 @@ public final class StoreSession {
             result = baseVersion.next(commitAnswer, present, maxFamilyId);
             cache.commit(result.version(), result.checkpointId());
           } catch (RuntimeException | Error e) {
-            // The version may exist.
+            // The outcome is unknown.
             store.forgetVersion();
             end(State.ABORTED);
             throw e;
@@ -320,7 +318,7 @@ public final class StoreSession {
     endIfOpen(State.ABORTED);
   }
 
-  /** Gives the store back unchanged. Idempotent. */
+  /** Releases the store unchanged. Idempotent. */
   public void release() {
     endIfOpen(State.RELEASED);
   }
@@ -347,7 +345,7 @@ public final class StoreSession {
         channel.abort();
       }
     } catch (CairnException e) {
-      LOG.warn("store {}: the engine did not get an abort: {}", store.name, e.getMessage());
+      LOG.warn("store {}: the engine did not receive an abort: {}", store.name, e.getMessage());
     } finally {
       open.values().forEach(known -> known.family().codec().clear());
       channel.close();
@@ -368,17 +366,17 @@ public final class StoreSession {
     return state == State.COMMITTED;
   }
 
-  /** The version that the commit made; null before. */
+  /** The committed version; null before the commit. */
   public StoreVersion result() {
     return result;
   }
 
-  /** The engine's answer to the commit; a missing node before. */
+  /** The engine's answer to the commit; a missing node before the commit. */
   public JsonNode commitAnswer() {
     return commitAnswer;
   }
 
-  /** The load that the session began with. */
+  /** The load at the session's start. */
   public LoadedVersion loaded() {
     return loaded;
   }
@@ -391,7 +389,7 @@ public final class StoreSession {
     return commitMs;
   }
 
-  /** Figures of the store's cache now. */
+  /** Present figures of the store's cache. */
   public StateCache.Stats stats() {
     return store.cache.stats();
   }

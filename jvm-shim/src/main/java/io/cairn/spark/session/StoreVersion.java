@@ -37,7 +37,7 @@ public record StoreVersion(
         counts(loaded));
   }
 
-  /** The version that a commit made after this one, with the families of the session. */
+  /** The next version, which a commit has created, with the families of the session. */
   StoreVersion next(
       JsonNode committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
     return new StoreVersion(

@@ -3,6 +3,6 @@
  *
  * <p>{@link io.cairn.spark.session.StoreInstance} lives as long as Spark's provider object, {@link
  * io.cairn.spark.session.StoreSession} from load to commit, abort or release. Rows are read and
- * written in {@code cache}, which asks the worker through {@code engine}.
+ * written in {@code cache}, which reads from the worker through {@code engine}.
  */
 package io.cairn.spark.session;

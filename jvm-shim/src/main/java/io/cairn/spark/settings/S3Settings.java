@@ -13,7 +13,7 @@ import org.apache.hadoop.conf.Configuration;
  * The job's {@code fs.s3a.*} settings as the engine's S3 settings, with the overrides {@code
  * fs.s3a.bucket.<bucket>.*}.
  *
- * <p>Cairn's own {@code cairn.s3.*} come first. Secrets are read by {@code
+ * <p>Cairn's own {@code cairn.s3.*} have precedence. Secrets are read by {@code
  * Configuration.getPassword}, so credential files work. They are sent to the worker over Py4J only
  * and never appear in a log or an error. Names of the result: {@code S3Settings} in Python.
  */
@@ -57,7 +57,7 @@ public final class S3Settings {
   }
 
   /**
-   * Returns what the engine needs to reach the bucket.
+   * Returns the settings with which the engine reaches the bucket.
    *
    * @param own values of {@code cairn.s3.*} by their short names
    */
@@ -94,7 +94,7 @@ public final class S3Settings {
   private String endpoint(String ownEndpoint) {
     String endpoint = ownEndpoint != null ? ownEndpoint : plain("endpoint");
     if (endpoint == null || endpoint.equals("s3.amazonaws.com")) {
-      // Hadoop's name for the endpoint of the region.
+      // Hadoop's word for the region's own endpoint.
       return null;
     }
     if (endpoint.contains("://")) {
@@ -123,12 +123,12 @@ public final class S3Settings {
           throw CairnException.of(
               ErrorKind.INVALID,
               "CAIRN_CONFIG",
-              "fs.s3a.encryption.algorithm is '" + algorithm + "', which Cairn does not know",
+              "fs.s3a.encryption.algorithm is '" + algorithm + "', which Cairn does not support",
               "use SSE-S3 or SSE-KMS, or the bucket's default encryption");
     }
   }
 
-  /** Chooses one source of credentials by the classes that Hadoop would ask. */
+  /** Chooses one source of credentials by the provider classes that Hadoop would use. */
   private String credentialsByClass() {
     String classes = plain(PROVIDERS);
     boolean hasKeys = secret("access.key") != null;
@@ -197,7 +197,7 @@ public final class S3Settings {
           ErrorKind.INVALID,
           "CAIRN_CONFIG",
           "the credential file for " + S3A + name + " cannot be read",
-          "see hadoop.security.credential.provider.path",
+          "check hadoop.security.credential.provider.path",
           e);
     }
   }

@@ -21,7 +21,7 @@ record Setting(JsonNode row) {
     return row.get("default").isNull() ? null : row.get("default").asText();
   }
 
-  /** Names that the setting had before. */
+  /** Former names of the setting. */
   List<String> formerNames() {
     return texts("formerly");
   }
@@ -36,7 +36,7 @@ record Setting(JsonNode row) {
     return row.get("type").asText();
   }
 
-  /** Reads a value; an IllegalArgumentException says that it is not one of this setting. */
+  /** Parses a value; throws IllegalArgumentException if the setting does not allow it. */
   Object parse(String text) {
     switch (type()) {
       case "int":
@@ -63,7 +63,7 @@ record Setting(JsonNode row) {
     }
   }
 
-  /** Spark's units are binary but lack the binary names: KiB is its kb. */
+  /** Spark's units are binary but do not have the binary names: its kb means KiB. */
   private static String withoutI(String text) {
     return text.toLowerCase(Locale.ROOT).replaceFirst("(?<=[kmgtp])ib$", "b");
   }
@@ -75,7 +75,7 @@ record Setting(JsonNode row) {
     return value;
   }
 
-  /** What a value must be, in words. */
+  /** Describes the values that are allowed. */
   String range() {
     String what =
         switch (type()) {
@@ -83,7 +83,7 @@ record Setting(JsonNode row) {
           case "bytes" -> "a number of bytes, such as 512m or 2g,";
           case "boolean" -> "true or false";
           case "enum" -> "one of " + String.join(", ", texts("values"));
-          default -> "a text that is not empty";
+          default -> "a non-empty text";
         };
     if (row.has("min") && row.has("max")) {
       return what + " from " + row.get("min") + " to " + row.get("max");

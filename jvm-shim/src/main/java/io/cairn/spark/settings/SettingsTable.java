@@ -24,7 +24,7 @@ public final class SettingsTable {
   private final String prefix;
   private final Map<String, Setting> settings = new LinkedHashMap<>();
 
-  /** The present name of a setting by each former one. */
+  /** The present name of a setting by its former names. */
   private final Map<String, String> renamed = new HashMap<>();
 
   private SettingsTable(JsonNode table) {
@@ -49,7 +49,8 @@ public final class SettingsTable {
    *
    * @param confs all settings under Spark's state store prefix, by full name
    * @param faults receives one sentence per fault; a faulty setting has no value in the result
-   * @return values by short name: Long, Boolean or String; absent if neither set nor defaulted
+   * @return values by short name: Long, Boolean or String; absent if it is neither set nor has a
+   *     default
    */
   Map<String, Object> values(Map<String, String> confs, List<String> faults) {
     Map<String, Object> values = new TreeMap<>();
@@ -84,7 +85,7 @@ public final class SettingsTable {
     return values;
   }
 
-  /** The values among these that the engine reads. */
+  /** The values that the engine reads. */
   Map<String, Object> engineValues(Map<String, Object> values) {
     Map<String, Object> engine = new TreeMap<>();
     values.forEach(

@@ -34,7 +34,7 @@ public final class StorageLocation {
       authority = byDefault.getAuthority();
     }
     scheme = scheme.toLowerCase(Locale.ROOT);
-    // Paths are not percent-encoded, neither Hadoop's nor the engine's.
+    // Neither Hadoop's paths nor the engine's are percent-encoded.
     String path = uri.getPath();
     if (scheme.equals("file")) {
       return new StorageLocation(scheme, null, path);
@@ -47,7 +47,7 @@ public final class StorageLocation {
               + scheme
               + "' of the checkpoint location "
               + root
-              + "; there are s3a, s3, s3n and file",
+              + "; use s3a, s3, s3n or file",
           "put the query's checkpointLocation on one of these");
     }
     if (authority == null) {
@@ -60,7 +60,7 @@ public final class StorageLocation {
     return new StorageLocation(scheme, authority, scheme + "://" + authority + path);
   }
 
-  /** What the engine opens: a plain path, or {@code s3a://bucket/path}. */
+  /** The URL that the engine opens: a plain path, or {@code s3a://bucket/path}. */
   public String url() {
     return url;
   }

@@ -14,7 +14,7 @@ import org.slf4j.LoggerFactory;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Settings of one store as the shim uses them; those of the engine are passed on.
+ * Settings of one store as the shim uses them; it passes the engine's settings on.
  *
  * <p>All faults in a user's settings are found here, in {@code init}, before anything is started or
  * written. Names, types and ranges: {@code settings.json}.
@@ -52,7 +52,7 @@ public final class StoreSettings {
     worker = workerSettings();
   }
 
-  /** Reads and checks; one error names every fault. */
+  /** Reads and checks the settings; one error names every fault. */
   public static StoreSettings of(StateStoreConf storeConf) {
     Map<String, String> confs = CollectionConverters.asJava(storeConf.sqlConfs());
     List<String> faults = new ArrayList<>();
@@ -158,11 +158,11 @@ public final class StoreSettings {
     if (dir != null) {
       return dir;
     }
-    // One folder per user, as other users of the machine may share the directory.
+    // One folder per user, because other users of the machine may share the directory.
     return Utils.getConfiguredLocalDirs(spark)[0] + "/cairn-" + System.getProperty("user.name");
   }
 
-  /** Task slots of this executor; in local mode those of the master's name. */
+  /** Number of task slots of this executor; in local mode it is in the master's name. */
   private static int slots(SparkConf spark, SparkEnv env) {
     int cores = Runtime.getRuntime().availableProcessors();
     String master = spark.get("spark.master", "");

@@ -1,7 +1,7 @@
 package io.cairn.spark.settings;
 
 /**
- * What a worker is started with.
+ * The settings with which a worker starts.
  *
  * @param python executable that has the package {@code cairn}
  * @param localDir folder for the working state of the executor's workers
@@ -9,7 +9,7 @@ package io.cairn.spark.settings;
 public record WorkerSettings(
     String python, String localDir, int workers, Resources resources, Timeouts timeouts) {
   /**
-   * What one worker may use.
+   * The limits of one worker.
    *
    * @param memoryBytes its share of {@code cairn.workerMemory}
    * @param localDiskBytes its share of {@code cairn.localDiskBytes}
@@ -18,20 +18,20 @@ public record WorkerSettings(
       long memoryBytes, long localDiskBytes, int downloadThreads, int uploadThreads) {}
 
   /**
-   * How long the shim waits.
+   * The timeouts of the shim.
    *
-   * @param requestMs for the reply to a read
-   * @param uploadMs after which the engine gives up the upload of a snapshot
+   * @param requestMs limit of the reply to a read
+   * @param uploadMs limit after which the engine gives up the upload of a snapshot
    */
   public record Timeouts(int startMs, int requestMs, long uploadMs) {
-    /** A call that loads may last as long as this many reads. */
+    /** A call that loads may take this many times as long as a read. */
     public static final int REQUESTS_PER_CALL = 10;
 
     public int callMs() {
       return (int) Math.min(Integer.MAX_VALUE, (long) requestMs * REQUESTS_PER_CALL);
     }
 
-    /** For the calls that may upload a snapshot before they answer. */
+    /** The timeout of calls that may upload a snapshot before they answer. */
     public int uploadingCallMs() {
       return (int) Math.min(Integer.MAX_VALUE, callMs() + uploadMs);
     }

@@ -87,7 +87,7 @@ public final class CacheBenchmark {
   }
 
   private void setKey(long n) {
-    // Big-endian, so that key order is number order, as a range encoder does.
+    // Big-endian, so that key order is number order, as with a range encoder.
     Platform.putLong(key, Bytes.ARRAY + 9, Long.reverseBytes(n));
   }
 
@@ -211,12 +211,12 @@ public final class CacheBenchmark {
   private static final class SilentEngine implements EngineSource {
     @Override
     public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
-      throw new IllegalStateException("the cache asked for keys");
+      throw new IllegalStateException("the cache requested keys");
     }
 
     @Override
     public RowPage scan(ScanRequest request, long requireApplied) {
-      throw new IllegalStateException("the cache asked for a page");
+      throw new IllegalStateException("the cache requested a page");
     }
 
     @Override

@@ -82,7 +82,7 @@ final class CacheFixture {
     return isComplete(cache, family);
   }
 
-  /** Rows of the family that are cached; of a complete family all of them. */
+  /** Cached rows of the family; all its rows if it is complete. */
   long entries(int family) {
     return entries(cache, family);
   }

@@ -110,7 +110,7 @@ class CacheMemoryTest {
 
   /** Beside other rows it would exceed the bound of a frame. */
   @Test
-  void aLargeRowLeavesInABlockOfItsOwn() {
+  void aLargeRowIsSentInItsOwnBlock() {
     CacheFixture f = new CacheFixture(64 << 20);
     f.begin();
     f.put(PLAIN, "a", "x".repeat(600_000));
@@ -124,7 +124,7 @@ class CacheMemoryTest {
 
   /** The error comes before memory is used for a row that no frame can carry. */
   @Test
-  void whatNoFrameCarriesIsRefusedAtOnce() {
+  void aRowTooLargeForAFrameIsRefused() {
     CacheFixture f = new CacheFixture(256 << 20);
     f.begin();
     String half = "x".repeat(WriteBlock.MAX_ROW_BYTES / 2);
@@ -138,9 +138,9 @@ class CacheMemoryTest {
     assertEquals(half.length(), f.get(CacheFixture.LISTS, "list").length());
   }
 
-  /** Only what the cache drops must be kept for another worker. */
+  /** Only writes that the cache drops must be kept for another worker. */
   @Test
-  void writesOfTheCommitAreNoSpill() {
+  void writesOfTheCommitAreNotASpill() {
     CacheFixture f = new CacheFixture(256 << 10);
     f.begin();
     f.put(PLAIN, "k", "v");

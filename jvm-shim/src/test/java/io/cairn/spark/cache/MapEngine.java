@@ -36,13 +36,13 @@ final class MapEngine implements EngineSource {
   long base;
 
   long getRequests;
-  long keysAsked;
+  long keysRequested;
   long scanRequests;
   long rows;
   long blocks;
   long spillBlocks;
 
-  /** Keys that one reply answers, as if values were large. */
+  /** Maximum number of keys per reply, as if values were large. */
   int mostKeys = Integer.MAX_VALUE;
 
   /** Every write fails, as if the worker were lost. */
@@ -81,7 +81,7 @@ final class MapEngine implements EngineSource {
     }
   }
 
-  /** Makes the next version of what was written. */
+  /** Commits the writes as the next version. */
   void commit() {
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
@@ -109,7 +109,7 @@ final class MapEngine implements EngineSource {
   }
 
   private NavigableMap<byte[], byte[]> answerFrom(int family, long requireApplied) {
-    assertTrue(requireApplied <= base, "asks for a version above the session's");
+    assertTrue(requireApplied <= base, "requires a version above the session's");
     applied = Math.max(applied, requireApplied);
     if (random.nextInt(8) == 0 && applied < base) {
       applied++;
@@ -118,10 +118,10 @@ final class MapEngine implements EngineSource {
   }
 
   @Override
-  public RowPage get(int family, byte[][] keys, int asked, long requireApplied) {
-    int count = Math.min(asked, mostKeys);
+  public RowPage get(int family, byte[][] keys, int requested, long requireApplied) {
+    int count = Math.min(requested, mostKeys);
     getRequests++;
-    keysAsked += count;
+    keysRequested += count;
     NavigableMap<byte[], byte[]> state = answerFrom(family, requireApplied);
     TreeMap<byte[], Write> spill = writes.getOrDefault(family, new TreeMap<>(UNSIGNED));
     List<byte[]> none = new ArrayList<>();
@@ -139,7 +139,7 @@ final class MapEngine implements EngineSource {
       none.add(new byte[0]);
     }
     RowPage rows = answer(none, values, origins);
-    rows.more = count < asked;
+    rows.more = count < requested;
     return rows;
   }
 

@@ -33,7 +33,7 @@ class StateCacheModelTest {
   private static final long FLOOR_BYTES = 16_384;
 
   @Test
-  void sameRowsAsAMapWithAPoolThatHoldsNothing() {
+  void sameRowsAsAMapWithAPoolWithoutSpace() {
     runSeeds(0, 30, 3_000);
   }
 
@@ -92,7 +92,7 @@ class StateCacheModelTest {
     return family == LISTS || family == ORDERED_LISTS;
   }
 
-  /** One seed: some stores over one pool. */
+  /** One seed: some stores with one pool. */
   private static final class Run {
     final Random random;
     final MemoryPool pool;

@@ -119,7 +119,7 @@ class StateCacheTest {
   }
 
   @Test
-  void appendsCostTheSameHoweverLongTheListIs() {
+  void appendsCostTheSameForLongLists() {
     CacheFixture f = new CacheFixture(16 << 20);
     f.begin();
     int rows = 100_000;
@@ -141,7 +141,7 @@ class StateCacheTest {
   }
 
   @Test
-  void aCompleteFamilyAsksTheEngineNothing() {
+  void aCompleteFamilySendsNoRequest() {
     CacheFixture f = new CacheFixture(8 << 20);
     for (int batch = 0; batch < 5; batch++) {
       f.begin();
@@ -173,11 +173,11 @@ class StateCacheTest {
     assertFalse(f.isComplete(ORDERED));
     f.begin();
     assertTrue(f.session.loadCommitted());
-    long asked = f.engine.scanRequests;
+    long requestsBefore = f.engine.scanRequests;
     assertEquals(500, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals("v7", f.get(ORDERED, "k7"));
     assertNull(f.get(PLAIN, "k7"));
-    assertEquals(asked, f.engine.scanRequests + f.engine.getRequests);
+    assertEquals(requestsBefore, f.engine.scanRequests + f.engine.getRequests);
   }
 
   @Test
@@ -197,17 +197,17 @@ class StateCacheTest {
   }
 
   @Test
-  void aScanAsksNothingBeforeTheFirstNext() {
+  void aScanSendsNoRequestBeforeTheFirstNext() {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(ORDERED, "k", "v");
     f.commit();
     f.forget();
     f.begin();
-    RowCursor walk = f.session.scan(ORDERED);
+    RowCursor cursor = f.session.scan(ORDERED);
     RowCursor range = f.session.range(ORDERED, null, null);
     assertEquals(0, f.engine.scanRequests);
-    assertTrue(walk.next());
+    assertTrue(cursor.next());
     assertTrue(range.next());
     assertEquals(2, f.engine.scanRequests);
   }
@@ -283,7 +283,7 @@ class StateCacheTest {
   }
 
   @Test
-  void aSpillThatFailsHalfWayEndsTheWrites() {
+  void aSpillThatFailsHalfWayEndsTheSession() {
     CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
     f.engine.failsWrites = true;
@@ -300,7 +300,7 @@ class StateCacheTest {
   }
 
   @Test
-  void theRowBehindTheVersionByteIsAligned() {
+  void theRowAfterTheVersionByteIsAligned() {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     byte[] value = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -315,7 +315,7 @@ class StateCacheTest {
   }
 
   @Test
-  void aSessionIsOneAtATimeAndDeadAfterItsEnd() {
+  void onlyOneSessionIsOpenAndNoneIsUsableAfterItsEnd() {
     CacheFixture f = new CacheFixture(1 << 20);
     CacheSession first = f.begin();
     assertThrows(IllegalStateException.class, f::begin);
@@ -332,7 +332,7 @@ class StateCacheTest {
   }
 
   @Test
-  void largeValuesAskedForTogetherComeInSeveralReplies() {
+  void largeValuesRequestedTogetherNeedSeveralReplies() {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     byte[][] keys = new byte[10][];
@@ -352,7 +352,7 @@ class StateCacheTest {
     assertEquals(4, f.engine.getRequests);
   }
 
-  /** Otherwise the next reset finds the family of an aborted session, and it is incomplete. */
+  /** Otherwise the next reset would find the incomplete family of an aborted session. */
   @Test
   void abortForgetsTheFamiliesThatTheSessionCreated() {
     CacheFixture f = new CacheFixture(1 << 20);

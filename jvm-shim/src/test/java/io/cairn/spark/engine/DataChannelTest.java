@@ -23,7 +23,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** One connection to a worker that answers late, never, or half. */
+/** One connection to a worker that answers late, never, or incompletely. */
 class DataChannelTest {
   private static final String TOKEN = "secret";
 
@@ -95,7 +95,7 @@ class DataChannelTest {
     }
   }
 
-  /** A frame larger than the socket's buffer must neither block forever nor be cut. */
+  /** A frame larger than the socket's buffer must neither block forever nor be truncated. */
   @Test
   void largeFramesPassInBothDirections() throws Exception {
     byte[] large = new byte[8 << 20];
@@ -129,13 +129,13 @@ class DataChannelTest {
    */
   @Test
   void anInterruptWhileWaitingLosesNeitherReplyNorFlag() throws Exception {
-    CountDownLatch asked = new CountDownLatch(1);
+    CountDownLatch isWaiting = new CountDownLatch(1);
     CompletableFuture<Void> worker =
         worker(
             channel -> {
               for (int request = 0; request < 2; request++) {
                 FrameHeader header = readHeader(channel);
-                asked.countDown();
+                isWaiting.countDown();
                 Thread.sleep(100);
                 write(channel, header, new byte[header.payloadBytes()]);
               }
@@ -147,7 +147,7 @@ class DataChannelTest {
       CompletableFuture.runAsync(
           () -> {
             try {
-              asked.await();
+              isWaiting.await();
             } catch (InterruptedException e) {
               throw new IllegalStateException(e);
             }
@@ -168,7 +168,7 @@ class DataChannelTest {
 
   /** The error of a worker that hangs names the setting, and the channel is not used again. */
   @Test
-  void aReplyThatDoesNotComeEndsInATimeout() throws Exception {
+  void aMissingReplyEndsInATimeout() throws Exception {
     CountDownLatch done = new CountDownLatch(1);
     CompletableFuture<Void> worker = worker(channel -> done.await());
     try (DataChannel channel = DataChannel.connect(socket, TOKEN, 200)) {
@@ -202,18 +202,18 @@ class DataChannelTest {
 
   /** The pool keeps working channels and drops broken ones. */
   @Test
-  void aBrokenChannelIsNotGivenOutAgain() throws Exception {
+  void aBrokenChannelIsNotUsedAgain() throws Exception {
     CompletableFuture<Void> first = worker(channel -> read(channel, 1));
     try (ChannelPool pool = new ChannelPool(socket, TOKEN, 10_000)) {
-      DataChannel channel = pool.take();
-      pool.give(channel);
-      assertEquals(channel, pool.take());
+      DataChannel channel = pool.acquire();
+      pool.release(channel);
+      assertEquals(channel, pool.acquire());
       channel.abandon();
-      pool.give(channel);
+      pool.release(channel);
       assertThrows(Exception.class, () -> first.get(10, TimeUnit.SECONDS));
       CompletableFuture<Void> second = worker(other -> read(other, 1));
 
-      DataChannel another = pool.take();
+      DataChannel another = pool.acquire();
 
       assertFalse(another == channel);
       another.close();

@@ -37,10 +37,11 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.junit.jupiter.api.Test;
 
 /**
- * The frames in {@code spec/vectors}, which the engine's tests read too: both sides must mean the
- * same by the same bytes.
+ * The frames in {@code spec/vectors}, which the engine's tests read too: the same bytes must have
+ * the same meaning in both languages.
  *
- * <p>What we write is read by Arrow's own reader, as Arrow's metadata has more than one layout.
+ * <p>Arrow's own reader reads the written frames, because Arrow's metadata has more than one
+ * layout.
  */
 class FrameVectorsTest {
   private static final Path VECTORS =
@@ -84,9 +85,7 @@ class FrameVectorsTest {
     assertEquals(expected.get("rows").asInt(), header.rows());
   }
 
-  /**
-   * Every header is read as the engine means it, and written byte for byte as the engine writes it.
-   */
+  /** Every header is read with the engine's meaning, and written with the engine's bytes. */
   @Test
   void headersAreReadAndWrittenByteForByte() throws IOException {
     for (String name :
@@ -114,7 +113,7 @@ class FrameVectorsTest {
   }
 
   @Test
-  void repliesAreReadAsTheEngineMeansThem() throws IOException {
+  void repliesAreReadWithTheEnginesMeaning() throws IOException {
     for (String name : List.of("get_reply", "scan_reply", "scan_reply_empty", "changes_reply")) {
       assertReply(name);
     }
@@ -162,9 +161,9 @@ class FrameVectorsTest {
     return length < 0 ? null : Arrays.copyOfRange(data, offset, offset + length);
   }
 
-  /** A frame that is cut, or whose payload is another, is refused before a row of it is used. */
+  /** A truncated frame, or one with another payload, is refused before a row of it is used. */
   @Test
-  void cutAndForeignRepliesAreRefused() throws IOException {
+  void truncatedAndForeignRepliesAreRefused() throws IOException {
     byte[] bytes = frame("scan_reply");
     int rows = meaning("scan_reply").get("header").get("rows").asInt();
     byte[] whole = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
@@ -200,7 +199,7 @@ class FrameVectorsTest {
   }
 
   @Test
-  void writesAreWrittenAsTheEngineMeansThem() throws IOException {
+  void writesAreWrittenWithTheEnginesMeaning() throws IOException {
     WriteBlock block = new WriteBlock();
     for (JsonNode cells : meaning("writes").get("payload").get("rows")) {
       int row = block.count++;
@@ -225,7 +224,7 @@ class FrameVectorsTest {
   }
 
   @Test
-  void getsAreWrittenAsTheEngineMeansThem() throws IOException {
+  void getsAreWrittenWithTheEnginesMeaning() throws IOException {
     JsonNode rows = meaning("get").get("payload").get("rows");
     short[] families = new short[rows.size()];
     byte[][] keys = new byte[rows.size()][];
@@ -235,7 +234,7 @@ class FrameVectorsTest {
     }
     BatchWriter writer = new BatchWriter();
 
-    // As Frames.get, which asks for the keys of one family only.
+    // Like Frames.get, which requests the keys of one family only.
     writer.begin(keys.length);
     writer.shorts(families);
     writer.binary(keys);
@@ -244,7 +243,7 @@ class FrameVectorsTest {
   }
 
   @Test
-  void scansAreWrittenAsTheEngineMeansThem() throws IOException {
+  void scansAreWrittenWithTheEnginesMeaning() throws IOException {
     Object[] columns = {
       "cf",
       U16,
@@ -278,7 +277,7 @@ class FrameVectorsTest {
   }
 
   @Test
-  void requestsForChangesAreWrittenAsTheEngineMeansThem() throws IOException {
+  void changesAreRequestedWithTheEnginesMeaning() throws IOException {
     JsonNode changes = meaning("changes").get("payload").get("rows").get(0);
     BatchWriter writer = new BatchWriter();
 

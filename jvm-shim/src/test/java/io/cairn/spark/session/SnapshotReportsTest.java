@@ -11,47 +11,47 @@ import org.junit.jupiter.api.Test;
 class SnapshotReportsTest {
   @Test
   void onlyNewerSnapshotsAreReported() {
-    List<Long> told = new ArrayList<>();
-    SnapshotReports reports = new SnapshotReports(told::add);
+    List<Long> reported = new ArrayList<>();
+    SnapshotReports reports = new SnapshotReports(reported::add);
 
     for (long version : new long[] {0, 3, 3, 2, 5}) {
       reports.note(version);
     }
 
-    assertEquals(List.of(3L, 5L), told);
+    assertEquals(List.of(3L, 5L), reported);
     assertEquals(5, reports.newest());
   }
 
-  /** A coordinator that was not reachable must learn of the snapshot later. */
+  /** A coordinator that was not reachable must receive the report later. */
   @Test
-  void aReportThatFailedIsMadeWithTheNextNote() {
+  void aFailedReportIsRepeatedWithTheNextNote() {
     AtomicBoolean isAway = new AtomicBoolean(true);
-    List<Long> told = new ArrayList<>();
+    List<Long> reported = new ArrayList<>();
     SnapshotReports reports =
         new SnapshotReports(
             version -> {
               if (isAway.get()) {
                 throw new IllegalStateException("no coordinator");
               }
-              told.add(version);
+              reported.add(version);
             });
     reports.note(3);
     isAway.set(false);
 
     reports.note(3);
 
-    assertEquals(List.of(3L), told);
+    assertEquals(List.of(3L), reported);
   }
 
-  /** Of two notes at once the newer one is reported, in either order. */
+  /** If two notes are concurrent, the newer one is reported, in either order. */
   @Test
   void aNewerNoteDuringAReportIsReported() {
-    List<Long> told = new ArrayList<>();
+    List<Long> reported = new ArrayList<>();
     SnapshotReports[] reports = new SnapshotReports[1];
     reports[0] =
         new SnapshotReports(
             version -> {
-              told.add(version);
+              reported.add(version);
               if (version == 3) {
                 reports[0].note(5);
               }
@@ -60,6 +60,6 @@ class SnapshotReportsTest {
     reports[0].note(3);
     reports[0].note(4);
 
-    assertEquals(List.of(3L, 5L), told);
+    assertEquals(List.of(3L, 5L), reported);
   }
 }

@@ -11,7 +11,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.junit.jupiter.api.Test;
 
 /**
- * The job's {@code fs.s3a} settings reach the engine as they are, so that a job that reads S3 can
+ * The job's {@code fs.s3a} settings reach the engine unchanged, so that a job that reads S3 can
  * keep its state there.
  */
 class S3SettingsTest {
@@ -22,7 +22,7 @@ class S3SettingsTest {
   }
 
   @Test
-  void keysEndpointRegionAndPathStyleAreTakenOver() {
+  void keysEndpointRegionAndPathStyleReachTheEngine() {
     hadoop.set("fs.s3a.access.key", "AK");
     hadoop.set("fs.s3a.secret.key", "SK");
     hadoop.set("fs.s3a.endpoint", "http://127.0.0.1:9000");
@@ -46,7 +46,7 @@ class S3SettingsTest {
 
   /** Jobs that use two S3 services set one of them per bucket. */
   @Test
-  void theBucketsOwnSettingsComeFirst() {
+  void theBucketsOwnSettingsHavePrecedence() {
     hadoop.set("fs.s3a.endpoint", "http://one:9000");
     hadoop.set("fs.s3a.bucket.lake.endpoint", "two:9000");
     hadoop.set("fs.s3a.connection.ssl.enabled", "false");
@@ -55,7 +55,7 @@ class S3SettingsTest {
   }
 
   @Test
-  void aSessionTokenGoesWithItsKeys() {
+  void aSessionTokenIsSentWithItsKeys() {
     hadoop.set(
         "fs.s3a.aws.credentials.provider",
         "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
@@ -94,7 +94,7 @@ class S3SettingsTest {
   }
 
   @Test
-  void cairnsOwnSettingsComeBeforeAll() {
+  void cairnsOwnSettingsHavePrecedenceOverAll() {
     hadoop.set("fs.s3a.aws.credentials.provider", "com.example.Vault");
     hadoop.set("fs.s3a.endpoint", "http://one:9000");
 
@@ -109,7 +109,7 @@ class S3SettingsTest {
   }
 
   @Test
-  void encryptionOfTheKindsThatWeKnow() {
+  void encryptionOfTheSupportedKinds() {
     hadoop.set("fs.s3a.encryption.algorithm", "SSE-KMS");
     hadoop.set("fs.s3a.encryption.key", "arn:key");
     assertEquals(Map.of("sse", "aws:kms", "sse_kms_key", "arn:key"), settings());
@@ -121,7 +121,7 @@ class S3SettingsTest {
 
   /** A secret in an error would end up in logs and tickets. */
   @Test
-  void noErrorCarriesASecret() {
+  void noErrorContainsASecret() {
     hadoop.set("fs.s3a.access.key", "AKIASECRET");
     hadoop.set(
         "fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider");

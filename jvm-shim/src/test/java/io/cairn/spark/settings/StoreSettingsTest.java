@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Test;
  * Settings are checked in init: a fault is found before anything starts, and all faults at once.
  */
 class StoreSettingsTest {
-  /** A misspelled name must not silently mean the default. */
+  /** A misspelled name must not silently select the default. */
   @Test
   void anUnknownNameIsRefusedWithTheNearestKnownOne() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -41,7 +41,7 @@ class StoreSettingsTest {
     }
   }
 
-  /** Whoever kept a setting under its old name must learn the new one, not lose the setting. */
+  /** A user of a former name must receive an error that names the new one, not lose the setting. */
   @Test
   void aFormerNameIsRefusedWithTheNewOne() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
@@ -89,8 +89,8 @@ class StoreSettingsTest {
   }
 
   /**
-   * Spark's own provider can check a checksum per row; a user who sets that must not silently get
-   * less.
+   * Spark's own provider can check a checksum per row; a user who sets this must not silently lose
+   * it.
    */
   @Test
   void rowChecksumsAreRefused() throws IOException {

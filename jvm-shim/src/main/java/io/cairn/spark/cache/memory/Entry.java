@@ -10,17 +10,17 @@ import org.apache.spark.unsafe.Platform;
  * <pre>
  * +0  i32 key length      +4  i32 value length (MOVED: address of the newer copy)   +8  i32 capacity of the value
  * +12 i32 hash of the key +16 i32 epoch of the first insertion (write buffer)       +20 u8 state  +21 u8 flags  +22 u8 presence
- * +24 key, then a gap so that the value begins one byte before an 8-aligned place: the row behind its version byte is aligned
+ * +24 key, then a gap; the value begins one byte before an 8-aligned place, so the row after its version byte is aligned
  * </pre>
  */
 public final class Entry {
-  /** The entry is in no index. The states from 1 to 8 are the caller's. */
+  /** The entry is in no index. The caller defines the states from 1 to 8. */
   public static final byte DEAD = 0;
 
   /** The entry has grown; its newer copy is elsewhere. */
   public static final byte MOVED = 9;
 
-  /** Flag: read since the eviction last passed. */
+  /** Flag: read since the last pass of the eviction. */
   public static final byte REFERENCED = 1;
 
   /** Flag: the open session has spilled a newer write. */
@@ -37,7 +37,7 @@ public final class Entry {
 
   private Entry() {}
 
-  /** The least capacity that holds a value and lets the entry end 8-aligned. */
+  /** The least capacity for a value with which the entry ends 8-aligned. */
   public static int capacityFor(int valueLength) {
     return ((valueLength + 6) & ~7) + 1;
   }

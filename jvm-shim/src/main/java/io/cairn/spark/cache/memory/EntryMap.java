@@ -13,7 +13,7 @@ public class EntryMap {
   /** Null if no order is kept. */
   private OrderIndex order;
 
-  /** Open scans over the slabs: as long as there are any, no slab may be freed or moved. */
+  /** Number of open scans over the slabs: while it is not 0, no slab may be freed or moved. */
   public int openScans;
 
   public EntryMap(MemoryAccount account) {
@@ -40,7 +40,7 @@ public class EntryMap {
   }
 
   /**
-   * Memory that must be reserved before an entry is added, at most: a new slab and growth of the
+   * Memory to reserve before an entry is added: an upper bound for a new slab and the growth of the
    * indexes. Normally 0.
    */
   public final long bytesToInsert(int keyLength, int capacity) {
@@ -51,7 +51,7 @@ public class EntryMap {
     return isImpossible ? Long.MAX_VALUE : needed + indexed + ordered;
   }
 
-  /** Memory that must be reserved before an entry gets a larger capacity. */
+  /** Memory to reserve before an entry grows. */
   public final long bytesToGrow(int keyLength, int capacity) {
     return slabs.bytesToAllocate(Entry.size(keyLength, capacity));
   }
@@ -124,7 +124,7 @@ public class EntryMap {
     table.remove(Entry.hash(slab, Slabs.at(address)), address);
   }
 
-  /** Removes an entry, and frees its slab if that holds nothing else. */
+  /** Removes an entry, and frees its slab if it has no other live entry. */
   public void remove(int address) {
     unlink(address);
     byte[] slab = slabs.array(address);
@@ -133,7 +133,7 @@ public class EntryMap {
     slabs.kill(address, Entry.size(slab, at));
   }
 
-  /** Frees the slots of the table that a map which lost most of its entries does not need. */
+  /** Shrinks the table of a map that has lost most of its entries. */
   public final void shrinkTable() {
     if (count() * 8L * 8L < table.bytes()) {
       table.shrink();

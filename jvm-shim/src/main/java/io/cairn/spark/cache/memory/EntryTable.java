@@ -7,7 +7,7 @@ import io.cairn.spark.bytes.Bytes;
  * Hash table from keys to addresses of entries: open addressing, linear probing, one {@code long}
  * per slot: {@code hash << 32 | address}, 0 is empty.
  *
- * <p>A removal closes its hole, so there are no tombstones. At most three quarters full.
+ * <p>A removal moves later entries up, so there are no tombstones. At most three quarters full.
  */
 final class EntryTable {
   private static final int MIN_SLOTS = 16;
@@ -91,9 +91,7 @@ final class EntryTable {
     count++;
   }
 
-  /**
-   * Frees what a table that lost most of its entries does not need, if memory for a copy is free.
-   */
+  /** Shrinks a table that has lost most of its entries, if memory for a copy is free. */
   void shrink() {
     if (count == 0) {
       clear();

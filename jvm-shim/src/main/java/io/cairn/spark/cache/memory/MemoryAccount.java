@@ -1,8 +1,8 @@
 package io.cairn.spark.cache.memory;
 
 /**
- * The memory that one store holds of the pool: bytes in use by its maps, and bytes reserved for the
- * next insertion.
+ * One store's part of the pool: bytes in use by its maps, and bytes reserved for the next
+ * insertion.
  *
  * <p>One caller at a time; {@link #bytes} may be called from any thread.
  */
@@ -26,7 +26,7 @@ public final class MemoryAccount {
     return bytes;
   }
 
-  /** Makes at least so many bytes reserved, out of free ones. False: there are not enough. */
+  /** Reserves free bytes until {@code wanted} are reserved. False: there are not enough. */
   public boolean tryReserve(long wanted) {
     return wanted <= reserved || tryReserveMore(wanted - reserved);
   }
@@ -39,7 +39,7 @@ public final class MemoryAccount {
     return true;
   }
 
-  /** Makes at least so many bytes reserved, even beyond the limit of the pool. */
+  /** Reserves bytes until {@code wanted} are reserved, even beyond the limit of the pool. */
   public void reserveBeyondLimit(long wanted) {
     long more = Math.max(0, wanted - reserved);
     pool.reserveBeyondLimit(more);
@@ -52,7 +52,7 @@ public final class MemoryAccount {
     reserved += more;
   }
 
-  /** Returns reserved bytes that nothing used. */
+  /** Returns unused reserved bytes to the pool. */
   public void releaseReserved() {
     long unused = reserved;
     reserved = 0;
@@ -63,7 +63,7 @@ public final class MemoryAccount {
   void use(long used) {
     if (used > reserved) {
       throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the cache needs " + used + " bytes and has reserved " + reserved);
+          "[CAIRN_INTERNAL] the cache needs " + used + " bytes, but has reserved " + reserved);
     }
     reserved -= used;
   }

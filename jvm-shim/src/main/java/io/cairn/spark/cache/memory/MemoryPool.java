@@ -9,8 +9,8 @@ import java.util.concurrent.atomic.AtomicLong;
 /**
  * The bound on the bytes of all state caches of a process: slabs, tables and orders. Thread-safe.
  *
- * <p>Accounted bytes stay within the limit, with one exception: where nothing else can be evicted,
- * each open session may hold {@link #guaranteedBytes} of writes (otherwise it would send a few rows
+ * <p>Accounted bytes stay within the limit, with one exception: if nothing else can be evicted,
+ * each open session may use {@link #guaranteedBytes} for writes (otherwise it would send a few rows
  * at a time), or one entry that is larger. Not accounted: a few shared write blocks, and the page
  * of each open scan (at most about 1 MiB).
  */
@@ -28,9 +28,7 @@ public final class MemoryPool {
   public interface Member {
     long accountedBytes();
 
-    /**
-     * Frees about so many bytes. False: the store is in use, or holds nothing that can be freed.
-     */
+    /** Frees about this number of bytes. False: the store is in use, or has nothing to free. */
     boolean evictIfIdle(long bytes);
   }
 
@@ -94,12 +92,12 @@ public final class MemoryPool {
     }
   }
 
-  /** Bytes of writes that an open session may hold in any case. */
+  /** Bytes of writes that an open session may always use. */
   public long guaranteedBytes() {
     return Math.min(MAX_GUARANTEED_BYTES, limitBytes / GUARANTEED_PART);
   }
 
-  /** What each store would hold if all held the same. */
+  /** The limit divided by the number of stores. */
   public long fairShareBytes() {
     synchronized (members) {
       return limitBytes / Math.max(1, members.size());
@@ -107,7 +105,7 @@ public final class MemoryPool {
   }
 
   /**
-   * Frees bytes in the largest store that is not in use and holds more than {@code aboveBytes}.
+   * Frees bytes of the largest store that is not in use and has more than {@code aboveBytes}.
    * False: nothing could be freed.
    */
   public boolean evictIdle(long bytes, long aboveBytes) {

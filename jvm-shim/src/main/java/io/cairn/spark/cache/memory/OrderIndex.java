@@ -42,8 +42,8 @@ public final class OrderIndex {
   }
 
   /**
-   * Memory that one more entry needs at most: where several chunks exist, its key decides whether
-   * it meets a full one.
+   * Upper bound of the memory that one more entry needs: if there are several chunks, its key
+   * decides whether its chunk is full.
    */
   long bytesToAdd() {
     if (fullCount == 0) {
@@ -99,7 +99,7 @@ public final class OrderIndex {
     System.arraycopy(chunks, chunk + 1, chunks, chunk + 2, count - chunk - 1);
     System.arraycopy(sizes, chunk + 1, sizes, chunk + 2, count - chunk - 1);
     int[] upper = new int[CHUNK];
-    // Keys that arrive in order leave full chunks behind them.
+    // If keys arrive in order, all chunks but the last stay full.
     int keep = chunk == count - 1 ? CHUNK - 1 : CHUNK / 2;
     System.arraycopy(chunks[chunk], keep, upper, 0, CHUNK - keep);
     chunks[chunk + 1] = upper;
@@ -142,7 +142,7 @@ public final class OrderIndex {
     Entry.key(slabs.array(address), Slabs.at(address), key);
   }
 
-  /** The slot of {@link #key}, which is in the chunk. */
+  /** The slot of {@link #key} in the chunk. REQUIRES: the chunk has it. */
   private int slotOf(int chunk) {
     int slot = slotFor(chunk, key);
     if (slot == sizes[chunk]) {
@@ -151,7 +151,7 @@ public final class OrderIndex {
     return slot;
   }
 
-  /** Position of the first key at or after (not inclusive: after) the given one. */
+  /** Position of the first key at or after the given one; not inclusive: after it. */
   public long seek(ByteSpan from, boolean inclusive) {
     if (count == 0) {
       return END;
@@ -185,7 +185,7 @@ public final class OrderIndex {
     return chunk + 1 < count ? (long) (chunk + 1) << 32 : END;
   }
 
-  /** The chunk whose keys surround the given one: the last that starts at or before it. */
+  /** The chunk for the given key: the last one that starts at or before it. */
   private int chunkFor(ByteSpan wanted) {
     Object base = wanted.base;
     long offset = wanted.offset;
@@ -231,7 +231,7 @@ public final class OrderIndex {
     return Bytes.compare(slab, Entry.keyAt(at), Entry.keyLength(slab, at), base, offset, length);
   }
 
-  /** Frees its memory. REQUIRES: nobody uses the index afterwards. */
+  /** Frees its memory. REQUIRES: the index is not used afterwards. */
   void close() {
     changeCount++;
     account.release(bytes);

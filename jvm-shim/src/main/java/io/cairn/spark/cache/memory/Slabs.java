@@ -4,7 +4,7 @@ import io.cairn.spark.bytes.Bytes;
 import java.util.Arrays;
 
 /**
- * Byte arrays that hold entries one after the other.
+ * Byte arrays with entries one after the other.
  *
  * <p>An entry's address is {@code slab << 15 | unit of 8 bytes}; 0 is no address. Slabs start small
  * and grow to 256 KiB; a large entry has a slab of its own. An array is never reused: a region of
@@ -28,7 +28,7 @@ public final class Slabs {
   private int end = 1;
   private int holes;
 
-  /** The slab that takes the next small entries, 0 if there is none, and what is free in it. */
+  /** The slab for the next small entries, 0 if there is none, and its free bytes. */
   private int current;
 
   private int currentFree;
@@ -56,7 +56,7 @@ public final class Slabs {
     return arrays[address >>> UNIT_BITS];
   }
 
-  /** Memory that an entry needs: normally 0, as the current slab has space. */
+  /** Memory that an entry needs: normally 0, because the current slab has space. */
   public long bytesToAllocate(long size) {
     if (size <= currentFree && size <= LARGE_BYTES) {
       return 0;
@@ -127,7 +127,7 @@ public final class Slabs {
     return slab;
   }
 
-  /** Marks an entry as no longer needed; frees its slab if that is full and holds nothing else. */
+  /** Marks an entry as dead; frees its slab if it is full and has no other live entry. */
   void kill(int address, int size) {
     int slab = address >>> UNIT_BITS;
     live[slab] -= size;
@@ -143,7 +143,7 @@ public final class Slabs {
   }
 
   /**
-   * First half of {@link #free}: returns the memory of a slab, so that entries which move out of it
+   * First step of {@link #free}: returns the memory of a slab, so that entries that move out of it
    * can use it. The array stays reachable until {@link #remove}.
    */
   public void releaseMemory(int slab) {
@@ -156,7 +156,7 @@ public final class Slabs {
     }
   }
 
-  /** Second half of {@link #free}. */
+  /** Second step of {@link #free}. */
   public void remove(int slab) {
     usedBytes -= used[slab];
     liveBytes -= live[slab];
@@ -181,7 +181,7 @@ public final class Slabs {
     liveBytes = 0;
   }
 
-  /** Slabs have numbers from 1 to one below this; some may be free ({@link #slab} null). */
+  /** Slabs have numbers from 1 to below this; some may be free ({@link #slab} returns null). */
   public int end() {
     return end;
   }
@@ -190,7 +190,7 @@ public final class Slabs {
     return slab < arrays.length ? arrays[slab] : null;
   }
 
-  /** How far each slab is filled now. */
+  /** The number of bytes in use in each slab. */
   public int[] usedNow() {
     return Arrays.copyOf(used, end);
   }

@@ -23,9 +23,9 @@ class EntryMapTest {
   private final EntryMap map = new EntryMap(account);
   private final TreeMap<byte[], Integer> capacities = new TreeMap<>(Arrays::compareUnsigned);
 
-  /** An entry that takes more than was reserved would let the cache exceed its bound. */
+  /** An entry that uses more than was reserved would let the cache exceed its bound. */
   @Test
-  void whatIsReservedIsEnoughForAnyChange() {
+  void reservedMemoryIsEnoughForAnyChange() {
     Random random = new Random(11);
     map.keepOrder();
     for (int step = 0; step < 60_000; step++) {
@@ -84,7 +84,7 @@ class EntryMapTest {
   }
 
   @Test
-  void whatThePoolDoesNotHaveIsNotReserved() {
+  void memoryThatThePoolDoesNotHaveIsNotReserved() {
     assertFalse(account.tryReserve(pool.limitBytes() + 1));
     assertFalse(account.tryReserve(map.bytesToInsert(8, Integer.MAX_VALUE)));
     assertTrue(account.tryReserve(pool.limitBytes()));
