@@ -1,0 +1,2 @@
+/** The one exception of the shim, and its kinds: what the caller does. */
+package io.cairn.spark.errors;
