@@ -74,21 +74,22 @@ public final class Bytes {
     return joined;
   }
 
-  /** Copies a span to an array; a short one word by word, which is faster than a bulk copy. */
   public static void copy(ByteSpan from, byte[] to, long toOffset) {
-    Object base = from.base;
-    long offset = from.offset;
-    int length = from.length;
-    if (length > 64 || base == to) {
-      Platform.copyMemory(base, offset, to, toOffset, length);
+    copy(from.base, from.offset, to, toOffset, from.length);
+  }
+
+  /** Copies a region to an array; a short one word by word, which is faster than a bulk copy. */
+  public static void copy(Object from, long fromOffset, byte[] to, long toOffset, int length) {
+    if (length > 64 || from == to) {
+      Platform.copyMemory(from, fromOffset, to, toOffset, length);
       return;
     }
     int i = 0;
     for (; i + 8 <= length; i += 8) {
-      Platform.putLong(to, toOffset + i, Platform.getLong(base, offset + i));
+      Platform.putLong(to, toOffset + i, Platform.getLong(from, fromOffset + i));
     }
     for (; i < length; i++) {
-      Platform.putByte(to, toOffset + i, Platform.getByte(base, offset + i));
+      Platform.putByte(to, toOffset + i, Platform.getByte(from, fromOffset + i));
     }
   }
 

@@ -286,31 +286,28 @@ final class CommittedCache {
       family.markAbsent(slab, at);
     } else {
       family.markPresent(slab, at);
-      setValue(slab, at, value);
+      Entry.setValue(slab, at, value);
     }
     return address;
   }
 
-  private static void setValue(byte[] slab, long at, ByteSpan value) {
-    Entry.setValueLength(slab, at, value.length);
-    Bytes.copy(value, slab, Entry.valueAt(slab, at));
-  }
-
-  /** Folds a put of the version that the families have. */
-  void put(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
-    int address = family.find(hash, key);
+  /** Folds a PUT entry of the version that the families have. */
+  void put(CachedFamily family, byte[] written, long writtenAt) {
+    int address = family.findSameKey(written, writtenAt);
     if (address != 0) {
       byte[] slab = family.slab(address);
       long at = Slabs.at(address);
-      if (value.length <= Entry.capacity(slab, at)) {
+      if (Entry.valueLength(written, writtenAt) <= Entry.capacity(slab, at)) {
         family.markPresent(slab, at);
-        setValue(slab, at, value);
-        family.slabs.noteVersion(Slabs.slabOf(address), families.version());
+        Entry.copyValue(written, writtenAt, slab, at);
+        noteVersion(family, address);
         return;
       }
       family.remove(address);
     }
-    noteVersion(family, add(family, hash, key, value));
+    Entry.key(written, writtenAt, rowKey);
+    Entry.value(written, writtenAt, rowValue);
+    noteVersion(family, add(family, Entry.hash(written, writtenAt), rowKey, rowValue));
   }
 
   /** Notes the version of an entry that was just folded; 0: there was no memory for it. */
@@ -328,12 +325,12 @@ final class CommittedCache {
     families.loseCompleteness(family);
   }
 
-  /** Folds an append. A list that is not cached stays so. */
-  void append(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
-    int address = family.find(hash, key);
+  /** Folds an APPEND entry. A list that is not cached stays so. */
+  void append(CachedFamily family, byte[] written, long writtenAt) {
+    int address = family.findSameKey(written, writtenAt);
     if (address == 0) {
       if (family.isComplete) {
-        put(family, hash, key, value);
+        put(family, written, writtenAt);
       } else {
         families.require(families.version());
       }
@@ -348,50 +345,56 @@ final class CommittedCache {
     }
     family.markPresent(slab, at);
     int before = Entry.valueLength(slab, at);
-    int length = Math.addExact(before, value.length);
+    int length = Math.addExact(before, Entry.valueLength(written, writtenAt));
     if (length > Entry.capacity(slab, at)) {
-      growList(family, address, key, value);
-      return;
+      address = growList(family, address, length);
+      if (address == 0) {
+        leaveToEngine(family);
+        return;
+      }
+      slab = family.slab(address);
+      at = Slabs.at(address);
     }
-    Bytes.copy(value, slab, Entry.valueAt(slab, at) + before);
+    Entry.value(written, writtenAt, rowValue);
+    Bytes.copy(rowValue, slab, Entry.valueAt(slab, at) + before);
     Entry.setValueLength(slab, at, length);
-    family.slabs.noteVersion(Slabs.slabOf(address), families.version());
+    noteVersion(family, address);
   }
 
-  private void growList(CachedFamily family, int address, ByteSpan key, ByteSpan value) {
+  /**
+   * Moves a list to an entry with more capacity. 0: there is no memory, and the list is dropped.
+   */
+  private int growList(CachedFamily family, int address, int length) {
     byte[] old = family.slab(address);
     long oldAt = Slabs.at(address);
-    int before = Entry.valueLength(old, oldAt);
-    int length = before + value.length;
     int capacity =
         Entry.capacityFor((int) Math.min(Integer.MAX_VALUE - 128, length + (long) length / 2));
     family.remove(address);
-    int moved = 0;
-    if (reserve(family, key.length, capacity)) {
-      moved = family.insert(Entry.hash(old, oldAt), key, capacity);
-      byte[] slab = family.slab(moved);
-      long at = Slabs.at(moved);
-      family.markPresent(slab, at);
-      rowValue.set(old, Entry.valueAt(old, oldAt), before);
-      setValue(slab, at, rowValue);
-      Bytes.copy(value, slab, Entry.valueAt(slab, at) + before);
-      Entry.setValueLength(slab, at, length);
+    Entry.key(old, oldAt, rowKey);
+    if (!reserve(family, rowKey.length, capacity)) {
+      return 0;
     }
-    noteVersion(family, moved);
+    int moved = family.insert(Entry.hash(old, oldAt), rowKey, capacity);
+    family.markPresent(family.slab(moved), Slabs.at(moved));
+    Entry.copyValue(old, oldAt, family.slab(moved), Slabs.at(moved));
+    return moved;
   }
 
-  /** Folds a delete. A complete family forgets the key; an incomplete one notes its absence. */
-  void delete(CachedFamily family, int hash, ByteSpan key) {
-    int address = family.find(hash, key);
+  /**
+   * Folds a DELETE entry. A complete family forgets the key; an incomplete one notes its absence.
+   */
+  void delete(CachedFamily family, byte[] written, long writtenAt) {
+    int address = family.findSameKey(written, writtenAt);
     if (address == 0) {
       if (!family.isComplete) {
-        noteVersion(family, add(family, hash, key, null));
+        Entry.key(written, writtenAt, rowKey);
+        noteVersion(family, add(family, Entry.hash(written, writtenAt), rowKey, null));
       }
     } else if (family.isComplete) {
       family.remove(address);
     } else {
       family.markAbsent(family.slab(address), Slabs.at(address));
-      family.slabs.noteVersion(Slabs.slabOf(address), families.version());
+      noteVersion(family, address);
     }
   }
 

@@ -161,9 +161,8 @@ final class UnorderedScan extends RowCursor {
     prefetchedAppends = Math.max(1, count);
   }
 
-  /** Whether the current key was among the writes that the scan has read. */
-  private boolean wasWritten(int hash) {
-    int address = writes.find(hash, key);
+  /** Whether the write at an address (0: none) is one of those that the scan has read. */
+  private boolean wasWritten(int address) {
     return address != 0 && Entry.epoch(writes.slab(address), Slabs.at(address)) < epoch;
   }
 
@@ -186,8 +185,8 @@ final class UnorderedScan extends RowCursor {
       if (Entry.state(array, here) != WriteBlock.PUT) {
         continue;
       }
-      Entry.key(array, here, key);
-      if (writes == null || !wasWritten(Entry.hash(array, here))) {
+      if (writes == null || !wasWritten(writes.findSameKey(array, here))) {
+        Entry.key(array, here, key);
         Entry.value(array, here, value);
         return true;
       }
@@ -212,7 +211,7 @@ final class UnorderedScan extends RowCursor {
       page.key(row, key);
       page.value(row, value);
       row++;
-      if (writes == null || !wasWritten(Bytes.hash(key))) {
+      if (writes == null || !wasWritten(writes.find(Bytes.hash(key), key))) {
         return true;
       }
     }

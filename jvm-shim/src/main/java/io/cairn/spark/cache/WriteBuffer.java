@@ -326,8 +326,7 @@ final class WriteBuffer {
   private void shadow(CachedFamily family, Writes writes) {
     for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
       family.isSpilled = true;
-      Entry.key(entries.slab, entries.at, entryKey);
-      int address = family.find(Entry.hash(entries.slab, entries.at), entryKey);
+      int address = family.findSameKey(entries.slab, entries.at);
       if (address != 0) {
         family.shadow(family.slab(address), Slabs.at(address));
       }
@@ -378,23 +377,20 @@ final class WriteBuffer {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         families[i].dropOrder();
-        fold(committed.families.get(i), families[i].cursor(true));
+        fold(committed.families.get(i), families[i]);
         dropFamily(i);
       }
     }
   }
 
-  private void fold(CachedFamily family, EntryCursor entries) {
-    while (entries.next()) {
+  private void fold(CachedFamily family, Writes writes) {
+    for (EntryCursor entries = writes.cursor(true); entries.next(); ) {
       byte[] slab = entries.slab;
       long at = entries.at;
-      int hash = Entry.hash(slab, at);
-      Entry.key(slab, at, entryKey);
-      Entry.value(slab, at, entryValue);
       switch (Entry.state(slab, at)) {
-        case WriteBlock.PUT -> committed.put(family, hash, entryKey, entryValue);
-        case WriteBlock.DELETE -> committed.delete(family, hash, entryKey);
-        default -> committed.append(family, hash, entryKey, entryValue);
+        case WriteBlock.PUT -> committed.put(family, slab, at);
+        case WriteBlock.DELETE -> committed.delete(family, slab, at);
+        default -> committed.append(family, slab, at);
       }
     }
   }

@@ -87,6 +87,18 @@ public final class Entry {
     Platform.putInt(slab, at + VALUE_LENGTH, length);
   }
 
+  public static void setValue(byte[] slab, long at, ByteSpan value) {
+    setValueLength(slab, at, value.length);
+    Bytes.copy(value, slab, valueAt(slab, at));
+  }
+
+  /** Copies the value of an entry to another one that has the capacity. */
+  public static void copyValue(byte[] from, long fromAt, byte[] to, long toAt) {
+    int length = valueLength(from, fromAt);
+    setValueLength(to, toAt, length);
+    Bytes.copy(from, valueAt(from, fromAt), to, valueAt(to, toAt), length);
+  }
+
   public static int capacity(byte[] slab, long at) {
     return Platform.getInt(slab, at + CAPACITY);
   }

@@ -35,6 +35,12 @@ public class EntryMap {
     return table.find(hash, wanted);
   }
 
+  /** Address of the entry with the key of an entry in another map; 0 if there is none. */
+  public final int findSameKey(byte[] other, long at) {
+    int hash = Entry.hash(other, at);
+    return table.find(hash, other, Entry.keyAt(at), Entry.keyLength(other, at));
+  }
+
   public final byte[] slab(int address) {
     return slabs.array(address);
   }

@@ -40,13 +40,14 @@ final class EntryTable {
   }
 
   int find(int hash, ByteSpan key) {
+    return find(hash, key.base, key.offset, key.length);
+  }
+
+  int find(int hash, Object base, long offset, int length) {
     long[] table = slots;
     if (table == null) {
       return 0;
     }
-    Object base = key.base;
-    long offset = key.offset;
-    int length = key.length;
     int m = mask;
     for (int i = hash & m; ; i = (i + 1) & m) {
       long slot = table[i];
