@@ -21,6 +21,10 @@ public final class CacheSession {
   private final List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
   private boolean isFinished;
+
+  /** The committed cache has the writes, or some of them. */
+  private boolean hasFolded;
+
   private long reads;
   private long puts;
   private long removes;
@@ -164,21 +168,42 @@ public final class CacheSession {
   }
 
   /**
-   * Folds the writes into the committed cache, which is then at this version, and ends the session.
-   * REQUIRES: {@link #sendWrites}; the version is durable.
+   * Whether {@link #foldEarly} would help: there are enough writes, and memory for a second copy of
+   * them is free.
+   */
+  public boolean canFoldEarly() {
+    return !hasFolded && buffer.canFoldEarly();
+  }
+
+  /**
+   * Folds the writes into the committed cache while the engine commits them, so that {@link
+   * #commit} has less to do. The writes stay, to be sent again if necessary. The version of the
+   * cache stays the former one until {@link #commit}; {@link #abort} empties the cache, because
+   * its entries belong to a version that may not exist. Does nothing if it ran before. REQUIRES:
+   * {@link #sendWrites}; nothing was spilled, because the marks of spilled families must last until
+   * the writes need not be sent again.
+   */
+  public void foldEarly(long version) {
+    checkFinished();
+    if (hasSpilled()) {
+      throw new IllegalStateException("[CAIRN_INTERNAL] an early fold after a spill");
+    }
+    if (!hasFolded) {
+      fold(version, false);
+    }
+  }
+
+  /**
+   * Folds the writes into the committed cache, unless {@link #foldEarly} did. The cache is then at
+   * this version. Ends the session. REQUIRES: {@link #sendWrites}; the version is durable.
    */
   public void commit(long version, String checkpointId) {
-    buffer.checkOpen();
-    if (!isFinished) {
-      throw new IllegalStateException(
-          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
-    }
+    checkFinished();
     try {
-      buffer.endScans();
-      committed.startFold(version, checkpointId);
-      droppedFamilies.forEach(families::remove);
-      buffer.fold();
-      committed.finishFold();
+      if (!hasFolded) {
+        fold(version, true);
+      }
+      families.advance(version, checkpointId);
     } catch (Throwable failure) {
       // The version is durable, but the cached entries may be wrong: the next load starts empty.
       families.reset(-1, null, false);
@@ -188,9 +213,33 @@ public final class CacheSession {
     }
   }
 
-  /** Drops the session's writes and ends it. Idempotent; does nothing after commit. */
+  private void checkFinished() {
+    buffer.checkOpen();
+    if (!isFinished) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
+    }
+  }
+
+  /** {@code frees}: the writes are dropped as they are folded. */
+  private void fold(long version, boolean frees) {
+    hasFolded = true;
+    buffer.endScans();
+    committed.startFold(version);
+    droppedFamilies.forEach(families::remove);
+    buffer.fold(frees);
+    committed.finishFold();
+  }
+
+  /**
+   * Drops the session's writes and ends it; after {@link #foldEarly} the cache is empty and has no
+   * version. Idempotent; does nothing after commit.
+   */
   public void abort() {
     if (buffer.isOpen()) {
+      if (hasFolded) {
+        families.reset(-1, null, false);
+      }
       committed.endScans();
       committed.endShadows(false);
       // No version has them; a later session may create others under their ids.

@@ -398,9 +398,12 @@ final class CommittedCache {
     }
   }
 
-  /** Begins the fold of a session's writes: from now on the entries are at its version. */
-  void startFold(long version, String checkpointId) {
-    families.advance(version, checkpointId);
+  /**
+   * Begins the fold of a session's writes: from now on the entries are at its version, whose
+   * checkpoint id is not known yet.
+   */
+  void startFold(long version) {
+    families.advance(version, null);
     noteApplied();
     endScans();
     for (CachedFamily family : families.all()) {

@@ -26,6 +26,9 @@ final class WriteBuffer {
   /** Up to this part of the pool, a write buffer evicts others; above it, it uses free memory. */
   private static final int SHARE_PART = 4;
 
+  /** Fewer writes are folded in less time than another thread needs to start. */
+  private static final int MIN_EARLY_FOLD = 2_048;
+
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
@@ -372,19 +375,41 @@ final class WriteBuffer {
     }
   }
 
-  /** Folds all writes into the committed cache, which has their version, and frees them. */
-  void fold() {
+  /**
+   * Whether the writes are many enough to fold them on this thread while another one waits for the
+   * engine, and whether the committed cache can have them too, without an eviction. If so, that
+   * memory is reserved. Never after a spill.
+   */
+  boolean canFoldEarly() {
+    long count = 0;
+    long bytes = 0;
+    for (int i = 0; i < families.length; i++) {
+      if (families[i] != null) {
+        count += families[i].count();
+        bytes += committed.families.get(i).bytesToInsertAll(families[i]);
+      }
+    }
+    return count >= MIN_EARLY_FOLD && spillCount == 0 && account.tryReserve(bytes);
+  }
+
+  /**
+   * Folds all writes into the committed cache, which has their version. {@code frees}: each is
+   * dropped afterwards.
+   */
+  void fold(boolean frees) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         families[i].dropOrder();
-        fold(committed.families.get(i), families[i]);
-        dropFamily(i);
+        fold(committed.families.get(i), families[i], frees);
+        if (frees) {
+          dropFamily(i);
+        }
       }
     }
   }
 
-  private void fold(CachedFamily family, Writes writes) {
-    for (EntryCursor entries = writes.cursor(true); entries.next(); ) {
+  private void fold(CachedFamily family, Writes writes, boolean frees) {
+    for (EntryCursor entries = writes.cursor(frees); entries.next(); ) {
       byte[] slab = entries.slab;
       long at = entries.at;
       switch (Entry.state(slab, at)) {

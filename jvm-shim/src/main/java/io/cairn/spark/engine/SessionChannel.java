@@ -148,15 +148,19 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    *
    * @param arguments those of {@code commit} without instance, session, frames and rows
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
+   * @param meanwhile runs on this thread while the engine commits; again after a recovery. Null:
+   *     this thread waits
    */
-  public JsonNode commit(ObjectNode arguments, Runnable sendWrites) {
+  public JsonNode commit(ObjectNode arguments, Runnable sendWrites, Runnable meanwhile) {
     JsonNode answer =
         attempt(
             version + 1,
             () -> {
               sendWrites.run();
               arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
-              return instance.call("commit", arguments);
+              return meanwhile == null
+                  ? instance.call("commit", arguments)
+                  : instance.call("commit", arguments, meanwhile);
             });
     appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
     return answer;

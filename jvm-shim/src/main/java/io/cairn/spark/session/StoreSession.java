@@ -275,7 +275,9 @@ public final class StoreSession {
           requireOpen("commit");
           long startedNs = System.nanoTime();
           try {
-            commitAnswer = channel.commit(commitArguments(), cache::sendWrites);
+            long version = baseVersion.version() + 1;
+            Runnable fold = cache.canFoldEarly() ? () -> cache.foldEarly(version) : null;
+            commitAnswer = channel.commit(commitArguments(), cache::sendWrites, fold);
             result = baseVersion.next(commitAnswer, present, maxFamilyId);
             cache.commit(result.version(), result.checkpointId());
           } catch (RuntimeException | Error e) {

@@ -57,6 +57,87 @@ class StateCacheTest {
     assertFalse(f.session.hasSpilled());
   }
 
+  /** The next session must not read rows of a version that does not exist. */
+  @Test
+  void aCommitThatFailsAfterAnEarlyFoldEmptiesTheCache() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    f.begin();
+    f.put(PLAIN, "k", "two");
+    f.put(ORDERED, "new", "two");
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    assertEquals(1, f.cache.version());
+    f.session.abort();
+
+    assertEquals(-1, f.cache.version());
+    assertThrows(IllegalStateException.class, f::begin);
+    assertEquals(0, f.cache.accountedBytes());
+    f.forget();
+    f.begin();
+    assertEquals("one", f.get(PLAIN, "k"));
+    assertNull(f.get(ORDERED, "new"));
+  }
+
+  /** The engine lost the writes during the commit: they are sent again as they were. */
+  @Test
+  void writesAreSentAgainAfterAnEarlyFold() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "gone", "one");
+    f.append("list", "a");
+    f.commit();
+    f.begin();
+    f.put(PLAIN, "k", "two");
+    f.remove(PLAIN, "gone");
+    f.append("list", "b");
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    f.engine.begin(1);
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    f.engine.commit();
+    f.session.commit(2, "v2");
+
+    assertEquals(2, f.cache.version());
+    assertEquals("v2", f.cache.checkpointId());
+    f.forget();
+    f.begin();
+    assertEquals("two", f.get(PLAIN, "k"));
+    assertNull(f.get(PLAIN, "gone"));
+    assertEquals("ab", f.get(LISTS, "list"));
+  }
+
+  /** The memory of the committed copies is reserved before, so the fold evicts nothing. */
+  @Test
+  void anEarlyFoldNeedsFreeMemoryForTwoCopies() {
+    CacheFixture f = new CacheFixture(4 << 20);
+    f.begin();
+    for (int i = 0; i < 3_000; i++) {
+      f.put(PLAIN, "key" + i, "x".repeat(100));
+      f.put(ORDERED, "key" + i, "x".repeat(100));
+    }
+    assertTrue(f.session.canFoldEarly());
+    long reserved = f.cache.accountedBytes();
+    f.session.sendWrites();
+    f.session.foldEarly(1);
+    assertTrue(f.cache.accountedBytes() <= reserved, "more memory than was reserved");
+    f.engine.commit();
+    f.session.commit(1, "v1");
+    assertTrue(f.cache.accountedBytes() < reserved * 2 / 3, "the writes were not freed");
+
+    f.begin();
+    for (int i = 0; i < 12_000; i++) {
+      f.put(PLAIN, "more" + i, "x".repeat(100));
+    }
+    assertFalse(f.session.hasSpilled());
+    assertFalse(f.session.canFoldEarly());
+    f.commit();
+    assertEquals(15_000, f.entries(PLAIN));
+  }
+
   @Test
   void spillAndEvictionDuringAnOpenScan() {
     for (int family : new int[] {PLAIN, ORDERED}) {

@@ -57,6 +57,13 @@ public class EntryMap {
     return isImpossible ? Long.MAX_VALUE : needed + indexed + ordered;
   }
 
+  /** Upper bound of the memory that the entries of another map need here, if none of them grows. */
+  public final long bytesToInsertAll(EntryMap other) {
+    long ordered = order == null ? 0 : OrderIndex.bytesToAdd(other.count());
+    long inSlabs = other.slabs.bytes() + Slabs.MAX_BYTES;
+    return inSlabs + table.bytesToAdd(other.count()) + ordered;
+  }
+
   /** Memory to reserve before an entry grows. */
   public final long bytesToGrow(int keyLength, int capacity) {
     return slabs.bytesToAllocate(Entry.size(keyLength, capacity));

@@ -52,6 +52,11 @@ public final class OrderIndex {
     return count > 1 ? CHUNK_BYTES : bytesToGrow(chunks[0].length);
   }
 
+  /** Upper bound of the memory that this number of new entries needs: chunks are half full. */
+  static long bytesToAdd(int more) {
+    return CHUNK_BYTES * (2L + more / (CHUNK / 2));
+  }
+
   private static long bytesToGrow(int length) {
     return length == CHUNK ? CHUNK_BYTES : length * 4L;
   }
