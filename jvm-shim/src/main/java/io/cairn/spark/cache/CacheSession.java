@@ -1,7 +1,6 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
-import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import java.util.ArrayList;
 import java.util.List;
@@ -46,13 +45,13 @@ public final class CacheSession {
   public boolean get(int family, ByteSpan key, ByteSpan out) {
     buffer.checkOpen();
     reads++;
-    return buffer.get(families.get(family), Bytes.hash(key), key, out);
+    return buffer.get(families.get(family), key, out);
   }
 
   public boolean exists(int family, ByteSpan key) {
     buffer.checkOpen();
     reads++;
-    return buffer.exists(families.get(family), Bytes.hash(key), key);
+    return buffer.exists(families.get(family), key);
   }
 
   /**

@@ -34,6 +34,7 @@ final class CommittedCache {
   private final ByteSpan rowKey = new ByteSpan();
   private final ByteSpan rowValue = new ByteSpan();
 
+  private byte lastPresence;
   private long hits;
   private long misses;
 
@@ -51,6 +52,27 @@ final class CommittedCache {
   /** Keys that were requested from the engine. */
   long misses() {
     return misses;
+  }
+
+  /**
+   * Presence of the key of the last {@link #get}, as a write block numbers it: whether it is
+   * committed, also if the session has spilled a newer write.
+   */
+  byte lastPresence() {
+    return lastPresence;
+  }
+
+  /** What the cache knows about the presence of a committed key. */
+  byte presence(CachedFamily family, int hash, ByteSpan key) {
+    int address = family.find(hash, key);
+    if (address == 0) {
+      return family.isComplete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
+    }
+    return presenceOf(family.slab(address), Slabs.at(address));
+  }
+
+  private static byte presenceOf(byte[] slab, long at) {
+    return Entry.state(slab, at) == WriteBlock.DELETE ? WriteBlock.MISSING : WriteBlock.PRESENT;
   }
 
   /** Counts a read that the write buffer answered. */
@@ -89,7 +111,8 @@ final class CommittedCache {
         if (!Entry.has(slab, at, Entry.REFERENCED)) {
           Entry.raise(slab, at, Entry.REFERENCED);
         }
-        if (Entry.state(slab, at) == WriteBlock.DELETE) {
+        lastPresence = presenceOf(slab, at);
+        if (lastPresence == WriteBlock.MISSING) {
           return false;
         }
         Entry.value(slab, at, out);
@@ -97,6 +120,7 @@ final class CommittedCache {
       }
     } else if (family.knowsAbsentKeys()) {
       hits++;
+      lastPresence = WriteBlock.MISSING;
       return false;
     }
     return getFromEngine(family, hash, key, out);
@@ -106,6 +130,12 @@ final class CommittedCache {
     misses++;
     RowPage rows = request(family, new byte[][] {key.toArray()}, 1);
     byte origin = rows.origin[0];
+    lastPresence =
+        switch (origin) {
+          case RowPage.COMMITTED -> WriteBlock.PRESENT;
+          case RowPage.ABSENT -> WriteBlock.MISSING;
+          default -> WriteBlock.UNKNOWN;
+        };
     int address = fill(family, hash, key, rows, 0);
     if (origin != RowPage.COMMITTED && origin != RowPage.SPILL) {
       return false;
