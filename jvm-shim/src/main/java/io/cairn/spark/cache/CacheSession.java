@@ -177,10 +177,10 @@ public final class CacheSession {
   /**
    * Folds the writes into the committed cache while the engine commits them, so that {@link
    * #commit} has less to do. The writes stay, to be sent again if necessary. The version of the
-   * cache stays the former one until {@link #commit}; {@link #abort} empties the cache, because
-   * its entries belong to a version that may not exist. Does nothing if it ran before. REQUIRES:
-   * {@link #sendWrites}; nothing was spilled, because the marks of spilled families must last until
-   * the writes need not be sent again.
+   * cache stays the former one until {@link #commit}; {@link #abort} empties the cache, because its
+   * entries belong to a version that may not exist. Does nothing if it ran before. REQUIRES: {@link
+   * #sendWrites}; nothing was spilled, because the marks of spilled families must last until the
+   * writes need not be sent again.
    */
   public void foldEarly(long version) {
     checkFinished();

@@ -23,6 +23,9 @@ final class CachedFamily extends EntryMap {
   /** The open session has spilled writes of this family: the engine has them. */
   boolean isSpilled;
 
+  /** Keys that the last session wrote. */
+  int lastWriteCount;
+
   /** The slab at which the next eviction begins its search. */
   int nextVictim = 1;
 

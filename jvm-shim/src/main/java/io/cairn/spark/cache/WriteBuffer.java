@@ -103,6 +103,7 @@ final class WriteBuffer {
         families = Arrays.copyOf(families, family.id + 1);
       }
       writes = new Writes(account);
+      writes.expect(family.lastWriteCount);
       if (family.isOrdered) {
         writes.keepOrder();
       }
@@ -264,8 +265,8 @@ final class WriteBuffer {
 
   /**
    * Returns an entry of the key of {@link #last} that has capacity for a value: the existing one,
-   * grown if necessary, or a new one. 0: there was no memory, so the writes so far were spilled; try
-   * again.
+   * grown if necessary, or a new one. 0: there was no memory, so the writes so far were spilled;
+   * try again.
    */
   private int place(CachedFamily family, int found, ByteSpan key, int valueLength) {
     if (found == 0) {
@@ -431,25 +432,16 @@ final class WriteBuffer {
    * dropped afterwards.
    */
   void fold(boolean frees) {
+    Fold fold = new Fold(committed);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         families[i].dropOrder();
-        fold(committed.families.get(i), families[i], frees);
+        CachedFamily family = committed.families.get(i);
+        family.lastWriteCount = families[i].count();
+        fold.add(family, families[i], frees);
         if (frees) {
           dropFamily(i);
         }
-      }
-    }
-  }
-
-  private void fold(CachedFamily family, Writes writes, boolean frees) {
-    for (EntryCursor entries = writes.cursor(frees); entries.next(); ) {
-      byte[] slab = entries.slab;
-      long at = entries.at;
-      switch (Entry.state(slab, at)) {
-        case WriteBlock.PUT -> committed.put(family, slab, at);
-        case WriteBlock.DELETE -> committed.delete(family, slab, at);
-        default -> committed.append(family, slab, at);
       }
     }
   }

@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
 import java.io.IOException;
@@ -101,23 +102,31 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
-  /** Sends a frame; waits while the socket is full. After a failure the channel is broken. */
+  /** Sends a frame that is in one array. */
   void send(byte[] frame, int start, int length) {
+    send(FrameBytes.of(frame, start, length));
+  }
+
+  /** Sends a frame; waits while the socket is full. After a failure the channel is broken. */
+  void send(FrameBytes frame) {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline();
-      int sent = start;
-      int end = start + length;
-      while (sent < end) {
-        out.clear();
-        out.put(frame, sent, Math.min(CHUNK_BYTES, end - sent)).flip();
-        sent += out.remaining();
-        while (out.hasRemaining()) {
-          if (socket.write(out) == 0) {
-            interrupted |= await(SelectionKey.OP_WRITE, deadline);
+      out.clear();
+      for (int region = 0; region < frame.count(); region++) {
+        byte[] array = frame.array(region);
+        int from = frame.start(region);
+        int end = from + frame.length(region);
+        while (from < end) {
+          int part = Math.min(out.remaining(), end - from);
+          out.put(array, from, part);
+          from += part;
+          if (!out.hasRemaining()) {
+            interrupted |= sendOut(deadline);
           }
         }
       }
+      interrupted |= sendOut(deadline);
     } catch (IOException e) {
       throw lost("the connection to the engine broke while sending", e);
     } catch (RuntimeException | Error e) {
@@ -126,6 +135,19 @@ final class DataChannel implements AutoCloseable {
     } finally {
       restore(interrupted);
     }
+  }
+
+  /** Sends what is in {@link #out}; returns whether the thread was interrupted meanwhile. */
+  private boolean sendOut(long deadline) throws IOException {
+    boolean interrupted = false;
+    out.flip();
+    while (out.hasRemaining()) {
+      if (socket.write(out) == 0) {
+        interrupted |= await(SelectionKey.OP_WRITE, deadline);
+      }
+    }
+    out.clear();
+    return interrupted;
   }
 
   /**

@@ -7,6 +7,7 @@ import io.cairn.spark.protocol.BatchReader;
 import io.cairn.spark.protocol.BatchWriter;
 import io.cairn.spark.protocol.ChangePage;
 import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
 import io.cairn.spark.protocol.Frames;
@@ -126,21 +127,17 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       send(block);
       return;
     }
-    attempt(
-        version + 1,
-        () -> {
-          send(block);
-          return null;
-        });
-    spilled.add(writer.array(), writer.start(), writer.length(), block.count);
+    FrameBytes frame = attempt(version + 1, () -> send(block));
+    spilled.add(frame, block.count());
   }
 
-  private void send(WriteBlock block) {
+  private FrameBytes send(WriteBlock block) {
     Frames.writes(writer, block);
     writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
-    channel().send(writer.array(), writer.start(), writer.length());
+    channel().send(writer.frame());
     framesSent++;
-    rowsSent += block.count;
+    rowsSent += block.count();
+    return writer.frame();
   }
 
   /**
@@ -228,6 +225,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     // Something may refer to the session until its task ends, but its frames are not needed any
     // more.
     spilled.clear();
+    writer.begin(0);
     drop();
   }
 

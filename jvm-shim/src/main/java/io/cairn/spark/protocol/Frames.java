@@ -5,19 +5,14 @@ import java.nio.charset.StandardCharsets;
 /**
  * The columns of each kind of frame. Spec: docs/protocol.md, "Data channel".
  *
- * <p>A method that writes begins the batch and fills its columns; {@link BatchWriter#finish} then
+ * <p>A method that writes begins the batch and adds its columns; {@link BatchWriter#finish} then
  * completes the frame. A method that reads leaves the payload to the page.
  */
 public final class Frames {
   private Frames() {}
 
   public static void writes(BatchWriter writer, WriteBlock block) {
-    writer.begin(block.count);
-    writer.bytes(block.op);
-    writer.shorts(block.family);
-    writer.binary(block.keyBase, block.keyOffset, block.keyLength, block.keyBytes);
-    writer.binary(block.valueBase, block.valueOffset, block.valueLength, block.valueBytes);
-    writer.bytes(block.presence);
+    block.addTo(writer);
   }
 
   public static void get(BatchWriter writer, int family, byte[][] keys, int count) {

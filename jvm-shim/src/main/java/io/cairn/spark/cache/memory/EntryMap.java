@@ -41,6 +41,16 @@ public class EntryMap {
     return table.find(hash, other, Entry.keyAt(at), Entry.keyLength(other, at));
   }
 
+  /**
+   * Reads what searches for keys with these hashes will read, so that they find it in the
+   * processor's caches. Returns a meaningless number that depends on all reads.
+   *
+   * @param addresses is overwritten
+   */
+  public final int touch(int[] hashes, int[] addresses, int count) {
+    return table.touch(hashes, addresses, count);
+  }
+
   public final byte[] slab(int address) {
     return slabs.array(address);
   }
@@ -144,6 +154,11 @@ public class EntryMap {
     long at = Slabs.at(address);
     Entry.setState(slab, at, Entry.DEAD);
     slabs.kill(address, Entry.size(slab, at));
+  }
+
+  /** Prepares an empty map for a number of entries, so that its table need not grow. */
+  public final void expect(int entries) {
+    table.expect(entries);
   }
 
   /** Shrinks the table of a map that has lost most of its entries. */
