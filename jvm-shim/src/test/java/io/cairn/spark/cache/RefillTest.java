@@ -157,6 +157,35 @@ class RefillTest {
     assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
   }
 
+  /** A worker that is lost must cost no row, and not what was read before. */
+  @Test
+  void aRefillThatFailsContinuesLater() {
+    commitKeys();
+    commitOversizedBatch();
+    f.engine.mostScans = f.engine.scanRequests + 5;
+    f.begin();
+    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    f.session.abort();
+    f.engine.mostScans = Long.MAX_VALUE;
+    f.begin();
+    f.put(ORDERED, key(0), "changed");
+    f.remove(ORDERED, key(1));
+    f.put(ORDERED, key(2) + ".", "new");
+    f.commit();
+    long before = f.engine.rowsScanned;
+    refill();
+
+    assertTrue(f.cache.stats().isComplete());
+    assertTrue(f.engine.rowsScanned - before < 3 * KEYS - 3, "it starts again");
+    f.begin();
+    long requests = requests();
+    assertEquals("changed", f.get(ORDERED, key(0)));
+    assertNull(f.get(ORDERED, key(1)));
+    assertEquals(KEYS, rows(f.session.range(ORDERED, null, null)).size());
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+    assertEquals(requests, requests());
+  }
+
   @Test
   void aRefillThatDoesNotFitKeepsTheRowsRight() {
     CacheFixture small = new CacheFixture(64 << 10);
