@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.protocol.EngineSource;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.BooleanSupplier;
 
 /**
  * Reads and writes of the next version of a store: a write buffer over the committed cache.
@@ -145,11 +146,30 @@ public final class CacheSession {
 
   /** Fills the cache with all committed rows, before any write. True: all families are complete. */
   public boolean loadCommitted() {
+    checkUnwritten();
+    return committed.load();
+  }
+
+  /** Reads some of the rows that the cache lacks, before any write; see {@link Refill}. */
+  public void refillSome() {
+    checkUnwritten();
+    committed.refill(committed.refillPolicy.startRows(), () -> false);
+  }
+
+  /**
+   * Reads the rows that the cache lacks, before any write, until it has all or {@code stops} is
+   * true. A later refill continues there.
+   */
+  public void refillUntil(BooleanSupplier stops) {
+    checkUnwritten();
+    committed.refill(Long.MAX_VALUE, stops);
+  }
+
+  private void checkUnwritten() {
     buffer.checkOpen();
     if (puts + removes > 0 || !droppedFamilies.isEmpty()) {
-      throw new IllegalStateException("[CAIRN_INTERNAL] a load after the session's first write");
+      throw new IllegalStateException("[CAIRN_INTERNAL] a refill after the session's first write");
     }
-    return committed.load();
   }
 
   /**

@@ -11,6 +11,7 @@ import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
+import java.util.function.BooleanSupplier;
 
 /**
  * The committed entries of a store: a read-through cache over the engine. A commit folds the
@@ -21,12 +22,12 @@ import java.util.Arrays;
  */
 final class CommittedCache {
   private static final int MAX_KEYS = 4096;
-  private static final int LOAD_ROWS = 65_536;
-  private static final int LOAD_BYTES = 4 << 20;
 
   final MemoryAccount account;
   final CachedFamilies families;
   final Eviction eviction;
+  private final Refill refill;
+  final RefillPolicy refillPolicy;
 
   /** The engine as the open session reads it; null without session. */
   private EngineSource source;
@@ -37,11 +38,14 @@ final class CommittedCache {
   private byte lastPresence;
   private long hits;
   private long misses;
+  private long refillCount;
 
   CommittedCache(MemoryAccount account) {
     this.account = account;
     families = new CachedFamilies(account);
     eviction = new Eviction(families, account);
+    refill = new Refill(families, eviction, account);
+    refillPolicy = new RefillPolicy(account);
   }
 
   /** Reads that were answered without the engine. */
@@ -156,6 +160,7 @@ final class CommittedCache {
   private RowPage request(CachedFamily family, byte[][] keys, int count) {
     RowPage rows = source.get(family.id, keys, count, families.requireFor(family));
     noteApplied();
+    refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
     if (rows.count > count || rows.count < 1 || rows.more != (rows.count < count)) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the engine answered "
@@ -168,12 +173,13 @@ final class CommittedCache {
     return rows;
   }
 
-  /** Caches a row of the engine's answer, unless it is spilled. 0: it is not cached. */
+  /**
+   * Caches a row of the engine's answer, unless it is spilled, or that the key is absent. 0: it is
+   * not cached.
+   */
   private int fill(CachedFamily family, int hash, ByteSpan key, RowPage rows, int row) {
     boolean isPresent = rows.origin[row] == RowPage.COMMITTED;
-    if (!isPresent && rows.origin[row] != RowPage.ABSENT
-        || family.isComplete
-        || family.find(hash, key) != 0) {
+    if (!isPresent && rows.origin[row] != RowPage.ABSENT || family.find(hash, key) != 0) {
       return 0;
     }
     if (isPresent) {
@@ -192,7 +198,7 @@ final class CommittedCache {
     byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
     int[] hashes = new int[wanted.length];
     int wantedCount = 0;
-    for (int i = 0; i < count && !family.isComplete; i++) {
+    for (int i = 0; i < count && !family.knowsAbsentKeys(); i++) {
       rowKey.set(keys[i]);
       int hash = Bytes.hash(rowKey);
       if (family.find(hash, rowKey) != 0 || isAnswered(written, hash, rowKey)) {
@@ -229,6 +235,34 @@ final class CommittedCache {
 
   /** Reads a page of committed and spilled rows; valid until the next request. */
   RowPage page(ScanRequest request) {
+    RowPage rows = scan(request);
+    refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
+    return rows;
+  }
+
+  /**
+   * Reads rows that the cache lacks. REQUIRES: the session has written nothing.
+   *
+   * @param stops see {@link Refill#run}
+   */
+  void refill(long maxRows, BooleanSupplier stops) {
+    boolean wasComplete = families.areComplete();
+    refillPolicy.noteRefilled(refill.run(this::scan, maxRows, stops));
+    refillCount += !wasComplete && families.areComplete() ? 1 : 0;
+  }
+
+  /** Fills the cache after a load. True: all families are complete. */
+  boolean load() {
+    refill.run(this::scan, Long.MAX_VALUE, () -> false);
+    return families.areComplete();
+  }
+
+  /** Refills that made all families complete. */
+  long refillCount() {
+    return refillCount;
+  }
+
+  private RowPage scan(ScanRequest request) {
     RowPage rows = source.scan(request, families.version());
     noteApplied();
     if (rows.count == 0 && rows.more) {
@@ -236,55 +270,6 @@ final class CommittedCache {
           "[CAIRN_INTERNAL] the engine sent an empty page and says that more follows");
     }
     return rows;
-  }
-
-  /**
-   * Fills the emptied cache with all committed rows, as far as memory is free: this evicts nothing.
-   * True: all families are now complete.
-   */
-  boolean load() {
-    // Only the engine has the keys that are dropped here, or missing if the load fails.
-    families.require(families.version());
-    for (CachedFamily family : families.all()) {
-      family.clear();
-      if (family.isOrdered) {
-        family.keepOrder();
-      }
-    }
-    boolean isWhole = false;
-    try {
-      isWhole = families.all().stream().allMatch(this::load);
-    } finally {
-      for (CachedFamily family : families.all()) {
-        if (isWhole) {
-          family.markComplete();
-        } else {
-          family.dropOrder();
-        }
-      }
-    }
-    return isWhole;
-  }
-
-  private boolean load(CachedFamily family) {
-    byte[] from = null;
-    while (true) {
-      RowPage rows =
-          page(new ScanRequest(family.id, from, from == null, null, LOAD_ROWS, LOAD_BYTES));
-      for (int i = 0; i < rows.count; i++) {
-        rows.key(i, rowKey);
-        rows.value(i, rowValue);
-        int capacity = Entry.capacityFor(rowValue.length);
-        if (!account.tryReserve(family.bytesToInsert(rowKey.length, capacity))) {
-          return false;
-        }
-        insert(family, Bytes.hash(rowKey), rowKey, rowValue);
-      }
-      if (!rows.more) {
-        return true;
-      }
-      from = rowKey.toArray();
-    }
   }
 
   /**
@@ -304,21 +289,7 @@ final class CommittedCache {
   /** Adds an entry for a key that has none; null value: the key is absent. 0: no memory. */
   private int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int capacity = Entry.capacityFor(value == null ? 0 : value.length);
-    return reserve(family, key.length, capacity) ? insert(family, hash, key, value) : 0;
-  }
-
-  private static int insert(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
-    int capacity = Entry.capacityFor(value == null ? 0 : value.length);
-    int address = family.insert(hash, key, capacity);
-    byte[] slab = family.slab(address);
-    long at = Slabs.at(address);
-    if (value == null) {
-      family.markAbsent(slab, at);
-    } else {
-      family.markPresent(slab, at);
-      Entry.setValue(slab, at, value);
-    }
-    return address;
+    return reserve(family, key.length, capacity) ? family.insert(hash, key, value) : 0;
   }
 
   /** Folds a PUT entry of the version that the families have. */
@@ -359,7 +330,7 @@ final class CommittedCache {
   void append(CachedFamily family, byte[] written, long writtenAt) {
     int address = family.findSameKey(written, writtenAt);
     if (address == 0) {
-      if (family.isComplete) {
+      if (family.covers(written, writtenAt)) {
         put(family, written, writtenAt);
       } else {
         families.require(families.version());

@@ -38,6 +38,7 @@ final class MapEngine implements EngineSource {
   long getRequests;
   long keysRequested;
   long scanRequests;
+  long rowsScanned;
   long rows;
   long blocks;
   long spillBlocks;
@@ -47,6 +48,9 @@ final class MapEngine implements EngineSource {
 
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
+
+  /** The number of pages after which scans fail, as if the worker were lost. */
+  long mostScans = Long.MAX_VALUE;
 
   MapEngine(Random random) {
     this.random = random;
@@ -172,6 +176,9 @@ final class MapEngine implements EngineSource {
   @Override
   public RowPage scan(ScanRequest request, long requireApplied) {
     scanRequests++;
+    if (scanRequests > mostScans) {
+      throw new IllegalStateException("worker lost");
+    }
     int family = request.family();
     byte[] from = request.from();
     TreeMap<byte[], byte[]> merged = new TreeMap<>(UNSIGNED);
@@ -196,6 +203,7 @@ final class MapEngine implements EngineSource {
       keys.add(row.getKey());
       values.add(row.getValue());
     }
+    rowsScanned += keys.size();
     byte[] origins = new byte[keys.size()];
     for (int i = 0; i < origins.length; i++) {
       origins[i] = spill.containsKey(keys.get(i)) ? RowPage.SPILL : RowPage.COMMITTED;

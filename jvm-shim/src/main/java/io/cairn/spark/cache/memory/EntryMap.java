@@ -161,10 +161,13 @@ public class EntryMap {
     table.expect(entries);
   }
 
-  /** Shrinks the table of a map that has lost most of its entries. */
-  public final void shrinkTable() {
+  /** Shrinks the indexes of a map that has lost most of its entries. */
+  public final void shrinkIndexes() {
     if (count() * 8L * 8L < table.bytes()) {
       table.shrink();
+    }
+    if (order != null) {
+      order.compact();
     }
   }
 
@@ -175,9 +178,49 @@ public class EntryMap {
     return new EntryCursor(slabs, frees);
   }
 
+  /** Keeps an order from now on. REQUIRES: the map is empty, or keeps one already. */
   public final void keepOrder() {
     if (order == null) {
-      order = new OrderIndex(account, slabs);
+      order = new OrderIndex(account, slabs, false);
+    }
+  }
+
+  /**
+   * Begins an order without the present entries, which {@link #addToOrder} adds. Until {@link
+   * #finishOrder} it is not complete.
+   */
+  public final void startOrder() {
+    dropOrder();
+    order = new OrderIndex(account, slabs, true);
+  }
+
+  /** Memory to reserve before {@link #addToOrder}. */
+  public final long bytesToOrder() {
+    return order == null ? 0 : order.bytesToAdd();
+  }
+
+  /**
+   * Adds an entry to the order that was started, unless it is there already. REQUIRES: {@link
+   * #bytesToOrder} are reserved.
+   */
+  public final void addToOrder(int address) {
+    if (order != null) {
+      order.addIfAbsent(address);
+    }
+  }
+
+  /** Ends what {@link #startOrder} began. REQUIRES: the order has all entries. */
+  public final void finishOrder() {
+    if (order != null) {
+      if (order.entryCount() != count()) {
+        throw new IllegalStateException(
+            "[CAIRN_INTERNAL] the order of a family has "
+                + order.entryCount()
+                + " of its "
+                + count()
+                + " entries");
+      }
+      order.becomeWhole();
     }
   }
 
