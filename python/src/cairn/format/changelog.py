@@ -53,6 +53,8 @@ _TRAILER_MAGIC = b"CAIRNEND"
 _TRAILER_BODY = struct.Struct("<8sIQQ")
 _CRC = struct.Struct("<I")
 _TRAILER_BYTES = _TRAILER_BODY.size + _CRC.size
+_MESSAGE_START = struct.Struct("<4si")
+"""Of an Arrow IPC message: continuation, length of the metadata that follows."""
 _CONTINUATION = b"\xff\xff\xff\xff"
 """The first bytes of every Arrow IPC message."""
 _SNIFFED_BYTES = 1 << 16
@@ -134,6 +136,39 @@ def decode(
         )
         raise
     return changelog
+
+
+def peek_header(
+    start: bytes, *, store: StoreId | None = None, version: Version | None = None
+) -> ChangelogHeader | None:
+    """Return the header at the start of a changelog, not verified by the trailer.
+
+    Good for planning: what is then read must be verified, and the header compared with the
+    verified one. Nothing may be deleted because of it.
+
+    Args:
+        start: the first bytes of the object.
+        store: as for ``decode``.
+        version: as for ``decode``.
+
+    Returns:
+        ``None`` if the header does not fit into ``start``, or is not that of the expected
+        changelog: read the whole object, and ``decode`` names the error.
+    """
+    if len(start) < _MESSAGE_START.size:
+        return None
+    _, message_bytes = _MESSAGE_START.unpack_from(start)
+    if not 0 < message_bytes <= len(start) - _MESSAGE_START.size:
+        return None
+    try:
+        metadata = pa.ipc.read_schema(pa.py_buffer(start)).metadata or {}
+        header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
+    except (pa.ArrowException, OSError, ValueError, CairnError):
+        return None
+    is_ours = metadata.get(b"cairn.magic") == _MAGIC
+    is_known = metadata.get(b"cairn.format") == str(FORMAT_VERSION).encode()
+    is_expected = store in (None, header.store) and version in (None, header.ref.version)
+    return header if is_ours and is_known and is_expected else None
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
