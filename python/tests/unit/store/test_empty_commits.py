@@ -11,6 +11,7 @@ from rig import Rig, family
 
 from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.retention import KeptVersions
+from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import MissingError
 from cairn.ids import VersionRef
 from cairn.protocol.calls import ChangesRequest, LoadRequest
@@ -377,3 +378,31 @@ def test_an_id_that_names_a_missing_version_is_an_error(stores: Stores) -> None:
 
     with pytest.raises(MissingError, match="version 1"):
         stores.fresh().load(2, ids[2])
+
+
+def test_the_base_of_an_empty_commit_is_that_of_its_real_version(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 3 was committed before the snapshot of 2 was complete: its header names no snapshot.
+
+    The empty commits on it know the snapshot. Retention must keep what version 3 names.
+    """
+    rig = stores.fresh()
+    ids: Ids = [None]
+    commit(rig, ids, {b"1": b"x"})
+    commit(rig, ids, {b"2": b"x"})
+    upload = SnapshotUploader.upload
+
+    def upload_late(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
+        monkeypatch.undo()
+        commit(rig, ids, {b"3": b"x"})
+        return upload(*arguments, **more)
+
+    monkeypatch.setattr(SnapshotUploader, "upload", upload_late)
+    assert rig.maintain()["snapshot_version"] == 2
+
+    idle(rig, ids, 2 * KEEP)
+    sweep(rig)
+
+    assert stores.names() == ["1", "2", "3"]
+    assert len(rows_at(stores.fresh(), ids, len(ids) - 1)) == 3
