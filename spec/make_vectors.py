@@ -113,7 +113,7 @@ def write(name: str, data: bytes, meaning: object) -> None:
 
 
 def make_changelogs() -> None:
-    """Write changelogs: all ops; no rows; several batches, named store; empty at version 2."""
+    """Write changelogs: all ops; no rows; several batches; empty at 2; after empty commits."""
     ops = rows(
         changelog.CHANGELOG_SCHEMA,
         (1, 0, b"\x00key-a", b"\x00value-a"),
@@ -146,11 +146,19 @@ def make_changelogs() -> None:
         counts={0: 6},
     )
     loaded_empty = replace(HEADER, ref=THIRD, base=Base(2, None), lineage=(THIRD,), counts={0: 0})
+    after_empty_commits = replace(
+        HEADER,
+        ref=VersionRef(9, _id("9")),
+        base=Base(2, SECOND.checkpoint_id),
+        lineage=(VersionRef(5, _id("5")), VersionRef(9, _id("9"))),
+        counts={0: 3},
+    )
     for name, header, batches in (
         ("all_ops", all_ops, [ops]),
         ("no_rows", HEADER, []),
         ("three_batches", on_snapshot, many),
         ("loaded_empty", loaded_empty, []),
+        ("after_empty_commits", after_empty_commits, [ops.slice(0, 1)]),
     ):
         table = pa.Table.from_batches(batches, changelog.CHANGELOG_SCHEMA)
         write(
@@ -162,6 +170,36 @@ def make_changelogs() -> None:
                 "rows": spelled(table),
             },
         )
+
+
+def make_checkpoint_ids() -> None:
+    """Write Spark's ids of versions: the real version that each names, or why it is refused."""
+    own = str(_id("5"))
+    path = VECTORS / "checkpoint_ids.json"
+    if path.exists():
+        print(f"kept {path.name}")
+        return
+    content = {
+        "named": [
+            {"version": 5, "id": own, "real": [5, own]},
+            {"version": 6, "id": f"=5_{own}", "real": [5, own]},
+            {"version": 2**63 - 1, "id": f"=5_{own}", "real": [5, own]},
+            {"version": 2, "id": f"=1_{own}", "real": [1, own]},
+        ],
+        "refused": [
+            {"version": 5, "id": f"=5_{own}", "kind": "corrupt, not earlier"},
+            {"version": 5, "id": f"=9_{own}", "kind": "corrupt, not earlier"},
+            {"version": 5, "id": f"=0_{own}", "kind": "unknown"},
+            {"version": 5, "id": f"=03_{own}", "kind": "unknown"},
+            {"version": 5, "id": f"=3_=2_{own}", "kind": "unknown"},
+            {"version": 5, "id": f"={own}", "kind": "unknown"},
+            {"version": 5, "id": f"=3_{own}x", "kind": "unknown"},
+            {"version": 5, "id": "g" + own[1:], "kind": "unknown"},
+            {"version": 5, "id": "", "kind": "unknown"},
+        ],
+    }
+    path.write_text(text(content) + "\n", "utf-8")
+    print(f"wrote {path.name}")
 
 
 def make_manifests() -> None:
@@ -354,6 +392,7 @@ def make_scan_frames() -> None:
 
 def main() -> int:
     """Write the vectors that are missing."""
+    make_checkpoint_ids()
     make_changelogs()
     make_manifests()
     make_write_and_read_frames()

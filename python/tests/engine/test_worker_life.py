@@ -60,11 +60,13 @@ def test_after_kill_9_the_next_worker_loads_every_version(
         ids.append(store.checkpoint_id)
         store.load(version, store.checkpoint_id)
     first.kill()
-    assert len(list((tmp_path / "local").iterdir())) == 1
+    left = set((tmp_path / "local").iterdir())
 
     again = Store(spawn(), 1, url)
 
-    assert len(list((tmp_path / "local").iterdir())) == 1
+    # Its own directory, and the slot of the dead worker's cache.
+    assert len(list((tmp_path / "local").iterdir())) == 2
+    assert len(left & set((tmp_path / "local").iterdir())) == 1
     for version in (3, 1, 2):
         again.load(version, ids[version])
         assert again.scan() == {b"v": b"%d" % version}
@@ -93,7 +95,83 @@ def test_after_kill_9_the_next_worker_downloads_no_sst_again(
     changelog = Path(url) / "changelog" / f"2_{last}.arrow"
     assert answer["bytes_downloaded"] == changelog.stat().st_size
     assert len(again.scan()) == 5001
-    assert len(list((tmp_path / "local").iterdir())) == 1
+    assert len(list((tmp_path / "local").iterdir())) == 2
+
+
+@pytest.mark.parametrize("ending", ["end of the executor", "kill -9 of the worker"])
+def test_a_restart_downloads_no_sst_that_the_machine_has(
+    spawn: Callable[..., WorkerProcess], url: str, ending: str
+) -> None:
+    """Also in another worker than the one that had the store."""
+    workers = [spawn(keeps_cache=True), spawn(keeps_cache=True)]
+    stores = []
+    for number, worker in enumerate(workers):
+        store = Store(worker, 1, f"{url}/{number}", conf={"minDeltasForSnapshot": "1"})
+        store.load(0)
+        store.write([(PUT, 0, b"%05d" % row, b"v" * 50) for row in range(5000)])
+        store.commit()
+        store.load(1, store.checkpoint_id)
+        worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=False)
+        store.commit()
+        store.load(2, store.checkpoint_id)
+        store.write([(PUT, 0, b"later", b"1")])
+        store.commit()
+        stores.append(store)
+    for worker in workers:
+        if ending == "kill -9 of the worker":
+            worker.kill()
+        else:
+            # Its standard input ends, in order or by a kill -9 of the executor.
+            worker.close()
+
+    # One worker now, with the stores of two: one cache is its own, the other one is found.
+    only = spawn(keeps_cache=True)
+    for number, store in enumerate(stores):
+        again = Store(only, 1 + number, f"{url}/{number}")
+        answer = again.load(3, store.checkpoint_id)
+        changelog = Path(url) / str(number) / "changelog" / f"3_{store.checkpoint_id}.arrow"
+        assert answer["source"] == "snapshot"
+        assert answer["bytes_downloaded"] == changelog.stat().st_size
+        assert len(again.scan()) == 5001
+
+
+def test_after_kill_9_during_idle_batches_every_version_loads(
+    spawn: Callable[..., WorkerProcess], url: str
+) -> None:
+    """The session continues in another worker, from an empty commit, as the shim does it."""
+    conf = {"minDeltasForSnapshot": "1", "minBatchesToRetain": "3", "orphanGraceMs": "0"}
+    worker = spawn()
+    store = Store(worker, 1, url, conf=conf)
+    store.load(0)
+    ids: list[str | None] = [None]
+    rows: list[dict[bytes, bytes]] = [{}]
+    for version in range(1, 31):
+        if version % 10 == 3:  # never in a version in which the worker is killed
+            store.write([(PUT, 0, b"%d" % version, b"1")])
+            rows.append(rows[-1] | {b"%d" % version: b"1"})
+        else:
+            rows.append(rows[-1])
+        if version % 4 == 0:
+            worker.kill()
+            worker = spawn()
+            store = Store(worker, 1, url, conf=conf)
+            store.load(version - 1, ids[-1])
+        store.commit()
+        ids.append(store.checkpoint_id)
+        if version % 4 == 2:
+            worker.kill()
+            worker = spawn()
+            store = Store(worker, 1, url, conf=conf)
+        store.load(version, ids[-1])
+        assert store.scan() == rows[-1]
+        worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=True)
+
+    kept = {path.name.split("_")[0] for path in (Path(url) / "changelog").iterdir()}
+    assert "1" not in kept
+    assert not {"24", "25", "26", "27", "28", "29", "30"} & kept
+    for version in (28, 30, 29):
+        store.load(version, ids[version])
+        assert store.scan() == rows[version]
 
 
 def test_a_second_worker_keeps_the_first_ones_directories(

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cairn.errors import CorruptError, FormatVersionError
 from cairn.format import changelog, manifest
-from cairn.ids import StoreId
+from cairn.ids import StoreId, VersionRef
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 
@@ -51,7 +52,22 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (4, 2, 12)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 2, 12)
+
+
+def test_checkpoint_ids_name_their_real_versions() -> None:
+    """Spark's commit log keeps these ids: a release that misreads one loads another state."""
+    ids = json.loads((VECTORS / "checkpoint_ids.json").read_text("utf-8"))
+
+    for one in ids["named"]:
+        real = VersionRef.named(one["version"], one["id"])
+        assert [real.version, real.checkpoint_id] == one["real"]
+        assert real.id_at(one["version"]) == one["id"]
+    for one in ids["refused"]:
+        error = CorruptError if one["kind"].startswith("corrupt") else FormatVersionError
+        with pytest.raises(error):
+            VersionRef.named(one["version"], one["id"])
+    assert (len(ids["named"]), len(ids["refused"])) == (4, 9)
 
 
 @pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)

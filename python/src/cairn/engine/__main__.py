@@ -73,7 +73,9 @@ def _versions() -> dict[str, str]:
 
 
 def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
-    directories = WorkerDirectories(Path(request.local_dir), Path(request.socket_dir))
+    directories = WorkerDirectories(
+        Path(request.local_dir), Path(request.socket_dir), keeps_cache=request.keeps_cache
+    )
     limits = WorkerLimits(
         memory_bytes=request.memory_bytes,
         local_disk_bytes=request.local_disk_bytes,

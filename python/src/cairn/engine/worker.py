@@ -35,7 +35,7 @@ from cairn.protocol.calls import (
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
 from cairn.store.instance import ProviderInstance
-from cairn.store.resources import PendingBytes, WorkerResources
+from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
 from cairn.store.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -111,11 +111,14 @@ class Worker:
             sorting=ThreadPoolExecutor(1, "cairn-sorting"),
             maintenance=ThreadPoolExecutor(1, "cairn-maintenance"),
             transfers=TransferResources(
-                cache=SstCache(directories.cache_directory, limits.local_disk_bytes),
+                cache=SstCache(
+                    directories.cache_directory, limits.local_disk_bytes, directories.other_caches
+                ),
                 downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
                 uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
             ),
             pending=PendingBytes(limits.pending_bytes),
+            fetched=ByteBudget(limits.pending_bytes),
             run_bytes=limits.run_bytes,
         )
         frames = FrameService(self.instance, self._event_loop, self._resources.transfers.downloads)

@@ -164,6 +164,9 @@ class StoreState:
             self._enqueue(at, changelog.table.to_batches())
             if pending.current > pending.limit_bytes:
                 event_loop.run_stepwise(self.local.until_applied(at.version))
+        if not version.has_changelog:
+            # The database reaches an empty commit by a delta without rows, as after its commit.
+            self._enqueue(version, ())
         event_loop.run_stepwise(self.local.until_applied(version.version))
         self._version = version
 

@@ -29,7 +29,7 @@ from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
 from cairn.store.instance import ProviderInstance
 from cairn.store.reads import ScanRequest
-from cairn.store.resources import PendingBytes, WorkerResources
+from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
 from cairn.store.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Rig:
                 SstCache(local / "sst", 1 << 26), self.pools[1], self.pools[2]
             ),
             pending=PendingBytes(1 << 20),
+            fetched=ByteBudget(1 << 20),
         )
         self.url = url
         self.checkpoint_format = checkpoint_format

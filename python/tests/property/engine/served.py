@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -126,5 +125,5 @@ class Served:
             resources.transfers.uploads,
         ):
             pool.shutdown()
-        os.close(self.directories._lock)
+        self.directories.close()
         self.directories.remove()

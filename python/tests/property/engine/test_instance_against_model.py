@@ -44,6 +44,7 @@ class InstanceMachine(RuleBasedStateMachine):
     """Versions in ``history``: rows, checkpoint id; ``now`` is the open session's view."""
 
     checkpoint_format = 2
+    retained = 100
 
     @initialize()
     def start(self) -> None:
@@ -51,6 +52,7 @@ class InstanceMachine(RuleBasedStateMachine):
         self.history: list[tuple[State, str | None]] = [({PLAIN: {}, LISTS: {}, SPARE: {}}, None)]
         self.rigs = 0
         self.attempt = 0
+        self.oldest = 0  # versions below it may have been purged
         self.rig = self.fresh_rig()
         self.open(0)
 
@@ -60,7 +62,7 @@ class InstanceMachine(RuleBasedStateMachine):
             self.folder / f"local{self.rigs}",
             str(self.folder / "objects"),
             self.checkpoint_format,
-            {"minDeltasForSnapshot": 2, "minBatchesToRetain": 100, "orphanGraceMs": 0},
+            {"minDeltasForSnapshot": 2, "minBatchesToRetain": self.retained, "orphanGraceMs": 0},
         )
 
     def open(self, version: int) -> None:
@@ -128,6 +130,22 @@ class InstanceMachine(RuleBasedStateMachine):
         self.history.append((self.now, answer["checkpoint_id"]))
         self.open(self.version + 1 if follow else self.version)
 
+    @rule(count=st.integers(1, 5))
+    def commit_nothing(self, count: int) -> None:
+        """Idle batches; in checkpoint format 2 they write no object."""
+        self.abort()
+        for _ in range(count):
+            before = self.objects()
+            self.commit(follow=True)
+            if self.checkpoint_format == 1:
+                assert f"{self.version}.arrow" in self.objects()
+            elif self.version > 1:
+                assert self.objects() == before
+
+    def objects(self) -> set[str]:
+        """Return the names of the changelogs."""
+        return {path.name for path in (self.folder / "objects").glob("changelog/*")}
+
     @rule()
     def abort(self) -> None:
         self.rig.instance.end_sessions(self.rig.number)
@@ -135,11 +153,13 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 4))
     def load_earlier(self, back: int) -> None:
-        self.open(max(0, self.version - back))
+        self.open(max(self.oldest, self.version - back))
 
     @rule(cleanup=st.booleans())
     def snapshot(self, *, cleanup: bool) -> None:
         self.rig.maintain(cleanup=cleanup)
+        if cleanup:
+            self.oldest = max(self.oldest, self.version - self.retained + 1)
 
     @rule()
     def crash(self) -> None:
@@ -165,7 +185,13 @@ class FormatOneMachine(InstanceMachine):
     checkpoint_format = 1
 
 
-@pytest.mark.parametrize("machine", [InstanceMachine, FormatOneMachine])
+class RetentionMachine(InstanceMachine):
+    """Few versions are retained, so real versions of empty commits leave the window."""
+
+    retained = 3
+
+
+@pytest.mark.parametrize("machine", [InstanceMachine, FormatOneMachine, RetentionMachine])
 def test_every_version_is_exactly_its_rows(
     machine: type[InstanceMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
