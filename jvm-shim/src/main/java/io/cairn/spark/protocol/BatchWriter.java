@@ -26,7 +26,7 @@ import org.apache.arrow.flatbuf.RecordBatch;
  * Arrow's buffers: there is no memory off the heap to free, and rows are copied once. Not
  * thread-safe.
  */
-public final class BatchWriter {
+public final class BatchWriter implements FrameWriter {
   /** Space for the header and the metadata (some 200 bytes for five columns); a multiple of 8. */
   private static final int PREFIX_BYTES = FrameHeader.BYTES + 984;
 
@@ -176,7 +176,7 @@ public final class BatchWriter {
     endBuffer(bytes);
   }
 
-  /** Completes the frame: {@link #length()} bytes of {@link #array()} from {@link #start()} on. */
+  @Override
   public void finish(int kind, long session, long sequence, long applied) {
     int bodyBytes = position - PREFIX_BYTES;
     ByteBuffer message = message(bodyBytes);
@@ -225,14 +225,17 @@ public final class BatchWriter {
     return metadata.dataBuffer();
   }
 
+  @Override
   public byte[] array() {
     return frame;
   }
 
+  @Override
   public int start() {
     return start;
   }
 
+  @Override
   public int length() {
     return length;
   }
