@@ -14,7 +14,7 @@ import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 VECTORS = Path(__file__).parent / "vectors"
 LINE_WIDTH = 180
 MORE_FOLLOWS = 1
+NO_VALUE = 0xFFFFFFFF
 
 
 def _id(digit: str) -> CheckpointId:
@@ -276,10 +277,18 @@ CHANGES = _fields(
 SESSION = 5 << 32 | 9
 
 
+class Plain(NamedTuple):
+    """A payload with rows that is not an Arrow message."""
+
+    row_count: int
+    payload: bytes
+    meaning: dict[str, Any]
+
+
 def frame(
     name: str,
     kind: int,
-    content: pa.RecordBatch | bytes | dict[str, Any],
+    content: pa.RecordBatch | Plain | bytes | dict[str, Any],
     *,
     flags: int = 0,
     sequence: int = 1,
@@ -290,6 +299,8 @@ def frame(
     meaning: dict[str, Any]
     if isinstance(content, bytes):
         payload, meaning = content, {"bytes": content.hex()}
+    elif isinstance(content, Plain):
+        row_count, payload, meaning = content
     elif isinstance(content, dict):
         payload, meaning = json.dumps(content).encode(), {"json": content}
     else:
@@ -346,6 +357,42 @@ def make_write_and_read_frames() -> None:
     )
 
 
+def make_lookup_frames() -> None:
+    """Write frames of lookups, with edge cases of keys and values."""
+    keys = (b"\x00a", b"", b"\x00b\x00")
+    frame(
+        "lookup",
+        0x06,
+        Plain(
+            len(keys),
+            struct.pack("<HIII", 1, *map(len, keys)) + b"".join(keys),
+            {"lookup": {"cf": 1, "keys": [key.hex() for key in keys]}},
+        ),
+        sequence=82,
+        applied=41,
+    )
+    found = ((0, None), (1, b"\x00value"), (2, b""), (3, None))
+    sizes = (NO_VALUE if value is None else len(value) for _, value in found)
+    frame(
+        "lookup_reply",
+        0x86,
+        Plain(
+            len(found),
+            struct.pack("<4B4I", *(origin for origin, _ in found), *sizes)
+            + b"".join(value or b"" for _, value in found),
+            {
+                "lookup_reply": [
+                    {"origin": origin, "value": None if value is None else value.hex()}
+                    for origin, value in found
+                ]
+            },
+        ),
+        flags=MORE_FOLLOWS,
+        sequence=82,
+        applied=42,
+    )
+
+
 def make_scan_frames() -> None:
     """Write frames of scans, changes and errors, with edge cases of each column."""
     frame("scan_all", 0x04, rows(SCAN, (0, None, 1, None, 1000, 1 << 20)), sequence=78)
@@ -396,6 +443,7 @@ def main() -> int:
     make_changelogs()
     make_manifests()
     make_write_and_read_frames()
+    make_lookup_frames()
     make_scan_frames()
     return 0
 

@@ -52,7 +52,7 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 2, 12)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 2, 14)
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:
@@ -117,10 +117,29 @@ def test_frame_reads_as_written(path: Path) -> None:
     if "rows" in meaning["payload"]:
         batch = frames.decode_rows(payload, PAYLOADS[header.kind])
         assert spelled(batch) == meaning["payload"]["rows"]
+    elif "lookup" in meaning["payload"]:
+        cf, keys = frames.decode_lookup(payload, header.rows)
+        assert {"cf": cf, "keys": [key.hex() for key in keys]} == meaning["payload"]["lookup"]
+    elif "lookup_reply" in meaning["payload"]:
+        rows = meaning["payload"]["lookup_reply"]
+        values = [None if row["value"] is None else bytes.fromhex(row["value"]) for row in rows]
+        assert frames.encode_lookup_reply([row["origin"] for row in rows], values) == payload
     elif "json" in meaning["payload"]:
         assert json.loads(payload) == meaning["payload"]["json"]
     else:
         assert payload.hex() == meaning["payload"]["bytes"]
+
+
+def test_protocol_page_shows_a_vector() -> None:
+    """The dump in docs/protocol.md is that of a frame that both languages read."""
+    page = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
+    data = (VECTORS / "frames" / "lookup.frame").read_bytes()
+    lines = [
+        f"    {offset:08x}  {data[offset : offset + 16].hex(' ')}"
+        for offset in range(0, len(data), 16)
+    ]
+
+    assert "\n".join(lines) in page
 
 
 def test_page_shows_a_vector() -> None:

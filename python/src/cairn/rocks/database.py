@@ -2,8 +2,9 @@
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
 
-Threads: ``flush`` and ``checkpoint`` may run in any thread; all other methods run on the worker's
-event loop. The WAL is off, so a directory that was not closed lacks the last writes.
+Threads: a database is opened in any thread, and then belongs to the worker's event loop. Only
+``flush`` and ``checkpoint`` may run in other threads, and ``close`` after the event loop has called
+``retire``. The WAL is off, so a directory that was not closed lacks the last writes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rocksdict import Checkpoint, Rdict, RdictIter, ReadOptions, WriteBatch
 from cairn.errors import ClosedError
 from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
-from cairn.rocks.failures import Translation
+from cairn.rocks.failures import Translation, translate
 from cairn.rocks.options import RocksMemory, database_options, delta_write_options
 
 if TYPE_CHECKING:
@@ -77,20 +78,34 @@ class RocksDb:
         # INVARIANT: no close during a flush or checkpoint of another thread.
         self._uses = threading.Condition()
         self._use_count = 0
+        self._retired: Rdict | None = None
         self._is_closed = False
         # Keys whose lists a read found long; the event loop joins them in idle time.
         self._long_lists: dict[tuple[int, bytes], None] = {}
         self._write_options = delta_write_options()
-        memory.database_count += 1
+        memory.count_database(1)
         try:
             with self._translated:
-                self._db = Rdict(self._name, database_options(memory, create=create))
+                options = database_options(memory, create=create)
+                # Named, because rocksdict would give an unnamed family the options of the
+                # directory's OPTIONS file, and a block cache of its own.
+                self._db = Rdict(self._name, options, column_families={"default": options})
                 self._db.set_write_options(self._write_options)
         except Exception:
-            memory.database_count -= 1
+            memory.count_database(-1)
             raise
 
     # -- reads ---------------------------------------------------------------------------------
+
+    def get(self, cf: int, key: bytes) -> bytes | None:
+        """Return the value of one key, as ``get_many`` does."""
+        if cf in self.multi_families:
+            return self.get_many(cf, [key])[0]
+        try:
+            value: bytes | None = self._db.get(layout.family_start(cf) + key)
+        except Exception as failure:
+            raise translate(failure, self._name) from failure
+        return value
 
     def get_many(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         """Return the value of each key, ``None`` where absent; the chunks of a list are joined.
@@ -303,8 +318,8 @@ class RocksDb:
     @contextmanager
     def _in_use(self) -> Iterator[None]:
         with self._uses:
-            if self._is_closed:
-                raise ClosedError("the local database is closed", object_name=self._name)
+            if self._retired is not None:
+                raise _closed(self._name)
             self._use_count += 1
         try:
             yield
@@ -333,17 +348,29 @@ class RocksDb:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise
 
+    def retire(self) -> None:
+        """Refuse all later calls but ``close``. On the event loop; idempotent."""
+        with self._uses:
+            if self._retired is None:
+                self._retired, self._db = self._db, cast("Rdict", _Retired(self._name))
+
     def close(self) -> None:
-        """Wait for running flushes and checkpoints, then close. Idempotent."""
+        """Wait for running flushes and checkpoints, then close. Any thread; idempotent.
+
+        It takes as long as a flush. rocksdict releases the GIL. REQUIRES: no call of the event loop
+        is in progress: it has called ``retire``, or this is its thread.
+        """
+        self.retire()
         with self._uses:
             if self._is_closed:
                 return
             self._is_closed = True
             while self._use_count:
                 self._uses.wait()
-        self._memory.database_count -= 1
+        self._memory.count_database(-1)
         with self._translated:
-            self._db.close()
+            if self._retired is not None:
+                self._retired.close()
 
     # -- metrics -------------------------------------------------------------------------------
 
@@ -372,6 +399,24 @@ class RocksDb:
     def _property(self, name: str) -> int:
         with self._translated:
             return int(self._db.property_int_value(name) or 0)
+
+
+def _closed(name: str) -> ClosedError:
+    return ClosedError("the local database is closed", object_name=name)
+
+
+class _Retired:
+    """Stands for the database after ``RocksDb.retire``: every use raises ``ClosedError``.
+
+    A read in steps may have its next step after a load has replaced the database. That step must
+    not reach rocksdict while another thread closes the database.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, _: str) -> object:
+        raise _closed(self._name)
 
 
 def _chunks(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:

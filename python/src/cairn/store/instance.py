@@ -220,6 +220,21 @@ class ProviderInstance:
         else:
             found.when_readable(act)
 
+    def is_readable_now(self, session: int) -> bool:
+        """Whether reads of a session need neither a wait nor its spill, as it sent no frames."""
+        found = self._session
+        return (
+            (found is None or found.number != session)
+            and session > self._ended_through
+            and self.state.version is not None
+        )
+
+    def get_committed(self, cf: int, key: bytes) -> bytes | None:
+        """Return the committed value of a key. REQUIRES: ``is_readable_now``."""
+        state = self.state
+        state.metrics.add("gets_count")
+        return state.local.get(cf, key)
+
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]
     ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:

@@ -56,7 +56,7 @@ class LocalState:
 
     Attributes:
         applied_through: the database has all deltas up to this version.
-        incarnation: changes at each open and close; work of one incarnation stops in the next.
+        incarnation: changes with the database; work of one incarnation stops in the next.
         failure: why the database is broken; ``None`` if it is not.
     """
 
@@ -110,26 +110,33 @@ class LocalState:
         if database.has_long_lists and database is self._db:
             self._scheduler.with_long_lists[self] = None
 
-    def open(self, directory: Path, version: int, multi: frozenset[int], *, create: bool) -> None:
-        """Open a directory that holds ``version``; REQUIRES: ``close`` before.
-
-        Raises:
-            CorruptError: not a whole database; the next load verifies the cache's files again.
-            DiskFullError: the local disk is full.
-        """
-        memory = self._resources.memory
+    def get(self, cf: int, key: bytes) -> bytes | None:
+        """Return the value of one key, ``None`` where absent; as ``reading``."""
+        database = self.db if self._db is None or self.failure is not None else self._db
         try:
-            self._db = RocksDb(directory, memory, create=create, multi_families=multi)
-        except CorruptError:
-            self._resources.transfers.cache.mark_unverified()
+            value = database.get(cf, key)
+        except CorruptError as failure:
+            self._break(failure)
             raise
+        if database.has_long_lists:
+            self._scheduler.with_long_lists[self] = None
+        return value
+
+    def attach(self, database: RocksDb, version: int) -> None:
+        """Use an open database that holds ``version``. REQUIRES: ``detach`` before."""
+        self._db = database
         self.applied_through = version
         self.incarnation += 1
         self.failure = None
         self._scheduler.add(self)
 
-    def close(self) -> None:
-        """Close the database; all waiters fail. Idempotent."""
+    def detach(self) -> RocksDb | None:
+        """Stop using the database; all waiters fail. Idempotent.
+
+        Returns:
+            The database, if there was one. The caller closes it, in another thread: that may take
+            as long as a flush. Its directory is never opened again.
+        """
         self._drop_deltas()
         self._scheduler.remove(self)
         self._barrier = None
@@ -137,11 +144,8 @@ class LocalState:
         self.incarnation += 1
         self._call_waiters(_closed())
         if database is not None:
-            try:
-                database.close()
-            except CairnError as failure:
-                # Its directory is never opened again, so nothing is lost.
-                _LOG.warning("a local database was not closed cleanly: %s", failure)
+            database.retire()
+        return database
 
     def check(self) -> None:
         """Mark the database as broken if a flush or compaction failed in the background."""

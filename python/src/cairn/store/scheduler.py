@@ -89,6 +89,8 @@ class Scheduler:
 
         Stores whose writes RocksDB has stopped, or whose last slice failed, come last.
         """
+        if not self.with_deltas and not self.with_long_lists:
+            return False  # at once: the event loop asks after each request
         waiting = [store for store in self.with_deltas if store.has_work]
         waiting.sort(key=lambda store: (store in self._failed, store.waiting_since_ns))
         for store in waiting:

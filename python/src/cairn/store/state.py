@@ -13,11 +13,14 @@ A control call and maintenance run concurrently; neither lock is acquired while 
 Both wait for the event loop while they hold their lock, so the event loop acquires neither. It
 acquires only locks that are held briefly and under which no other lock is acquired: the instance's
 ``_sessions_lock``, the session's ``_arrival``, ``SnapshotState._lock``, those of metrics and
-pending bytes. (One wait is longer: closing a database waits for its flush or checkpoint.)
+pending bytes.
+
+Opening a database takes milliseconds, and closing one may take as long as a flush. So a control
+call opens it before it attaches it, and it is closed in the background after it was detached.
 
     changed by                        what
-    control calls                     version, checkpoint, database directory, data_bytes
-    event loop, for control calls     the database: open, close
+    control calls                     version, checkpoint, data_bytes
+    event loop, for control calls     the database: attach, detach
     event loop                        applied_through, failure, barrier
     control calls, maintenance        SnapshotState
 
@@ -28,12 +31,14 @@ instance's lock reads the reference once.
 from __future__ import annotations
 
 import itertools
+import logging
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cairn.errors import CairnError, CorruptError
 from cairn.metrics import Metrics
-from cairn.rocks import Delta
+from cairn.rocks import Delta, RocksDb
 from cairn.store.local_state import LocalState, nothing_loaded
 from cairn.store.snapshot_state import SnapshotState
 from cairn.store.version import StoreVersion
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from cairn.format.manifest import Manifest, SstFile
     from cairn.store.resources import WorkerResources
 
+_LOG = logging.getLogger(__name__)
 # For its estimate RocksDB reads a block of each file: too slow for every batch.
 _ESTIMATE_NS = 30_000_000_000
 
@@ -75,7 +81,6 @@ class StoreState:
         self._version: StoreVersion | None = None
         self._directory = directory
         self._directory_numbers = itertools.count(1)
-        self._database_directory: Path | None = None
         self._data_bytes = 0
         self._data_bytes_at_ns = 0
 
@@ -109,19 +114,30 @@ class StoreState:
     @contextmanager
     def new_database_directory(self) -> Iterator[Path]:
         """Yield a path to fill and to give to ``open_database``; after an error it is removed."""
-        if self._database_directory is not None and not self.local.is_open:
-            # It may be broken by a full disk: the next database needs the space.
-            self.resources.event_loop.run(self.local.close)
-            shutil.rmtree(self._database_directory, ignore_errors=True)
-        directory, former = self.new_directory("d"), self._database_directory
+        if not self.local.is_open:
+            # A broken database may have filled the disk: the next one needs the space.
+            self._discard(self._detach())
+        directory = self.new_directory("d")
         try:
             yield directory
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        if former is not None:
-            # It is never opened again, and the SST cache has links of its own.
-            self.resources.in_background(lambda: shutil.rmtree(former, ignore_errors=True))
+
+    def _detach(self) -> RocksDb | None:
+        return self.resources.event_loop.run(self.local.detach)
+
+    def _discard(self, database: RocksDb | None) -> None:
+        """Close a detached database and remove its directory. Any thread but the event loop."""
+        if database is None:
+            return
+        try:
+            database.close()
+        except CairnError as failure:
+            # Its directory is never opened again, so nothing is lost.
+            _LOG.warning("a local database was not closed cleanly: %s", failure)
+        # The SST cache has links of its own.
+        shutil.rmtree(database.directory, ignore_errors=True)
 
     def open_database(
         self,
@@ -139,17 +155,25 @@ class StoreState:
             known: the objects behind the snapshot's SSTs.
 
         Raises:
-            CairnError: it does not open; no version is current then.
+            CorruptError: not a whole database; the next load verifies the cache's files again.
+            CairnError: it does not open. In both cases no version is current then.
         """
-        event_loop, local = self.resources.event_loop, self.local
+        local = self.local
         self._version = None
-        event_loop.run(local.close)
-        event_loop.run(
-            lambda: local.open(
-                directory, version.version, version.multi_families, create=manifest is None
+        former = self._detach()
+        if former is not None:
+            self.resources.in_background(lambda: self._discard(former))
+        try:
+            database = RocksDb(
+                directory,
+                self.resources.memory,
+                create=manifest is None,
+                multi_families=version.multi_families,
             )
-        )
-        self._database_directory = directory
+        except CorruptError:
+            self.resources.transfers.cache.mark_unverified()
+            raise
+        self.resources.event_loop.run(lambda: local.attach(database, version.version))
         # The incarnation has changed before the version: `snapshot_point` relies on it.
         self._version = version
         self.snapshots.opened(local.incarnation, manifest, known or {})
@@ -212,7 +236,7 @@ class StoreState:
         """Close the database and free the local disk."""
         self.is_closed = True
         self._version = None
-        self.resources.event_loop.run(self.local.close)
+        self._discard(self._detach())
         shutil.rmtree(self._directory, ignore_errors=True)
 
     # -- maintenance: REQUIRES ``snapshots.running`` -------------------------------------------

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from lookups import lookup, lookup_rows
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.config import EngineConf
+from cairn.engine.channel import Connection
 from cairn.engine.event_loop import EventLoop
+from cairn.engine.frame_service import FrameService
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
+from cairn.protocol import frames
 from cairn.protocol.calls import (
     CommitRequest,
     LoadRequest,
     LoadSnapshotRequest,
     MaintainRequest,
 )
-from cairn.protocol.frames import WRITES_SCHEMA
+from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
@@ -85,6 +90,17 @@ class Rig:
         self.frames = self.rows = 0
         self.keys: list[tuple[int, bytes]] = []
         self.event_loop.start()
+        self.peer, served = socket.socketpair()
+        self.peer.settimeout(20)
+        served.setblocking(False)  # noqa: FBT003 - by place in the standard library
+        service = FrameService(lambda _: self.instance, self.event_loop, pool)
+        self.connection = self.event_loop.run(
+            lambda: Connection(
+                served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
+            )
+        )
+        self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
+        self._receive(frames.HEADER_BYTES)
 
     def new_checkpoint(self, writer: str) -> StoreCheckpoint:
         """Open the store's objects, as by other credentials or another instance."""
@@ -195,6 +211,23 @@ class Rig:
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
 
+    def look_up(self, cf: int, keys: list[bytes], applied: int) -> list[bytes | None]:
+        """Send a LOOKUP over a connection and return the values of its reply."""
+        session = SessionId(1, self.number).pack()
+        payload = lookup(cf, keys)
+        head = frames.encode_header(
+            Header(frames.LOOKUP, 0, session, 1, applied, len(keys), len(payload))
+        )
+        self.peer.sendall(head + payload)
+        header = frames.decode_header(self._receive(frames.HEADER_BYTES))
+        reply = self._receive(header.payload_bytes)
+        assert header.kind == frames.LOOKUP | frames.REPLY, reply
+        assert header.rows == len(keys)
+        return [value for _, value in lookup_rows(header, reply)]
+
+    def _receive(self, count: int) -> bytes:
+        return self.peer.recv(count, socket.MSG_WAITALL) if count else b""
+
     def read(self, read: Callable[[], Generator[None, None, Result]]) -> Result:
         """Run a read once all writes are in a run, as the data channel does."""
         written = threading.Event()
@@ -204,9 +237,13 @@ class Rig:
 
     def crash(self) -> None:
         """Leave the disk unchanged, as a dead process does."""
+        self.event_loop.run(self.connection.close)
+        self.peer.close()
         self.event_loop.stop()
         for pool in self.pools:
             pool.shutdown()
         # Unlike a dead process, a test must free memory and descriptors. The
         # directory is never opened again, so nothing reads what this flushes.
-        self.local.close()
+        database = self.local.detach()
+        if database is not None:
+            database.close()

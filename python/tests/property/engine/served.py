@@ -90,10 +90,12 @@ class Served:
         session: int = SESSION,
         sequence: int = 0,
         applied: int = 0,
+        rows: int = 1,
     ) -> None:
         body = bytes(memoryview(payload))
         self.peer.sendall(
-            frames.encode_header(Header(kind, 0, session, sequence, applied, 1, len(body))) + body
+            frames.encode_header(Header(kind, 0, session, sequence, applied, rows, len(body)))
+            + body
         )
 
     def receive(self) -> tuple[Header, bytes]:

@@ -102,6 +102,12 @@ class InstanceMachine(RuleBasedStateMachine):
         self.rig.until_applied(self.version)
         assert self.rig.get(cf, keys) == [self.now[cf].get(key) for key in keys]
 
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=2), cf=st.sampled_from([PLAIN, LISTS]))
+    def look_up(self, keys: list[bytes], cf: int) -> None:
+        """The shim's read of a few keys; it may have to wait for deltas and for the spill."""
+        found = self.rig.look_up(cf, keys, self.version)
+        assert found == [self.now[cf].get(key) for key in keys]
+
     @rule()
     def scan(self) -> None:
         for cf, rows in self.now.items():

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from lookups import lookup
 from served import SESSION, Served
 
 from cairn.errors import CairnError
@@ -85,25 +86,27 @@ SCAN = pa.RecordBatch.from_pydict(
 @pytest.mark.parametrize(
     ("request_frame", "broken", "version"),
     [
-        ((frames.GET, ONE_GET), "get", 0),
-        ((frames.SCAN, SCAN), "scan", 0),
-        ((frames.CHANGES, CHANGES), "changes.page", 1),
+        ((frames.GET, ONE_GET.serialize(), 1), "get", 0),
+        ((frames.LOOKUP, lookup(0, [b"a"]), 1), "get_committed", 0),
+        ((frames.LOOKUP, lookup(0, [b"a", b"b"]), 2), "get", 0),
+        ((frames.SCAN, SCAN.serialize(), 1), "scan", 0),
+        ((frames.CHANGES, CHANGES.serialize(), 1), "changes.page", 1),
     ],
-    ids=["get", "scan", "changes"],
+    ids=["get", "lookup of one", "lookup", "scan", "changes"],
 )
 def test_a_read_that_fails_names_its_store_and_is_logged(
     served: Served,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    request_frame: tuple[int, pa.RecordBatch],
+    request_frame: tuple[int, bytes | pa.Buffer, int],
     broken: str,
     version: int,
 ) -> None:
     """One task of a thousand shows the error; a page of changes is read in its own thread."""
     holder, _, name = f"instance.{broken}".rpartition(".")
     monkeypatch.setattr(operator.attrgetter(holder)(served), name, out_of_memory)
-    kind, rows = request_frame
-    served.send(kind, rows.serialize())
+    kind, request, rows = request_frame
+    served.send(kind, request, rows=rows)
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR

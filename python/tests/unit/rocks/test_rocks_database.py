@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -184,6 +185,22 @@ def test_a_restored_checkpoint_has_exactly_the_flushed_rows(
     restored.close()
 
 
+def test_a_restored_database_uses_the_shared_block_cache(
+    db: RocksDb, memory: RocksMemory, tmp_path: Path
+) -> None:
+    """A cache per database would not count in the worker's memory: 8 MB for each store."""
+    db.apply(rows(*((OP_PUT, 0, b"%06d" % n, b"v" * 100) for n in range(10_000))), 1)
+    db.flush()
+    db.checkpoint(tmp_path / "copy")
+    restored = RocksDb(tmp_path / "copy", memory, create=False)
+    before = memory.cached_bytes()
+
+    restored.get_many(0, [b"%06d" % n for n in range(0, 10_000, 10)])
+
+    assert memory.cached_bytes() > before + 500_000
+    restored.close()
+
+
 def test_an_empty_directory_is_not_opened_as_a_restored_one(
     memory: RocksMemory, tmp_path: Path
 ) -> None:
@@ -203,6 +220,30 @@ def test_use_after_close_is_a_closed_error(db: RocksDb) -> None:
         db.get_many(0, [b"a"])
     with pytest.raises(ClosedError):
         db.flush()
+
+
+def test_a_retired_database_is_closed_by_another_thread(
+    db: RocksDb, memory: RocksMemory, tmp_path: Path
+) -> None:
+    """A read in steps may go on while the database is closed: it must not reach rocksdict."""
+    db.apply(rows((OP_PUT, 0, b"a", b"1")), 1)
+    assert (db.get(0, b"a"), db.get(0, b"b")) == (b"1", None)
+
+    db.retire()
+    with pytest.raises(ClosedError):
+        db.get(0, b"a")
+    with pytest.raises(ClosedError):
+        db.get_many(0, [b"a", b"b"])
+    with pytest.raises(ClosedError):
+        db.checkpoint(tmp_path / "copy")
+    thread = threading.Thread(target=db.close)
+    thread.start()
+    thread.join()
+
+    assert memory.database_count == 0
+    again = RocksDb(tmp_path / "db", memory, create=False)  # nothing keeps its lock
+    assert again.get(0, b"a") == b"1"
+    again.close()
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,7 @@ def a_snapshot_and_a_version_above(rig: Rig) -> str:
 
 def rot(rig: Rig) -> None:
     """Flip bytes of each local SST, as a bad disk does."""
-    directory = rig.state._database_directory
-    assert directory is not None
+    directory = rig.local.db.directory
     for path in directory.glob("*.sst"):
         content = bytearray(path.read_bytes())
         for at in range(len(content) // 4, len(content) // 2, 97):
@@ -103,8 +102,7 @@ def test_no_other_instance_uses_a_corrupt_file(rig: Rig, tmp_path: Path) -> None
 def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_path: Path) -> None:
     """The instance that fails has no open database that could be broken."""
     last = a_snapshot_and_a_version_above(rig)
-    directory = rig.state._database_directory
-    assert directory is not None
+    directory = rig.local.db.directory
     for path in directory.glob("*.sst"):
         with path.open("r+b") as file:
             file.seek(-8, 2)

@@ -151,13 +151,13 @@ LocalStore.put = failing
         """
 import os
 from cairn.errors import DiskFullError
-from cairn.engine import frame_service
-get = frame_service._get
-def failing(request):
+from cairn.store.local_state import LocalState
+get = LocalState.get
+def failing(self, cf, key):
     if os.path.exists('%s'):
         raise DiskFullError('the local disk is full')
-    return get(request)
-frame_service._get = failing
+    return get(self, cf, key)
+LocalState.get = failing
 """
             .formatted(fixture.folder.resolve("full")));
     CairnStateStoreProvider provider = fixture.provider();

@@ -16,6 +16,7 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -30,6 +31,7 @@ import org.slf4j.LoggerFactory;
 final class DataChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
   private static final int CHUNK_BYTES = 128 << 10;
+  private static final Consumer<SelectionKey> READY_KEYS_ARE_IGNORED = ready -> {};
 
   private final SocketChannel socket;
   private final Selector selector;
@@ -158,6 +160,10 @@ final class DataChannel implements AutoCloseable {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline();
+      if (!in.hasRemaining()) {
+        // The worker needs longer than a read that finds nothing.
+        interrupted |= await(SelectionKey.OP_READ, deadline);
+      }
       interrupted |= fill(headerBytes, FrameHeader.BYTES, deadline);
       FrameHeader header = FrameHeader.read(headerBytes, 0);
       if (payload == null
@@ -222,8 +228,7 @@ final class DataChannel implements AutoCloseable {
       throw new SocketTimeoutException("no answer within " + timeoutMs + " ms");
     }
     key.interestOps(operation);
-    selector.select(leftMs);
-    selector.selectedKeys().clear();
+    selector.select(READY_KEYS_ARE_IGNORED, leftMs);
     return interrupted | Thread.interrupted();
   }
 

@@ -10,8 +10,10 @@ import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
+import io.cairn.spark.protocol.FrameWriter;
 import io.cairn.spark.protocol.Frames;
 import io.cairn.spark.protocol.Json;
+import io.cairn.spark.protocol.LookupWriter;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
@@ -35,6 +37,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   /** Above the numbers of write frames, so that errors show which of the two they answer. */
   private static final long FIRST_REQUEST = 1L << 32;
 
+  private static final Runnable NOTHING_TO_BUILD = () -> {};
+
   /**
    * A version that is loaded in the engine.
    *
@@ -50,6 +54,10 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private final BatchWriter writer = new BatchWriter();
   private final BatchReader reader = new BatchReader();
   private final RowPage rows = new RowPage();
+
+  /** Made by the first read: most sessions of a cached state have none. */
+  private LookupWriter lookup;
+
   private WorkerProcess process;
   private DataChannel channel;
   private long session;
@@ -75,6 +83,15 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   @Override
   public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
+    if (lookup == null) {
+      lookup = new LookupWriter();
+    }
+    if (lookup.begin(family, keys, count)) {
+      Reply reply = request(FrameKind.LOOKUP, requireApplied, lookup, NOTHING_TO_BUILD);
+      Frames.readLookup(reply.header, reply.payload, rows);
+      rowsRead += rows.count;
+      return rows;
+    }
     return readRows(FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count));
   }
 
@@ -84,7 +101,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private RowPage readRows(int kind, long requireApplied, Runnable build) {
-    Reply reply = request(kind, requireApplied, build);
+    Reply reply = request(kind, requireApplied, writer, build);
     Frames.readRows(reader, reply.header, reply.payload, rows);
     rowsRead += rows.count;
     return rows;
@@ -106,6 +123,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
         request(
             FrameKind.CHANGES,
             0,
+            writer,
             () -> Frames.changes(writer, ofVersion, checkpointId, fromRow, limitRows));
     return Frames.readChanges(reader, reply.header, reply.payload);
   }
@@ -229,16 +247,21 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     drop();
   }
 
-  private Reply request(int kind, long requireApplied, Runnable build) {
-    return attempt(version, () -> requestOnce(kind, requireApplied, build));
+  /**
+   * Sends a request and waits for its reply.
+   *
+   * @param build writes the payload to {@code frame}; runs again after a recovery
+   */
+  private Reply request(int kind, long requireApplied, FrameWriter frame, Runnable build) {
+    return attempt(version, () -> requestOnce(kind, requireApplied, frame, build));
   }
 
-  private Reply requestOnce(int kind, long requireApplied, Runnable build) {
+  private Reply requestOnce(int kind, long requireApplied, FrameWriter frame, Runnable build) {
     DataChannel open = channel();
     build.run();
     long number = ++requestNumber;
-    writer.finish(kind, session, number, requireApplied);
-    open.send(writer.array(), writer.start(), writer.length());
+    frame.finish(kind, session, number, requireApplied);
+    open.send(frame.array(), frame.start(), frame.length());
     if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
       // The last page is invalid from now on: its array receives the next reply.
       open.reusePayload(rows.data);

@@ -26,7 +26,7 @@ import org.apache.arrow.flatbuf.RecordBatch;
  * <p>Each column is added by one call, in the order of the schema. It uses heap arrays instead of
  * Arrow's buffers: there is no memory off the heap to free. Not thread-safe.
  */
-public final class BatchWriter {
+public final class BatchWriter implements FrameWriter {
   /** Space for the header and the metadata (some 200 bytes for five columns); a multiple of 8. */
   private static final int PREFIX_BYTES = FrameHeader.BYTES + 984;
 
@@ -213,6 +213,7 @@ public final class BatchWriter {
    * Completes the frame: {@link #length()} bytes of {@link #array()} from {@link #start()} on, then
    * the columns in arrays of the caller. {@link #frame()} is all of it.
    */
+  @Override
   public void finish(int kind, long session, long sequence, long applied) {
     long bodyBytes = position - PREFIX_BYTES + regionBytes;
     ByteBuffer message = message(bodyBytes);
@@ -268,14 +269,17 @@ public final class BatchWriter {
     return frameBytes;
   }
 
+  @Override
   public byte[] array() {
     return frame;
   }
 
+  @Override
   public int start() {
     return start;
   }
 
+  @Override
   public int length() {
     return length;
   }

@@ -1,5 +1,8 @@
 package io.cairn.spark.protocol;
 
+import io.cairn.spark.errors.CairnException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
 /**
@@ -38,6 +41,48 @@ public final class Frames {
     writer.oneBinary(checkpointId.getBytes(StandardCharsets.UTF_8));
     writer.oneLong(fromRow);
     writer.oneInt(limitRows);
+  }
+
+  /**
+   * Reads a reply to LOOKUP. Checks every length before a row is returned.
+   *
+   * <pre>
+   *   lookup_reply := u8 origin[rows]  u32 value_bytes[rows]  value[rows]    ; 0xFFFFFFFF: no value
+   * </pre>
+   */
+  public static void readLookup(FrameHeader header, byte[] payload, RowPage into) {
+    int rows = header.rows();
+    if (rows > LookupWriter.MAX_KEYS || header.payloadBytes() < 5L * rows) {
+      throw CairnException.protocol(
+          "a reply of " + header.payloadBytes() + " bytes does not have " + rows + " rows");
+    }
+    into.reset(rows, 0);
+    ByteBuffer lengths = ByteBuffer.wrap(payload).order(ByteOrder.LITTLE_ENDIAN);
+    long end = 5L * rows;
+    for (int row = 0; row < rows; row++) {
+      byte origin = payload[row];
+      int length = lengths.getInt(rows + 4 * row);
+      boolean hasValue = origin == RowPage.COMMITTED || origin == RowPage.SPILL;
+      if (length < -1 || hasValue != (length >= 0) || end + length > header.payloadBytes()) {
+        throw CairnException.protocol(
+            "row "
+                + row
+                + " of a reply has origin "
+                + origin
+                + " and a value of "
+                + length
+                + " bytes");
+      }
+      into.origin[row] = origin;
+      into.valueOffset[row] = (int) end;
+      into.valueLength[row] = length;
+      end += Math.max(0, length);
+    }
+    if (end != header.payloadBytes()) {
+      throw CairnException.protocol("a reply is longer than its values");
+    }
+    into.more = header.hasMore();
+    into.data = payload;
   }
 
   /** Reads a reply to GET, which has no keys, or to SCAN. */

@@ -2,6 +2,7 @@ package io.cairn.spark.protocol;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -103,6 +104,8 @@ class FrameVectorsTest {
             "scan_range",
             "scan_reply",
             "changes",
+            "lookup",
+            "lookup_reply",
             "error")) {
       byte[] bytes = frame(name);
 
@@ -288,6 +291,97 @@ class FrameVectorsTest {
     writer.binary(keys);
 
     assertWritten("get", writer, schema("cf", U16, "key", BINARY));
+  }
+
+  /** A LOOKUP has no Arrow metadata, which may have several forms: its bytes are fixed. */
+  @Test
+  void lookupsAreWrittenByteForByte() throws IOException {
+    JsonNode meaning = meaning("lookup");
+    JsonNode header = meaning.get("header");
+    JsonNode hex = meaning.get("payload").get("lookup").get("keys");
+    byte[][] keys = new byte[hex.size() + 1][];
+    for (int row = 0; row < hex.size(); row++) {
+      keys[row] = bytes(hex.get(row));
+    }
+    LookupWriter writer = new LookupWriter();
+
+    int family = meaning.get("payload").get("lookup").get("cf").asInt();
+    assertTrue(writer.begin(family, keys, hex.size()));
+    writer.finish(
+        header.get("kind").asInt(),
+        header.get("session").asLong(),
+        header.get("sequence").asLong(),
+        header.get("applied").asLong());
+
+    int end = writer.start() + writer.length();
+    assertArrayEquals(frame("lookup"), Arrays.copyOfRange(writer.array(), writer.start(), end));
+  }
+
+  /** The caller then sends a GET. */
+  @Test
+  void keysOverTheLimitsOfALookupAreNotWritten() {
+    byte[][] keys = new byte[LookupWriter.MAX_KEYS + 1][1];
+    LookupWriter writer = new LookupWriter();
+    byte[][] large = {new byte[LookupWriter.MAX_BYTES - 6]};
+
+    assertTrue(writer.begin(0, keys, LookupWriter.MAX_KEYS));
+    assertFalse(writer.begin(0, keys, LookupWriter.MAX_KEYS + 1));
+    assertFalse(writer.begin(0, keys, 0));
+    assertTrue(writer.begin(0, large, 1));
+    large[0] = new byte[LookupWriter.MAX_BYTES - 5];
+    assertFalse(writer.begin(0, large, 1));
+  }
+
+  @Test
+  void repliesToLookupsAreReadWithTheEnginesMeaning() throws IOException {
+    byte[] bytes = frame("lookup_reply");
+    FrameHeader header = FrameHeader.read(bytes, 0);
+    byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    RowPage rows = new RowPage();
+
+    Frames.readLookup(header, payload, rows);
+
+    JsonNode expected = meaning("lookup_reply").get("payload").get("lookup_reply");
+    assertEquals(expected.size(), rows.count);
+    assertTrue(rows.more);
+    for (int row = 0; row < rows.count; row++) {
+      JsonNode cells = expected.get(row);
+      assertEquals(cells.get("origin").asInt(), rows.origin[row]);
+      assertArrayEquals(
+          bytes(cells.get("value")),
+          region(rows.data, rows.valueOffset[row], rows.valueLength[row]),
+          "row " + row);
+    }
+  }
+
+  /** A wrong length must never become a value with the bytes of another. */
+  @Test
+  void corruptRepliesToLookupsAreRefused() throws IOException {
+    byte[] bytes = frame("lookup_reply");
+    byte[] whole = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    for (int length = 0; length < whole.length; length++) {
+      assertLookupRefused(Arrays.copyOf(whole, length), 4);
+    }
+    assertLookupRefused(Arrays.copyOf(whole, whole.length + 1), 4);
+    assertLookupRefused(whole, 5);
+    assertLookupRefused(whole, 3);
+    assertLookupRefused(whole, Integer.MAX_VALUE);
+    for (int at = 0; at < 4; at++) {
+      byte[] otherOrigin = whole.clone();
+      otherOrigin[at] = at == 0 || at == 3 ? RowPage.COMMITTED : RowPage.ABSENT;
+      assertLookupRefused(otherOrigin, 4);
+      byte[] otherLength = whole.clone();
+      otherLength[4 + 4 * at + 3] = 0x7F;
+      assertLookupRefused(otherLength, 4);
+    }
+  }
+
+  private static void assertLookupRefused(byte[] payload, int rows) {
+    FrameHeader header =
+        new FrameHeader(FrameKind.LOOKUP | FrameKind.REPLY, 0, 1, 1, 0, rows, payload.length);
+    CairnException error =
+        assertThrows(CairnException.class, () -> Frames.readLookup(header, payload, new RowPage()));
+    assertEquals("CAIRN_PROTOCOL", error.code());
   }
 
   @Test
