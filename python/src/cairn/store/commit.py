@@ -1,4 +1,4 @@
-"""Committing a session: gather, count, encode, one PUT, then queue the delta for RocksDB.
+"""Committing a session: gather, count, encode, one PUT, then give the delta to the local state.
 
 Layer: store.  If the worker dies before the PUT, nothing was committed. If it dies later, the
 version is durable, and a load rebuilds the local state from the objects.
@@ -47,7 +47,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         counts = _kept_counts(base, request)
     else:
         rows, counts = _counted(state, base, rows, request)
-    changes = [] if rows is None else writes.as_changes(rows)
+    changes = [] if rows is None else [writes.as_changes(rows)]
     header = _header(state, base, request, counts)
     data = changelog.encode(header, changes)
     encoded = clock.monotonic_ns()
