@@ -20,7 +20,7 @@ import pyarrow as pa
 from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
 from cairn.protocol import frames
 from cairn.protocol.session_id import SessionId
-from cairn.store.reads import ScanRequest
+from cairn.store.committed import ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable

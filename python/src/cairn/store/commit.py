@@ -1,4 +1,4 @@
-"""Committing a session: gather, count, encode, one PUT, then queue the delta for RocksDB.
+"""Committing a session: gather, count, encode, one PUT, then give the delta to the local state.
 
 An empty commit in checkpoint format 2 writes nothing: its id names the version that has its
 content, whose PUT was its commit point too.
@@ -51,7 +51,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         counts = _kept_counts(base, request)
     else:
         rows, counts = _counted(state, base, rows, request)
-    changes = [] if rows is None else writes.as_changes(rows)
+    changes = [] if rows is None else [writes.as_changes(rows)]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
     if not changes and _is_empty(state, base, request, counts):

@@ -14,9 +14,9 @@ from cairn.errors import CairnError, ClosedError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import ScanReply, ScanRequest, read_keys, read_page
+from cairn.store.reads import ScanReply, read_keys, read_page
+from cairn.store.runs import Runs
 from cairn.store.session import SessionThreads, StoreSession
-from cairn.store.spill import Spill
 from cairn.store.state import StoreState
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         LoadRequest,
         MaintainRequest,
     )
+    from cairn.store.committed import ScanRequest
     from cairn.store.resources import WorkerResources
 
 _LARGE_CHANGELOG_BYTES = 1 << 20
-_NOTHING_SPILLED = Spill()
+_NOTHING_SPILLED = Runs()
 _MAX_PENDING_WAIT_S = 60.0
 # How long a commit waits for a running snapshot before it takes its own.
 _MAX_SNAPSHOT_WAIT_S = 60.0
@@ -245,8 +246,8 @@ class ProviderInstance:
         state = self.state
         state.require_version()  # there is none during a load, and after a failed one
         spill = self._spill_of(session)
-        with state.local.reading() as database:
-            found = yield from read_keys(database, spill, cfs, keys, self._resources.clock)
+        with state.local.reading() as rows:
+            found = yield from read_keys(rows, spill, cfs, keys, self._resources.clock)
         state.metrics.add("gets_count", len(found[0]))
         return found
 
@@ -255,12 +256,12 @@ class ProviderInstance:
         state = self.state
         state.require_version()
         spill = self._spill_of(session)
-        with state.local.reading() as database:
-            page = yield from read_page(database, spill, request, self._resources.clock)
+        with state.local.reading() as rows:
+            page = yield from read_page(rows, spill, request, self._resources.clock)
         state.metrics.add("scanned_rows_count", len(page.keys))
         return page
 
-    def _spill_of(self, number: int) -> Spill:
+    def _spill_of(self, number: int) -> Runs:
         session = self._session
         if session is not None and session.number == number:
             return session.spill

@@ -58,8 +58,13 @@ class PendingBytes:
         """Return the bytes that are pending now."""
         return self._bytes
 
+    @property
+    def is_high(self) -> bool:
+        """Whether rows should be written now, so that no commit has to wait at the limit."""
+        return self._bytes > self.limit_bytes // 4 * 3
+
     def add(self, amount: int) -> None:
-        """Add bytes that were enqueued; a negative amount stands for applied bytes."""
+        """Add bytes that were enqueued; a negative amount stands for bytes that were written."""
         with self._changed:
             self._bytes += amount
             self._changed.notify_all()
@@ -103,13 +108,13 @@ class WorkerResources:
 
     Attributes:
         event_loop: the thread that owns RocksDB.
-        scheduler: chooses the store whose deltas are applied next.
+        scheduler: chooses the store whose rows are written next.
         memory: block cache and memtables.
-        background: threads for runs, flushes and similar work.
-        sorting: a thread that sorts deltas; the commit of the next version may wait for it.
+        background: threads for spill runs, the ends of files, flushes and similar work.
+        sorting: a thread that sorts and merges deltas; reads of a version may wait for it.
         maintenance: threads for snapshots that no call waits for.
         transfers: the SST cache and the threads for downloads and uploads.
-        pending: the bound of deltas that are not applied yet.
+        pending: the bound of committed deltas that RocksDB does not have yet.
         fetched: the bound of changelogs that loads have fetched ahead.
         run_bytes: bound of an open session's writes in memory. Above it they are written to disk;
             at four times this size the sender is paused.

@@ -21,7 +21,7 @@ call opens it before it attaches it, and it is closed in the background after it
     changed by                        what
     control calls                     version, checkpoint, data_bytes
     event loop, for control calls     the database: attach, detach
-    event loop                        applied_through, failure, barrier
+    event loop                        applied_through, written_through, failure, barrier
     control calls, maintenance        SnapshotState
 
 ``version`` and ``checkpoint`` are immutable and replaced as a whole: a thread without the
@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, CorruptError
 from cairn.metrics import Metrics
-from cairn.rocks import Delta, RocksDb
+from cairn.rocks import RocksDb
+from cairn.store.deltas import Delta
 from cairn.store.local_state import LocalState, nothing_loaded
 from cairn.store.snapshot_state import SnapshotState
 from cairn.store.version import StoreVersion
@@ -64,7 +65,7 @@ class StoreState:
 
     Attributes:
         checkpoint: the store's objects.
-        local: the database with its queue of deltas.
+        local: the database, and the runs that it does not have.
         snapshots: what the store knows about manifests.
     """
 
@@ -77,7 +78,7 @@ class StoreState:
         self.local = LocalState(resources, self.metrics)
         self.snapshots = SnapshotState(resources.clock, resources.entropy)
         self.is_closed = False
-        # INVARIANT: the version of database and queue together; None while it is between two.
+        # INVARIANT: the version of database and runs together; None while it is between two.
         self._version: StoreVersion | None = None
         self._directory = directory
         self._directory_numbers = itertools.count(1)
@@ -187,7 +188,7 @@ class StoreState:
             self.snapshots.add_changelog(at)
             self._enqueue(at, changelog.table.to_batches())
             if pending.current > pending.limit_bytes:
-                event_loop.run_stepwise(self.local.until_applied(at.version))
+                self.local.wait_until_written(at.version)
         if not version.has_changelog:
             # The database reaches an empty commit by a delta without rows, as after its commit.
             self._enqueue(version, ())
@@ -203,7 +204,8 @@ class StoreState:
         self._data_bytes += sum(batch.nbytes for batch in changes)
 
     def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
-        self.local.enqueue(Delta(version.version, rows, version.multi_families))
+        now = self.resources.clock.monotonic_ns()
+        self.local.enqueue(Delta(version.version, rows, version.multi_families, now))
 
     def data_bytes(self, *, is_new: bool) -> int:
         """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, RocksDB's."""
@@ -225,6 +227,7 @@ class StoreState:
                 "sst_bytes": database.sst_bytes(),
                 "estimated_keys_count": database.estimated_key_count(),
                 "applied_through": self.local.applied_through,
+                "written_through": self.local.written_through,
             }
         values |= {
             "block_cache_bytes": self.resources.memory.cached_bytes(),

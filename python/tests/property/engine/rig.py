@@ -32,8 +32,8 @@ from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
+from cairn.store.committed import ScanRequest
 from cairn.store.instance import ProviderInstance
-from cairn.store.reads import ScanRequest
 from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
 from cairn.store.scheduler import Scheduler
 
@@ -61,9 +61,17 @@ class Rig:
         url: the URL of the objects.
         checkpoint_format: Spark's.
         conf: the instance's settings.
+        pending_bytes: bound of deltas that the database does not have.
     """
 
-    def __init__(self, local: Path, url: str, checkpoint_format: int, conf: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        local: Path,
+        url: str,
+        checkpoint_format: int,
+        conf: dict[str, Any],
+        pending_bytes: int = 1 << 20,
+    ) -> None:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
         scheduler = Scheduler(4 << 20, pool)
@@ -78,7 +86,7 @@ class Rig:
             transfers=TransferResources(
                 SstCache(local / "sst", 1 << 26), self.pools[1], self.pools[2]
             ),
-            pending=PendingBytes(1 << 20),
+            pending=PendingBytes(pending_bytes),
             fetched=ByteBudget(1 << 20),
         )
         self.url = url
@@ -155,6 +163,10 @@ class Rig:
     def until_applied(self, version: int) -> None:
         """Wait until all deltas up to ``version`` are applied."""
         self.event_loop.run_stepwise(self.local.until_applied(version))
+
+    def until_written(self, version: int) -> None:
+        """Wait until the database has all deltas up to ``version``."""
+        self.local.wait_until_written(version)
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
         columns = list(zip(*rows, strict=True))

@@ -13,7 +13,8 @@ from served import Served
 from cairn.engine import frame_service
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
-from cairn.store.spill import Run, RunFiles
+from cairn.store.runs import Run
+from cairn.store.spill import RunFiles
 
 KIB = 1 << 10
 MIB = 1 << 20

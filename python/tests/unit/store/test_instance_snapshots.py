@@ -13,7 +13,7 @@ from rig import Rig, family
 
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import DiskFullError, MissingError
-from cairn.rocks import Delta
+from cairn.store.deltas import Delta
 
 FAMILY = family(0, multi=False)
 
@@ -71,16 +71,16 @@ def between_hold_and_wait(
         return answer
 
     acting: list[threading.Thread] = []
-    wait = rig.event_loop.run_stepwise
+    wait = local.wait_until_written
 
-    def wait_for_act(steps: Any) -> Any:  # noqa: ANN401 - as they are
+    def wait_for_act(version: int, incarnation: int | None = None) -> None:
         if threading.current_thread() is not acting[0]:
-            monkeypatch.setattr(rig.event_loop, "run_stepwise", wait)
+            monkeypatch.setattr(local, "wait_until_written", wait)
             acting[0].join(30)
-        return wait(steps)
+        wait(version, incarnation)
 
     monkeypatch.setattr(local, "hold_above", hold_then_act)
-    monkeypatch.setattr(rig.event_loop, "run_stepwise", wait_for_act)
+    monkeypatch.setattr(local, "wait_until_written", wait_for_act)
 
 
 def test_a_snapshot_overtaken_by_a_reload_has_the_current_version(
