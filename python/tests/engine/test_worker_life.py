@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from client import PUT, Channel, EngineError, Store, WorkerProcess
+from client import APPEND, DELETE, PUT, Channel, EngineError, Store, WorkerProcess
 
 from cairn.protocol import frames
 
@@ -248,3 +250,53 @@ def test_an_unknown_method_and_bad_arguments_are_errors_as_data(worker: WorkerPr
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as failed:
         worker.call("load", storage={"secret": "s3cr3t"})
     assert "s3cr3t" not in str(failed.value.fields)
+
+
+@pytest.mark.parametrize("delay_ms", [None, 0, 20, 60])
+def test_kill_9_with_versions_in_memory_loses_none(
+    spawn: Callable[..., WorkerProcess], tmp_path: Path, url: str, delay_ms: int | None
+) -> None:
+    """Committed versions wait in memory for a snapshot; the kill may land while one is written."""
+    first = spawn(local=tmp_path / "one")
+    store = Store(first, 1, url, conf={"minDeltasForSnapshot": "1", "minBatchesToRetain": "100"})
+    store.load(0)
+    expected: dict[bytes, bytes] = {}
+    for version in range(1, 13):
+        keys = [b"%06d" % (number * 7919 % 50_000) for number in range(version, version + 4000)]
+        rows = {key: b"%d-" % version + key for key in keys}
+        removed = [key for key in list(expected)[:50] if key not in rows]
+        store.write(
+            [(PUT, 0, key, value) for key, value in rows.items()]
+            + [(DELETE, 0, key, None) for key in removed]
+            + [(APPEND, 1, b"L", b"%d," % version)]
+        )
+        store.commit()
+        expected |= rows
+        for key in removed:
+            del expected[key]
+        store.load(version, store.checkpoint_id)
+    assert store.scan() == expected
+    last = store.checkpoint_id
+    maintenance = threading.Thread(target=lambda: suppressed(lambda: maintain(first)))
+    if delay_ms is not None:
+        maintenance.start()
+        time.sleep(delay_ms / 1000)
+    first.kill()
+    if delay_ms is not None:
+        maintenance.join(30)
+
+    again = Store(spawn(local=tmp_path / "two"), 1, url)
+    again.load(12, last)
+
+    assert again.scan() == expected
+    assert again.scan(1) == {b"L": b"".join(b"%d," % version for version in range(1, 13))}
+
+
+def maintain(worker: WorkerProcess) -> None:
+    worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=False)
+
+
+def suppressed(act: Callable[[], None]) -> None:
+    """Ignore the error of a call whose worker is killed."""
+    with suppress(Exception):
+        act()

@@ -373,15 +373,20 @@ class RocksDb:
         """Return RocksDB's estimate of the number of its keys; each chunk of a list counts."""
         return self._property("rocksdb.estimate-num-keys")
 
-    def estimated_data_bytes(self) -> int:
-        """Return an estimate of the size of keys and values, uncompressed."""
-        raw = 0
+    def data_estimate(self) -> tuple[int, int]:
+        """Return estimates of all entries: the bytes of keys and values, uncompressed; the number.
+
+        A key that was written again counts again until a compaction.
+        """
+        raw = count = 0
         text = self._db.property_value("rocksdb.aggregated-table-properties") or ""
         for part in text.split(";"):
             name, _, value = part.strip().partition("=")
             if name in ("raw key size", "raw value size"):
                 raw += int(float(value))
-        return raw + self._property("rocksdb.cur-size-active-mem-table")
+            elif name == "# entries":
+                count = int(float(value))
+        return raw + self._property("rocksdb.cur-size-active-mem-table"), count
 
     def _property(self, name: str) -> int:
         with self._translated:

@@ -105,7 +105,7 @@ class Delta:
     def _sorted(self) -> CommittedRun | None:
         if not self._batches:
             return None
-        rows = coalesce(self._batches)
+        rows = coalesce(self._batches, are_distinct=True)
         return CommittedRun(
             Run(rows),
             self.version,

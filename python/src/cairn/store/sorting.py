@@ -29,6 +29,7 @@ _WORD_BYTES = 8
 _WORD_BITS = 64
 # Longer keys are sorted by Arrow: numpy would need one pass per word.
 _MAX_KEY_BYTES = 64
+_FEW_ROWS = 64
 
 
 class BinaryColumn:
@@ -69,10 +70,7 @@ class BinaryColumn:
     def words(self, skip: int) -> Words:
         """Return the 8 bytes of each row after the first ``skip``, padded, as one number."""
         if self.width is not None:
-            padded = np.zeros((self.count, _WORD_BYTES), np.uint8)
-            part = self.matrix()[:, skip : skip + _WORD_BYTES]
-            padded[:, : part.shape[1]] = part
-            return padded.view(">u8").ravel().astype(np.uint64)
+            return self._fixed_words(self.width, skip)
         result = np.zeros(self.count, np.uint64)
         if not self.data.size:
             return result
@@ -83,6 +81,22 @@ class BinaryColumn:
             result = result << np.uint64(8) | byte.astype(np.uint64)
             at += 1
         return result
+
+    def _fixed_words(self, width: int, skip: int) -> Words:
+        missing = max(0, skip + _WORD_BYTES - width)
+        if missing >= _WORD_BYTES:
+            return np.zeros(self.count, np.uint64)
+        if width < _WORD_BYTES:
+            padded = np.zeros((self.count, _WORD_BYTES), np.uint8)
+            padded[:, : width - skip] = self.matrix()[:, skip:]
+            return padded.view(">u8").ravel().astype(np.uint64)
+        # Read the last 8 bytes instead of some after the row, and shift the first of them out.
+        at = int(self.offsets[0]) + skip - missing
+        read: NDArray[Any] = np.ndarray(
+            (self.count,), ">u8", self.data, offset=at, strides=(width,)
+        )
+        words = read.astype(np.uint64)
+        return words << np.uint64(8 * missing) if missing else words
 
 
 _NO_BYTES = np.zeros(0, np.uint8)
@@ -105,28 +119,31 @@ class KeyOrder:
         return np.append(~self.repeats, True)
 
 
-def key_order(rows: pa.RecordBatch) -> KeyOrder:
-    """Return the order of rows with columns ``cf`` and ``key``; at least one row."""
+def key_order(rows: pa.RecordBatch, *, are_distinct: bool) -> KeyOrder:
+    """Return the order of rows with columns ``cf`` and ``key``; at least one row.
+
+    Args:
+        rows: the rows.
+        are_distinct: whether keys probably occur once; else the sort is slower.
+    """
     keys = BinaryColumn(rows.column("key"))
     if keys.longest > _MAX_KEY_BYTES:
         return _order_by_arrow(rows)
-    columns = [_plain(rows.column("cf")).astype(np.uint64)]
+    cfs = _plain(rows.column("cf"))
+    columns = [] if (cfs == cfs[0]).all() else [cfs.astype(np.uint64)]
     columns += [keys.words(skip) for skip in range(0, keys.longest, _WORD_BYTES)]
     if keys.width is None:
         columns.append(np.diff(keys.offsets).astype(np.uint64))
     columns = _packed(columns)
-    rises, repeats = _neighbours(columns, rows.num_rows)
-    if (rises | repeats).all():
-        return KeyOrder(None, repeats)
+    if _ascends([column[:_FEW_ROWS] for column in columns]) and _ascends(columns):
+        return KeyOrder(None, _repeats(columns, rows.num_rows))
     if len(columns) > 1:
         order = np.lexsort(columns[::-1])
     else:
-        order = np.argsort(columns[0])  # not stable, but faster
-        _, repeats = _neighbours([columns[0][order]], rows.num_rows)
-        if not repeats.any():
-            return KeyOrder(order, repeats)
-        order = np.argsort(columns[0], kind="stable")
-    _, repeats = _neighbours([column[order] for column in columns], rows.num_rows)
+        order = np.argsort(columns[0], kind=None if are_distinct else "stable")
+    repeats = _repeats([column[order] for column in columns], rows.num_rows)
+    if are_distinct and repeats.any():
+        return key_order(rows, are_distinct=False)
     return KeyOrder(order, repeats)
 
 
@@ -150,14 +167,22 @@ def _packed(columns: list[Words]) -> list[Words]:
     return result
 
 
-def _neighbours(columns: list[Words], count: int) -> tuple[Flags, Flags]:
-    """Return for each row but the first whether it is above the one before it, or equal."""
-    above = np.zeros(count - 1, np.bool_)
+def _ascends(columns: list[Words]) -> bool:
+    """Return whether each row is above the one before it, or equal."""
+    equal: Flags | bool = True
+    falls: Flags | bool = False
+    for column in columns:
+        falls |= equal & (column[1:] < column[:-1])
+        equal &= column[1:] == column[:-1]
+    return not np.any(falls)
+
+
+def _repeats(columns: list[Words], count: int) -> Flags:
+    """Return for each row but the first whether it equals the one before it."""
     equal = np.ones(count - 1, np.bool_)
     for column in columns:
-        above |= equal & (column[1:] > column[:-1])
         equal &= column[1:] == column[:-1]
-    return above, equal
+    return equal
 
 
 def _order_by_arrow(rows: pa.RecordBatch) -> KeyOrder:

@@ -208,14 +208,23 @@ class StoreState:
         self.local.enqueue(Delta(version.version, rows, version.multi_families, now))
 
     def data_bytes(self, *, is_new: bool) -> int:
-        """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, RocksDB's."""
+        """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, a new one."""
         now = self.resources.clock.monotonic_ns()
         if is_new or now - self._data_bytes_at_ns > _ESTIMATE_NS:
-            self._data_bytes = self.resources.event_loop.run(
-                lambda: self.local.db.estimated_data_bytes() + self.local.pending_bytes()
-            )
+            self._data_bytes = self.resources.event_loop.run(self._estimated_bytes)
             self._data_bytes_at_ns = now
         return self._data_bytes
+
+    def _estimated_bytes(self) -> int:
+        entry_bytes, entry_count = self.local.db.data_estimate()
+        total = entry_bytes + self.local.pending_bytes()
+        version = self._version
+        if version is None or not entry_count or version.multi_families:
+            return total
+        if any(family.id not in version.counts for family in version.families):
+            return total
+        # The database may have several entries of a key; a list has several chunks.
+        return min(total, entry_bytes * sum(version.counts.values()) // entry_count)
 
     def figures(self) -> dict[str, int]:
         """Return the instance's metrics and its present sizes, by name."""

@@ -58,7 +58,7 @@ def check_writes(batch: pa.RecordBatch) -> None:
             raise ProtocolError("a put or append without a value, or another op with one")
 
 
-def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def coalesce(batches: Sequence[pa.RecordBatch], *, are_distinct: bool = False) -> pa.RecordBatch:
     """Return the writes with one op per key, sorted by family and key.
 
     The last write of a key wins. Appends after a put or an append are concatenated; an append after
@@ -67,11 +67,12 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     Args:
         batches: have ``WRITES_SCHEMA`` or ``CHANGELOG_SCHEMA``, in the order of the writes; at
             least one.
+        are_distinct: whether keys probably occur once; the result is the same.
     """
     rows = _one_batch(batches)
     if _has_drops(rows):
         rows = _without_dropped(rows)
-    return _fold(rows, key_order(rows)) if rows.num_rows else rows
+    return _fold(rows, key_order(rows, are_distinct=are_distinct)) if rows.num_rows else rows
 
 
 def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:

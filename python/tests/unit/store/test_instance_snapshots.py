@@ -258,3 +258,19 @@ def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(
     monkeypatch.setattr(rig.resources.transfers.cache, "adopt", no_space)
 
     assert maintain(rig)["snapshot_version"] == 4
+
+
+def test_the_estimated_size_counts_a_key_once(rig: Rig) -> None:
+    """The shim caches a whole state if it fits; rewritten keys would make it seem too large."""
+    keys = [b"%06d" % number for number in range(2000)]
+    last: str | None = None
+    for version in range(1, 6):
+        presence = 2 if version == 1 else 1
+        rig.write([(1, 0, key, b"v" * 94, presence) for key in keys])
+        last = rig.commit(version, last, [FAMILY])["checkpoint_id"]
+        rig.load(version, last)
+        rig.until_written(version)
+
+    estimate = rig.state.data_bytes(is_new=True)
+
+    assert 0.8 * 2000 * 100 < estimate < 1.2 * 2000 * 100

@@ -53,7 +53,10 @@ def test_rows_are_ordered_as_python_orders_their_keys(data: st.DataObject) -> No
     cfs = data.draw(st.lists(st.integers(0, 2), min_size=len(keys), max_size=len(keys)))
     pairs = list(zip(cfs, keys, strict=True))
 
-    found = sorting.key_order(batch([(OP_PUT, cf, key, b"") for cf, key in pairs]))
+    are_distinct = data.draw(st.booleans())
+    found = sorting.key_order(
+        batch([(OP_PUT, cf, key, b"") for cf, key in pairs]), are_distinct=are_distinct
+    )
 
     order = list(range(len(pairs))) if found.order is None else found.order.tolist()
     assert order == sorted(range(len(pairs)), key=pairs.__getitem__)
