@@ -110,6 +110,65 @@ class StateCacheTest {
     assertEquals("ab", f.get(LISTS, "list"));
   }
 
+  /** The place of a key that was read may change before the key is written. */
+  @Test
+  void aWriteAfterAReadOfItsKeyFindsTheKeyWhereItIs() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(PLAIN, "k", "committed");
+    f.append("list", "a");
+    f.commit();
+    f.begin();
+    // Grown to another place.
+    f.put(PLAIN, "k", "one");
+    assertEquals("one", f.get(PLAIN, "k"));
+    f.put(PLAIN, "k", "1".repeat(100));
+    f.put(PLAIN, "k", "2".repeat(1_000));
+    assertEquals("2".repeat(1_000), f.get(PLAIN, "k"));
+    // The same key of another family.
+    assertNull(f.get(ORDERED, "k"));
+    f.put(PLAIN, "k", "three");
+    f.put(ORDERED, "k", "ordered");
+    assertEquals("three", f.get(PLAIN, "k"));
+    // Spilled between read and write, and by the write.
+    f.fillUntilSpilled();
+    assertEquals("three", f.get(PLAIN, "k"));
+    f.put(PLAIN, "k", "x".repeat(60_000));
+    assertEquals(60_000, f.get(PLAIN, "k").length());
+    f.remove(PLAIN, "k");
+    assertNull(f.get(PLAIN, "k"));
+    f.put(PLAIN, "k", "last");
+    assertEquals("a", f.get(LISTS, "list"));
+    f.append("list", "b");
+    assertEquals("ab", f.get(LISTS, "list"));
+    f.commit();
+
+    assertEquals("last", CacheFixture.text(new ByteSpan(f.engine.state(2, PLAIN).get(bytes("k")))));
+    f.begin();
+    assertEquals("last", f.get(PLAIN, "k"));
+    assertEquals("ordered", f.get(ORDERED, "k"));
+    assertEquals("ab", f.get(LISTS, "list"));
+  }
+
+  /** A read says whether the key is committed: the engine counts the keys by that. */
+  @Test
+  void aWriteAfterAReadFromTheEngineKnowsWhetherItsKeyIsCommitted() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "present", "one");
+    f.commit();
+    f.forget();
+    f.begin();
+    assertEquals("one", f.get(PLAIN, "present"));
+    f.put(PLAIN, "present", "two");
+    assertNull(f.get(PLAIN, "absent"));
+    f.remove(PLAIN, "absent");
+    f.put(PLAIN, "unread", "two");
+    // The engine of this test fails if a presence is wrong.
+    f.commit();
+    assertEquals(2, f.engine.getRequests);
+  }
+
   /** The memory of the committed copies is reserved before, so the fold evicts nothing. */
   @Test
   void anEarlyFoldNeedsFreeMemoryForTwoCopies() {
