@@ -28,14 +28,20 @@ final class Refill {
   private static final int PAGE_ROWS = 8_192;
   private static final int PAGE_BYTES = 1 << 20;
 
-  /** A page costs as much as this number of rows, even if it has fewer. */
-  private static final int MIN_PAGE_ROWS = 64;
+  /** The request for a page costs as much as this number of rows. */
+  private static final int ROWS_PER_PAGE = 64;
+
+  /** A row with this number of bytes costs as much as two small ones. */
+  private static final int BYTES_PER_ROW = 512;
 
   private final CachedFamilies families;
   private final Eviction eviction;
   private final MemoryAccount account;
   private final ByteSpan key = new ByteSpan();
   private final ByteSpan value = new ByteSpan();
+
+  /** What the present run has cost so far, in small rows. */
+  private long cost;
 
   Refill(CachedFamilies families, Eviction eviction, MemoryAccount account) {
     this.families = families;
@@ -46,25 +52,24 @@ final class Refill {
   /**
    * Refills until every family is complete, memory or {@code maxRows} are used up, or {@code stops}
    * is true, which is called before each page. A family for which there is no memory keeps the rows
-   * that were read. Returns the rows that were read; a page counts as at least 64.
+   * that were read. Returns the rows that were read; a large row counts as several.
    *
    * @param pages reads a page at the cached version
    */
   long run(Function<ScanRequest, RowPage> pages, long maxRows, BooleanSupplier stops) {
-    long rows = 0;
+    cost = 0;
     try {
       for (CachedFamily family : List.copyOf(families.all())) {
         boolean hasMemory = true;
         while (hasMemory && !family.isComplete) {
-          if (rows >= maxRows || stops.getAsBoolean()) {
-            return rows;
+          if (cost >= maxRows || stops.getAsBoolean()) {
+            return cost;
           }
-          RowPage page = pages.apply(nextPage(family));
-          rows += Math.max(MIN_PAGE_ROWS, page.count);
-          hasMemory = addAll(family, page);
+          cost += ROWS_PER_PAGE;
+          hasMemory = addAll(family, pages.apply(nextPage(family)));
         }
       }
-      return rows;
+      return cost;
     } finally {
       key.clear();
       value.clear();
@@ -86,6 +91,7 @@ final class Refill {
     for (int row = 0; row < page.count; row++) {
       page.key(row, key);
       page.value(row, value);
+      cost += 1 + (key.length + (long) value.length) / BYTES_PER_ROW;
       if (!add(family)) {
         families.loseCompleteness(family);
         return false;

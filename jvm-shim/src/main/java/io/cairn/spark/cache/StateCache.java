@@ -182,6 +182,9 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     version = committed.families.version();
     checkpointId = committed.families.checkpointId();
     boolean isComplete = version >= 0 && committed.families.areComplete();
+    if (version < 0) {
+      committed.refillPolicy.noteReset();
+    }
     long refills = committed.refillCount();
     committed.refillPolicy.noteSize(committed.families.bytesPerRow());
     committed.refillPolicy.note(isComplete, refills, committed.families.lostRefills());
