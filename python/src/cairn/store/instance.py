@@ -119,7 +119,7 @@ class ProviderInstance:
             store_time = snapshot.take_snapshot(state, answer) if request.snapshot else None
             if request.cleanup:
                 answer.deleted_objects = snapshot.purge(state, store_time)
-        answer.snapshot_version = state.snapshots.newest_version
+        answer.snapshot_version = snapshot.newest_with_snapshot(state)
         return answer
 
     def use(self, checkpoint: StoreCheckpoint) -> None:

@@ -42,10 +42,8 @@ class Stores:
 
     def names(self, kind: str = "changelog") -> list[str]:
         """Return the versions that have an object."""
-        return sorted(
-            (path.stem.split("_")[0] for path in (self.folder / "objects" / kind).glob("*")),
-            key=int,
-        )
+        names = (path.stem.split("_")[0] for path in (self.folder / "objects" / kind).glob("*"))
+        return sorted(names, key=lambda name: int(name, 16))
 
 
 @pytest.fixture
@@ -243,7 +241,7 @@ def test_the_snapshot_of_an_empty_commit_is_that_of_its_real_version(stores: Sto
         commit(rig, ids, {b"%d" % number: b"x"})
     commit(rig, ids)
     commit(rig, ids)
-    assert rig.maintain()["snapshot_version"] == 3
+    assert rig.maintain()["snapshot_version"] == 5
     for number in range(3, 6):
         commit(rig, ids, {b"%d" % number: b"x"})
     commit(rig, ids)
@@ -262,6 +260,48 @@ def test_the_snapshot_of_an_empty_commit_is_that_of_its_real_version(stores: Sto
     assert len(reader.contents(0, 5)) == 3
     with pytest.raises(MissingError):
         reader.load_snapshot(9, ids[9], 5, f"=2_{ids[2]}")
+
+
+def test_an_idle_store_with_a_snapshot_does_not_lag(stores: Stores) -> None:
+    """Spark requests a snapshot in every batch of a store whose newest one is reported as old."""
+    rig = stores.fresh()
+    ids: Ids = [None]
+    commit(rig, ids, {b"1": b"x"})
+    before = rig.maintain()["snapshot_version"]
+    commit(rig, ids, snapshot=True)
+
+    reported = []
+    for _ in range(3):
+        commit(rig, ids)
+        reported.append(rig.maintain()["snapshot_version"])
+    commit(rig, ids, {b"2": b"x"})
+
+    assert (before, reported) == (0, [3, 4, 5])
+    assert rig.maintain()["snapshot_version"] == 2
+    assert stores.names("snapshot") == ["2"]
+
+
+def test_a_restart_of_an_idle_store_uploads_no_second_snapshot(stores: Stores) -> None:
+    """Its changelog names an older base: 800 idle stores would upload all of their state again."""
+    rig = stores.fresh()
+    ids: Ids = [None]
+    for number in range(3):
+        commit(rig, ids, {b"%d" % number: b"x"})
+    rig.maintain()
+    idle(rig, ids, 2)
+    objects = stores.names("sst")
+
+    other = stores.fresh()
+    other.load(5, ids[5])
+    answer = other.maintain()
+    for number in range(3, 6):
+        commit(other, ids, {b"%d" % number: b"x"})
+    other.maintain()
+
+    assert (answer["uploaded_files"], answer["snapshot_version"]) == (0, 5)
+    assert len(stores.names("snapshot")) == 2
+    assert set(objects) <= set(stores.names("sst"))
+    assert len(rows_at(stores.fresh(), ids, 8)) == 6
 
 
 def test_the_change_feed_leaves_out_empty_commits(stores: Stores) -> None:
