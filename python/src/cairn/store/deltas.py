@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.store.runs import Run
-from cairn.store.writes import coalesce
+from cairn.store.writes import coalesce, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,13 +45,13 @@ class CommittedRun:
 
 def merged(runs: Sequence[CommittedRun]) -> CommittedRun:
     """Return the writes of runs, oldest first, as one run. Any thread."""
-    rows = coalesce([one.run.rows for one in runs])
-    oldest, newest = runs[0], runs[-1]
+    rows = newest([one.run.rows for one in runs])
+    oldest, youngest = runs[0], runs[-1]
     return CommittedRun(
         Run(rows),
         oldest.first,
-        newest.last,
-        newest.multi_families,
+        youngest.last,
+        youngest.multi_families,
         _memory_bytes(rows),
         oldest.since_ns,
     )

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Words = NDArray[np.uint64]
@@ -203,22 +205,44 @@ def _plain(column: pa.Array[Any]) -> NDArray[Any]:
     return column.to_numpy(zero_copy_only=True)
 
 
-def take(rows: pa.RecordBatch, order: Indices) -> pa.RecordBatch:
-    """Return the rows of these indices, in their order."""
-    return pa.RecordBatch.from_arrays(
-        [_taken(column, order) for column in rows.columns], schema=rows.schema
-    )
+def take(batches: Sequence[pa.RecordBatch], order: Indices) -> pa.RecordBatch:
+    """Return the rows of these indices, in their order.
+
+    Args:
+        batches: of one schema; indices count the rows of all of them.
+        order: the indices.
+    """
+    schema = batches[0].schema
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return pa.RecordBatch.from_arrays([_taken(parts, order) for parts in columns], schema=schema)
 
 
-def _taken(column: pa.Array[Any], order: Indices) -> pa.Array[Any]:
+def _taken(parts: Sequence[pa.Array[Any]], order: Indices) -> pa.Array[Any]:
+    if pa.types.is_binary(parts[0].type) and not any(part.null_count for part in parts):
+        cells = [BinaryColumn(part) for part in parts]
+        width = cells[0].width
+        if width is not None and all(one.width == width for one in cells):
+            return _taken_cells([one.matrix() for one in cells], order, width)
     indices: Any = pa.array(order)
-    if not pa.types.is_binary(column.type) or column.null_count:
-        return column.take(indices)
-    parts = BinaryColumn(column)
-    if parts.width is None:
-        return column.take(indices)
-    data = np.take(parts.matrix(), order, axis=0)
-    offsets = np.arange(len(order) + 1, dtype=np.int32) * np.int32(parts.width)
+    whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    return whole.take(indices)
+
+
+def _taken_cells(
+    matrices: Sequence[NDArray[np.uint8]], order: Indices, width: int
+) -> pa.Array[Any]:
+    """Take cells of one width; does not concatenate the matrices, which may be large."""
+    if len(matrices) == 1:
+        data = np.take(matrices[0], order, axis=0)
+    else:
+        data = np.empty((len(order), width), np.uint8)
+        start = 0
+        for matrix in matrices:
+            end = start + len(matrix)
+            places = np.flatnonzero((order >= start) & (order < end))
+            data[places] = matrix[order[places] - start]
+            start = end
+    offsets = np.arange(len(order) + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(
         pa.binary(), len(order), [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
     )

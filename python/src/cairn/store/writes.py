@@ -9,7 +9,7 @@ to one key.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +75,16 @@ def coalesce(batches: Sequence[pa.RecordBatch], *, are_distinct: bool = False) -
     return _fold(rows, key_order(rows, are_distinct=are_distinct)) if rows.num_rows else rows
 
 
+def newest(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return ``coalesce`` of coalesced batches; needs less memory if there are no appends."""
+    if any(cast("int", batch.column("op").to_numpy().max()) > OP_DELETE for batch in batches):
+        return coalesce(batches)
+    names = _one_batch([batch.select(["cf", "key"]) for batch in batches])
+    sorting = key_order(names, are_distinct=False)
+    is_last = np.flatnonzero(sorting.is_last())
+    return take(batches, is_last if sorting.order is None else sorting.order[is_last])
+
+
 def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:
     """Return the writes of a commit with one op per key; sorted if a presence is unknown.
 
@@ -112,7 +122,7 @@ def _has_drops(rows: pa.RecordBatch) -> bool:
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    for name in ("key", "value"):
+    for name in {"key", "value"}.intersection(batches[0].schema.names):
         size = sum(batch.column(name).nbytes for batch in batches)
         if size > MAX_COLUMN_BYTES:
             raise BatchTooLargeError(
@@ -146,10 +156,10 @@ def _fold(rows: pa.RecordBatch, sorting: KeyOrder) -> pa.RecordBatch:
     """Return the sorted rows with all writes of a key reduced to one; at least one row."""
     order, is_last = sorting.order, sorting.is_last()
     if is_last.all():
-        return rows if order is None else take(rows, order)
+        return rows if order is None else take([rows], order)
     if OP_APPEND not in pc.unique(rows.column("op")).to_pylist():
-        return take(rows, np.flatnonzero(is_last) if order is None else order[is_last])
-    rows = rows if order is None else take(rows, order)
+        return take([rows], np.flatnonzero(is_last) if order is None else order[is_last])
+    rows = rows if order is None else take([rows], order)
     continues = np.append(False, sorting.repeats)
     grows = is_last & continues & (rows.column("op").to_numpy() == OP_APPEND)
     if grows.any():

@@ -20,7 +20,7 @@ from cairn.store import sorting
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.deltas import Delta, merged
 from cairn.store.runs import Run, Runs
-from cairn.store.writes import coalesce
+from cairn.store.writes import coalesce, newest
 
 LISTS = 2
 Row = tuple[int, int, bytes, bytes | None]
@@ -73,8 +73,9 @@ def test_taken_rows_are_the_rows(data: st.DataObject) -> None:
     whole = batch([*puts(keys), (OP_DELETE, 0, b"k", None)]) if len(keys) % 2 else batch(puts(keys))
     rows = whole.slice(1)
     order = data.draw(st.permutations(range(rows.num_rows)))
+    cut = data.draw(st.integers(0, rows.num_rows))
 
-    found = sorting.take(rows, np.array(order, np.int64))
+    found = sorting.take([rows.slice(0, cut), rows.slice(cut)], np.array(order, np.int64))
 
     found.validate(full=True)
     assert found.to_pylist() == [rows.to_pylist()[row] for row in order]
@@ -97,6 +98,21 @@ def test_a_run_finds_every_key_and_no_other(stride: int, data: st.DataObject) ->
     for key in wanted:
         assert run.between(0, key, None, 1000)[0] == [one for one in sorted(keys) if one >= key]
         assert run.between(1, None, key, 1000)[0] == [one for one in sorted(keys) if one < key]
+
+
+@given(st.data())
+def test_the_newest_writes_are_the_coalesced_ones(data: st.DataObject) -> None:
+    """Runs without appends are merged in another way."""
+    keys = data.draw(ANY_KEYS)
+    ops = st.sampled_from([(OP_PUT, b"v"), (OP_PUT, b"other"), (OP_DELETE, None)])
+    rows = st.tuples(ops, st.integers(0, 1), keys)
+    drawn = data.draw(st.lists(st.lists(rows, min_size=1, max_size=12), min_size=1, max_size=5))
+    parts = [coalesce([batch([(op, cf, k, v) for (op, v), cf, k in part])]) for part in drawn]
+
+    found = newest(parts)
+
+    found.validate(full=True)
+    assert found.to_pylist() == coalesce(parts).to_pylist()
 
 
 KEYS = st.integers(0, 25).map(lambda n: b"%02d" % n)

@@ -89,7 +89,8 @@ class RunningQueryTest {
         run(spark, fixture.folder);
         assertEquals(Map.of("a", 3L, "b", 1L, "c", 1L), sink);
         assertEquals(Map.of("a", 3L, "b", 1L, "c", 1L), state(spark, fixture.folder));
-        assertEquals(4, objects(fixture.folder, ".arrow").size());
+        // The second batch writes nothing to one of the two partitions, which has "b" alone.
+        assertEquals(3, objects(fixture.folder, ".arrow").size());
         assertEquals(List.of(), objects(fixture.folder, ".delta"));
       } finally {
         StateStore.stop();
