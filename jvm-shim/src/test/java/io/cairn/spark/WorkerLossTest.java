@@ -199,6 +199,44 @@ ControlEntry.call = dying
     read.release();
   }
 
+  /**
+   * The cache already has the writes when the worker is lost: they are sent again to the next one,
+   * and the cache has them once.
+   */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void aSessionThatIsFoldedDuringItsCommitSurvivesItsWorker(boolean isDurable) throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
+    killInCommit(isDurable);
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    for (long key = 0; key < KEYS; key++) {
+      store.put(key(key), value("v" + key), "default");
+    }
+
+    assertEquals(1, store.commit());
+
+    assertTrue(Files.exists(fixture.folder.resolve("killed")));
+    Option<String> id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    for (CairnStateStoreProvider reader : List.of(provider, fixture.provider())) {
+      StateStore read = reader.getReadStore(1, id);
+      Map<Long, String> rows = all(read.iterator("default"));
+      assertEquals(KEYS, rows.size());
+      rows.forEach((key, text) -> assertEquals("v" + key, text));
+      assertEquals(KEYS, read.metrics().numKeys());
+      read.release();
+    }
+  }
+
+  private static long metric(StateStore store, String name) {
+    for (var entry : CollectionConverters.asJava(store.metrics().customMetrics()).entrySet()) {
+      if (entry.getKey().name().equals(name)) {
+        return (long) entry.getValue();
+      }
+    }
+    throw new IllegalArgumentException(name);
+  }
+
   /** Writes that were not spilled are sent again from the write buffer, whatever their size. */
   @Test
   void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
