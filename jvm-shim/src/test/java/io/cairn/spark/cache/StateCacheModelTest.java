@@ -130,6 +130,7 @@ class StateCacheModelTest {
     final StateCache cache;
     Map<Integer, TreeMap<byte[], byte[]>> model;
     final List<ModelScan> scans = new ArrayList<>();
+    final List<Prefetcher.Request> requests = new ArrayList<>();
     CacheSession session;
 
     Store(Run run) {
@@ -137,6 +138,7 @@ class StateCacheModelTest {
       this.random = run.random;
       this.engine = new MapEngine(random);
       engine.mostKeys = 1 + random.nextInt(8);
+      engine.losesReplies = random.nextBoolean();
       this.cache = new StateCache(run.pool);
       cache.reset(0, "v0", true);
       define();
@@ -191,6 +193,10 @@ class StateCacheModelTest {
         }
       }
       scans.clear();
+      if (random.nextBoolean()) {
+        // A request of an ended session may be finished in a later one.
+        requests.clear();
+      }
       if (random.nextInt(4) == 0) {
         session.abort();
         assertEquals(version, cache.version());
@@ -248,7 +254,7 @@ class StateCacheModelTest {
     void step() {
       int family = FAMILIES[random.nextInt(FAMILIES.length)];
       byte[] key = key();
-      switch (random.nextInt(16)) {
+      switch (random.nextInt(18)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
@@ -258,6 +264,8 @@ class StateCacheModelTest {
         case 11, 12 -> remove(family, key);
         case 13 -> openOne(family);
         case 14 -> advance();
+        case 15 -> startPrefetch(family);
+        case 16 -> finishPrefetch();
         default -> prefetch(family);
       }
     }
@@ -353,6 +361,24 @@ class StateCacheModelTest {
         }
       }
       session.prefetch(family, Arrays.copyOf(keys, count));
+    }
+
+    /** Requests keys, some twice; the reply is cached by a later step, or never. */
+    void startPrefetch(int family) {
+      byte[][] keys = new byte[random.nextInt(30)][];
+      Arrays.setAll(keys, i -> key());
+      if (session.prefetcher.isUseful(family)) {
+        Prefetcher.Request request = session.prefetcher.start(family, keys, keys.length);
+        if (request != null) {
+          requests.add(request);
+        }
+      }
+    }
+
+    void finishPrefetch() {
+      if (!requests.isEmpty()) {
+        requests.remove(random.nextInt(requests.size())).finish();
+      }
     }
   }
 }
