@@ -65,8 +65,16 @@ fmt: $(STAMPS)/venv $(STAMPS)/google-java-format ## Format Python and Java in pl
 lint: check ## Same as check
 
 .PHONY: bench
-bench: $(STAMPS)/venv shim ## Compare Cairn with Spark's own providers: rows/s, commits, reads
+bench: $(STAMPS)/venv shim ## Compare Cairn with Spark's own providers: about an hour; ARGS='--list' lists more groups
 	$(PY) benchmarks/run.py $(ARGS)
+
+.PHONY: bench-s3
+bench-s3: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Compare batches on MinIO behind 20 ms
+	$(PY) benchmarks/run.py --group s3 $(ARGS)
+
+.PHONY: bench-all
+bench-all: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Run all groups of the benchmark: some hours
+	$(PY) benchmarks/run.py --group all $(ARGS)
 
 .PHONY: bench-requests
 bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests per batch of Cairn and of Spark's providers

@@ -1,6 +1,6 @@
 """Compiles the Java driver (java/) and runs one workload in a new JVM.
 
-The driver calls `StateStoreProvider` directly, as Spark's tasks do.
+The driver calls `StateStoreProvider` directly, as Spark's tasks do, or runs a whole query.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyspark
+from process_memory import PeakMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 BUILD = REPOSITORY / ".build" / "bench"
 SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
 CONF_PREFIX = "spark.sql.streaming.stateStore.cairn."
-RUN_LIMIT_S = 1800
+RUN_LIMIT_S = 3600
 
 OPENED_PACKAGES = [
     "java.lang",
@@ -54,16 +60,75 @@ appender.err.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider class and its settings in the benchmark."""
+    """A provider class and its settings in the benchmark.
+
+    Attributes:
+        name: name in bench.toml, on the command line and in the results.
+        title: name in tables.
+        class_name: the class that Spark creates.
+        conf: settings of Spark.
+        family: ``cairn``, ``spark`` or ``nothing``: selects a workload's settings.
+    """
 
     name: str
     title: str
     class_name: str
     conf: dict[str, str] = field(default_factory=dict)
+    family: str = "cairn"
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """What the JVM of a run has.
+
+    Attributes:
+        heap: largest heap, such as ``4g``.
+        shim_jar: the jar of Cairn.
+        jars: further jars of the class path.
+        folder: folder of the run, which is then kept; default: a new one, deleted after success.
+        checkpoint: URL of the checkpoint; default: a new folder.
+    """
+
+    heap: str = "4g"
+    shim_jar: Path = SHIM_JAR
+    jars: Sequence[Path] = ()
+    folder: Path | None = None
+    checkpoint: str | None = None
 
 
 class RunFailedError(Exception):
     """A run ended without a result; the message names the file of its output."""
+
+
+def load_provider(
+    settings: dict[str, Any], name: str, shim_jar: Path = SHIM_JAR
+) -> Provider | None:
+    """Return a provider of bench.toml; ``None`` if the jar lacks a class that it needs."""
+    entry = settings["providers"][name]
+    needs = {f"{one.replace('.', '/')}.class" for one in entry.get("needs", [])}
+    if needs and not needs <= _entries(shim_jar):
+        return None
+    conf = dict(entry["conf"])
+    for key, value in entry.get("conf_if_known", {}).items():
+        if key in _known_settings(shim_jar):
+            conf[CONF_PREFIX + key] = value
+    return Provider(name, entry["title"], entry["class"], conf, entry["family"])
+
+
+def _entries(jar: Path) -> set[str]:
+    with zipfile.ZipFile(jar) as opened:
+        return set(opened.namelist())
+
+
+def _known_settings(jar: Path) -> set[str]:
+    """Return the names of the shim's settings, without their prefix."""
+    with zipfile.ZipFile(jar) as opened:
+        tables = [name for name in opened.namelist() if name.endswith("settings.json")]
+        return {
+            setting["name"]
+            for name in tables
+            for setting in json.loads(opened.read(name))["settings"]
+        }
 
 
 def pyspark_jars() -> Path:
@@ -98,33 +163,38 @@ def compile_driver() -> Path:
 
 
 def run_workload(
-    workload: str,
-    provider: Provider,
-    options: dict[str, int],
-    *,
-    heap: str = "4g",
-    shim_jar: Path = SHIM_JAR,
-    folder: Path | None = None,
+    workload: str, provider: Provider, options: Mapping[str, object], jvm: Jvm | None = None
 ) -> dict[str, float]:
     """Run one workload in a new JVM and a new folder; return its numbers.
 
-    The folder is kept if the run fails, because it holds the output, or if the caller names it.
+    Beside those of the driver there is ``peak_rss_bytes``: the largest resident memory of the JVM
+    and all processes that it started. The folder is kept if the run fails, because it has the
+    output.
+
+    Args:
+        workload: a workload of the Java driver.
+        provider: the provider to measure.
+        options: options of the Java driver, without ``--``.
+        jvm: what the JVM has, if not the default.
 
     Raises:
         RunFailedError: the JVM ended without a result, or was stopped at the time limit.
     """
+    jvm = jvm or Jvm()
     classes = compile_driver()
-    run = folder or BUILD / f"run-{os.getpid()}"  # two benchmarks may run at once
+    run = jvm.folder or BUILD / f"run-{os.getpid()}"  # two benchmarks may run at once
     shutil.rmtree(run, ignore_errors=True)
     (run / "local").mkdir(parents=True)
     result = run / "result.json"
+    options = {**options, **({"checkpoint": jvm.checkpoint} if jvm.checkpoint else {})}
+    class_path = [str(classes), str(jvm.shim_jar), *map(str, jvm.jars), f"{pyspark_jars()}/*"]
     command = [
         "java",
-        f"-Xmx{heap}",
+        f"-Xmx{jvm.heap}",
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
         f"-Djava.io.tmpdir={run / 'local'}",
-        *("-cp", os.pathsep.join([str(classes), str(shim_jar), f"{pyspark_jars()}/*"])),
+        *("-cp", os.pathsep.join(class_path)),
         "io.cairn.bench.Bench",
         *("--workload", workload),
         *("--provider-class", provider.class_name),
@@ -133,18 +203,19 @@ def run_workload(
         *(part for name, value in options.items() for part in (f"--{name}", str(value))),
         *(part for name, value in provider.conf.items() for part in ("--conf", f"{name}={value}")),
     ]
-    _run(command, run)
+    peak_bytes = _run(command, run)
     if not result.exists():
         last = (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
         message = f"{workload} under {provider.title} gave no result; read {run}/stderr.txt {last}"
         raise RunFailedError(message)
     numbers: dict[str, float] = json.loads(result.read_text())
-    if folder is None:
+    if jvm.folder is None:
         shutil.rmtree(run, ignore_errors=True)
-    return numbers
+    return numbers | {"peak_rss_bytes": peak_bytes}
 
 
-def _run(command: list[str], run: Path) -> None:
+def _run(command: list[str], run: Path) -> int:
+    """Run a JVM to its end or its time limit; return the peak of its resident memory in bytes."""
     python_path = [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
@@ -163,9 +234,10 @@ def _run(command: list[str], run: Path) -> None:
             start_new_session=True,
         )
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with PeakMemory(process.pid) as memory, contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=RUN_LIMIT_S)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # also processes that outlived the JVM
             process.wait()
+    return memory.peak_bytes

@@ -22,7 +22,16 @@ def describe(folder: Path) -> dict[str, str]:
         "rocksdict": _version("rocksdict"),
         "pyarrow": _version("pyarrow"),
         "storage": f"local files ({_file_system(folder)})",
+        "commit": _commit(),
     }
+
+
+def _commit() -> str:
+    """Return the abbreviated id of the commit; with a mark if tracked files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    folder = Path(__file__).resolve().parent
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def _field(file: str, name: str) -> str:

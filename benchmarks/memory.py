@@ -19,7 +19,7 @@ from typing import Any
 
 import machine
 import result_file
-from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Provider, run_workload
+from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Jvm, Provider, run_workload
 
 MIB = 2**20
 # A key of 8 and a value of 32 bytes with their row headers: the state's size before compression.
@@ -54,8 +54,7 @@ def main() -> int:
         "memory",
         _provider(options),
         {"key-count": key_count, "batch-rows": 50_000, "duration-s": options.duration_s},
-        shim_jar=options.shim_jar,
-        folder=folder,
+        Jvm(shim_jar=options.shim_jar, folder=folder),
     )
     samples = [
         json.loads(line) for line in (folder / "result.json.samples").read_text().splitlines()

@@ -4,8 +4,9 @@
     python benchmarks/report.py --check             exit with 1 if that would change the page
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
-are the JSON files of benchmarks/results/: results*.json (run.py; the workloads of one file were run
-together), s3-requests.json, memory.json, worker-start.json. A table without its file says so.
+are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
+memory.json, worker-start.json. A table without its file says so. A group has three tables: GROUP,
+GROUP-resources and GROUP-times.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver import HERE, REPOSITORY
-from run import medians, ratio
+from summary import MIB, Comparison, compare_figures, compare_resources, compare_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESULTS = HERE / "results"
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
-MIB = 2**20
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -55,10 +56,10 @@ def render(text: str, results: Path) -> str:
     """
 
     def fill(match: re.Match[str]) -> str:
-        file, table = TABLES[match["name"]]
-        sources = [json.loads(source.read_text()) for source in sorted(results.glob(file))]
+        file, table = _source(match["name"])
+        sources = sorted(results.glob(file))
         if sources:
-            content = table(_merged(sources))
+            content = table(json.loads(sources[0].read_text()))
         else:
             content = f"*Not measured yet: no `benchmarks/results/{file}`.*"
         return f"{match[1]}\n{content}\n\n{match[3]}"
@@ -66,78 +67,60 @@ def render(text: str, results: Path) -> str:
     return BLOCK.sub(fill, text)
 
 
-def _merged(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first outcome with the providers, workloads and runs of all.
+def _source(name: str) -> tuple[str, Callable[[dict[str, Any]], str]]:
+    """Return the file and the form of a table.
 
     Raises:
-        ValueError: two of them have the same workload.
+        KeyError: the page names an unknown table.
     """
-    merged = outcomes[0]
-    for outcome in outcomes[1:]:
-        twice = merged["workloads"].keys() & outcome["workloads"].keys()
-        if twice:
-            message = f"{', '.join(sorted(twice))}: in two result files"
-            raise ValueError(message)
-        merged["workloads"] |= outcome["workloads"]
-        merged["providers"] |= outcome["providers"]
-        merged["runs"] += outcome["runs"]
-    return merged
+    if name in TABLES:
+        return TABLES[name]
+    group, _, part = name.partition("-")
+    if group not in tomllib.loads((HERE / "bench.toml").read_text())["groups"]:
+        raise KeyError(name)
+    return f"results-{group}.json", GROUP_TABLES[part]
 
 
 def machine_table(outcome: dict[str, Any]) -> str:
     """Return the facts of the machine."""
     facts = outcome["machine"] | {"heap of each JVM": outcome["heap"]}
-    return _table(["what", "value"], [[name, str(value)] for name, value in facts.items()], "ll")
+    rows = [[name, str(value)] for name, value in facts.items() if name != "commit"]
+    return _table(["what", "value"], rows, "ll")
 
 
-def throughput_table(outcome: dict[str, Any]) -> str:
-    """Return the rows per second of each provider, and Cairn's ratio to the others."""
-    return _comparison(outcome, "rows_per_s", {"rows_per_s": "rows/s"})
+def figures_table(outcome: dict[str, Any]) -> str:
+    """Return what each workload is about, with the ratios, the commit and the duration."""
+    table = _comparison(compare_figures(outcome))
+    if "commit" not in outcome["machine"]:
+        return table
+    runs = 1 + max(run["run"] for run in outcome["runs"])
+    minutes = outcome["duration_s"] / 60
+    where = f"commit `{outcome['machine']['commit']}`"
+    return f"{table}\n\nMedians of {runs} runs at {where}, in {minutes:.0f} minutes."
 
 
-def latency_table(outcome: dict[str, Any]) -> str:
-    """Return the medians and 99th percentiles of whole batches, commits and reads."""
-    return _comparison(outcome, "latency", None)
+def resources_table(outcome: dict[str, Any]) -> str:
+    """Return CPU, memory and bytes of each workload."""
+    return _comparison(compare_resources(outcome))
 
 
-def _comparison(outcome: dict[str, Any], measure: str, only: dict[str, str] | None) -> str:
-    shown = [name for name, entry in outcome["workloads"].items() if entry["measure"] == measure]
-    ran = {run["provider"] for run in outcome["runs"] if run["workload"] in shown}
-    titles = {
-        name: provider["title"] for name, provider in outcome["providers"].items() if name in ran
-    }
-    providers = list(titles)
-    others = [name for name in providers if name != "cairn"] if "cairn" in providers else []
-    head = ["workload", *([] if only else ["number"]), *(titles[name] for name in providers)]
-    head += [f"Cairn : {titles[name]}" for name in others]
-    rows, table = [], medians(outcome)
-    for workload in shown:
-        entry = outcome["workloads"][workload]
-        by_provider = table.get(workload, {})
-        names = only or _percentiles(by_provider)
-        for name, title in names.items():
-            cells = [
-                _number(by_provider.get(provider, {}).get(name))
-                if any(_is_of(run, workload, provider) for run in outcome["runs"])
-                else ""
-                for provider in providers
-            ]
-            ratios = [ratio(by_provider, name, other) for other in others]
-            rows.append([entry["title"], *([] if only else [title]), *cells, *ratios])
-    return _table(head, rows, "l" + ("" if only else "l") + "r" * (len(head) - (1 if only else 2)))
+def times_table(outcome: dict[str, Any]) -> str:
+    """Return the times that Cairn reports."""
+    return _comparison(compare_times(outcome))
 
 
-def _is_of(run: dict[str, Any], workload: str, provider: str) -> bool:
-    return bool(run["workload"] == workload and run["provider"] == provider)
-
-
-def _percentiles(by_provider: dict[str, dict[str, float]]) -> dict[str, str]:
-    names = next(iter(by_provider.values()), {})
-    return {
-        name: re.sub(r"_(p\d\d)_(\w+)$", r" \1, \2", name).replace("_", " ")
-        for name in names
-        if re.search(r"_p(50|99)_", name)
-    }
+def _comparison(compared: Comparison) -> str:
+    """Return a table; the column of the number is left out where it is rows/s in all lines."""
+    if not compared.lines:
+        return "*Not measured: the result file has none of these numbers.*"
+    has_number = any(line.number != "rows/s" for line in compared.lines)
+    head = ["workload", *(["number"] if has_number else []), *compared.providers, *compared.ratios]
+    rows = [
+        [line.workload, *([line.number] if has_number else []), *line.cells, *line.ratios]
+        for line in compared.lines
+    ]
+    left = 2 if has_number else 1
+    return _table(head, rows, "l" * left + "r" * (len(head) - left))
 
 
 def requests_table(content: dict[str, Any]) -> str:
@@ -176,12 +159,6 @@ def worker_start_table(content: dict[str, Any]) -> str:
     return _table(["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl")
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "failed"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     marks = {"l": "---", "r": "---:"}
     lines = [head, [marks[side] for side in align], *rows]
@@ -189,12 +166,15 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "machine": ("results*.json", machine_table),
-    "throughput": ("results*.json", throughput_table),
-    "latency": ("results*.json", latency_table),
+    "machine": ("results-*.json", machine_table),
     "requests": ("s3-requests.json", requests_table),
     "memory": ("memory.json", memory_table),
     "worker-start": ("worker-start.json", worker_start_table),
+}
+GROUP_TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "": figures_table,
+    "resources": resources_table,
+    "times": times_table,
 }
 
 

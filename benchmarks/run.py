@@ -1,22 +1,26 @@
-"""Measures Cairn and Spark's own providers, called through `StateStoreProvider` on this machine.
+"""Measures Cairn, Spark's own providers and a store that stores nothing, on this machine.
 
-    python benchmarks/run.py           all workloads, medians of 5 alternating runs
-    python benchmarks/run.py --quick   small sizes, one run: shows that it works, not how fast
+    python benchmarks/run.py                  the default groups, medians of 5 alternating runs
+    python benchmarks/run.py --quick          small sizes, one run: shows that it works
+    python benchmarks/run.py --group queries s3
     python benchmarks/run.py --workloads upserts scan --providers cairn rocksdb
+    python benchmarks/run.py --list
 
-Every run uses a new JVM. The numbers go to a JSON file, from which report.py writes the tables of
-docs/benchmarks.md.
+Every run uses a new JVM. The numbers of each group go to its file `results-<group>.json`, from
+which report.py writes the tables of docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-import statistics
+import shutil
 import sys
+import time
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import machine
 import result_file
@@ -25,75 +29,79 @@ from driver import (
     CONF_PREFIX,
     HERE,
     SHIM_JAR,
+    Jvm,
     Provider,
     RunFailedError,
     compile_driver,
+    load_provider,
     run_workload,
 )
+from s3_storage import DistantS3, distant_s3, s3a_jars
+from summary import compare_figures, compare_resources, compare_times, shown_numbers
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = {
+    "key_count": 1_000_000,
+    "batch_rows": 100_000,
+    "batch_count": 6,
+    "store_count": 1,
+    "partition_count": 2,
+}
 QUICK = {"key_count": 50_000, "batch_rows": 5_000, "batch_count": 5, "store_count": 40}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the selected workloads; return 1 if a run failed."""
+    """Run the selected groups or workloads; return 1 if a run failed."""
     settings = tomllib.loads((HERE / "bench.toml").read_text())
     options = _parser(settings).parse_args(arguments)
+    if options.list:
+        _list(settings)
+        return 0
     options.runs = options.runs or (1 if options.quick else 5)
-    providers = _providers(settings, options)
-    workloads = [entry for entry in settings["workload"] if entry["name"] in options.workloads]
-    if "cairn" in options.providers and not options.shim_jar.exists():
+    selected = _selected(settings, options)
+    if not options.shim_jar.exists():
         print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
         return 2
     compile_driver()
-    outcome: dict[str, Any] = {
-        "machine": machine.describe(BUILD),
-        "heap": settings["heap"],
-        "is_quick": options.quick,
-        "providers": {provider.name: dataclasses.asdict(provider) for provider in providers},
-        "workloads": {entry["name"]: entry for entry in workloads},
-        "runs": [],
-    }
-    failures = 0
-    for number in range(options.runs):
-        # The order of the providers rotates, so that a machine that slows down affects all.
-        order = providers[number % len(providers) :] + providers[: number % len(providers)]
-        for entry in workloads:
-            for provider in order:
-                failures += not _run(entry, provider, number, options, settings, outcome)
-                result_file.write(options.result, outcome)
-    print_table(outcome)
-    print(f"\nresults: {options.result}" + (f"\n{failures} runs FAILED" if failures else ""))
+    failures = sum(
+        Group(name, workloads, settings, options).run() for name, workloads in selected.items()
+    )
+    if failures:
+        print(f"{failures} runs FAILED")
     return 1 if failures else 0
 
 
 def _parser(settings: dict[str, Any]) -> argparse.ArgumentParser:
     workloads = [entry["name"] for entry in settings["workload"]]
-    providers = list(settings["providers"])
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    named: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+    parser.add_argument("--list", action="store_true", help="list groups and workloads; run none")
     parser.add_argument(
-        "--workloads",
-        nargs="+",
-        choices=workloads,
-        default=workloads,
-        metavar="NAME",
-        help=f"of {', '.join(workloads)}",
+        "--group",
+        choices=[*settings["groups"], "all"],
+        help="groups to run (default: those marked in the list)",
+        **named,
     )
+    parser.add_argument("--workloads", choices=workloads, help="workloads to run", **named)
     parser.add_argument(
         "--providers",
-        nargs="+",
-        choices=providers,
-        default=providers,
-        metavar="NAME",
-        help=f"of {', '.join(providers)}",
+        choices=list(settings["providers"]),
+        help="providers to measure (default: those of the group)",
+        **named,
     )
     parser.add_argument(
         "--runs", type=int, help="runs of each; their median is shown (default 5; quick 1)"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes and one run")
-    parser.add_argument("--key-count", type=int, help="keys in the state (default 1,000,000)")
-    parser.add_argument("--batch-rows", type=int, help="rows per batch (default 100,000)")
+    for name, default in SIZES.items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(
+            option, type=int, help=f"of every workload (default {default:,}, or the workload's)"
+        )
     parser.add_argument("--provider-class", help="class to measure as cairn")
     parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR, help="jar of this class")
     parser.add_argument(
@@ -104,132 +112,200 @@ def _parser(settings: dict[str, Any]) -> argparse.ArgumentParser:
         help=f"a setting of Cairn without its prefix {CONF_PREFIX}; may be repeated",
     )
     parser.add_argument(
-        "--result",
-        type=Path,
-        default=BUILD / "results.json",
-        help="JSON file (default %(default)s)",
+        "--results", type=Path, default=BUILD, help="folder of the result files (%(default)s)"
     )
     return parser
 
 
-def _providers(settings: dict[str, Any], options: argparse.Namespace) -> list[Provider]:
-    extra = dict(pair.split("=", 1) for pair in options.cairn_conf)
-    providers = []
-    for name in options.providers:
-        entry = settings["providers"][name]
-        class_name, conf = entry["class"], dict(entry["conf"])
-        if name == "cairn":
-            class_name = options.provider_class or class_name
-            conf |= {CONF_PREFIX + key: value for key, value in extra.items()}
-        providers.append(Provider(name, entry["title"], class_name, conf))
-    return providers
+def _list(settings: dict[str, Any]) -> None:
+    for name, group in settings["groups"].items():
+        mark = "  (default)" if group.get("is_default") else ""
+        print(f"{name}: {group['title']}{mark}; {', '.join(group['providers'])}")
+        for entry in settings["workload"]:
+            if entry["group"] == name:
+                print(f"    {entry['name']:26} {entry['title']}")
 
 
-def _run(
-    entry: dict[str, Any],
-    provider: Provider,
-    number: int,
-    options: argparse.Namespace,
-    settings: dict[str, Any],
-    outcome: dict[str, Any],
-) -> bool:
-    """Run one workload; return False if it failed, after printing and recording the reason."""
-    sizes = _sizes(entry, options) | {"seed": number + 1}
-    if provider.name == "cairn" and "cairn_conf" in entry:
-        provider = dataclasses.replace(provider, conf=entry["cairn_conf"] | provider.conf)
-    record: dict[str, Any] = {
-        "workload": entry["name"],
-        "provider": provider.name,
-        "run": number,
-        "sizes": sizes,
-    }
-    try:
-        record["numbers"] = run_workload(
-            entry.get("driver", entry["name"]),
-            provider,
-            {name.replace("_", "-"): value for name, value in sizes.items()},
-            heap=settings["heap"],
-            shim_jar=options.shim_jar,
-        )
-    except RunFailedError as error:
-        record["error"] = str(error)
-        print(f"run {number + 1}  {error}", file=sys.stderr, flush=True)
+def _selected(
+    settings: dict[str, Any], options: argparse.Namespace
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the workloads to run by their groups, in the order of bench.toml."""
+    if options.group:
+        groups = set(settings["groups"]) if "all" in options.group else set(options.group)
+    elif options.workloads:
+        groups = set(settings["groups"])
     else:
-        shown = "  ".join(
-            f"{name} {value:,.2f}" for name, value in _headline(entry, record["numbers"]).items()
-        )
-        print(f"run {number + 1}  {entry['name']:24} {provider.title:18} {shown}", flush=True)
-    outcome["runs"].append(record)
-    return "numbers" in record
+        groups = {name for name, group in settings["groups"].items() if group.get("is_default")}
+    selected: dict[str, list[dict[str, Any]]] = {}
+    for entry in settings["workload"]:
+        is_named = not options.workloads or entry["name"] in options.workloads
+        if entry["group"] in groups and is_named:
+            selected.setdefault(entry["group"], []).append(entry)
+    return selected
+
+
+class Group:
+    """The runs of one group, which alternate over its providers, and their result file."""
+
+    def __init__(
+        self,
+        name: str,
+        workloads: list[dict[str, Any]],
+        settings: dict[str, Any],
+        options: argparse.Namespace,
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._entry = settings["groups"][name]
+        self._workloads = workloads
+        self._providers = self._load_providers()
+        self._result = options.results / f"results-{name}.json"
+        self._outcome: dict[str, Any] = {
+            "machine": machine.describe(BUILD),
+            "heap": settings["heap"],
+            "is_quick": options.quick,
+            "group": name,
+            "subject": self._entry.get("subject", "cairn"),
+            "duration_s": 0,
+            "providers": {one.name: dataclasses.asdict(one) for one in self._providers},
+            "workloads": {entry["name"]: entry for entry in workloads},
+            "runs": [],
+        }
+
+    def run(self) -> int:
+        """Run everything and print the table; return the number of failed runs."""
+        print(f"\n== {self._entry['title']}", flush=True)
+        start, failures = time.monotonic(), 0
+        with self._storage() as storage:
+            for number_of_run in range(self._options.runs):
+                # The order of the providers rotates: a machine that slows down affects all.
+                turn = number_of_run % max(1, len(self._providers))
+                order = self._providers[turn:] + self._providers[:turn]
+                for entry in self._workloads:
+                    for provider in order:
+                        failures += not self._run_one(entry, provider, number_of_run, storage)
+                        self._outcome["duration_s"] = round(time.monotonic() - start)
+                        result_file.write(self._result, self._outcome)
+        print_tables(self._outcome)
+        print(f"\nresults: {self._result}", flush=True)
+        return failures
+
+    def _load_providers(self) -> list[Provider]:
+        options = self._options
+        extra = {
+            CONF_PREFIX + key: value
+            for key, value in (pair.split("=", 1) for pair in options.cairn_conf)
+        }
+        providers = []
+        for name in options.providers or self._entry["providers"]:
+            provider = load_provider(self._settings, name, options.shim_jar)
+            if provider is None:
+                needs = ", ".join(self._settings["providers"][name]["needs"])
+                print(f"{name} is left out: {options.shim_jar} has no {needs}", flush=True)
+                continue
+            if provider.family == "cairn":
+                provider = dataclasses.replace(
+                    provider,
+                    class_name=options.provider_class or provider.class_name,
+                    conf=provider.conf | extra,
+                )
+            providers.append(provider)
+        return providers
+
+    @contextlib.contextmanager
+    def _storage(self) -> Iterator[DistantS3 | None]:
+        """Run the S3 server of the group's workloads, if they need one."""
+        delays = {entry["latency_ms"] for entry in self._workloads if "storage" in entry}
+        if not delays:
+            yield None
+            return
+        with distant_s3(max(delays)) as storage:
+            yield storage
+
+    def _run_one(
+        self,
+        entry: dict[str, Any],
+        provider: Provider,
+        number_of_run: int,
+        storage: DistantS3 | None,
+    ) -> bool:
+        """Run one workload; return False if it failed, after printing and recording the reason."""
+        sizes = _sizes(entry, self._options) | {"seed": number_of_run + 1}
+        record: dict[str, Any] = {
+            "workload": entry["name"],
+            "provider": provider.name,
+            "run": number_of_run,
+            "sizes": sizes,
+        }
+        try:
+            record["numbers"] = self._measure(entry, provider, sizes, storage)
+        except RunFailedError as error:
+            record["error"] = str(error)
+            print(f"run {number_of_run + 1}  {error}", file=sys.stderr, flush=True)
+        else:
+            numbers = record["numbers"]
+            shown = "  ".join(
+                f"{title} {numbers[name]:,.2f}"
+                for name, title in shown_numbers(entry, {provider.name: numbers}).items()
+            )
+            print(f"run {number_of_run + 1}  {entry['name']:24} {provider.title:26} {shown}")
+            sys.stdout.flush()
+        self._outcome["runs"].append(record)
+        return "numbers" in record
+
+    def _measure(
+        self,
+        entry: dict[str, Any],
+        provider: Provider,
+        sizes: dict[str, int],
+        storage: DistantS3 | None,
+    ) -> dict[str, float]:
+        driver = entry.get("driver", entry["name"])
+        arguments: dict[str, object] = {
+            name.replace("_", "-"): value for name, value in sizes.items()
+        }
+        arguments["rows"] = entry.get("rows", "longs")
+        jvm = Jvm(heap=self._settings["heap"], shim_jar=self._options.shim_jar)
+        if storage is not None and "storage" in entry:
+            provider = dataclasses.replace(provider, conf=storage.conf() | provider.conf)
+            jvm = dataclasses.replace(jvm, jars=s3a_jars(), checkpoint=storage.new_checkpoint())
+        if "fill_conf" not in entry:
+            return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
+        checkpoint = BUILD / "filled-checkpoint"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        jvm = dataclasses.replace(jvm, checkpoint=checkpoint.as_uri())
+        try:
+            fill = {**arguments, "batch-count": 0}
+            run_workload(driver, _with(provider, entry["fill_conf"]), fill, jvm)
+            return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _with(provider: Provider, by_family: dict[str, dict[str, str]] | None) -> Provider:
+    """Return the provider with a workload's settings for its family, below its own."""
+    more = (by_family or {}).get(provider.family, {})
+    return dataclasses.replace(provider, conf=more | provider.conf)
 
 
 def _sizes(entry: dict[str, Any], options: argparse.Namespace) -> dict[str, int]:
-    sizes = {"key_count": 1_000_000, "batch_rows": 100_000, "batch_count": 6, "store_count": 1}
-    sizes |= {name: entry[name] for name in sizes if name in entry}
+    sizes = SIZES | {name: entry[name] for name in SIZES if name in entry}
     if options.quick:
         sizes |= {name: value for name, value in QUICK.items() if value < sizes[name]}
-    if options.key_count:
-        sizes["key_count"] = options.key_count
-    if options.batch_rows:
-        sizes["batch_rows"] = options.batch_rows
-    return sizes
+    given = {name: getattr(options, name) for name in SIZES}
+    return sizes | {name: value for name, value in given.items() if value}
 
 
-def _headline(entry: dict[str, Any], numbers: dict[str, float]) -> dict[str, float]:
-    """Return the numbers to print: the rate, or every median and 99th percentile."""
-    if entry["measure"] == "rows_per_s":
-        return {"rows_per_s": numbers["rows_per_s"]}
-    return {name: value for name, value in numbers.items() if "_p50_" in name or "_p99_" in name}
-
-
-def medians(outcome: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the median of the successful runs by workload, provider and name of the number."""
-    collected: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for record in outcome["runs"]:
-        for name, value in record.get("numbers", {}).items():
-            by_provider = collected.setdefault(record["workload"], {}).setdefault(
-                record["provider"], {}
-            )
-            by_provider.setdefault(name, []).append(value)
-    return {
-        workload: {
-            provider: {name: statistics.median(values) for name, values in numbers.items()}
-            for provider, numbers in by_provider.items()
-        }
-        for workload, by_provider in collected.items()
-    }
-
-
-def print_table(outcome: dict[str, Any]) -> None:
-    """Print the medians, with Cairn's ratio to each other provider (above 1: Cairn is better)."""
+def print_tables(outcome: dict[str, Any]) -> None:
+    """Print figures, resources and Cairn's own times; a ratio above 1: the first is better."""
     print("\n" + ", ".join(f"{name} {value}" for name, value in outcome["machine"].items()))
-    table = medians(outcome)
-    providers = list(outcome["providers"])
-    others = [name for name in providers if name != "cairn"] if "cairn" in providers else []
-    row = "{:44} {:26}" + " {:>12}" * len(providers) + " {:>14}" * len(others)
-    print(row.format("workload", "number", *providers, *(f"cairn/{name}" for name in others)))
-    for workload, entry in outcome["workloads"].items():
-        by_provider = table.get(workload, {})
-        names = next((_headline(entry, numbers) for numbers in by_provider.values()), {})
-        for name in names:
-            cells = [_cell(by_provider.get(provider, {}).get(name)) for provider in providers]
-            ratios = [ratio(by_provider, name, other) for other in others]
-            print(row.format(entry["title"][:44], name, *cells, *ratios))
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return "failed"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def ratio(by_provider: dict[str, dict[str, float]], name: str, other: str) -> str:
-    """Return how many times better Cairn is than ``other``: a higher rate or a shorter time."""
-    ours, theirs = (by_provider.get(one, {}).get(name) for one in ("cairn", other))
-    if not ours or not theirs:
-        return ""
-    times = ours / theirs if name == "rows_per_s" else theirs / ours
-    return f"{times:.2f}x"
+    for compare in (compare_figures, compare_resources, compare_times):
+        table = compare(outcome)
+        row = "{:44.44} {:33.33}" + " {:>26.26}" * len(table.providers + table.ratios)
+        if table.lines:
+            print("\n" + row.format("workload", "number", *table.providers, *table.ratios))
+        for line in table.lines:
+            print(row.format(line.workload, line.number, *line.cells, *line.ratios))
 
 
 if __name__ == "__main__":

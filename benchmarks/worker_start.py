@@ -13,7 +13,7 @@ from pathlib import Path
 
 import machine
 import result_file
-from driver import BUILD, HERE, SHIM_JAR, Provider, run_workload
+from driver import BUILD, HERE, SHIM_JAR, Jvm, Provider, run_workload
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     provider = Provider("cairn", entry["title"], entry["class"], entry["conf"])
     times = []
     for number in range(options.runs):
-        numbers = run_workload("worker_start", provider, {}, shim_jar=options.shim_jar)
+        numbers = run_workload("worker_start", provider, {}, Jvm(shim_jar=options.shim_jar))
         time_ms = numbers["worker_start_ms"]
         if time_ms < 0:
             print("the provider reports no cairnWorkerStartMs", file=sys.stderr)

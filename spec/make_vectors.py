@@ -14,7 +14,7 @@ import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 VECTORS = Path(__file__).parent / "vectors"
 LINE_WIDTH = 180
 MORE_FOLLOWS = 1
+NO_VALUE = 0xFFFFFFFF
 
 
 def _id(digit: str) -> CheckpointId:
@@ -113,7 +114,7 @@ def write(name: str, data: bytes, meaning: object) -> None:
 
 
 def make_changelogs() -> None:
-    """Write changelogs: all ops; no rows; several batches, named store; empty at version 2."""
+    """Write changelogs: all ops; no rows; several batches; empty at 2; after empty commits."""
     ops = rows(
         changelog.CHANGELOG_SCHEMA,
         (1, 0, b"\x00key-a", b"\x00value-a"),
@@ -146,11 +147,19 @@ def make_changelogs() -> None:
         counts={0: 6},
     )
     loaded_empty = replace(HEADER, ref=THIRD, base=Base(2, None), lineage=(THIRD,), counts={0: 0})
+    after_empty_commits = replace(
+        HEADER,
+        ref=VersionRef(9, _id("9")),
+        base=Base(2, SECOND.checkpoint_id),
+        lineage=(VersionRef(5, _id("5")), VersionRef(9, _id("9"))),
+        counts={0: 3},
+    )
     for name, header, batches in (
         ("all_ops", all_ops, [ops]),
         ("no_rows", HEADER, []),
         ("three_batches", on_snapshot, many),
         ("loaded_empty", loaded_empty, []),
+        ("after_empty_commits", after_empty_commits, [ops.slice(0, 1)]),
     ):
         table = pa.Table.from_batches(batches, changelog.CHANGELOG_SCHEMA)
         write(
@@ -162,6 +171,36 @@ def make_changelogs() -> None:
                 "rows": spelled(table),
             },
         )
+
+
+def make_checkpoint_ids() -> None:
+    """Write Spark's ids of versions: the real version that each names, or why it is refused."""
+    own = str(_id("5"))
+    path = VECTORS / "checkpoint_ids.json"
+    if path.exists():
+        print(f"kept {path.name}")
+        return
+    content = {
+        "named": [
+            {"version": 5, "id": own, "real": [5, own]},
+            {"version": 6, "id": f"=5_{own}", "real": [5, own]},
+            {"version": 2**63 - 1, "id": f"=5_{own}", "real": [5, own]},
+            {"version": 2, "id": f"=1_{own}", "real": [1, own]},
+        ],
+        "refused": [
+            {"version": 5, "id": f"=5_{own}", "kind": "corrupt, not earlier"},
+            {"version": 5, "id": f"=9_{own}", "kind": "corrupt, not earlier"},
+            {"version": 5, "id": f"=0_{own}", "kind": "unknown"},
+            {"version": 5, "id": f"=03_{own}", "kind": "unknown"},
+            {"version": 5, "id": f"=3_=2_{own}", "kind": "unknown"},
+            {"version": 5, "id": f"={own}", "kind": "unknown"},
+            {"version": 5, "id": f"=3_{own}x", "kind": "unknown"},
+            {"version": 5, "id": "g" + own[1:], "kind": "unknown"},
+            {"version": 5, "id": "", "kind": "unknown"},
+        ],
+    }
+    path.write_text(text(content) + "\n", "utf-8")
+    print(f"wrote {path.name}")
 
 
 def make_manifests() -> None:
@@ -238,10 +277,18 @@ CHANGES = _fields(
 SESSION = 5 << 32 | 9
 
 
+class Plain(NamedTuple):
+    """A payload with rows that is not an Arrow message."""
+
+    row_count: int
+    payload: bytes
+    meaning: dict[str, Any]
+
+
 def frame(
     name: str,
     kind: int,
-    content: pa.RecordBatch | bytes | dict[str, Any],
+    content: pa.RecordBatch | Plain | bytes | dict[str, Any],
     *,
     flags: int = 0,
     sequence: int = 1,
@@ -252,6 +299,8 @@ def frame(
     meaning: dict[str, Any]
     if isinstance(content, bytes):
         payload, meaning = content, {"bytes": content.hex()}
+    elif isinstance(content, Plain):
+        row_count, payload, meaning = content
     elif isinstance(content, dict):
         payload, meaning = json.dumps(content).encode(), {"json": content}
     else:
@@ -308,6 +357,42 @@ def make_write_and_read_frames() -> None:
     )
 
 
+def make_lookup_frames() -> None:
+    """Write frames of lookups, with edge cases of keys and values."""
+    keys = (b"\x00a", b"", b"\x00b\x00")
+    frame(
+        "lookup",
+        0x06,
+        Plain(
+            len(keys),
+            struct.pack("<HIII", 1, *map(len, keys)) + b"".join(keys),
+            {"lookup": {"cf": 1, "keys": [key.hex() for key in keys]}},
+        ),
+        sequence=82,
+        applied=41,
+    )
+    found = ((0, None), (1, b"\x00value"), (2, b""), (3, None))
+    sizes = (NO_VALUE if value is None else len(value) for _, value in found)
+    frame(
+        "lookup_reply",
+        0x86,
+        Plain(
+            len(found),
+            struct.pack("<4B4I", *(origin for origin, _ in found), *sizes)
+            + b"".join(value or b"" for _, value in found),
+            {
+                "lookup_reply": [
+                    {"origin": origin, "value": None if value is None else value.hex()}
+                    for origin, value in found
+                ]
+            },
+        ),
+        flags=MORE_FOLLOWS,
+        sequence=82,
+        applied=42,
+    )
+
+
 def make_scan_frames() -> None:
     """Write frames of scans, changes and errors, with edge cases of each column."""
     frame("scan_all", 0x04, rows(SCAN, (0, None, 1, None, 1000, 1 << 20)), sequence=78)
@@ -354,9 +439,11 @@ def make_scan_frames() -> None:
 
 def main() -> int:
     """Write the vectors that are missing."""
+    make_checkpoint_ids()
     make_changelogs()
     make_manifests()
     make_write_and_read_frames()
+    make_lookup_frames()
     make_scan_frames()
     return 0
 

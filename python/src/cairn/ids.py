@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from cairn.errors import FormatVersionError, InternalError
+from cairn.errors import CorruptError, FormatVersionError, InternalError
 
 if TYPE_CHECKING:
     from cairn.clock import Entropy
@@ -21,6 +21,7 @@ VERSION_MAX = 2**63 - 1
 
 _CHECKPOINT_ID = re.compile(r"u[0-9a-f]{32}")
 _CHECKPOINT_ID_BYTES = 16
+_SAME_AS = re.compile(r"=([1-9][0-9]{0,18})_(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,9 +38,9 @@ class StoreId:
 
 
 class CheckpointId(str):
-    """The id of one attempt at a version; opaque to Spark.
+    """The id of one attempt that wrote a version as an object of its own; opaque to Spark.
 
-    checkpoint_id := "u" hex32          ; kinds "=" and "g" are reserved, any other is unknown
+    own_id := "u" hex32          ; kind "=" is parsed by ``VersionRef.named``
 
     ``CheckpointId(text)`` checks nothing: use ``parse`` for text from outside this process.
     """
@@ -68,7 +69,7 @@ class CheckpointId(str):
 
 @dataclass(frozen=True, slots=True, order=True)
 class VersionRef:
-    """One attempt's version; a lineage is a list of these."""
+    """One attempt's version, which has an object of its own; a lineage is a list of these."""
 
     version: Version
     checkpoint_id: CheckpointId
@@ -79,6 +80,34 @@ class VersionRef:
 
     def __str__(self) -> str:
         return f"{self.version}_{self.checkpoint_id}"
+
+    @classmethod
+    def named(cls, version: Version, text: str) -> Self:
+        """Return the real version that Spark's id of ``version`` names.
+
+        checkpoint_id := own_id | same_id
+        same_id       := "=" version "_" own_id      ; of an earlier version with the same content
+
+        Spec: docs/checkpoint-format.md#checkpoint-ids.
+
+        Raises:
+            FormatVersionError: the id is of an unknown kind.
+            CorruptError: it names a version that is not earlier.
+        """
+        same = _SAME_AS.fullmatch(text)
+        if same is None:
+            return cls(version, CheckpointId.parse(text))
+        real = int(same[1])
+        if real >= version:
+            raise CorruptError(f"the checkpoint id of version {version} names version {real}")
+        return cls(real, CheckpointId.parse(same[2]))
+
+    def id_at(self, version: Version) -> str:
+        """Return Spark's id of ``version``, which is this one or a later one of the same content.
+
+        ``VersionRef.named`` is the reverse.
+        """
+        return str(self.checkpoint_id) if version == self.version else f"={self}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from cairn.checksum import crc32c
 from cairn.errors import (
     AlreadyExistsError,
     ClosedError,
+    CorruptError,
     InternalError,
     MissingError,
     PreconditionFailedError,
@@ -44,6 +45,37 @@ def test_get_returns_the_bytes_of_put(
     store.put("changelog/7.arrow", data)
 
     assert store.get("changelog/7.arrow").data == bytes(data)
+
+
+@pytest.mark.parametrize("length", [1, 5, 6, 7, 100])
+def test_get_start_returns_the_first_bytes_and_the_whole_length(
+    store: ObjectStore, length: int
+) -> None:
+    """A load plans by the header of a changelog, and must know whether it has all of it."""
+    store.put("changelog/7.arrow", b"header")
+
+    start = store.get_start("changelog/7.arrow", length)
+
+    assert start.data == b"header"[:length]
+    assert start.size_bytes == 6
+    assert start.is_whole == (length >= 6)
+
+
+def test_get_start_of_nothing_is_missing(store: ObjectStore) -> None:
+    """A version that was never committed is not an empty one."""
+    with pytest.raises(MissingError, match=r"changelog/7\.arrow"):
+        store.get_start("changelog/7.arrow", 10)
+
+
+def test_get_start_of_an_empty_object_is_no_data(store: ObjectStore) -> None:
+    """S3 refuses a range of an empty object; nobody may take that for a missing one."""
+    store.put("changelog/7.arrow", b"")
+
+    try:
+        start = store.get_start("changelog/7.arrow", 10)
+    except CorruptError:
+        return
+    assert (start.data, start.size_bytes) == (b"", 0)
 
 
 def test_put_replaces_and_changes_the_etag(store: ObjectStore) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from lookups import lookup, lookup_rows
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
 from cairn.protocol import frames
@@ -308,6 +309,20 @@ class Store:
         reply = frames.decode_rows(payload, frames.GET_REPLY_SCHEMA)
         assert header.rows == reply.num_rows == len(keys)
         return list(zip(reply[0].to_pylist(), reply[1].to_pylist(), strict=True))
+
+    def look_up(self, keys: list[bytes], *, cf: int = 0, applied: int | None = None) -> list[Any]:
+        """Return ``(origin, value)`` per key, as the shim reads a few keys."""
+        self.channel.send(
+            frames.LOOKUP,
+            self.session,
+            lookup(cf, keys),
+            sequence=7,
+            applied=self.version if applied is None else applied,
+            rows=len(keys),
+        )
+        header, payload = self.channel.receive()
+        assert (header.kind, header.session, header.sequence) == (0x86, self.session, 7)
+        return lookup_rows(header, payload)
 
     def page(
         self,

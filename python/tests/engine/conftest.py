@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from client import Store, WorkerProcess
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parents[1] / "property" / "engine"))
+
+from client import Store, WorkerProcess
 
 
 @pytest.fixture

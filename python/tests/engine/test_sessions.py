@@ -181,6 +181,55 @@ def test_an_older_version_is_loaded_on_an_instance_with_a_newer_one(store: Store
     assert store.commit()["counts"]["0"] == 3
 
 
+def test_a_lookup_reads_what_a_get_reads(store: Store) -> None:
+    """The shim chooses by the number of keys alone."""
+    store.write([(PUT, 0, b"a", b"1"), (PUT, 0, b"", b""), (APPEND, 1, b"L", b"x")])
+    store.commit()
+    store.load(1, store.checkpoint_id)
+    assert store.look_up([b"a"]) == [(COMMITTED, b"1")]
+    assert store.look_up([b""]) == [(COMMITTED, b"")]
+    assert store.look_up([b"none"]) == [(ABSENT, None)]
+    assert store.look_up([b"L"], cf=1) == [(COMMITTED, b"x")]
+    many = [b"a", b"none", b""] * 21 + [b"a"]
+    assert store.look_up(many) == store.get(many)
+
+    store.write([(PUT, 0, b"a", b"2"), (DELETE, 0, b"", None), (APPEND, 1, b"L", b"y")])
+
+    assert store.look_up([b"a"]) == [(SPILL, b"2")]
+    assert store.look_up([b"a", b"", b"b"]) == [(SPILL, b"2"), (DELETED, None), (ABSENT, None)]
+    assert store.look_up([b"L"], cf=1) == [(SPILL, b"xy")]
+
+
+def test_a_large_value_is_looked_up_whole(store: Store) -> None:
+    """The reply is larger than the socket's buffer: it leaves in parts."""
+    value = bytes(range(256)) * 40_000
+    store.write([(PUT, 0, b"a", value)])
+    store.commit()
+    store.load(1, store.checkpoint_id)
+
+    assert store.look_up([b"a"]) == [(COMMITTED, value)]
+    assert store.look_up([b"a", b"a", b"b"])[:2] == [(COMMITTED, value)] * 2
+
+
+def test_a_lookup_that_cannot_be_answered_gets_the_error_of_a_get(store: Store) -> None:
+    """The shim decides by the error what to do."""
+    for payload, rows in ((b"", 1), (b"\0" * 7, 1), (b"\0" * 6, 2), (b"\0" * 6, 0)):
+        store.channel.send(frames.LOOKUP, store.session, payload, rows=rows)
+        with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
+            store.channel.receive()
+    with pytest.raises(EngineError, match="CAIRN_PROTOCOL"):
+        store.look_up([b"a"], applied=7)
+    store.number = 8
+    with pytest.raises(EngineError, match="CAIRN_UNKNOWN_INSTANCE"):
+        store.look_up([b"a"])
+    store.number = 1
+    former = store.session_number
+    store.load(0)
+    store.session_number = former
+    with pytest.raises(EngineError, match="CAIRN_CLOSED"):
+        store.look_up([b"a"])
+
+
 def test_two_instances_of_one_store_do_not_disturb_each_other(
     worker: WorkerProcess, store: Store, url: str
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from client import PUT, Channel, EngineError, Store, WorkerProcess
+from client import APPEND, DELETE, PUT, Channel, EngineError, Store, WorkerProcess
 
 from cairn.protocol import frames
 
@@ -60,11 +62,13 @@ def test_after_kill_9_the_next_worker_loads_every_version(
         ids.append(store.checkpoint_id)
         store.load(version, store.checkpoint_id)
     first.kill()
-    assert len(list((tmp_path / "local").iterdir())) == 1
+    left = set((tmp_path / "local").iterdir())
 
     again = Store(spawn(), 1, url)
 
-    assert len(list((tmp_path / "local").iterdir())) == 1
+    # Its own directory, and the slot of the dead worker's cache.
+    assert len(list((tmp_path / "local").iterdir())) == 2
+    assert len(left & set((tmp_path / "local").iterdir())) == 1
     for version in (3, 1, 2):
         again.load(version, ids[version])
         assert again.scan() == {b"v": b"%d" % version}
@@ -93,7 +97,83 @@ def test_after_kill_9_the_next_worker_downloads_no_sst_again(
     changelog = Path(url) / "changelog" / f"2_{last}.arrow"
     assert answer["bytes_downloaded"] == changelog.stat().st_size
     assert len(again.scan()) == 5001
-    assert len(list((tmp_path / "local").iterdir())) == 1
+    assert len(list((tmp_path / "local").iterdir())) == 2
+
+
+@pytest.mark.parametrize("ending", ["end of the executor", "kill -9 of the worker"])
+def test_a_restart_downloads_no_sst_that_the_machine_has(
+    spawn: Callable[..., WorkerProcess], url: str, ending: str
+) -> None:
+    """Also in another worker than the one that had the store."""
+    workers = [spawn(keeps_cache=True), spawn(keeps_cache=True)]
+    stores = []
+    for number, worker in enumerate(workers):
+        store = Store(worker, 1, f"{url}/{number}", conf={"minDeltasForSnapshot": "1"})
+        store.load(0)
+        store.write([(PUT, 0, b"%05d" % row, b"v" * 50) for row in range(5000)])
+        store.commit()
+        store.load(1, store.checkpoint_id)
+        worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=False)
+        store.commit()
+        store.load(2, store.checkpoint_id)
+        store.write([(PUT, 0, b"later", b"1")])
+        store.commit()
+        stores.append(store)
+    for worker in workers:
+        if ending == "kill -9 of the worker":
+            worker.kill()
+        else:
+            # Its standard input ends, in order or by a kill -9 of the executor.
+            worker.close()
+
+    # One worker now, with the stores of two: one cache is its own, the other one is found.
+    only = spawn(keeps_cache=True)
+    for number, store in enumerate(stores):
+        again = Store(only, 1 + number, f"{url}/{number}")
+        answer = again.load(3, store.checkpoint_id)
+        changelog = Path(url) / str(number) / "changelog" / f"3_{store.checkpoint_id}.arrow"
+        assert answer["source"] == "snapshot"
+        assert answer["bytes_downloaded"] == changelog.stat().st_size
+        assert len(again.scan()) == 5001
+
+
+def test_after_kill_9_during_idle_batches_every_version_loads(
+    spawn: Callable[..., WorkerProcess], url: str
+) -> None:
+    """The session continues in another worker, from an empty commit, as the shim does it."""
+    conf = {"minDeltasForSnapshot": "1", "minBatchesToRetain": "3", "orphanGraceMs": "0"}
+    worker = spawn()
+    store = Store(worker, 1, url, conf=conf)
+    store.load(0)
+    ids: list[str | None] = [None]
+    rows: list[dict[bytes, bytes]] = [{}]
+    for version in range(1, 31):
+        if version % 10 == 3:  # never in a version in which the worker is killed
+            store.write([(PUT, 0, b"%d" % version, b"1")])
+            rows.append(rows[-1] | {b"%d" % version: b"1"})
+        else:
+            rows.append(rows[-1])
+        if version % 4 == 0:
+            worker.kill()
+            worker = spawn()
+            store = Store(worker, 1, url, conf=conf)
+            store.load(version - 1, ids[-1])
+        store.commit()
+        ids.append(store.checkpoint_id)
+        if version % 4 == 2:
+            worker.kill()
+            worker = spawn()
+            store = Store(worker, 1, url, conf=conf)
+        store.load(version, ids[-1])
+        assert store.scan() == rows[-1]
+        worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=True)
+
+    kept = {path.name.split("_")[0] for path in (Path(url) / "changelog").iterdir()}
+    assert "1" not in kept
+    assert not {"24", "25", "26", "27", "28", "29", "30"} & kept
+    for version in (28, 30, 29):
+        store.load(version, ids[version])
+        assert store.scan() == rows[version]
 
 
 def test_a_second_worker_keeps_the_first_ones_directories(
@@ -170,3 +250,53 @@ def test_an_unknown_method_and_bad_arguments_are_errors_as_data(worker: WorkerPr
     with pytest.raises(EngineError, match="CAIRN_PROTOCOL") as failed:
         worker.call("load", storage={"secret": "s3cr3t"})
     assert "s3cr3t" not in str(failed.value.fields)
+
+
+@pytest.mark.parametrize("delay_ms", [None, 0, 20, 60])
+def test_kill_9_with_versions_in_memory_loses_none(
+    spawn: Callable[..., WorkerProcess], tmp_path: Path, url: str, delay_ms: int | None
+) -> None:
+    """Committed versions wait in memory for a snapshot; the kill may land while one is written."""
+    first = spawn(local=tmp_path / "one")
+    store = Store(first, 1, url, conf={"minDeltasForSnapshot": "1", "minBatchesToRetain": "100"})
+    store.load(0)
+    expected: dict[bytes, bytes] = {}
+    for version in range(1, 13):
+        keys = [b"%06d" % (number * 7919 % 50_000) for number in range(version, version + 4000)]
+        rows = {key: b"%d-" % version + key for key in keys}
+        removed = [key for key in list(expected)[:50] if key not in rows]
+        store.write(
+            [(PUT, 0, key, value) for key, value in rows.items()]
+            + [(DELETE, 0, key, None) for key in removed]
+            + [(APPEND, 1, b"L", b"%d," % version)]
+        )
+        store.commit()
+        expected |= rows
+        for key in removed:
+            del expected[key]
+        store.load(version, store.checkpoint_id)
+    assert store.scan() == expected
+    last = store.checkpoint_id
+    maintenance = threading.Thread(target=lambda: suppressed(lambda: maintain(first)))
+    if delay_ms is not None:
+        maintenance.start()
+        time.sleep(delay_ms / 1000)
+    first.kill()
+    if delay_ms is not None:
+        maintenance.join(30)
+
+    again = Store(spawn(local=tmp_path / "two"), 1, url)
+    again.load(12, last)
+
+    assert again.scan() == expected
+    assert again.scan(1) == {b"L": b"".join(b"%d," % version for version in range(1, 13))}
+
+
+def maintain(worker: WorkerProcess) -> None:
+    worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=False)
+
+
+def suppressed(act: Callable[[], None]) -> None:
+    """Ignore the error of a call whose worker is killed."""
+    with suppress(Exception):
+        act()

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cairn.errors import CorruptError, FormatVersionError
 from cairn.format import changelog, manifest
-from cairn.ids import StoreId
+from cairn.ids import StoreId, VersionRef
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 
@@ -51,7 +52,22 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (4, 2, 12)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 2, 14)
+
+
+def test_checkpoint_ids_name_their_real_versions() -> None:
+    """Spark's commit log keeps these ids: a release that misreads one loads another state."""
+    ids = json.loads((VECTORS / "checkpoint_ids.json").read_text("utf-8"))
+
+    for one in ids["named"]:
+        real = VersionRef.named(one["version"], one["id"])
+        assert [real.version, real.checkpoint_id] == one["real"]
+        assert real.id_at(one["version"]) == one["id"]
+    for one in ids["refused"]:
+        error = CorruptError if one["kind"].startswith("corrupt") else FormatVersionError
+        with pytest.raises(error):
+            VersionRef.named(one["version"], one["id"])
+    assert (len(ids["named"]), len(ids["refused"])) == (4, 9)
 
 
 @pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)
@@ -101,10 +117,29 @@ def test_frame_reads_as_written(path: Path) -> None:
     if "rows" in meaning["payload"]:
         batch = frames.decode_rows(payload, PAYLOADS[header.kind])
         assert spelled(batch) == meaning["payload"]["rows"]
+    elif "lookup" in meaning["payload"]:
+        cf, keys = frames.decode_lookup(payload, header.rows)
+        assert {"cf": cf, "keys": [key.hex() for key in keys]} == meaning["payload"]["lookup"]
+    elif "lookup_reply" in meaning["payload"]:
+        rows = meaning["payload"]["lookup_reply"]
+        values = [None if row["value"] is None else bytes.fromhex(row["value"]) for row in rows]
+        assert frames.encode_lookup_reply([row["origin"] for row in rows], values) == payload
     elif "json" in meaning["payload"]:
         assert json.loads(payload) == meaning["payload"]["json"]
     else:
         assert payload.hex() == meaning["payload"]["bytes"]
+
+
+def test_protocol_page_shows_a_vector() -> None:
+    """The dump in docs/protocol.md is that of a frame that both languages read."""
+    page = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
+    data = (VECTORS / "frames" / "lookup.frame").read_bytes()
+    lines = [
+        f"    {offset:08x}  {data[offset : offset + 16].hex(' ')}"
+        for offset in range(0, len(data), 16)
+    ]
+
+    assert "\n".join(lines) in page
 
 
 def test_page_shows_a_vector() -> None:

@@ -7,6 +7,7 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,12 @@ from cairn.storage.files import translate_os_error
 from cairn.storage.parallel import run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from cairn.checkpoint.transfers import TransferResources
     from cairn.format.changelog import Changelog
+    from cairn.format.header import ChangelogHeader
     from cairn.format.manifest import Manifest, SstFile
     from cairn.storage.base import ObjectStore
 
@@ -30,6 +32,25 @@ _LOG = logging.getLogger(__name__)
 _RESTORE = (
     "restore the object from the bucket's versions, or restart the query from an intact version"
 )
+
+
+_START_BYTES = 1 << 16
+"""The header of almost every changelog fits, and many a changelog: that is then one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The changelog of the version to load, or its header alone.
+
+    Attributes:
+        header: verified only if ``changelog`` is there.
+        changelog: the whole changelog, if it was read.
+        bytes_read: the bytes that were downloaded for this.
+    """
+
+    header: ChangelogHeader
+    changelog: Changelog | None
+    bytes_read: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +91,18 @@ class Recovery:
         self._downloads = resources.downloads
 
     def fetch_head(self, version: Version, checkpoint_id: CheckpointId | None) -> Changelog:
-        """Return the changelog of a version; one GET if it has the expected name.
+        """Return the changelog of a version, verified; one GET if it has the expected name.
+
+        Args and errors: as for ``fetch_header``.
+        """
+        found = self._find(version, checkpoint_id, self._read_whole).changelog
+        assert found is not None  # noqa: S101 - the whole object was read
+        return found
+
+    def fetch_header(self, version: Version, checkpoint_id: CheckpointId | None) -> Head:
+        """Return the changelog of a version if it is small, else its header, not verified.
+
+        One GET if it has the expected name.
 
         Args:
             version: above 0; version 0 is empty and has no object.
@@ -80,6 +112,18 @@ class Recovery:
             MissingError: the version was never committed, or it was purged.
             CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
+        try:
+            return self._find(version, checkpoint_id, self._read_start)
+        except MissingError:
+            # A corrupt header may name another attempt: find out which of both it is.
+            return self._find(version, checkpoint_id, self._read_whole)
+
+    def _find(
+        self,
+        version: Version,
+        checkpoint_id: CheckpointId | None,
+        read: Callable[[str, Version], Head],
+    ) -> Head:
         plain = plain_changelog_name(version)
         if checkpoint_id is None:
             names = [plain]
@@ -89,8 +133,7 @@ class Recovery:
         problem: DataError | None = None
         for name in names:
             try:
-                data, url = self._get(name, version), self._objects.object_url(name)
-                found = changelog.decode(data, object_name=url, store=self._store, version=version)
+                found = read(name, version)
             except MissingError:
                 continue
             except DataError as error:
@@ -109,6 +152,28 @@ class Recovery:
             object_name=self._objects.object_url(names[0]),
             next_step=_RESTORE,
         )
+
+    def _read_whole(self, name: str, version: Version) -> Head:
+        data, url = self._get(name, version), self._objects.object_url(name)
+        found = changelog.decode(data, object_name=url, store=self._store, version=version)
+        return Head(found.header, found, found.size_bytes)
+
+    def _read_start(self, name: str, version: Version) -> Head:
+        with suppress(CorruptError), self._named(name, version):
+            start = self._objects.get_start(name, _START_BYTES)
+            if start.is_whole:
+                url = self._objects.object_url(name)
+                with suppress(DataError):
+                    found = changelog.decode(
+                        start.data, object_name=url, store=self._store, version=version
+                    )
+                    return Head(found.header, found, found.size_bytes)
+            else:
+                header = changelog.peek_header(start.data, store=self._store, version=version)
+                if header is not None:
+                    return Head(header, None, len(start.data))
+        # The storage verifies whole objects only, so the bytes may have changed in transit.
+        return self._read_whole(name, version)
 
     def fetch_manifest(self, ref: VersionRef) -> Manifest:
         """Return the manifest of a base; one GET.
@@ -155,8 +220,14 @@ class Recovery:
         return Materialized(downloaded, known)
 
     def _get(self, name: str, version: Version) -> bytes:
-        try:
+        with self._named(name, version):
             return self._objects.get(name).data
+
+    @contextmanager
+    def _named(self, name: str, version: Version) -> Iterator[None]:
+        """Add the object to errors."""
+        try:
+            yield
         except CairnError as error:
             self._add_context(error, name, version)
             raise

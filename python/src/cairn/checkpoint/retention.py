@@ -25,7 +25,8 @@ class KeptVersions:
     """The versions that must stay loadable, and the changelogs after the newest manifest.
 
     Attributes:
-        newest_version: the newest committed version that this writer knows.
+        newest_version: the newest committed version that this writer knows; perhaps an empty
+            commit, which has no changelog.
         count: number of newest versions to keep; at least ``KEPT_VERSIONS_MIN`` are kept.
         recent: changelogs above the newest manifest's version, with their bases.
     """
@@ -66,16 +67,21 @@ class DeletionPlan:
 def lowest_kept_base(manifest: Manifest, kept: KeptVersions) -> Base | None:
     """Return the lowest base of a kept version; ``None`` if it is not known.
 
+    An empty commit is loaded from its real version. The chain has a changelog for each version
+    between its oldest and its newest one that is not an empty commit, so the real version of the
+    first kept one is the newest changelog up to it.
+
     Args:
         manifest: the newest one, with its chain.
         kept: the versions to keep.
     """
-    entries = [
-        entry for entry in (*_changelogs(manifest), *kept.recent) if entry.ref.version >= kept.first
-    ]
-    if all(entry.ref.version != kept.first for entry in entries):
+    entries = (*_changelogs(manifest), *kept.recent)
+    upto_first = [entry.ref.version for entry in entries if entry.ref.version <= kept.first]
+    if not upto_first:
         return None
-    return min((entry.base for entry in entries), key=attrgetter("version"))
+    first = max(upto_first)
+    bases = (entry.base for entry in entries if entry.ref.version >= first)
+    return min(bases, key=attrgetter("version"))
 
 
 def plan_retention(

@@ -2,7 +2,8 @@
 
 Layer: checkpoint. SSTs are never rewritten, so a file that has the size and checksum of a manifest
 can replace the object. RocksDB's directories get hard links: they keep their files when the cache
-evicts one. One process owns a cache's directory; all methods are thread-safe.
+evicts one. One process owns a cache's directory; all methods are thread-safe. A cache may take a
+file from the directory of another one, by a hard link: only the owner of a directory removes files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cairn.format.names import SST_PREFIX, is_sst_name
 from cairn.storage.files import translate_os_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from cairn.format.manifest import SstFile
@@ -48,13 +49,20 @@ class SstCache:
     The directory may have files of an earlier process: each is verified before its first use.
 
     Args:
-        directory: created if absent; files in it that are not SSTs of Cairn are removed.
+        directory: created if absent; unfinished downloads in it are removed.
         max_bytes: 0 keeps nothing.
+        find_others: returns the directories of other caches on this disk, now.
     """
 
-    def __init__(self, directory: Path, max_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        max_bytes: int,
+        find_others: Callable[[], Iterable[Path]] = tuple,
+    ) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
+        self._find_others = find_others
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._bytes = 0
@@ -81,6 +89,8 @@ class SstCache:
         """
         with self._locked(file.object_name):
             if self._link_cached(file, target):
+                return 0
+            if self._take_from_others(file) and self._link_cached(file, target):
                 return 0
             path = self._path(file.object_name)
             download(path)
@@ -127,9 +137,22 @@ class SstCache:
             self._remove(file.object_name)
         return False
 
-    def _add(self, file: SstFile) -> None:
+    def _take_from_others(self, file: SstFile) -> bool:
+        """Add a file of another cache, to be verified; return whether there was one."""
+        if file.size_bytes > self._max_bytes:
+            return False
+        path = self._path(file.object_name)
+        for directory in self._find_others():
+            with suppress(OSError):  # it has no such file, or has just evicted it
+                path.unlink(missing_ok=True)
+                os.link(directory / path.name, path)
+                self._add(file, is_verified=False)
+                return True
+        return False
+
+    def _add(self, file: SstFile, *, is_verified: bool = True) -> None:
         with self._lock:
-            self._entries[file.object_name] = _Entry(file.size_bytes, is_verified=True)
+            self._entries[file.object_name] = _Entry(file.size_bytes, is_verified)
             self._bytes += file.size_bytes
             self._evict()
 
@@ -140,7 +163,7 @@ class SstCache:
             if is_sst_name(name) and path.is_file() and not path.is_symlink():
                 status = path.stat()
                 found.append((status.st_mtime, name, status.st_size))
-            elif path.is_file() or path.is_symlink():
+            elif path.name.startswith(".") or path.is_symlink():
                 path.unlink()  # left by an interrupted download
         for _, name, size_bytes in sorted(found):
             self._entries[name] = _Entry(size_bytes, is_verified=False)

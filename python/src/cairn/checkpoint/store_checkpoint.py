@@ -12,19 +12,20 @@ from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.purge import Purger
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
-from cairn.ids import CheckpointId
+from cairn.ids import VersionRef
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cairn.checkpoint.purge import PurgeResult
+    from cairn.checkpoint.recovery import Head
     from cairn.checkpoint.retention import KeptVersions
     from cairn.checkpoint.transfers import TransferResources
     from cairn.config import EngineConf
     from cairn.format.changelog import Changelog
     from cairn.format.header import ChangelogHeader
     from cairn.format.manifest import Manifest
-    from cairn.ids import StoreId
+    from cairn.ids import CheckpointId, StoreId
     from cairn.storage.base import ObjectStore
 
 
@@ -59,18 +60,29 @@ class StoreCheckpoint:
         )
         self._purger = Purger(objects, checkpoint_format, grace_ms=conf.orphan_grace_ms)
 
+    @property
+    def has_checkpoint_ids(self) -> bool:
+        """Whether Spark's commit log has the id of each version: checkpoint format 2."""
+        return self._checkpoint_format == 2  # noqa: PLR2004 -- Spark's number
+
     def read(self, version: int, checkpoint_id: str | None) -> Changelog:
-        """Return a version's changelog, verified.
+        """Return the changelog of a version, verified; that of its real version, if it has none.
 
         Args:
             version: 1 or more.
-            checkpoint_id: the attempt's id; ``None`` in format 1: any attempt.
+            checkpoint_id: Spark's id of the version; ``None`` in format 1: any attempt.
 
         Raises:
             MissingError, CorruptError: names the object.
         """
-        wanted = None if checkpoint_id is None else CheckpointId.parse(checkpoint_id)
-        return self.recovery.fetch_head(version, wanted)
+        return self.recovery.fetch_head(*_real_version(version, checkpoint_id))
+
+    def read_header(self, version: int, checkpoint_id: str | None) -> Head:
+        """Return the header of that changelog, not verified; the whole changelog if it is small.
+
+        Args and errors: as for ``read``.
+        """
+        return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
 
     def commit(self, header: ChangelogHeader, data: bytes) -> None:
         """Make an encoded version durable; see ``commit_point.commit_changelog``."""
@@ -89,3 +101,10 @@ class StoreCheckpoint:
     def close(self) -> None:
         """Close the connections."""
         self.objects.close()
+
+
+def _real_version(version: int, checkpoint_id: str | None) -> tuple[int, CheckpointId | None]:
+    if checkpoint_id is None:
+        return version, None
+    real = VersionRef.named(version, checkpoint_id)
+    return real.version, real.checkpoint_id

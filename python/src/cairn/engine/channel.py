@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hmac
 import logging
-import selectors
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from cairn.engine.event_loop import READABLE, WRITABLE
 from cairn.errors import CairnError, ProtocolError, unexpected
 from cairn.protocol import frames
 from cairn.protocol.frames import Header
@@ -34,8 +34,10 @@ _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
 class Dispatcher(Protocol):
     """Serves the frames of connections that have sent the token."""
 
-    def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
+    def on_frame(self, header: Header, payload: bytes | memoryview, connection: Connection) -> None:
         """Serve one frame; ``payload`` stays valid while something refers to it.
+
+        The payload of a small frame is ``bytes``.
 
         An error that it raises is sent to the peer as the reply, unless the frame is of WRITES.
         """
@@ -57,11 +59,12 @@ class Listener:
         self._token = token
         self._event_loop = event_loop
         self._dispatcher = dispatcher
+        self._received = memoryview(bytearray(_READ_BYTES))
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         self._socket.listen(128)
         self._socket.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        event_loop.watch(self._socket, self, selectors.EVENT_READ)
+        event_loop.watch(self._socket, self, READABLE)
 
     def on_ready(self, _events: int) -> None:
         """Accept a new connection."""
@@ -70,19 +73,34 @@ class Listener:
         except OSError:
             return
         accepted.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        Connection(accepted, self._token, self._event_loop, self._dispatcher)
+        Connection(accepted, self._token, self._event_loop, self._dispatcher, self._received)
 
 
 class Connection:
-    """One peer. Frames are dispatched whole; replies are sent in the order of the calls."""
+    """One peer. Frames are dispatched whole; replies are sent in the order of the calls.
+
+    Args:
+        peer: does not block.
+        token: see ``Listener``, also for the next two.
+        event_loop: where all methods run.
+        dispatcher: serves the frames.
+        received: a buffer that is used only during ``on_ready``.
+    """
 
     def __init__(
-        self, peer: socket.socket, token: bytes, event_loop: EventLoop, dispatcher: Dispatcher
+        self,
+        peer: socket.socket,
+        token: bytes,
+        event_loop: EventLoop,
+        dispatcher: Dispatcher,
+        received: memoryview,
     ) -> None:
         self._socket = peer
         self._token = token
         self._event_loop = event_loop
         self._dispatcher = dispatcher
+        # Connections take turns on one thread, so they share the buffer of small frames.
+        self._received = received
         self._is_greeted = False
         self.is_closed = False
         # One frame at a time: the bytes of its header, then a payload buffer of its exact size.
@@ -94,16 +112,18 @@ class Connection:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._is_paused = False
-        self._watched = selectors.EVENT_READ
+        self._watched = READABLE
         event_loop.watch(peer, self, self._watched)
 
     def on_ready(self, events: int) -> None:
         """Read frames and serve them, or send unsent replies."""
         try:
-            if events & selectors.EVENT_WRITE:
+            if events & WRITABLE:
                 self._send_unsent()
-            if events & selectors.EVENT_READ and not self.is_closed:
+            if events & ~WRITABLE and not self.is_closed:
                 self._receive()
+        except BlockingIOError:
+            pass  # the event was out of date
         except OSError:
             self.close()
 
@@ -136,10 +156,23 @@ class Connection:
                 payload_bytes=size,
             )
         )
-        try:
-            self._send(head, payload)
-        except OSError:
-            self.close()
+        self._send(head, payload)
+
+    def send_reply(self, frame: bytes) -> None:
+        """Send a whole frame that answers a request. As ``reply``."""
+        sent = 0
+        if self.is_closed:
+            return
+        if not self._unsent:
+            try:
+                sent = self._socket.send(frame)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.close()
+                return
+        if sent < len(frame):
+            self._keep(memoryview(frame)[sent:])
 
     def reply_error(self, request: Header, error: CairnError) -> None:
         """Answer ``request`` with an error. On the event loop."""
@@ -168,23 +201,23 @@ class Connection:
     def _watch(self) -> None:
         if self.is_closed:
             return
-        wanted = 0 if self._is_paused else selectors.EVENT_READ
+        wanted = 0 if self._is_paused else READABLE
         if self._unsent:
-            wanted |= selectors.EVENT_WRITE
+            wanted |= WRITABLE
         if wanted != self._watched:
             self._event_loop.watch(self._socket, self, wanted)
             self._watched = wanted
 
     def _receive(self) -> None:
-        header = self._header
-        if header is None:
-            # Most requests are one small frame, which one recv returns whole.
-            piece = self._socket.recv(_READ_BYTES)
-            if piece:
-                self._consume(piece)
+        if self._header is None:
+            # Most requests are one small frame, which is received whole.
+            count = self._socket.recv_into(self._received)
+            if count:
+                self._consume(count)
             else:
                 self.close()
             return
+        header = self._header
         view = memoryview(self._payload)  # the buffer cannot change its size while this view exists
         while self._filled < header.payload_bytes:
             try:
@@ -198,13 +231,16 @@ class Connection:
         payload, self._payload, self._header = self._payload, bytearray(), None
         self._serve(header, memoryview(payload))
 
-    def _consume(self, piece: bytes) -> None:
+    def _consume(self, count: int) -> None:
+        """Serve the frames in the first ``count`` received bytes; keep what is incomplete."""
+        view = self._received
         if self._head:
-            piece = bytes(self._head) + piece
+            # A header came in two parts.
+            view = memoryview(bytes(self._head) + view[:count])
+            count = len(view)
             self._head.clear()
-        view = memoryview(piece)
-        offset, end = 0, len(piece)
-        while end - offset >= frames.HEADER_BYTES and not self.is_closed:
+        offset = 0
+        while count - offset >= frames.HEADER_BYTES and not self.is_closed:
             try:
                 header = frames.decode_header(view, offset)
             except ProtocolError as failure:
@@ -216,20 +252,19 @@ class Connection:
                 self._reject(header, ProtocolError(_WRONG_TOKEN))
                 return
             offset += frames.HEADER_BYTES
-            if end - offset < header.payload_bytes:
+            end = offset + header.payload_bytes
+            if end > count:
                 self._header = header
                 self._payload = bytearray(header.payload_bytes)
-                self._filled = end - offset
-                self._payload[: self._filled] = view[offset:]
+                self._filled = count - offset
+                self._payload[: self._filled] = view[offset:count]
                 return
-            payload = view[offset : offset + header.payload_bytes]
-            is_alone = end == frames.HEADER_BYTES + header.payload_bytes
-            offset += header.payload_bytes
-            # Arrow's columns refer to the payload for a long time: keep only its bytes alive.
-            self._serve(header, payload if is_alone else memoryview(bytes(payload)))
-        self._head += view[offset:]
+            # A copy: Arrow's columns, or a read that waits, may refer to it for a long time.
+            self._serve(header, bytes(view[offset:end]))
+            offset = end
+        self._head += view[offset:count]
 
-    def _serve(self, header: Header, payload: memoryview) -> None:
+    def _serve(self, header: Header, payload: bytes | memoryview) -> None:
         try:
             if self._is_greeted:
                 self._dispatcher.on_frame(header, payload, self)
@@ -249,7 +284,7 @@ class Connection:
         else:
             self.reply_error(header, failure)
 
-    def _greet(self, header: Header, payload: memoryview) -> None:
+    def _greet(self, header: Header, payload: bytes | memoryview) -> None:
         if header.kind != frames.HELLO or not hmac.compare_digest(bytes(payload), self._token):
             self._reject(header, ProtocolError(_WRONG_TOKEN))
             return
@@ -267,14 +302,21 @@ class Connection:
             try:
                 sent = self._socket.sendmsg((head, body))
             except BlockingIOError:
-                sent = 0
-        if sent == len(head) + len(body):
-            return
+                pass
+            except OSError:
+                self.close()
+                return
         for part in (memoryview(head), body):
             if sent < len(part):
-                self._unsent.append(part[sent:])
-                self._unsent_bytes += len(part) - sent
+                self._keep(part[sent:])
             sent = max(sent - len(part), 0)
+
+    def _keep(self, part: memoryview) -> None:
+        """Send a part of a reply later: the peer reads slowly."""
+        if self.is_closed:
+            return
+        self._unsent.append(part)
+        self._unsent_bytes += len(part)
         if self._unsent_bytes > _MAX_UNSENT_BYTES:
             _LOG.warning("a peer does not read its replies; its connection is closed")
             self.close()

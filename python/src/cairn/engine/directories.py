@@ -1,17 +1,18 @@
 """A worker's directories: created at its start, locked while it runs, removed after its end.
 
-Layer: engine. A worker that starts removes the directories of dead workers, except their SST
-caches: it moves those files into its own cache, which verifies each before its first use. A worker
-that ends cleanly leaves nothing.
+Layer: engine. A worker that starts removes the directories of dead workers. SST caches are in
+*slots*: a worker takes the first one that no other worker has, with the files that are in it. Files
+in other slots are found too. A worker that ends cleanly leaves nothing, or its slot alone.
 
-    <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…  sst/…
-    <local_dir>/cairn-sst-<random>/      the SST cache of a dead worker, until another one starts
+    <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…
+    <local_dir>/cairn-cache-<slot>/      lock  <hex32>.sst…
     <socket_dir>/s                       the Unix socket; in a new folder if socket_dir is not 0700
 """
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import stat
@@ -20,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import ConfigError
 from cairn.rocks.failures import translate
 
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PREFIX = "cairn-worker-"
-_LEFT_PREFIX = "cairn-sst-"
 _CACHE = "sst"
+_CACHE_PREFIX = "cairn-cache-"
+_UNUSED_CACHE_S = 7 * 86_400
+"""A slot that no worker has had for so long is one of more workers than run here now."""
 _LOCK = "lock"
 _SOCKET_NOTE = "socket-dir"
 # sockaddr_un has 108 bytes; some libraries add a final zero and a suffix of their own.
@@ -41,21 +45,27 @@ class WorkerDirectories:
     Args:
         local_dir: parent of the worker's directory; created if absent.
         socket_dir: the parent of the socket's folder; a short path.
+        keeps_cache: whether the SST cache outlives this worker.
 
     Raises:
         ConfigError: a folder cannot be written, or the socket's path would be too long.
         DiskFullError: the disk is full; nothing is left behind.
     """
 
-    def __init__(self, local_dir: Path, socket_dir: Path) -> None:
+    def __init__(self, local_dir: Path, socket_dir: Path, *, keeps_cache: bool = False) -> None:
+        self._local_dir = local_dir
+        self._keeps_cache = keeps_cache
         try:
             local_dir.mkdir(parents=True, exist_ok=True)
             socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _alone(local_dir):
                 _remove_stale(local_dir)
                 self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
-                self._lock = _lock(self.root)
-                _take_over(local_dir, self.cache_directory)
+                lock = _lock(self.root)
+                slot = _take_slot(local_dir)
+                _remove_unused_slots(local_dir)
+            self.cache_directory = self.root / _CACHE if slot is None else slot[0]
+            self._locks = [lock] if slot is None else [lock, slot[1]]
             self._socket_folder = _private(socket_dir)
             (self.root / _SOCKET_NOTE).write_text(str(self._socket_folder), encoding="utf-8")
         except (PermissionError, NotADirectoryError, FileNotFoundError) as failure:
@@ -77,15 +87,28 @@ class WorkerDirectories:
         """Return the folder of an instance; not created."""
         return self.root / f"i{instance}"
 
-    @property
-    def cache_directory(self) -> Path:
-        """Return the folder of the SST cache; not created."""
-        return self.root / _CACHE
+    def other_caches(self) -> list[Path]:
+        """Return the SST caches of other workers, running or not."""
+        return [
+            slot
+            for slot in self._local_dir.glob(f"{_CACHE_PREFIX}*")
+            if slot != self.cache_directory and _is_private(slot)
+        ]
 
     def remove(self) -> None:
-        """Remove everything. Idempotent."""
+        """Remove everything, except a cache that is kept. Idempotent."""
         shutil.rmtree(self._socket_folder, ignore_errors=True)
         shutil.rmtree(self.root, ignore_errors=True)
+        if self._keeps_cache:
+            with suppress(OSError):  # the folder of a worker without a slot is gone
+                os.utime(self.cache_directory / _LOCK)
+        else:
+            shutil.rmtree(self.cache_directory, ignore_errors=True)
+
+    def close(self) -> None:
+        """Release the locks, as the end of the process does."""
+        for lock in self._locks:
+            os.close(lock)
 
 
 def _private(folder: Path) -> Path:
@@ -108,9 +131,14 @@ def _alone(local_dir: Path) -> Iterator[None]:
 
 
 def _lock(root: Path) -> int:
+    """Lock a directory; raise ``BlockingIOError`` if another process has locked it."""
     descriptor = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    # The kernel releases the lock however the process ends: a free lock means a dead worker.
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        # The kernel releases the lock however the process ends: a free lock means a dead worker.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -139,16 +167,47 @@ def _remove_root(root: Path) -> None:
         noted = None
     if noted is not None and noted.name.startswith("cairn-"):
         shutil.rmtree(noted, ignore_errors=True)
-    with suppress(OSError):  # it had no cache yet
-        (root / _CACHE).rename(root.with_name(_LEFT_PREFIX + root.name.removeprefix(_PREFIX)))
     shutil.rmtree(root, ignore_errors=True)
 
 
-def _take_over(local_dir: Path, cache: Path) -> None:
-    """Move all SSTs that dead workers left into the new worker's cache."""
-    for left in local_dir.glob(f"{_LEFT_PREFIX}*"):
-        cache.mkdir(exist_ok=True)
-        for path in list(left.iterdir()):
-            with suppress(OSError):  # a file that cannot be moved is downloaded when it is needed
-                path.replace(cache / path.name)
-        shutil.rmtree(left, ignore_errors=True)
+def _take_slot(local_dir: Path) -> tuple[Path, int] | None:
+    """Lock the first slot that no other worker has; return it with its lock. REQUIRES: ``_alone``.
+
+    Workers that start again in the same number have the same slots.
+
+    Returns:
+        ``None`` if a slot is not this user's alone: another user's files must not be used.
+    """
+    for number in itertools.count():
+        slot = local_dir / f"{_CACHE_PREFIX}{number}"
+        with suppress(FileExistsError):
+            slot.mkdir(mode=0o700)
+        if not _is_private(slot):
+            break
+        with suppress(BlockingIOError):
+            return slot, _lock(slot)
+    return None
+
+
+def _is_private(slot: Path) -> bool:
+    with suppress(OSError):
+        status = slot.lstat()
+        is_open_to_others = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        is_ours = status.st_uid == os.geteuid() and not is_open_to_others
+        return is_ours and stat.S_ISDIR(status.st_mode)
+    return False
+
+
+def _remove_unused_slots(local_dir: Path) -> None:
+    """Remove slots that no worker has had for a week. REQUIRES: ``_alone``."""
+    for slot in local_dir.glob(f"{_CACHE_PREFIX}*"):
+        with suppress(OSError):
+            if not _is_private(slot):
+                continue
+            # Of the last file that was added or removed, or of the end of the last worker.
+            used_at = max(slot.stat().st_mtime, (slot / _LOCK).stat().st_mtime)
+            if SYSTEM_CLOCK.now().timestamp() - used_at < _UNUSED_CACHE_S:
+                continue
+            lock = _lock(slot)
+            shutil.rmtree(slot, ignore_errors=True)
+            os.close(lock)

@@ -1,14 +1,18 @@
 """EventLoop: a worker's one thread for sockets and RocksDB.
 
-Layer: engine. Only this thread reads or writes rows in RocksDB. Between two polls of the sockets it
+Layer: engine. Only this thread reads or writes rows in RocksDB. Between two rounds of requests it
 runs at most one *slice* of some 2 ms: a task from another thread, one step of a stepwise task, or
 ``idle_work`` (deltas to apply, long lists to join).
+
+A peer that reads key by key sends its next request some microseconds after a reply. While slices
+wait, a round therefore lasts until no peer has sent anything for ``_ROUND_GAP_NS``, but at most
+``_ROUND_NS``: otherwise each of these requests would wait for a whole slice.
 """
 
 from __future__ import annotations
 
 import logging
-import selectors
+import select
 import socket
 import threading
 from collections import deque
@@ -27,13 +31,23 @@ _LOG = logging.getLogger(__name__)
 _WAKE_BYTES = 4096
 _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 1_000_000_000
+_ROUND_NS = 1_000_000
+_ROUND_GAP_NS = 40_000
+# Events of ``watch``.
+READABLE = select.EPOLLIN
+WRITABLE = select.EPOLLOUT
 
 
 class SocketHandler(Protocol):
     """The event loop calls it when its socket can be read or written."""
 
     def on_ready(self, events: int) -> None:
-        """Read or write as much as is possible without blocking; never raise."""
+        """Read or write as much as is possible without blocking; never raise.
+
+        Args:
+            events: ``READABLE``, ``WRITABLE``, both, or neither after an error of the socket. It
+                may be out of date: the socket may not be ready.
+        """
 
 
 class EventLoop:
@@ -49,12 +63,13 @@ class EventLoop:
         self._idle_work = idle_work
         self._clock = clock
         self._idle_pause_ns = _FIRST_PAUSE_NS
-        self._idle_from_ns = 0  # after a failure: no idle work before this time
-        self._selector = selectors.DefaultSelector()
+        self._idle_from_ns = 0  # after a failure: no idle work before this time; else 0
+        self._poll = select.epoll()
+        self._handlers: dict[int, SocketHandler] = {}  # by the number of the watched socket
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)  # noqa: FBT003 - by place in the standard library
         self._wake_sender.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        self._selector.register(self._wake_receiver, selectors.EVENT_READ, self)
+        self.watch(self._wake_receiver, self, READABLE)
         self._tasks: deque[Callable[[], None]] = deque()
         self._stepwise: deque[Callable[[], bool]] = deque()
         self._stopping = False
@@ -69,7 +84,7 @@ class EventLoop:
         self._stopping = True
         self.wake()
         self._thread.join()
-        self._selector.close()
+        self._poll.close()
         self._wake_sender.close()
         self._wake_receiver.close()
 
@@ -80,12 +95,15 @@ class EventLoop:
 
     def watch(self, channel: socket.socket, handler: SocketHandler, events: int) -> None:
         """Call ``handler.on_ready`` at ``events``; 0: stop. On the loop, or before ``start``."""
-        if channel not in self._selector.get_map():
-            self._selector.register(channel, events, handler)
-        elif events:
-            self._selector.modify(channel, events, handler)
+        number = channel.fileno()
+        if not events:
+            del self._handlers[number]
+            self._poll.unregister(number)
+        elif number in self._handlers:
+            self._poll.modify(number, events)
         else:
-            self._selector.unregister(channel)
+            self._poll.register(number, events)
+            self._handlers[number] = handler
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Run ``work`` on the loop and return its result; on the loop itself, at once.
@@ -150,12 +168,32 @@ class EventLoop:
     def _loop(self) -> None:
         wait_s: float | None = None
         while not self._stopping:
-            for key, events in self._selector.select(wait_s):
-                try:
-                    key.data.on_ready(events)
-                except Exception:  # noqa: BLE001 - a bug in one connection must not end the others
-                    _LOG.exception("a connection failed")
+            if self._serve(wait_s) and wait_s == 0:
+                self._serve_round()
             wait_s = self._slice()
+
+    def _serve(self, wait_s: float | None) -> bool:
+        """Wait for sockets that are ready, and serve them; return whether there were any."""
+        ready = self._poll.poll(wait_s)
+        for number, events in ready:
+            handler = self._handlers.get(number)
+            if handler is None:
+                continue  # another one has just closed it
+            try:
+                handler.on_ready(events)
+            except Exception:  # noqa: BLE001 - a bug in one connection must not end the others
+                _LOG.exception("a connection failed")
+        return bool(ready)
+
+    def _serve_round(self) -> None:
+        """Serve the next requests too; see the module."""
+        now = self._clock.monotonic_ns()
+        end, last = now + _ROUND_NS, now
+        while now < end and now - last < _ROUND_GAP_NS:
+            is_served = self._serve(0)
+            now = self._clock.monotonic_ns()
+            if is_served:
+                last = now
 
     def on_ready(self, _events: int) -> None:
         """Drain the socket of ``wake``."""
@@ -181,9 +219,11 @@ class EventLoop:
         return self._idle()
 
     def _idle(self) -> float | None:
-        pause_ns = self._idle_from_ns - self._clock.monotonic_ns()
-        if pause_ns > 0:
-            return pause_ns / 1e9
+        if self._idle_from_ns:
+            pause_ns = self._idle_from_ns - self._clock.monotonic_ns()
+            if pause_ns > 0:
+                return pause_ns / 1e9
+            self._idle_from_ns = 0
         try:
             is_left = self._idle_work()
         except Exception:  # noqa: BLE001 - see below

@@ -1,9 +1,12 @@
-"""FrameService: takes WRITES, and answers GET, SCAN and CHANGES.
+"""FrameService: takes WRITES, and answers LOOKUP, GET, SCAN and CHANGES.
 
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
 A read passes through ``Connection`` (bytes), ``FrameService`` (frames), ``ProviderInstance``
 (finds session and database), ``store.reads`` (spill over committed rows) and ``RocksDb``.
+
+A LOOKUP of one key that needs no wait is answered directly: a query whose state is larger than the
+cache sends one for nearly every row. All other requests become a ``_Request``, which can wait.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import pyarrow as pa
 from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
 from cairn.protocol import frames
 from cairn.protocol.session_id import SessionId
-from cairn.store.reads import ScanRequest
+from cairn.store.committed import ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -28,12 +31,16 @@ if TYPE_CHECKING:
     from cairn.protocol.frames import Header
     from cairn.store.instance import ProviderInstance
 
-    Steps = Generator[None, None, tuple[pa.RecordBatch, bool]]
+    # The payload, its rows, and whether more rows follow.
+    Reply = tuple[pa.Buffer | bytes, int, bool]
+    Steps = Generator[None, None, Reply]
 
 _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
-_REPLIES = (frames.GET, frames.SCAN, frames.CHANGES)
+_REPLIES = (frames.GET, frames.SCAN, frames.CHANGES, frames.LOOKUP)
+# A larger value is not copied into one buffer with its header.
+_MAX_DIRECT_BYTES = 64 << 10
 # Bound of the values in one reply; the rest of a reply is small.
 MAX_VALUES_BYTES = frames.MAX_REPLY_BYTES - (1 << 20)
 
@@ -57,9 +64,14 @@ class FrameService:
         self.event_loop = event_loop
         self.downloads = downloads
 
-    def on_frame(self, header: Header, payload: memoryview, connection: Connection) -> None:
+    def on_frame(self, header: Header, payload: bytes | memoryview, connection: Connection) -> None:
         """Serve one frame; see ``channel.Dispatcher``."""
         session = SessionId.unpack(header.session)
+        if header.kind == frames.LOOKUP and header.rows == 1:
+            reply = self._look_up_one(session, header, payload)
+            if reply is not None:
+                connection.send_reply(reply)
+                return
         if header.kind == frames.WRITES:
             self._take_writes(session, header, payload, connection)
             return
@@ -72,8 +84,32 @@ class FrameService:
         except CairnError as failure:
             request.fail(failure)
 
+    def _look_up_one(
+        self, session: SessionId, header: Header, payload: bytes | memoryview
+    ) -> bytes | None:
+        """Return the frame that answers a LOOKUP; ``None``: a ``_Request`` must answer it."""
+        request = frames.decode_lookup_of_one(payload)
+        if request is None:
+            return None
+        instance = self._find_instance(session.instance)
+        # Before the read: it may miss deltas that are applied later.
+        applied = instance.state.local.applied_through
+        if header.applied > applied or not instance.is_readable_now(session.number):
+            return None
+        try:
+            value = instance.get_committed(*request)
+        except Exception as failure:
+            raise reported(failure, instance) from failure
+        if value is not None and len(value) > _MAX_DIRECT_BYTES:
+            return None
+        return frames.encode_reply_to_one(header, applied, value)
+
     def _take_writes(
-        self, session: SessionId, header: Header, payload: memoryview, connection: Connection
+        self,
+        session: SessionId,
+        header: Header,
+        payload: bytes | memoryview,
+        connection: Connection,
     ) -> None:
         try:
             instance = self._find_instance(session.instance)
@@ -98,7 +134,7 @@ class _Request:
     instance: ProviderInstance
     session: int
     header: Header
-    payload: memoryview
+    payload: bytes | memoryview
     connection: Connection
     steps: Steps = field(init=False)
     applied: int = 0
@@ -118,7 +154,7 @@ class _Request:
     def _begin(self) -> None:
         # Set before the first row is read: the read may miss deltas that are applied later.
         self.applied = self.instance.state.local.applied_through
-        self.steps = _get(self) if self.header.kind == frames.GET else _scan(self)
+        self.steps = _READS[self.header.kind](self)
         # Most reads need one step. Other work runs between the steps of a longer read.
         if self._step():
             self.service.event_loop.post_steps(self._step)
@@ -127,8 +163,7 @@ class _Request:
         try:
             next(self.steps)
         except StopIteration as end:
-            rows, more = end.value
-            self.reply(rows, more=more)
+            self.reply(*end.value)
         except Exception as failure:  # noqa: BLE001 - see the class
             self.fail(failure)
         else:
@@ -137,17 +172,25 @@ class _Request:
             self.steps.close()  # it refers to this request: only the collector would free both
         return False
 
-    def reply(self, rows: pa.RecordBatch, *, more: bool) -> None:
+    def reply(self, payload: pa.Buffer | bytes, rows: int, more: bool) -> None:  # noqa: FBT001 - a `Reply`
         self.connection.reply(
             self.header,
-            rows.serialize(),
-            rows=rows.num_rows,
+            payload,
+            rows=rows,
             applied=self.applied,
             flags=frames.FLAG_MORE if more else 0,
         )
 
     def fail(self, failure: Exception) -> None:
         self.connection.reply_error(self.header, reported(failure, self.instance))
+
+
+def _look_up(request: _Request) -> Steps:
+    cf, keys = frames.decode_lookup(bytes(request.payload), request.header.rows)
+    origins, values = yield from request.instance.get(request.session, [cf] * len(keys), keys)
+    _check_size(values)
+    reply = frames.encode_lookup_reply(origins, values)
+    return reply, len(origins), len(origins) < len(keys)
 
 
 def _get(request: _Request) -> Steps:
@@ -158,7 +201,7 @@ def _get(request: _Request) -> Steps:
     rows = pa.RecordBatch.from_arrays(
         [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
     )
-    return rows, len(origins) < len(cfs)
+    return rows.serialize(), rows.num_rows, len(origins) < len(cfs)
 
 
 def _scan(request: _Request) -> Steps:
@@ -176,7 +219,10 @@ def _scan(request: _Request) -> Steps:
         ],
         schema=frames.SCAN_REPLY_SCHEMA,
     )
-    return rows, page.more
+    return rows.serialize(), rows.num_rows, page.more
+
+
+_READS = {frames.LOOKUP: _look_up, frames.GET: _get, frames.SCAN: _scan}
 
 
 def _read_changes(request: _Request) -> None:
@@ -196,7 +242,7 @@ def _read_changes(request: _Request) -> None:
             error = reported(failure, instance, version)
             event_loop.post(lambda: request.fail(error))
         else:
-            event_loop.post(lambda: request.reply(rows, more=more))
+            event_loop.post(lambda: request.reply(rows.serialize(), rows.num_rows, more))
 
     request.service.downloads.submit(read)
 

@@ -35,7 +35,7 @@ from cairn.protocol.calls import (
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
 from cairn.store.instance import ProviderInstance
-from cairn.store.resources import PendingBytes, WorkerResources
+from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
 from cairn.store.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class WorkerLimits:
     """The bounds of one worker, from its start line.
 
     ``memory_bytes`` is in addition to what the process uses after its start. The code and libraries
-    that the first batches load are subtracted. A quarter of the rest is for the block cache, an
-    eighth for memtables, an eighth for pending deltas. The remainder is for buffers in flight: a
-    commit needs some three times the size of its rows.
+    that the first batches load are subtracted. A quarter of the rest is for the block cache, 1/32
+    for memtables, 7/32 for pending deltas. The remainder is for buffers in flight: a commit needs
+    some three times the size of its rows, a merge of pending deltas as much memory as they have.
     """
 
     memory_bytes: int
@@ -82,12 +82,12 @@ class WorkerLimits:
     @property
     def memtable_bytes(self) -> int:
         """Bound of all memtables together."""
-        return max(self._shared_bytes // 8, 4 * _MIB)
+        return max(self._shared_bytes // 32, 1 * _MIB)
 
     @property
     def pending_bytes(self) -> int:
         """Bound of committed deltas that RocksDB does not have yet."""
-        return max(self._shared_bytes // 8, 4 * _MIB)
+        return max(self._shared_bytes // 32 * 7, 4 * _MIB)
 
 
 class Worker:
@@ -111,11 +111,14 @@ class Worker:
             sorting=ThreadPoolExecutor(1, "cairn-sorting"),
             maintenance=ThreadPoolExecutor(1, "cairn-maintenance"),
             transfers=TransferResources(
-                cache=SstCache(directories.cache_directory, limits.local_disk_bytes),
+                cache=SstCache(
+                    directories.cache_directory, limits.local_disk_bytes, directories.other_caches
+                ),
                 downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
                 uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
             ),
             pending=PendingBytes(limits.pending_bytes),
+            fetched=ByteBudget(limits.pending_bytes),
             run_bytes=limits.run_bytes,
         )
         frames = FrameService(self.instance, self._event_loop, self._resources.transfers.downloads)

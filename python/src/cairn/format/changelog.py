@@ -30,7 +30,7 @@ from cairn.errors import (
     InternalError,
 )
 from cairn.format.header import ChangelogHeader
-from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,6 +53,8 @@ _TRAILER_MAGIC = b"CAIRNEND"
 _TRAILER_BODY = struct.Struct("<8sIQQ")
 _CRC = struct.Struct("<I")
 _TRAILER_BYTES = _TRAILER_BODY.size + _CRC.size
+_MESSAGE_START = struct.Struct("<4si")
+"""Of an Arrow IPC message: continuation, length of the metadata that follows."""
 _CONTINUATION = b"\xff\xff\xff\xff"
 """The first bytes of every Arrow IPC message."""
 _SNIFFED_BYTES = 1 << 16
@@ -136,6 +138,39 @@ def decode(
     return changelog
 
 
+def peek_header(
+    start: bytes, *, store: StoreId | None = None, version: Version | None = None
+) -> ChangelogHeader | None:
+    """Return the header at the start of a changelog, not verified by the trailer.
+
+    Good for planning: what is then read must be verified, and the header compared with the
+    verified one. Nothing may be deleted because of it.
+
+    Args:
+        start: the first bytes of the object.
+        store: as for ``decode``.
+        version: as for ``decode``.
+
+    Returns:
+        ``None`` if the header does not fit into ``start``, or is not that of the expected
+        changelog: read the whole object, and ``decode`` names the error.
+    """
+    if len(start) < _MESSAGE_START.size:
+        return None
+    _, message_bytes = _MESSAGE_START.unpack_from(start)
+    if not 0 < message_bytes <= len(start) - _MESSAGE_START.size:
+        return None
+    try:
+        metadata = pa.ipc.read_schema(pa.py_buffer(start)).metadata or {}
+        header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
+    except (pa.ArrowException, OSError, ValueError, CairnError):
+        return None
+    is_ours = metadata.get(b"cairn.magic") == _MAGIC
+    is_known = metadata.get(b"cairn.format") == str(FORMAT_VERSION).encode()
+    is_expected = store in (None, header.store) and version in (None, header.ref.version)
+    return header if is_ours and is_known and is_expected else None
+
+
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batches`` in pieces of 1 to ``BATCH_ROWS_MAX`` rows."""
     for batch in batches:
@@ -210,15 +245,26 @@ def _check_ops(table: pa.Table) -> None:
     op, value = table["op"], table["value"]
     if any(table[name].null_count for name in ("op", "cf", "key")):
         raise CorruptError("op, cf or key has nulls")
-    known = pa.array([OP_PUT, OP_DELETE, OP_APPEND, OP_DROP_CF], pa.uint8())
-    if not pc.all(pc.is_in(op, value_set=known), min_count=0).as_py():
+    if not table.num_rows:
+        return
+    ends = pc.min_max(op)
+    highest = ends["max"].as_py()
+    if ends["min"].as_py() < OP_PUT or highest > OP_DROP_CF:
         raise FormatVersionError("it has ops that this release does not know")
-    takes_value = pc.is_in(op, value_set=pa.array([OP_PUT, OP_APPEND], pa.uint8()))
-    if not pc.all(pc.equal(takes_value, pc.is_valid(value)), min_count=0).as_py():
+    if highest == OP_PUT:
+        is_valued = value.null_count == 0
+    else:
+        takes_value = pc.or_(_is(op, OP_PUT), _is(op, OP_APPEND))
+        is_valued = pc.all(pc.equal(takes_value, pc.is_valid(value))).as_py()
+    if not is_valued:
         raise CorruptError(
             "a value is null where its op needs one, or present where its op takes none"
         )
-    is_drop = pc.is_in(op, value_set=pa.array([OP_DROP_CF], pa.uint8()))
-    lengths = pc.binary_length(table["key"].filter(is_drop))
-    if (pc.max(lengths).as_py() or 0) > 0:
-        raise CorruptError("a row that drops a column family has a key")
+    if highest == OP_DROP_CF:
+        lengths = pc.binary_length(table["key"].filter(_is(op, OP_DROP_CF)))
+        if (pc.max(lengths).as_py() or 0) > 0:
+            raise CorruptError("a row that drops a column family has a key")
+
+
+def _is(ops: pa.ChunkedArray[Any], op: int) -> Any:  # noqa: ANN401 -- Arrow's type hints are wrong
+    return pc.equal(ops, pa.scalar(op, pa.uint8()))

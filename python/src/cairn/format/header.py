@@ -6,6 +6,7 @@ Layer: format.  Spec: docs/checkpoint-format.md#changelog (header JSON, column f
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cairn.errors import CorruptError
@@ -114,7 +115,8 @@ class ChangelogHeader:
         ref: the version that the changelog makes durable.
         attempt: the attempt that wrote it.
         base: the newest manifest that was complete at the commit, or the empty state.
-        lineage: the changelogs after ``base`` up to and including this one.
+        lineage: the changelogs after ``base`` up to and including this one, ascending. A version
+            that it leaves out was an empty commit.
         counts: keys per column family id after this version.
         column_families: the families after this version.
         max_cf_id: highest id ever used.
@@ -132,13 +134,16 @@ class ChangelogHeader:
     written_at_ms: int
 
     def __post_init__(self) -> None:
-        expected = range(self.base.version + 1, self.ref.version + 1)
-        if [ref.version for ref in self.lineage] != list(expected):
+        if not self.lineage or self.lineage[-1] != self.ref:
+            raise CorruptError(f"lineage does not end at {self.ref}")
+        versions = [self.base.version, *(ref.version for ref in self.lineage)]
+        is_ascending = all(earlier < later for earlier, later in pairwise(versions))
+        # The first version after an empty state always has an object.
+        is_complete = self.base.ref is not None or versions[1] == versions[0] + 1
+        if not (is_ascending and is_complete):
             raise CorruptError(
                 f"lineage does not lead from base {self.base.version} to {self.ref.version}"
             )
-        if self.lineage[-1] != self.ref:
-            raise CorruptError(f"lineage does not end at {self.ref}")
 
     def to_json(self) -> str:
         """Return the header as JSON."""

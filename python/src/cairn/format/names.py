@@ -2,11 +2,13 @@
 
 Layer: format.  Spec: docs/checkpoint-format.md#where-and-an-example.
 
-    changelog     := "changelog/" version [ "_" checkpoint_id ] ".arrow"
+    changelog     := "changelog/" version [ "_" own_id ] ".arrow"
     sst           := "sst/" hex32 ".sst"
-    manifest      := "snapshot/" version "_" checkpoint_id ".json"
+    manifest      := "snapshot/" version "_" own_id ".json"
     version       := decimal, no leading zero, 1 .. 2^63-1
-    checkpoint_id := "u" hex32
+    own_id        := "u" hex32
+
+A version that was an empty commit in checkpoint format 2 has no object: ``ids.VersionRef.named``.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ class StartRequest(Request):
     local_disk_bytes: int
     download_threads: int
     upload_threads: int
+    keeps_cache: bool = False
 
     @classmethod
     def from_json(cls, arguments: Json) -> Self:

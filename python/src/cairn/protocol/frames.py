@@ -5,18 +5,24 @@ Layer: protocol.  Spec: docs/protocol.md#data-channel.  Little-endian.
     frame  := header payload
     header := u32 magic = "CRNF"  u8 protocol = 1  u8 kind  u16 flags  u64 session  u64 sequence
               u64 applied  u32 rows  u32 payload_bytes                                   ; 40 bytes
+
+    lookup       := u16 cf  u32 key_bytes[rows]  key[rows]
+    lookup_reply := u8 origin[rows]  u32 value_bytes[rows]  value[rows]   ; 0xFFFFFFFF: no value
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError
 from cairn.format.changelog import CHANGELOG_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROTOCOL = 1
 _MAGIC = int.from_bytes(b"CRNF", "little")
@@ -32,6 +38,7 @@ WRITES = 0x02
 GET = 0x03
 SCAN = 0x04
 CHANGES = 0x05
+LOOKUP = 0x06
 REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
@@ -46,6 +53,12 @@ ORIGIN_ABSENT = 0
 ORIGIN_COMMITTED = 1
 ORIGIN_SPILL = 2
 ORIGIN_DELETED = 3
+
+MAX_LOOKUP_KEYS = 64
+MAX_LOOKUP_BYTES = 16 << 10
+_NO_VALUE = 0xFFFFFFFF
+_LOOKUP_OF_ONE = struct.Struct("<HI")
+_REPLY_TO_ONE = struct.Struct("<IBBHQQQIIBI")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field[Any]:
@@ -135,6 +148,68 @@ def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> p
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
     except (pa.ArrowException, OSError, EOFError) as failure:
         raise ProtocolError(f"a payload is not a record batch of its kind: {failure}") from failure
+
+
+def decode_lookup(payload: bytes, rows: int) -> tuple[int, list[bytes]]:
+    """Return family and keys of a LOOKUP.
+
+    Raises:
+        ProtocolError: over the limits, or not exactly ``rows`` keys.
+    """
+    if not 0 < rows <= MAX_LOOKUP_KEYS or len(payload) > MAX_LOOKUP_BYTES:
+        raise ProtocolError(
+            f"a lookup of {rows} keys in {len(payload)} bytes is over the limits of "
+            f"{MAX_LOOKUP_KEYS} and {MAX_LOOKUP_BYTES}, or empty"
+        )
+    try:
+        cf, *sizes = struct.unpack_from(f"<H{rows}I", payload)
+    except struct.error as failure:
+        raise ProtocolError("a lookup is shorter than the lengths of its keys") from failure
+    keys: list[bytes] = []
+    end = struct.calcsize(f"<H{rows}I")
+    for size in sizes:
+        start, end = end, end + size
+        keys.append(payload[start:end])
+    if end != len(payload):
+        raise ProtocolError("the keys of a lookup have other lengths than it says")
+    return cf, keys
+
+
+def decode_lookup_of_one(payload: bytes | memoryview) -> tuple[int, bytes] | None:
+    """Return family and key of a LOOKUP of one row; ``None`` if ``decode_lookup`` refuses it."""
+    if not _LOOKUP_OF_ONE.size <= len(payload) <= MAX_LOOKUP_BYTES:
+        return None
+    cf, size = _LOOKUP_OF_ONE.unpack_from(payload)
+    key = bytes(payload[_LOOKUP_OF_ONE.size :])
+    return (cf, key) if len(key) == size else None
+
+
+def encode_lookup_reply(origins: Sequence[int], values: Sequence[bytes | None]) -> bytes:
+    """Return the payload of a reply to LOOKUP."""
+    sizes = (_NO_VALUE if value is None else len(value) for value in values)
+    lengths = struct.pack(f"<{len(values)}I", *sizes)
+    return b"".join((bytes(origins), lengths, *filter(None, values)))
+
+
+def encode_reply_to_one(request: Header, applied: int, value: bytes | None) -> bytes:
+    """Return the whole frame that answers a LOOKUP of one key with its committed value."""
+    size, payload_bytes, origin = _NO_VALUE, 5, ORIGIN_ABSENT
+    if value is not None:
+        size, payload_bytes, origin = len(value), 5 + len(value), ORIGIN_COMMITTED
+    head = _REPLY_TO_ONE.pack(
+        _MAGIC,
+        PROTOCOL,
+        LOOKUP | REPLY,
+        0,
+        request.session,
+        request.sequence,
+        applied,
+        1,
+        payload_bytes,
+        origin,
+        size,
+    )
+    return head + value if value else head
 
 
 def encode_error(error: CairnError) -> bytes:

@@ -7,14 +7,13 @@ and creates a directory of hard links for a snapshot.
 from __future__ import annotations
 
 from cairn.rocks.database import RocksDb, ScanPage
-from cairn.rocks.delta import Delta, sorted_rows
+from cairn.rocks.ingestion import Ingestion
 from cairn.rocks.options import RocksMemory, engine_description
 
 __all__ = [
-    "Delta",
+    "Ingestion",
     "RocksDb",
     "RocksMemory",
     "ScanPage",
     "engine_description",
-    "sorted_rows",
 ]

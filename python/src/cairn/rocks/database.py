@@ -2,8 +2,12 @@
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
 
-Threads: ``flush`` and ``checkpoint`` may run in any thread; all other methods run on the worker's
-event loop. The WAL is off, so a directory that was not closed lacks the last writes.
+Rows enter as SST files (``Ingestion``). Memtables have only deletes of whole families and joined
+lists; the WAL is off, so a directory that was not closed lacks the last of them.
+
+Threads: a database is opened in any thread, and then belongs to the worker's event loop. Only
+``flush`` and ``checkpoint`` may run in other threads, and ``close`` after the event loop has called
+``retire``.
 """
 
 from __future__ import annotations
@@ -13,16 +17,21 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-import pyarrow.compute as pc
-from rocksdict import Checkpoint, Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import (
+    Checkpoint,
+    IngestExternalFileOptions,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+)
 
 from cairn.errors import ClosedError
-from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
-from cairn.rocks.failures import Translation
-from cairn.rocks.options import RocksMemory, database_options, delta_write_options
+from cairn.rocks.failures import Translation, translate
+from cairn.rocks.ingestion import Ingestion, RowEncoding, chunks
+from cairn.rocks.options import RocksMemory, database_options, file_options, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,20 +86,38 @@ class RocksDb:
         # INVARIANT: no close during a flush or checkpoint of another thread.
         self._uses = threading.Condition()
         self._use_count = 0
+        self._retired: Rdict | None = None
         self._is_closed = False
         # Keys whose lists a read found long; the event loop joins them in idle time.
         self._long_lists: dict[tuple[int, bytes], None] = {}
-        self._write_options = delta_write_options()
-        memory.database_count += 1
+        self._write_options = write_options()
+        self._file_options = file_options()
+        self._ingest_options = IngestExternalFileOptions()
+        self._ingest_options.set_move_files(True)
+        self._ingestions = 0
+        memory.count_database(1)
         try:
             with self._translated:
-                self._db = Rdict(self._name, database_options(memory, create=create))
+                options = database_options(memory, create=create)
+                # Named, because rocksdict would give an unnamed family the options of the
+                # directory's OPTIONS file, and a block cache of its own.
+                self._db = Rdict(self._name, options, column_families={"default": options})
                 self._db.set_write_options(self._write_options)
         except Exception:
-            memory.database_count -= 1
+            memory.count_database(-1)
             raise
 
     # -- reads ---------------------------------------------------------------------------------
+
+    def get(self, cf: int, key: bytes) -> bytes | None:
+        """Return the value of one key, as ``get_many`` does."""
+        if cf in self.multi_families:
+            return self.get_many(cf, [key])[0]
+        try:
+            value: bytes | None = self._db.get(layout.family_start(cf) + key)
+        except Exception as failure:
+            raise translate(failure, self._name) from failure
+        return value
 
     def get_many(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         """Return the value of each key, ``None`` where absent; the chunks of a list are joined.
@@ -126,7 +153,7 @@ class RocksDb:
         with self._translated:
             seeker = self._db.iter()
             return [
-                next(_chunks(seeker, layout.list_start(cf, key)), None) is not None for key in keys
+                next(chunks(seeker, layout.list_start(cf, key)), None) is not None for key in keys
             ]
 
     def scan(
@@ -156,20 +183,6 @@ class RocksDb:
                 keys, values, last = _read_rows(rows, limit_rows, limit_bytes)
             return ScanPage(keys, values, self._follows(last, low, high))
 
-    def count_keys(self, cf: int) -> Iterator[int]:
-        """Yield the number of keys counted so far, page by page; the last is the count."""
-        count = 0
-        multi = cf in self.multi_families
-        low, high = layout.family_start(cf), layout.family_end(cf)
-        while True:
-            page = self.scan(cf, low, high, limit_rows=4096, limit_bytes=1 << 20)
-            count += len(page.keys)
-            yield count
-            if not page.more:
-                return
-            last = page.keys[-1]
-            low, _ = layout.scan_bounds(cf, multi=multi, start=last, inclusive=False, end=None)
-
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.
         check = self._db.iter()
@@ -186,9 +199,9 @@ class RocksDb:
         seeker = self._db.iter()
         result: list[bytes | None] = []
         for key in keys:
-            chunks = [value for _, value in _chunks(seeker, layout.list_start(cf, key))]
-            self._note_length(cf, key, len(chunks))
-            result.append(b"".join(chunks) if chunks else None)
+            parts = [value for _, value in chunks(seeker, layout.list_start(cf, key))]
+            self._note_length(cf, key, len(parts))
+            result.append(b"".join(parts) if parts else None)
         return result
 
     def _read_lists(
@@ -209,36 +222,42 @@ class RocksDb:
             lists[-1].append(value)
             size += len(value) + _ROW_OVERHEAD_BYTES
             last = rocks_key
-        for key, chunks in zip(keys, lists, strict=True):
-            self._note_length(cf, key, len(chunks))
-        return keys, [b"".join(chunks) for chunks in lists], last
+        for key, parts in zip(keys, lists, strict=True):
+            self._note_length(cf, key, len(parts))
+        return keys, [b"".join(parts) for parts in lists], last
 
     # -- writes --------------------------------------------------------------------------------
 
-    def apply(self, rows: pa.RecordBatch, version: int) -> None:
-        """Write a slice of a delta, atomically.
+    def new_ingestion(
+        self, rows: pa.RecordBatch, version: int, multi_families: frozenset[int]
+    ) -> Ingestion:
+        """Return an ingestion of rows; one at a time.
 
         Args:
-            rows: ``op, cf, key, value``; sorted rows are written about twenty times faster.
-            version: the delta's version, which is part of the keys of list chunks.
+            rows: ``op, cf, key, value``, sorted by family and key, one per key; a dropped family
+                has no other row.
+            version: the newest version of these rows, above all that the database has.
+            multi_families: ids of the families whose values are lists, at that version.
+        """
+        self._ingestions += 1
+        path = self.directory / f"incoming-{self._ingestions}.sst"
+        encoding = RowEncoding(version, multi_families, self._db.iter)
+        return Ingestion(path, self._file_options, rows, encoding, self._translated)
+
+    def ingest(self, ingestion: Ingestion) -> None:
+        """Make the rows of a finished ingestion part of the database.
 
         Raises:
-            DiskFullError: the local disk is full; no row of this slice was written.
+            DiskFullError: the local disk is full; perhaps families were dropped already.
         """
-        batch = WriteBatch(raw_mode=True)
-        ops, cfs, keys, values = rows.columns
         with self._translated:
-            cf_range: Any = pc.min_max(cfs).as_py()
-            cf = cf_range["min"]
-            if (
-                cf == cf_range["max"]
-                and cf not in self.multi_families
-                and cast("int", pc.max(ops).as_py()) < OP_APPEND
-            ):
-                _fill(batch, layout.family_start(cf), cast("list[bytes]", keys.to_pylist()), values)
-            else:
-                self._fill_mixed(batch, version, rows)
-            self._db.write(batch, self._write_options)
+            if ingestion.dropped:
+                batch = WriteBatch(raw_mode=True)
+                for cf in ingestion.dropped:
+                    batch.delete_range(layout.family_start(cf), layout.family_end(cf))
+                self._db.write(batch, self._write_options)
+            if ingestion.has_file:
+                self._db.ingest_external_file([str(ingestion.path)], self._ingest_options)
 
     def is_write_stopped(self) -> bool:
         """Whether a write would now wait for a flush; the caller should write later."""
@@ -251,27 +270,6 @@ class RocksDb:
         """Whether a flush or compaction failed: all writes fail until the database is recreated."""
         return bool(self._property("rocksdb.background-errors"))
 
-    def _fill_mixed(self, batch: WriteBatch, version: int, rows: pa.RecordBatch) -> None:
-        seeker: RdictIter | None = None
-        columns = (column.to_pylist() for column in rows.columns)
-        for op, cf, key, value in zip(*columns, strict=True):
-            if op == OP_DROP_CF:
-                batch.delete_range(layout.family_start(cf), layout.family_end(cf))
-            elif cf not in self.multi_families:
-                if value is None:
-                    batch.delete(layout.family_start(cf) + key)
-                else:
-                    batch.put(layout.family_start(cf) + key, value)
-            else:
-                start = layout.list_start(cf, key)
-                if op != OP_APPEND:
-                    # Only a write that replaces the list must find its chunks.
-                    seeker = seeker or self._db.iter()
-                    for chunk, _ in _chunks(seeker, start):
-                        batch.delete(chunk)
-                if op in (OP_PUT, OP_APPEND):
-                    batch.put(layout.chunk_key(start, version), value)
-
     @property
     def has_long_lists(self) -> bool:
         """Whether ``join_one_long_list`` has work."""
@@ -281,30 +279,34 @@ class RocksDb:
         if chunk_count > _LONG_LIST_CHUNKS and len(self._long_lists) < _LONG_LISTS_MAX:
             self._long_lists[cf, key] = None
 
-    def join_one_long_list(self) -> bool:
-        """Rewrite one list that a read found long as one chunk; return whether there was one."""
+    def join_one_long_list(self) -> int:
+        """Rewrite one list that a read found long as one chunk; return its bytes, 0 if none.
+
+        REQUIRES: no ingestion is in progress, and ``is_write_stopped`` is false.
+        """
         if not self._long_lists:
-            return False
+            return 0
         cf, key = next(iter(self._long_lists))
         del self._long_lists[cf, key]
         with self._translated:
-            chunks = list(_chunks(self._db.iter(), layout.list_start(cf, key)))
-            if len(chunks) > 1:
+            found = list(chunks(self._db.iter(), layout.list_start(cf, key)))
+            joined = b"".join(value for _, value in found)
+            if len(found) > 1:
                 batch = WriteBatch(raw_mode=True)
-                for chunk, _ in chunks[:-1]:
+                for chunk, _ in found[:-1]:
                     batch.delete(chunk)
                 # Under the newest chunk's key: chunks of later deltas still sort after it.
-                batch.put(chunks[-1][0], b"".join(value for _, value in chunks))
+                batch.put(found[-1][0], joined)
                 self._db.write(batch, self._write_options)
-        return True
+        return max(1, len(joined))
 
     # -- directory -----------------------------------------------------------------------------
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
         with self._uses:
-            if self._is_closed:
-                raise ClosedError("the local database is closed", object_name=self._name)
+            if self._retired is not None:
+                raise _closed(self._name)
             self._use_count += 1
         try:
             yield
@@ -333,17 +335,29 @@ class RocksDb:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise
 
+    def retire(self) -> None:
+        """Refuse all later calls but ``close``. On the event loop; idempotent."""
+        with self._uses:
+            if self._retired is None:
+                self._retired, self._db = self._db, cast("Rdict", _Retired(self._name))
+
     def close(self) -> None:
-        """Wait for running flushes and checkpoints, then close. Idempotent."""
+        """Wait for running flushes and checkpoints, then close. Any thread; idempotent.
+
+        It takes as long as a flush. rocksdict releases the GIL. REQUIRES: no call of the event loop
+        is in progress: it has called ``retire``, or this is its thread.
+        """
+        self.retire()
         with self._uses:
             if self._is_closed:
                 return
             self._is_closed = True
             while self._use_count:
                 self._uses.wait()
-        self._memory.database_count -= 1
+        self._memory.count_database(-1)
         with self._translated:
-            self._db.close()
+            if self._retired is not None:
+                self._retired.close()
 
     # -- metrics -------------------------------------------------------------------------------
 
@@ -359,36 +373,42 @@ class RocksDb:
         """Return RocksDB's estimate of the number of its keys; each chunk of a list counts."""
         return self._property("rocksdb.estimate-num-keys")
 
-    def estimated_data_bytes(self) -> int:
-        """Return an estimate of the size of keys and values, uncompressed."""
-        raw = 0
+    def data_estimate(self) -> tuple[int, int]:
+        """Return estimates of all entries: the bytes of keys and values, uncompressed; the number.
+
+        A key that was written again counts again until a compaction.
+        """
+        raw = count = 0
         text = self._db.property_value("rocksdb.aggregated-table-properties") or ""
         for part in text.split(";"):
             name, _, value = part.strip().partition("=")
             if name in ("raw key size", "raw value size"):
                 raw += int(float(value))
-        return raw + self._property("rocksdb.cur-size-active-mem-table")
+            elif name == "# entries":
+                count = int(float(value))
+        return raw + self._property("rocksdb.cur-size-active-mem-table"), count
 
     def _property(self, name: str) -> int:
         with self._translated:
             return int(self._db.property_int_value(name) or 0)
 
 
-def _chunks(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the chunks, key and value, of the list whose chunk keys begin with ``start``.
+def _closed(name: str) -> ClosedError:
+    return ClosedError("the local database is closed", object_name=name)
 
-    Raises:
-        Exception: rocksdict raises it at a corrupt block.
+
+class _Retired:
+    """Stands for the database after ``RocksDb.retire``: every use raises ``ClosedError``.
+
+    A read in steps may have its next step after a load has replaced the database. That step must
+    not reach rocksdict while another thread closes the database.
     """
-    seeker.seek(start)
-    while seeker.valid():
-        key: bytes = seeker.key()
-        if not key.startswith(start):
-            return
-        yield key, seeker.value()
-        seeker.next()
-    # An iterator that is not valid is at the end, or at a block that it cannot read.
-    seeker.status()
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, _: str) -> object:
+        raise _closed(self._name)
 
 
 def _read_rows(
@@ -405,17 +425,3 @@ def _read_rows(
         size += sum(map(len, (value for _, value in stride))) + _ROW_OVERHEAD_BYTES * len(stride)
     keys, values = [key[layout.CF_BYTES :] for key, _ in page], [value for _, value in page]
     return keys, values, page[-1][0] if page else None
-
-
-def _fill(batch: WriteBatch, prefix: bytes, keys: list[bytes], values: pa.Array[Any]) -> None:
-    put = batch.put
-    if values.null_count == 0:
-        for key, value in zip(keys, values.to_pylist(), strict=True):
-            put(prefix + key, value)
-        return
-    delete = batch.delete
-    for key, value in zip(keys, values.to_pylist(), strict=True):
-        if value is None:
-            delete(prefix + key)
-        else:
-            put(prefix + key, value)

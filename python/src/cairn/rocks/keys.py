@@ -3,7 +3,7 @@ r"""Keys inside RocksDB.
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.  Big-endian, so that bytes sort as numbers do.
 
     rocks_key := u16be cf  key                                  ; single-value family
-               | u16be cf  escaped(key) 00 01  u64be version    ; multi-value: one chunk per delta
+               | u16be cf  escaped(key) 00 01  u64be version    ; multi-value: chunks of a list
     escaped   := key with each 00 written as 00 FF
 
 The terminator 00 01 sorts below every continuation of an escaped key (00 FF, or a byte above 00),
@@ -18,6 +18,8 @@ _CF = struct.Struct(">H")
 _VERSION = struct.Struct(">Q")
 MAX_CF = 0xFFFF
 CF_BYTES = 2
+BELOW_ALL_KEYS = b"\0"
+"""No row has this key: it is shorter than a family's id."""
 _END = b"\x00\x01"
 _AFTER_END = b"\x00\x02"
 CHUNK_SUFFIX_BYTES = len(_END) + _VERSION.size
@@ -44,7 +46,7 @@ def list_end(cf: int, key: bytes) -> bytes:
 
 
 def chunk_key(start: bytes, version: int) -> bytes:
-    """Return the key of the chunk that ``version`` appends; ``start`` is ``list_start``."""
+    """Return the key of the chunk of appends up to ``version``; ``start`` is ``list_start``."""
     return start + _VERSION.pack(version)
 
 

@@ -7,7 +7,8 @@ Promises of every implementation:
 
 - *Root.* One instance serves one root (a URL). Keys are relative to it, segments joined by ``/``.
 - *Atomic.* A reader gets a whole object, either the old one or the new one; never a part.
-- *Durable.* When a writing call returns, the object survives a crash of this machine.
+- *Durable.* When a call that writes an object returns, the object survives a crash of this
+  machine.
 - *Read after write.* Every later call of any process sees a completed write, ``list`` included.
 - *Own success is success.* A write whose answer was lost returns normally if a retry finds it done.
   If it cannot tell, it raises ``UnavailableError``: the write may have happened.
@@ -72,6 +73,19 @@ class StoredObject:
 
     data: bytes
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStart:
+    """The first bytes of an object, and the length of the whole object."""
+
+    data: bytes
+    size_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether ``data`` is the whole object."""
+        return len(self.data) == self.size_bytes
 
 
 def check_key(key: str) -> str:
@@ -182,12 +196,23 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
+    def get_start(self, key: str, length: int) -> ObjectStart:
+        """Return the first ``length`` bytes of an object, or all if it is shorter; one request.
+
+        The storage verifies no part of an object: the caller must be able to.
+
+        Raises:
+            MissingError: there is no such object.
+            CorruptError: S3 only: the object is empty.
+        """
+
+    @abstractmethod
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object to a local file and verify it; a large object in ranges.
 
-        The file appears under ``path`` whole and synced, or not at all: temporary name in the same
-        directory (created if absent), check of size and CRC32C, fsync, rename. Replaces an existing
-        file.
+        The file appears under ``path`` whole, or not at all: temporary name in the same directory
+        (created if absent), check of size and CRC32C, rename. Replaces an existing file. It is not
+        synced: it is a copy, and after a crash of the machine it may hold anything.
 
         Args:
             key: key of the object.

@@ -126,8 +126,12 @@ class PendingFile:
 
     def publish(self) -> None:
         """Take the final name, replacing another file; durable on return. REQUIRES: ``sync``."""
-        os.replace(self.temporary, self.path)  # noqa: PTH105 - the promise depends on this call
+        self.publish_unsynced()
         sync_directory(self.path.parent)
+
+    def publish_unsynced(self) -> None:
+        """Take the final name, replacing another file; a crash of the machine may undo it."""
+        os.replace(self.temporary, self.path)  # noqa: PTH105 - the promise depends on this call
 
     def publish_new(self) -> None:
         """Take the final name if it is free; durable on return. REQUIRES: ``sync``.
@@ -191,7 +195,6 @@ def write_download(
                 pending.write(chunk)
             check_size(object_name, size_bytes, received)
             check_crc32c(object_name, crc32c, checksum)
-            pending.sync()
-            pending.publish()
+            pending.publish_unsynced()
     except OSError as error:
         raise translate_os_error(error, object_name) from error

@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
-from cairn.storage.base import ObjectInfo, ObjectStore, Payload, StoredObject, check_key, is_listed
+from cairn.storage.base import (
+    ObjectInfo,
+    ObjectStart,
+    ObjectStore,
+    Payload,
+    StoredObject,
+    check_key,
+    is_listed,
+)
 from cairn.storage.files import (
     TEMPORARY_SUFFIX,
     PendingFile,
@@ -119,6 +127,12 @@ class LocalStore(ObjectStore):
         with self._reading(key):
             data = path.read_bytes()
         return StoredObject(data, _etag_of(data))
+
+    def get_start(self, key: str, length: int) -> ObjectStart:
+        """Return the first bytes of an object."""
+        path = self._begin("GetObject", key)
+        with self._reading(key), path.open("rb") as source:
+            return ObjectStart(source.read(length), os.fstat(source.fileno()).st_size)
 
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Copy an object to another file."""

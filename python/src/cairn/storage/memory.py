@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, Clock
-from cairn.storage.base import ObjectInfo, ObjectStore, Payload, StoredObject, check_key, is_listed
+from cairn.storage.base import (
+    ObjectInfo,
+    ObjectStart,
+    ObjectStore,
+    Payload,
+    StoredObject,
+    check_key,
+    is_listed,
+)
 from cairn.storage.files import check_crc32c, translate_os_error, write_download
 
 if TYPE_CHECKING:
@@ -94,6 +102,11 @@ class MemoryStore(ObjectStore):
         if present is None:
             raise self._missing(key)
         return StoredObject(present.data, present.etag)
+
+    def get_start(self, key: str, length: int) -> ObjectStart:
+        """Return the first bytes of an object."""
+        data = self.get(key).data
+        return ObjectStart(data[:length], len(data))
 
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Write an object to a local file."""

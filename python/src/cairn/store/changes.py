@@ -53,12 +53,14 @@ def on_snapshot(
     Raises:
         MissingError: its lineage has no such version, or has it under another id.
     """
-    version = request.snapshot_version
-    refs, base = _lineage_from(checkpoint, head, version)
+    version, id_ = request.snapshot_version, request.snapshot_checkpoint_id
+    wanted = None if id_ is None else VersionRef.named(version, id_)
+    refs, base = _lineage_from(checkpoint, head, version if wanted is None else wanted.version)
     # The changelog of the oldest kept snapshot was purged: only a base names that version.
     past = refs if base.ref is None else (base.ref, *refs)
-    at = next((ref for ref in past if ref.version == version), None)
-    if at is None or request.snapshot_checkpoint_id not in (None, at.checkpoint_id):
+    # The snapshot of an empty commit is that of its real version, the newest one up to it.
+    at = max((ref for ref in past if ref.version <= version), default=None)
+    if at is None or (wanted is not None and at != wanted):
         raise MissingError(
             f"version {head.version} does not come from a snapshot of version {version}",
             store=str(checkpoint.store),
@@ -67,8 +69,8 @@ def on_snapshot(
         )
     return replace(
         head,
-        base=Base(version, at.checkpoint_id),
-        lineage=tuple(ref for ref in refs if ref.version > version),
+        base=Base(at.version, at.checkpoint_id),
+        lineage=tuple(ref for ref in refs if ref > at),
     )
 
 
@@ -87,7 +89,7 @@ class ChangeFeed:
         self._last: Changelog | None = None
 
     def versions(self, request: ChangesRequest) -> ChangesAnswer:
-        """List the versions from start to end."""
+        """List the versions from start to end that have changes; empty commits have none."""
         head = self._checkpoint.read(request.end_version, request.end_checkpoint_id)
         start = request.start_version
         refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head.header), start - 1)

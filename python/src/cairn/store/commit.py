@@ -1,4 +1,7 @@
-"""Committing a session: gather, count, encode, one PUT, then queue the delta for RocksDB.
+"""Committing a session: gather, count, encode, one PUT, then give the delta to the local state.
+
+An empty commit in checkpoint format 2 writes nothing: its id names the version that has its
+content, whose PUT was its commit point too.
 
 Layer: store.  If the worker dies before the PUT, nothing was committed. If it dies later, the
 version is durable, and a load rebuilds the local state from the objects.
@@ -6,6 +9,7 @@ version is durable, and a load rebuilds the local state from the objects.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cairn.errors import ProtocolError
@@ -47,19 +51,25 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         counts = _kept_counts(base, request)
     else:
         rows, counts = _counted(state, base, rows, request)
-    changes = [] if rows is None else writes.as_changes(rows)
-    header = _header(state, base, request, counts)
-    data = changelog.encode(header, changes)
-    encoded = clock.monotonic_ns()
-    checkpoint.commit(header, data)
-    stored = clock.monotonic_ns()
-    changelog_bytes = len(data)
-    del data  # before the deltas are copied to be sorted
-    state.advance(StoreVersion.of_header(header), changes)
+    changes = [] if rows is None else [writes.as_changes(rows)]
+    encoded = stored = clock.monotonic_ns()
+    changelog_bytes = 0
+    if not changes and _is_empty(state, base, request, counts):
+        version = replace(base, version=request.version)
+    else:
+        header = _header(state, base, request, counts)
+        data = changelog.encode(header, changes)
+        encoded = clock.monotonic_ns()
+        checkpoint.commit(header, data)
+        stored = clock.monotonic_ns()
+        changelog_bytes = len(data)
+        del data  # before the deltas are copied to be sorted
+        version = StoreVersion.of_header(header)
+    state.advance(version, changes)
     state.metrics.add("commits_count")
     state.metrics.add("changelog_bytes", changelog_bytes)
     return CommitAnswer(
-        checkpoint_id=str(header.ref.checkpoint_id),
+        checkpoint_id=str(version.checkpoint_id),
         counts=counts_to_json(counts),
         changelog_bytes=changelog_bytes,
         applied_through=state.local.applied_through,
@@ -68,6 +78,23 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         put_ms=(stored - encoded) / _MS,
         snapshot_version=state.snapshots.newest_version,
         engine=state.figures(),
+    )
+
+
+def _is_empty(
+    state: StoreState, base: StoreVersion, request: CommitRequest, counts: Mapping[int, int]
+) -> bool:
+    """Return whether a commit without writes needs no object.
+
+    Spec: docs/checkpoint-format.md#checkpoint-ids.
+    """
+    return (
+        state.checkpoint.has_checkpoint_ids
+        and base.ref is not None
+        and not request.snapshot
+        and set(request.column_families) == set(base.families)
+        and request.max_cf_id == base.max_cf_id
+        and counts == dict(base.counts)
     )
 
 

@@ -14,9 +14,9 @@ from cairn.errors import CairnError, ClosedError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import ScanReply, ScanRequest, read_keys, read_page
+from cairn.store.reads import ScanReply, read_keys, read_page
+from cairn.store.runs import Runs
 from cairn.store.session import SessionThreads, StoreSession
-from cairn.store.spill import Spill
 from cairn.store.state import StoreState
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         LoadRequest,
         MaintainRequest,
     )
+    from cairn.store.committed import ScanRequest
     from cairn.store.resources import WorkerResources
 
 _LARGE_CHANGELOG_BYTES = 1 << 20
-_NOTHING_SPILLED = Spill()
+_NOTHING_SPILLED = Runs()
 _MAX_PENDING_WAIT_S = 60.0
 # How long a commit waits for a running snapshot before it takes its own.
 _MAX_SNAPSHOT_WAIT_S = 60.0
@@ -118,7 +119,7 @@ class ProviderInstance:
             store_time = snapshot.take_snapshot(state, answer) if request.snapshot else None
             if request.cleanup:
                 answer.deleted_objects = snapshot.purge(state, store_time)
-        answer.snapshot_version = state.snapshots.newest_version
+        answer.snapshot_version = snapshot.newest_with_snapshot(state)
         return answer
 
     def use(self, checkpoint: StoreCheckpoint) -> None:
@@ -220,6 +221,21 @@ class ProviderInstance:
         else:
             found.when_readable(act)
 
+    def is_readable_now(self, session: int) -> bool:
+        """Whether reads of a session need neither a wait nor its spill, as it sent no frames."""
+        found = self._session
+        return (
+            (found is None or found.number != session)
+            and session > self._ended_through
+            and self.state.version is not None
+        )
+
+    def get_committed(self, cf: int, key: bytes) -> bytes | None:
+        """Return the committed value of a key. REQUIRES: ``is_readable_now``."""
+        state = self.state
+        state.metrics.add("gets_count")
+        return state.local.get(cf, key)
+
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]
     ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
@@ -230,8 +246,8 @@ class ProviderInstance:
         state = self.state
         state.require_version()  # there is none during a load, and after a failed one
         spill = self._spill_of(session)
-        with state.local.reading() as database:
-            found = yield from read_keys(database, spill, cfs, keys, self._resources.clock)
+        with state.local.reading() as rows:
+            found = yield from read_keys(rows, spill, cfs, keys, self._resources.clock)
         state.metrics.add("gets_count", len(found[0]))
         return found
 
@@ -240,12 +256,12 @@ class ProviderInstance:
         state = self.state
         state.require_version()
         spill = self._spill_of(session)
-        with state.local.reading() as database:
-            page = yield from read_page(database, spill, request, self._resources.clock)
+        with state.local.reading() as rows:
+            page = yield from read_page(rows, spill, request, self._resources.clock)
         state.metrics.add("scanned_rows_count", len(page.keys))
         return page
 
-    def _spill_of(self, number: int) -> Spill:
+    def _spill_of(self, number: int) -> Runs:
         session = self._session
         if session is not None and session.number == number:
             return session.spill

@@ -5,24 +5,25 @@ Layer: store.  Spec: docs/checkpoint-format.md#changelog (base, lineage).
 
 from __future__ import annotations
 
-from collections import deque
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cairn.checkpoint.recovery import Head
+from cairn.errors import DataError
 from cairn.format.header import counts_to_json
+from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
+from cairn.store.changelog_stream import ChangelogStream
 from cairn.store.changes import on_snapshot
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Future
 
     from cairn.format.changelog import Changelog
-    from cairn.ids import VersionRef
     from cairn.store.state import StoreState
 
-_MAX_FETCHES = 8
-_FIRST_FETCHES = 2  # until the size of a changelog is known
 _MS = 1_000_000
 
 
@@ -37,7 +38,7 @@ def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
         wanted = StoreVersion.empty(request.version)
         if state.version != wanted or not state.local.is_open:
             _open_empty(state, wanted)
-    elif not _is_current(state, request):
+    elif not _reach_locally(state, request):
         state.metrics.add("loads_count")
         _recover(state, request, answer)
     version = state.require_version()
@@ -54,42 +55,74 @@ def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
     return answer
 
 
-def _is_current(state: StoreState, request: LoadRequest) -> bool:
-    current = state.version
+def _reach_locally(state: StoreState, request: LoadRequest) -> bool:
+    """Make the requested version current without a request, if the database has its content."""
+    current, id_ = state.version, request.checkpoint_id
     if current is None or isinstance(request, LoadSnapshotRequest) or not state.local.is_open:
         return False
-    if current.version != request.version or current.ref is None:
-        return False
     # Format 1 has no id, and another attempt may have replaced the version: read the object.
-    return request.checkpoint_id is not None and request.checkpoint_id == current.checkpoint_id
+    if id_ is None or current.ref != VersionRef.named(request.version, id_):
+        return False
+    return _continue_to(state, current, request.version)
+
+
+def _continue_to(state: StoreState, current: StoreVersion, version: int) -> bool:
+    """Make ``version`` current, whose content is the current one; not if it is an earlier one."""
+    if current.version < version:
+        state.replay((), replace(current, version=version))
+    # The versions of a database only ascend.
+    return current.version <= version
 
 
 def _recover(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> None:
-    checkpoint = state.checkpoint
-    head = checkpoint.read(request.version, request.checkpoint_id)
-    answer.bytes_downloaded += head.size_bytes
-    wanted = StoreVersion.of_header(head.header)
+    if not isinstance(request, LoadSnapshotRequest):
+        # The header is enough to begin. The changelog itself is read with the others.
+        head = state.checkpoint.read_header(request.version, request.checkpoint_id)
+        answer.bytes_downloaded += head.bytes_read
+        try:
+            if _load_as_planned(state, request, head, answer):
+                return
+        except DataError:
+            if head.changelog is not None:
+                raise
+            # A header that is not verified may have named a wrong object.
+    changelog = state.checkpoint.read(request.version, request.checkpoint_id)
+    answer.bytes_downloaded += changelog.size_bytes
+    head = Head(changelog.header, changelog, changelog.size_bytes)
+    _load_as_planned(state, request, head, answer)
+
+
+def _load_as_planned(
+    state: StoreState, request: LoadRequest, head: Head, answer: LoadAnswer
+) -> bool:
+    """Load the version that ``head`` describes; return whether the verified header is the same.
+
+    If it is not, no version is current.
+    """
+    wanted = replace(StoreVersion.of_header(head.header), version=request.version)
     current = state.version if state.local.is_open else None
     if isinstance(request, LoadSnapshotRequest):
-        wanted = on_snapshot(checkpoint, wanted, request)
+        wanted = on_snapshot(state.checkpoint, wanted, request)
         current = None
-    if current is not None:
-        if current.ref == wanted.ref:
-            return  # format 1: this instance has the attempt that wrote the object
-        missing = wanted.lineage_after(current)
-        if missing is not None:
-            answer.source = "replay"
-            _replay(state, wanted, missing, head, answer)
-            return
-    if wanted.base.ref is None:
+    missing = None if current is None else wanted.lineage_after(current)
+    if current is not None and missing == ():
+        # Format 1: this instance has the attempt that wrote the object.
+        return _continue_to(state, current, wanted.version)
+    with closing(_Replay(state, head, wanted.lineage if missing is None else missing)) as replay:
         answer.source = "replay"
+        if missing is None:
+            _open_base(state, wanted, answer)
+        return replay.run(wanted, answer)
+
+
+def _open_base(state: StoreState, wanted: StoreVersion, answer: LoadAnswer) -> None:
+    if wanted.base.ref is None:
         _open_empty(state, StoreVersion.empty(wanted.base.version))
-    else:
-        answer.source = "snapshot"
-        began = state.resources.clock.monotonic_ns()
-        _open_snapshot(state, wanted.base.ref, answer)
-        answer.from_snapshot_ms = (state.resources.clock.monotonic_ns() - began) // _MS
-    _replay(state, wanted, wanted.lineage, head, answer)
+        return
+    answer.source = "snapshot"
+    began = state.resources.clock.monotonic_ns()
+    _open_snapshot(state, wanted.base.ref, answer)
+    answer.from_snapshot_ms = (state.resources.clock.monotonic_ns() - began) // _MS
 
 
 def _open_empty(state: StoreState, version: StoreVersion) -> None:
@@ -107,44 +140,48 @@ def _open_snapshot(state: StoreState, ref: VersionRef, answer: LoadAnswer) -> No
         state.open_database(directory, StoreVersion.of_manifest(manifest), manifest, files.known)
 
 
-def _replay(
-    state: StoreState,
-    wanted: StoreVersion,
-    refs: tuple[VersionRef, ...],
-    head: Changelog,
-    answer: LoadAnswer,
-) -> None:
-    began = state.resources.clock.monotonic_ns()
-    state.replay(_fetched(state, refs, head, answer), wanted)
-    answer.replay_ms = (state.resources.clock.monotonic_ns() - began) // _MS
-    answer.changelogs_replayed = len(refs)
+class _HeaderChangedError(Exception):
+    """The header that planned the load is not the verified one."""
 
 
-def _fetched(
-    state: StoreState, refs: tuple[VersionRef, ...], head: Changelog, answer: LoadAnswer
-) -> Iterator[Changelog]:
-    """Yield changelogs in order, the last of them ``head``; fetch the next few in the background.
+class _Replay:
+    """The changelogs of a load: their fetches begin at once, beside the download of SSTs."""
 
-    Fetches as many as fit into the bound of pending deltas if all are as large as the largest yet.
-    """
-    limit_bytes = state.resources.pending.limit_bytes
-    read, submit = state.checkpoint.read, state.resources.transfers.downloads.submit
-    most = _FIRST_FETCHES
-    largest_bytes = 1
-    fetches: deque[Future[Changelog]] = deque()
-    left = deque(refs[:-1])
-    try:
-        while left or fetches:
-            while left and len(fetches) < most:
-                ref = left.popleft()
-                fetches.append(submit(read, ref.version, ref.checkpoint_id))
-            changelog = fetches.popleft().result()
+    def __init__(self, state: StoreState, head: Head, refs: tuple[VersionRef, ...]) -> None:
+        self._state = state
+        self._head = head
+        self._count = len(refs)
+        read = state.checkpoint.read
+        resources = state.resources
+        self._stream = ChangelogStream(
+            refs if head.changelog is None else refs[:-1],
+            lambda ref: read(ref.version, str(ref.checkpoint_id)),
+            resources.transfers.downloads,
+            resources.fetched,
+        )
+
+    def run(self, wanted: StoreVersion, answer: LoadAnswer) -> bool:
+        """Apply them and make ``wanted`` current; not if the head has another header."""
+        clock = self._state.resources.clock
+        began = clock.monotonic_ns()
+        try:
+            self._state.replay(self._changelogs(answer), wanted)
+        except _HeaderChangedError:
+            return False
+        answer.replay_ms = (clock.monotonic_ns() - began) // _MS
+        answer.changelogs_replayed = self._count
+        return True
+
+    def close(self) -> None:
+        """Cancel the fetches."""
+        self._stream.close()
+
+    def _changelogs(self, answer: LoadAnswer) -> Iterator[Changelog]:
+        planned = self._head.header
+        for changelog in self._stream:
+            if changelog.header.ref == planned.ref and changelog.header != planned:
+                raise _HeaderChangedError
             answer.bytes_downloaded += changelog.size_bytes
-            largest_bytes = max(largest_bytes, changelog.table.nbytes)
-            most = max(1, min(2 * most, _MAX_FETCHES, limit_bytes // largest_bytes))
             yield changelog
-        if refs:
-            yield head
-    finally:
-        for fetch in fetches:
-            fetch.cancel()
+        if self._count and self._head.changelog is not None:
+            yield self._head.changelog

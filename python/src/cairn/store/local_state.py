@@ -1,9 +1,23 @@
-"""LocalState: one store's database, and the queue of committed deltas that it does not have yet.
+"""LocalState: one store's database, and the committed versions that it does not have yet.
 
-Layer: store. Methods run on the event loop unless they say otherwise. A delta stays in the queue
-until its last slice is written; then ``applied_through`` is its version. A database that fails to
-write, or in which a read finds corruption, is *broken*: it is not used again, waiters receive the
-error, and the next load opens a new one.
+Layer: store.
+
+    enqueue -> Delta -> sorted -> Run -> merged with other runs -> SST file -> database
+               arrived  (readable: applied_through)                (written_through)
+
+A version can be read as soon as it is a run: reads search the runs, then the database. Runs stay in
+memory until a snapshot needs them, or until the bound of pending bytes is reached. Then they are
+merged, so that a key that several versions wrote is written once, and enter the database as one
+file.
+
+Threads: ``enqueue``, ``checkpoint`` and ``wait_until_written`` are called by other threads, the
+last two never by the event loop. ``is_open``, ``check_not_broken`` and the attributes may be used
+by any thread. All other methods run on the event loop. Sorting and merging run in the sorting
+thread, the end of a file in the background; each gives its result to the event loop, which ignores
+it if the database was closed meanwhile.
+
+A database that fails to write, or in which a read finds corruption, is *broken*: it is not used
+again, waiters receive the error, and the next load opens a new one.
 """
 
 from __future__ import annotations
@@ -11,6 +25,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +35,12 @@ from cairn.errors import (
     CorruptError,
     LocalDiskError,
     UnknownInstanceError,
+    unexpected,
 )
-from cairn.rocks import Delta, RocksDb
+from cairn.rocks import RocksDb
+from cairn.store.committed import CommittedRows
+from cairn.store.deltas import CommittedRun, Delta, merged
+from cairn.store.runs import Runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -29,18 +48,25 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cairn.ids import Version
     from cairn.metrics import Metrics
+    from cairn.rocks import Ingestion
     from cairn.store.resources import WorkerResources
 
     Waiter = Callable[[CairnError | None], None]
 
 _LOG = logging.getLogger(__name__)
-_SLICE_NS = 1_500_000
+_SLICE_NS = 800_000
 _PIECE_ROWS = 1024
 _PIECE_BYTES = 128 * 1024
 _PRESENCE_STRIDE = 512
 _SORTED_AT_ONCE_ROWS = 2048
 _SORT_WAIT_S = 0.001
+_LIVENESS_CHECK_S = 1.0
+# A read searches every run: some 1 us for a key.
+_MAX_RUNS = 8
+# Arrow counts the bytes of a column in 32 bits.
+_MAX_MERGED_BYTES = 256 << 20
 
 
 def nothing_loaded() -> UnknownInstanceError:
@@ -51,12 +77,47 @@ def nothing_loaded() -> UnknownInstanceError:
     )
 
 
+def _closed() -> ClosedError:
+    return ClosedError("the store was loaded again or closed meanwhile")
+
+
+class _Waiters:
+    """Calls that wait for a version. On the event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Version, Waiter]] = []
+
+    def add(self, version: Version, waiter: Waiter) -> None:
+        self._waiting.append((version, waiter))
+
+    def call(self, is_reached: Callable[[Version], bool]) -> None:
+        """Call those whose version is reached."""
+        if self._waiting:
+            due = [(version, waiter) for version, waiter in self._waiting if is_reached(version)]
+            self._waiting = [entry for entry in self._waiting if entry not in due]
+            _call(due, None)
+
+    def fail(self, failure: CairnError) -> None:
+        """Call all with an error."""
+        due, self._waiting = self._waiting, []
+        _call(due, failure)
+
+
+def _call(due: list[tuple[Version, Waiter]], failure: CairnError | None) -> None:
+    for version, waiter in due:
+        try:
+            waiter(failure)
+        except Exception:  # noqa: BLE001 - the other waiters must be called
+            _LOG.exception("a read that waited for version %d failed", version)
+
+
 class LocalState:
     """See the module.
 
     Attributes:
-        applied_through: the database has all deltas up to this version.
-        incarnation: changes at each open and close; work of one incarnation stops in the next.
+        applied_through: reads find all deltas up to this version.
+        written_through: the newest version of which the database has writes.
+        incarnation: changes with the database; work of one incarnation stops in the next.
         failure: why the database is broken; ``None`` if it is not.
     """
 
@@ -64,11 +125,19 @@ class LocalState:
         self._resources = resources
         self._scheduler = resources.scheduler
         self._metrics = metrics
-        self._pending: deque[tuple[int, Delta]] = deque()  # with the time of its arrival
-        self._waiters: list[tuple[int, Waiter]] = []  # with the version that they wait for
-        self._db: RocksDb | None = None
-        self._barrier: int | None = None  # deltas above it are held back for a snapshot
+        self._arrived: deque[Delta] = deque()
+        self._rows: CommittedRows | None = None  # the database, with the rows of `_runs`
+        # INVARIANT: ascending versions, all above `written_through`. New runs are added at the end;
+        # during a merge or write its runs keep their place.
+        self._runs: tuple[CommittedRun, ...] = ()
+        self._merging: Sequence[CommittedRun] = ()
+        self._writing: tuple[CommittedRun, Ingestion] | None = None  # the first run
+        self._write_through = 0  # runs up to this version must be written
+        self._barrier: Version | None = None  # runs above it are held back for a snapshot
+        self._readers = _Waiters()
+        self._writers = _Waiters()
         self.applied_through = 0
+        self.written_through = 0
         self.incarnation = 0
         self.failure: CairnError | None = None
 
@@ -76,21 +145,25 @@ class LocalState:
 
     @property
     def db(self) -> RocksDb:
-        """Return the open database.
+        """Return the open database, which may lack the newest versions.
 
         Raises:
             UnknownInstanceError: none is open.
             CairnError: it is broken.
         """
-        if self._db is None or self.failure is not None:
+        return self._committed.database
+
+    @property
+    def _committed(self) -> CommittedRows:
+        if self._rows is None or self.failure is not None:
             self.check_not_broken()
             raise nothing_loaded()
-        return self._db
+        return self._rows
 
     @property
     def is_open(self) -> bool:
-        """Whether a database is open and not broken. Any thread."""
-        return self._db is not None and self.failure is None
+        """Whether a database is open and not broken."""
+        return self._rows is not None and self.failure is None
 
     def check_not_broken(self) -> None:
         """Raise the failure that broke the database, if it is broken. Any thread."""
@@ -99,49 +172,55 @@ class LocalState:
             raise copy.copy(self.failure)
 
     @contextmanager
-    def reading(self) -> Iterator[RocksDb]:
-        """Yield the database for reads; if they find corruption, it becomes broken."""
-        database = self.db
+    def reading(self) -> Iterator[CommittedRows]:
+        """Yield the committed rows; if a read finds corruption, the database becomes broken."""
+        rows = self._committed
         try:
-            yield database
+            yield rows
         except CorruptError as failure:
             self._break(failure)  # no other database: a closed one raises ClosedError
             raise
-        if database.has_long_lists and database is self._db:
+        if rows.database.has_long_lists and rows is self._rows:
             self._scheduler.with_long_lists[self] = None
 
-    def open(self, directory: Path, version: int, multi: frozenset[int], *, create: bool) -> None:
-        """Open a directory that holds ``version``; REQUIRES: ``close`` before.
-
-        Raises:
-            CorruptError: not a whole database; the next load verifies the cache's files again.
-            DiskFullError: the local disk is full.
-        """
-        memory = self._resources.memory
+    def get(self, cf: int, key: bytes) -> bytes | None:
+        """Return the value of one key, ``None`` where absent; as ``reading``."""
+        rows = self._committed
         try:
-            self._db = RocksDb(directory, memory, create=create, multi_families=multi)
-        except CorruptError:
-            self._resources.transfers.cache.mark_unverified()
+            value = rows.get(cf, key)
+        except CorruptError as failure:
+            self._break(failure)
             raise
-        self.applied_through = version
+        if rows.database.has_long_lists:
+            self._scheduler.with_long_lists[self] = None
+        return value
+
+    def attach(self, database: RocksDb, version: int) -> None:
+        """Use an open database that holds ``version``. REQUIRES: ``detach`` before."""
+        self._rows = CommittedRows(database)
+        self.applied_through = self.written_through = version
+        self._write_through = 0
         self.incarnation += 1
         self.failure = None
         self._scheduler.add(self)
 
-    def close(self) -> None:
-        """Close the database; all waiters fail. Idempotent."""
+    def detach(self) -> RocksDb | None:
+        """Stop using the database; all waiters fail. Idempotent.
+
+        Returns:
+            The database, if there was one. The caller closes it, in another thread: that may take
+            as long as a flush. Its directory is never opened again.
+        """
         self._drop_deltas()
         self._scheduler.remove(self)
         self._barrier = None
-        database, self._db = self._db, None
+        rows, self._rows = self._rows, None
         self.incarnation += 1
-        self._call_waiters(_closed())
-        if database is not None:
-            try:
-                database.close()
-            except CairnError as failure:
-                # Its directory is never opened again, so nothing is lost.
-                _LOG.warning("a local database was not closed cleanly: %s", failure)
+        self._fail_waiters(_closed())
+        if rows is None:
+            return None
+        rows.database.retire()
+        return rows.database
 
     def check(self) -> None:
         """Mark the database as broken if a flush or compaction failed in the background."""
@@ -154,7 +233,7 @@ class LocalState:
 
     def _break(self, failure: CairnError) -> None:
         """Mark the database as broken. The object store has its deltas for the next load."""
-        if self._db is None or self.failure is not None:
+        if self._rows is None or self.failure is not None:
             return
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
         # The cache has links to the same files. Even a failed write may come from a corrupt block,
@@ -162,99 +241,227 @@ class LocalState:
         self._resources.transfers.cache.mark_unverified()
         self._drop_deltas()
         self._scheduler.with_long_lists.pop(self, None)
-        self._call_waiters(failure)
+        self._fail_waiters(failure)
 
-    # -- the queue of deltas -------------------------------------------------------------------
+    def _drop_deltas(self) -> None:
+        """Forget all deltas and runs, and what is in progress with them."""
+        while self._arrived:
+            self._resources.pending.add(-self._arrived.popleft().size_bytes)
+        self._resources.pending.add(-sum(run.size_bytes for run in self._runs))
+        self._set_runs(())
+        self._merging, self._writing = (), None
+        self._scheduler.writing.pop(self, None)
+
+    def _fail_waiters(self, failure: CairnError) -> None:
+        self._readers.fail(failure)
+        self._writers.fail(failure)
+
+    # -- from a delta to a run -----------------------------------------------------------------
 
     def enqueue(self, delta: Delta) -> None:
         """Add a committed delta; versions ascend. Any thread, one at a time."""
-        self._resources.pending.add(delta.bytes_left)
-        if delta.rows_left > _SORTED_AT_ONCE_ROWS:
-            delta.ready.clear()
+        self._resources.pending.add(delta.size_bytes)
+        if delta.row_count > _SORTED_AT_ONCE_ROWS:
             self._resources.sorting.submit(self._sort, delta)
         else:
             delta.sort()
-        self._pending.append((self._resources.clock.monotonic_ns(), delta))
-        self._resources.event_loop.post(self._schedule)
+        self._arrived.append(delta)
+        self._resources.event_loop.post(self._admit)
 
     def _sort(self, delta: Delta) -> None:
-        try:
-            delta.sort()
-        except Exception:  # noqa: BLE001 - an unsorted delta is applied as well, only slower
-            _LOG.exception("the writes of version %d could not be sorted", delta.version)
-        delta.ready.set()
-        self._resources.event_loop.post(self._schedule)
+        delta.sort()
+        self._resources.event_loop.post(self._admit)
 
-    def _schedule(self) -> None:
-        if self.failure is not None:
+    def _admit(self) -> None:
+        """Make the deltas readable that are sorted."""
+        if not self.is_open:
             # The database broke during the commit: the delta must not count as pending forever.
             self._drop_deltas()
-        elif self._pending:
-            self._scheduler.with_deltas[self] = None
+            return
+        while self._arrived and self._arrived[0].ready.is_set():
+            delta = self._arrived[0]
+            if delta.failure is not None:
+                _LOG.error("version %d was not sorted", delta.version, exc_info=delta.failure)
+                self._break(unexpected(delta.failure))
+                return
+            self._arrived.popleft()
+            self._resources.pending.add(-delta.size_bytes)
+            self.db.multi_families = delta.multi_families
+            if delta.run is not None:
+                self._resources.pending.add(delta.run.size_bytes)
+                self._set_runs((*self._runs, delta.run))
+            self.applied_through = delta.version
+        self._readers.call(lambda version: version <= self.applied_through)
+        self._advance()
 
-    def _drop_deltas(self) -> None:
-        while self._pending:
-            _, delta = self._pending.popleft()
-            self._resources.pending.add(-delta.bytes_left)
-        self._scheduler.with_deltas.pop(self, None)
+    def _set_runs(self, runs: tuple[CommittedRun, ...]) -> None:
+        self._runs = runs
+        if self._rows is not None:
+            self._rows.runs = Runs(tuple(one.run for one in runs))
 
     def pending_bytes(self) -> int:
-        """Return the bytes of deltas that are not applied yet."""
-        return sum(delta.bytes_left for _, delta in list(self._pending))
+        """Return the bytes of deltas that the database does not have."""
+        arrived = sum(delta.size_bytes for delta in list(self._arrived))
+        return arrived + sum(run.size_bytes for run in self._runs)
 
-    @property
-    def waiting_since_ns(self) -> int:
-        """See ``ScheduledStore``, also for the other members that the scheduler uses."""
-        return self._pending[0][0]
+    # -- from runs to the database -------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Begin the next merge or write, if one is due and none is in progress."""
+        if not self._merging and self._writing is None and self.is_open:
+            due = self._due_runs()
+            if len(due) > 1:
+                self._merge(due)
+            elif due:
+                self._begin_write(due[0])
+            else:
+                self._merge(self._small_runs())
+        self._writers.call(self._is_written)
+        if self._resources.pending.is_high:
+            self._scheduler.reclaim(self._resources.clock.monotonic_ns())
+
+    def _due_runs(self) -> list[CommittedRun]:
+        """Return the oldest runs that must be written, as many as may be merged."""
+        through = self._write_through
+        if self._barrier is not None:
+            through = min(through, self._barrier)
+        due: list[CommittedRun] = []
+        size = 0
+        for run in self._runs:
+            size += run.size_bytes
+            if run.last > through or (due and size > _MAX_MERGED_BYTES):
+                break
+            due.append(run)
+        return due
+
+    def _small_runs(self) -> Sequence[CommittedRun]:
+        """Return the newest runs that should be merged, so that reads search few; often none.
+
+        The newest run is merged with each older one that is not larger than the result so far. A
+        row is merged only as often as its run doubles.
+        """
+        if len(self._runs) <= _MAX_RUNS:
+            return ()
+        first = len(self._runs) - 1
+        size = self._runs[first].size_bytes
+        while first:
+            older = self._runs[first - 1]
+            is_held_back = self._barrier is not None and older.last <= self._barrier
+            if is_held_back or older.size_bytes > size or size > _MAX_MERGED_BYTES // 2:
+                break
+            size += older.size_bytes
+            first -= 1
+        return self._runs[first:]
+
+    def _merge(self, runs: Sequence[CommittedRun]) -> None:
+        if len(runs) > 1:
+            self._merging = runs
+            self._resources.sorting.submit(self._run_merge, runs)
+
+    def _run_merge(self, runs: Sequence[CommittedRun]) -> None:
+        post = self._resources.event_loop.post
+        try:
+            result = merged(runs)
+        except Exception as problem:  # noqa: BLE001 - all calls of this store must get it
+            _LOG.exception("versions %d to %d were not merged", runs[0].first, runs[-1].last)
+            failure = unexpected(problem)
+            post(lambda: self._break(failure) if self._merging is runs else None)
+        else:
+            post(lambda: self._use_merged(runs, result))
+
+    def _use_merged(self, runs: Sequence[CommittedRun], result: CommittedRun) -> None:
+        if self._merging is not runs:
+            return
+        self._merging = ()
+        # A snapshot of a version in the middle needs the runs as they were.
+        if self._barrier is None or not result.first <= self._barrier < result.last:
+            start = self._runs.index(runs[0])
+            end = start + len(runs)
+            self._set_runs((*self._runs[:start], result, *self._runs[end:]))
+            self._resources.pending.add(result.size_bytes - sum(run.size_bytes for run in runs))
+        self._advance()
+
+    def _begin_write(self, run: CommittedRun) -> None:
+        ingestion = self.db.new_ingestion(run.run.rows, run.last, run.multi_families)
+        self._writing = run, ingestion
+        self._scheduler.writing[self] = None
 
     @property
     def has_work(self) -> bool:
-        """Whether a delta can be applied now."""
-        if not self._pending or not self.is_open:
-            return False
-        delta = self._pending[0][1]
-        return delta.ready.is_set() and (self._barrier is None or delta.version <= self._barrier)
+        """See ``ScheduledStore``, also for the other members that the scheduler uses."""
+        return self._writing is not None and self.is_open
 
-    def is_write_stopped(self) -> bool:
-        """REQUIRES: ``has_work``."""
-        return self.db.is_write_stopped()
+    @property
+    def waiting_since_ns(self) -> int:
+        """REQUIRES: there is a run."""
+        return self._runs[0].since_ns
 
-    def apply_slice(self) -> int:
-        """Apply rows for at most some 2 ms; return their bytes. An error breaks the database."""
+    @property
+    def run_bytes(self) -> int:
+        """The bytes of runs whose write can begin; 0 if a merge or write is in progress."""
+        if self._merging or self._writing is not None or self._barrier is not None:
+            return 0
+        return sum(run.size_bytes for run in self._runs)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether runs that must be written are not written yet."""
+        return bool(self._due_runs())
+
+    def write_runs(self) -> None:
+        """Begin to write all runs into the database."""
+        self._write_through = self.applied_through
+        self._advance()
+
+    def write_slice(self) -> None:
+        """Write rows for less than 2 ms. An error breaks the database."""
+        if self._writing is None:
+            return
+        _, ingestion = self._writing
         clock = self._resources.clock
         began = clock.monotonic_ns()
-        rows = size = 0
-        while self.has_work and not self.db.is_write_stopped():
-            piece_rows, piece_bytes = self._apply_piece(self._pending[0][1])
-            rows += piece_rows
-            size += piece_bytes
-            if clock.monotonic_ns() - began > _SLICE_NS:
-                break
-        self._metrics.add("applied_rows_count", rows)
-        self._metrics.raise_to("apply_slice_max_us", (clock.monotonic_ns() - began) // 1000)
-        return size
-
-    def _apply_piece(self, delta: Delta) -> tuple[int, int]:
-        database = self.db
-        database.multi_families = delta.multi_families
-        before = delta.bytes_left
-        piece = delta.take(max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(delta.row_bytes, 1))))
+        piece_rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES // ingestion.row_bytes))
+        rows = 0
         try:
-            if piece is not None:
-                database.apply(piece, delta.version)
+            while ingestion.rows_left and clock.monotonic_ns() - began < _SLICE_NS:
+                rows += ingestion.add(piece_rows)
         except CairnError as failure:
             self._break(failure)
-            return 0, 0
-        finally:
-            self._resources.pending.add(delta.bytes_left - before)
-        if not delta.rows_left:
-            self._pending.popleft()
-            if not self._pending:
-                # A delta that is enqueued right now calls _schedule itself.
-                self._scheduler.with_deltas.pop(self, None)
-            self.applied_through = delta.version
-            self._call_waiters(None)
-        return (0, 0) if piece is None else (piece.num_rows, piece.nbytes)
+            return
+        self._metrics.add("applied_rows_count", rows)
+        self._metrics.raise_to("apply_slice_max_us", (clock.monotonic_ns() - began) // 1000)
+        if not ingestion.rows_left:
+            self._scheduler.writing.pop(self, None)
+            self._resources.in_background(lambda: self._finish(ingestion))
+
+    def _finish(self, ingestion: Ingestion) -> None:
+        failure: CairnError | None = None
+        try:
+            ingestion.finish()
+        except CairnError as problem:
+            failure = problem
+        except Exception as problem:  # noqa: BLE001 - all calls of this store must get it
+            _LOG.exception("%s was not written", ingestion.path)
+            failure = unexpected(problem)
+        self._resources.event_loop.post(lambda: self._ingest(ingestion, failure))
+
+    def _ingest(self, ingestion: Ingestion, failure: CairnError | None) -> None:
+        if self._writing is None or self._writing[1] is not ingestion:
+            return
+        run, _ = self._writing
+        try:
+            if failure is not None:
+                raise failure
+            self.db.ingest(ingestion)
+        except CairnError as problem:
+            self._break(problem)
+            return
+        self._writing = None
+        self.written_through = run.last
+        # In the same task as the ingestion: a read must not find an append twice.
+        self._set_runs(self._runs[1:])
+        self._resources.pending.add(-run.size_bytes)
+        self._advance()
 
     # -- waiting for deltas --------------------------------------------------------------------
 
@@ -265,20 +472,7 @@ class LocalState:
         elif self.failure is not None:
             waiter(copy.copy(self.failure))
         else:
-            self._waiters.append((version, waiter))
-
-    def _call_waiters(self, failure: CairnError | None) -> None:
-        if not self._waiters:
-            return
-        waiters, self._waiters = self._waiters, []
-        for version, waiter in waiters:
-            if failure is None and version > self.applied_through:
-                self._waiters.append((version, waiter))
-                continue
-            try:
-                waiter(failure)
-            except Exception:  # noqa: BLE001 - the other waiters must be called
-                _LOG.exception("a read that waited for version %d failed", version)
+            self._readers.add(version, waiter)
 
     def until_applied(
         self, version: int, incarnation: int | None = None
@@ -298,11 +492,47 @@ class LocalState:
                 raise _closed()
             if self.applied_through >= version:
                 return
-            if self._pending:
-                self._pending[0][1].ready.wait(_SORT_WAIT_S)
-            self.apply_slice()
+            if self._arrived:
+                self._arrived[0].ready.wait(_SORT_WAIT_S)
+            self._admit()
             self.check_not_broken()
             yield
+
+    def wait_until_written(self, version: int, incarnation: int | None = None) -> None:
+        """Wait until the database has all deltas up to ``version``; arguments as above.
+
+        Not from the event loop.
+
+        Raises:
+            CairnError: the database broke, or it was closed or replaced.
+        """
+        done: Future[CairnError | None] = Future()
+        event_loop = self._resources.event_loop
+        event_loop.run(lambda: self._when_written(version, incarnation, done.set_result))
+        while True:
+            try:
+                failure = done.result(_LIVENESS_CHECK_S)
+            except TimeoutError:
+                event_loop.run(_nothing)  # it raises if the event loop has ended
+                continue
+            if failure is not None:
+                raise copy.copy(failure)
+            return
+
+    def _when_written(self, version: int, incarnation: int | None, waiter: Waiter) -> None:
+        if incarnation not in (None, self.incarnation) or self._rows is None:
+            waiter(_closed())
+        elif self.failure is not None:
+            waiter(self.failure)
+        else:
+            self._writers.add(version, waiter)
+            self._write_through = max(self._write_through, version)
+            self._advance()
+
+    def _is_written(self, version: Version) -> bool:
+        if self.applied_through < version:
+            return False
+        return not self._runs or self._runs[0].first > version
 
     def find_present(
         self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
@@ -314,17 +544,17 @@ class LocalState:
             for start in range(0, len(keys), _PRESENCE_STRIDE):
                 # In strides: all keys as Python objects would need as much memory as the commit.
                 stride = cast("list[bytes]", keys.slice(start, _PRESENCE_STRIDE).to_pylist())
-                with self.reading() as database:
-                    found += database.present(cf, stride)
+                with self.reading() as rows:
+                    found += rows.present(cf, stride)
                 yield
         return found
 
     def count_keys(self, version: int, cf: int) -> Generator[None, None, int]:
-        """Steps that count a family's keys at ``version``."""
+        """Steps that count a family's keys at ``version``; REQUIRES: as ``find_present``."""
         yield from self.until_applied(version)
         count = 0
-        with self.reading() as database:
-            for count in database.count_keys(cf):  # noqa: B007 - the last one is the count
+        with self.reading() as rows:
+            for count in rows.count_keys(cf):  # noqa: B007 - the last one is the count
                 yield
         return count
 
@@ -344,7 +574,7 @@ class LocalState:
         if not event_loop.run(lambda: self.hold_above(version, incarnation)):
             return False
         try:
-            event_loop.run_stepwise(self.until_applied(version, incarnation))
+            self.wait_until_written(version, incarnation)
             database = event_loop.run(lambda: self.db if self.incarnation == incarnation else None)
             if database is None:
                 return False
@@ -356,22 +586,26 @@ class LocalState:
         return True
 
     def hold_above(self, version: int, incarnation: int) -> bool:
-        """Apply no delta above ``version`` until ``release_held``.
+        """Write no run above ``version`` into the database until ``release_held``.
 
         Returns:
             Whether that is possible; see ``checkpoint``.
         """
-        if not self.is_open or self.incarnation != incarnation or self.applied_through > version:
+        if not self.is_open or self.incarnation != incarnation or self.written_through > version:
             return False
-        if self.applied_through == version and self._pending and self._pending[0][1].is_begun:
-            return False  # a part of the next version is applied already
+        # A merged run is written whole or not at all.
+        if any(run.first <= version < run.last for run in self._runs):
+            return False
+        if self._writing is not None and self._writing[0].last > version:
+            return False
         self._barrier = version
         return True
 
     def release_held(self, incarnation: int) -> None:
-        """Apply held deltas again, if the database still has this ``incarnation``."""
+        """Write held runs again when needed, if the database still has this ``incarnation``."""
         if incarnation == self.incarnation:
             self._barrier = None
+            self._advance()
 
     def memtable_bytes(self) -> int:
         """Return the size of the open database's memtables, 0 if none is open."""
@@ -379,23 +613,25 @@ class LocalState:
 
     def flush(self) -> None:
         """Write the memtables to SSTs. Any thread."""
-        database = self._db
-        if database is not None:
+        rows = self._rows
+        if rows is not None:
             self._metrics.add("flushes_count")
-            database.flush()
+            rows.database.flush()
 
-    def join_one_long_list(self) -> bool:
-        """Rewrite one list of many chunks; return whether there was one."""
-        if not self.is_open or self._barrier is not None or self._pending:
-            return False
-        with self.reading() as database:
-            is_joined = database.join_one_long_list()
-        if not is_joined:
+    def join_one_long_list(self) -> int:
+        """Rewrite one list of many chunks; return its bytes, 0 if there was none."""
+        if not self.is_open or self._barrier is not None or self._writing is not None:
+            return 0
+        if self.db.is_write_stopped():
+            return 0
+        with self.reading() as rows:
+            joined_bytes = rows.database.join_one_long_list()
+        if not joined_bytes:
             self._scheduler.with_long_lists.pop(self, None)
-            return False
+            return 0
         self._metrics.add("lists_joined_count")
-        return True
+        return joined_bytes
 
 
-def _closed() -> ClosedError:
-    return ClosedError("the store was loaded again or closed meanwhile")
+def _nothing() -> None:
+    """Show that the event loop runs."""

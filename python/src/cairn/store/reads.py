@@ -16,14 +16,13 @@ from cairn.protocol.frames import (
     ORIGIN_DELETED,
     ORIGIN_SPILL,
 )
-from cairn.rocks.keys import scan_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from cairn.clock import Clock
-    from cairn.rocks import RocksDb, ScanPage
-    from cairn.store.spill import Spill
+    from cairn.store.committed import CommittedPage, CommittedRows, ScanRequest
+    from cairn.store.runs import Runs
 
 # Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
@@ -34,18 +33,6 @@ _STRIDE_KEYS = 512
 # Each key costs one bisection per run of the spill: some 2 ms for a stride.
 _SPILL_STRIDE_KEYS = 64
 _MERGE_STRIDE_ROWS = 256
-
-
-@dataclass(frozen=True)
-class ScanRequest:
-    """One page to read: a family, the first key, the key after the last, the page's size."""
-
-    cf: int
-    start: bytes | None
-    inclusive: bool
-    end: bytes | None
-    limit_rows: int
-    limit_bytes: int
 
 
 @dataclass
@@ -59,14 +46,14 @@ class ScanReply:
 
 
 def read_keys(
-    db: RocksDb, spill: Spill, cfs: list[int], keys: list[bytes], clock: Clock
+    rows: CommittedRows, spill: Runs, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
     """Steps of some 2 ms that return origin and value of each key, in order; ``cfs``: its family.
 
     Stops after the row at which the values reach ``_MAX_GET_BYTES``.
     """
     if len(keys) == 1 and not spill.runs:  # most requests
-        values = db.get_many(cfs[0], keys)
+        values = rows.get_many(cfs[0], keys)
         return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     origins: list[int] = []
@@ -78,7 +65,7 @@ def read_keys(
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
         some = slice(len(values), len(values) + stride)
-        found = _committed(db, cfs[some], keys[some])
+        found = _committed(rows, cfs[some], keys[some])
         for cf, key, committed in zip(cfs[some], keys[some], found, strict=True):
             origin, value = _with_spill(spill, cf, key, committed)
             origins.append(origin)
@@ -91,21 +78,21 @@ def read_keys(
     return origins, values
 
 
-def _committed(db: RocksDb, cfs: list[int], keys: list[bytes]) -> list[bytes | None]:
+def _committed(rows: CommittedRows, cfs: list[int], keys: list[bytes]) -> list[bytes | None]:
     families = set(cfs)
     if len(families) == 1:
-        return db.get_many(cfs[0], keys)
+        return rows.get_many(cfs[0], keys)
     values: list[bytes | None] = [None] * len(keys)
     for cf in families:
-        rows = [row for row, of in enumerate(cfs) if of == cf]
-        found = db.get_many(cf, [keys[row] for row in rows])
-        for row, value in zip(rows, found, strict=True):
-            values[row] = value
+        places = [place for place, of in enumerate(cfs) if of == cf]
+        found = rows.get_many(cf, [keys[place] for place in places])
+        for place, value in zip(places, found, strict=True):
+            values[place] = value
     return values
 
 
 def _with_spill(
-    spill: Spill, cf: int, key: bytes, committed: bytes | None
+    spill: Runs, cf: int, key: bytes, committed: bytes | None
 ) -> tuple[int, bytes | None]:
     """Return origin and value of a key."""
     hit = spill.find(cf, key) if spill else None
@@ -120,49 +107,52 @@ def _with_spill(
 
 
 def read_page(
-    db: RocksDb, spill: Spill, request: ScanRequest, clock: Clock
+    rows: CommittedRows, spill: Runs, request: ScanRequest, clock: Clock
 ) -> Generator[None, None, ScanReply]:
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
     limit_bytes = max(1, min(request.limit_bytes or _MAX_PAGE_BYTES, _MAX_PAGE_BYTES))
-    if not spill:
-        page = _scan(db, request, limit_rows, limit_bytes)
-        return ScanReply([ORIGIN_COMMITTED] * len(page.keys), page.keys, page.values, page.more)
+    # Over a spill in strides: the session may have deleted most of the rows in the range.
+    stride_rows = min(limit_rows, _MERGE_STRIDE_ROWS) if spill else limit_rows
+    request = replace(request, limit_rows=stride_rows, limit_bytes=limit_bytes)
     reply, size = ScanReply([], [], [], more=False), 0
     step_end_ns = clock.monotonic_ns() + _STEP_NS
-    # In strides: the session may have deleted most of the rows in the range.
     while True:
-        rows, horizon = _merged(
-            db, spill, request, min(limit_rows, _MERGE_STRIDE_ROWS), limit_bytes
-        )
-        for origin, key, value in rows:
-            if len(reply.keys) >= limit_rows or size >= limit_bytes:
-                reply.more = True
-                return reply
-            reply.origins.append(origin)
-            reply.keys.append(key)
-            reply.values.append(value)
-            size += len(key) + len(value)
-        reply.more = horizon is not None
-        if horizon is None or len(reply.keys) >= limit_rows or size >= limit_bytes:
+        page = rows.scan(request)
+        if spill:
+            merged, through = _with_spilled(page, spill, request)
+            for origin, key, value in merged:
+                if len(reply.keys) >= limit_rows or size >= limit_bytes:
+                    reply.more = True
+                    return reply
+                reply.origins.append(origin)
+                reply.keys.append(key)
+                reply.values.append(value)
+                size += len(key) + len(value)
+            is_full = len(reply.keys) >= limit_rows or size >= limit_bytes
+        else:
+            origins, through = [ORIGIN_COMMITTED] * len(page.keys), page.through
+            reply = ScanReply(origins, page.keys, page.values, more=False)
+            is_full = bool(page.keys)
+        reply.more = through is not None
+        if through is None or is_full:
             return reply
-        request = replace(request, start=horizon, inclusive=False)
+        request = replace(request, start=through, inclusive=False)
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
 
 
-def _merged(
-    db: RocksDb, spill: Spill, request: ScanRequest, limit_rows: int, limit_bytes: int
+def _with_spilled(
+    page: CommittedPage, spill: Runs, request: ScanRequest
 ) -> tuple[Iterator[tuple[int, bytes, bytes]], bytes | None]:
     """Return the next rows, all up to a last key, and that key; ``None``: up to the end."""
-    page = _scan(db, request, limit_rows, limit_bytes)
-    horizon = page.keys[-1] if page.more else None
+    horizon = page.through
     written: set[bytes] = set()
     start = request.start
     first = start if start is None or request.inclusive else start + b"\x00"
     for run in spill.runs:
-        keys, more = run.between(request.cf, first, request.end, limit_rows)
+        keys, more = run.between(request.cf, first, request.end, request.limit_rows)
         written.update(keys)
         if more and (horizon is None or keys[-1] < horizon):
             horizon = keys[-1]
@@ -179,14 +169,3 @@ def _merged(
                 yield origin, key, value
 
     return rows(), horizon
-
-
-def _scan(db: RocksDb, request: ScanRequest, limit_rows: int, limit_bytes: int) -> ScanPage:
-    low, high = scan_bounds(
-        request.cf,
-        multi=request.cf in db.multi_families,
-        start=request.start,
-        inclusive=request.inclusive,
-        end=request.end,
-    )
-    return db.scan(request.cf, low, high, limit_rows=limit_rows, limit_bytes=limit_bytes)

@@ -58,8 +58,13 @@ class PendingBytes:
         """Return the bytes that are pending now."""
         return self._bytes
 
+    @property
+    def is_high(self) -> bool:
+        """Whether rows should be written now, so that no commit has to wait at the limit."""
+        return self._bytes > self.limit_bytes // 4 * 3
+
     def add(self, amount: int) -> None:
-        """Add bytes that were enqueued; a negative amount stands for applied bytes."""
+        """Add bytes that were enqueued; a negative amount stands for bytes that were written."""
         with self._changed:
             self._bytes += amount
             self._changed.notify_all()
@@ -70,19 +75,47 @@ class PendingBytes:
             return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
 
 
+class ByteBudget:
+    """Bytes in use by several users, with a common limit that each of them observes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._bytes = 0
+
+    @property
+    def current(self) -> int:
+        """Return the bytes that are in use now."""
+        return self._bytes
+
+    def add(self, amount: int) -> None:
+        """Add bytes, also above the limit; a negative amount returns them."""
+        with self._lock:
+            self._bytes += amount
+
+    def add_if_within(self, amount: int) -> bool:
+        """Add bytes if the sum stays within the limit; return whether it did."""
+        with self._lock:
+            if self._bytes + amount > self._limit_bytes:
+                return False
+            self._bytes += amount
+            return True
+
+
 @dataclass
 class WorkerResources:
     """What the instances of a worker share.
 
     Attributes:
         event_loop: the thread that owns RocksDB.
-        scheduler: chooses the store whose deltas are applied next.
+        scheduler: chooses the store whose rows are written next.
         memory: block cache and memtables.
-        background: threads for runs, flushes and similar work.
-        sorting: a thread that sorts deltas; the commit of the next version may wait for it.
+        background: threads for spill runs, the ends of files, flushes and similar work.
+        sorting: a thread that sorts and merges deltas; reads of a version may wait for it.
         maintenance: threads for snapshots that no call waits for.
         transfers: the SST cache and the threads for downloads and uploads.
-        pending: the bound of deltas that are not applied yet.
+        pending: the bound of committed deltas that RocksDB does not have yet.
+        fetched: the bound of changelogs that loads have fetched ahead.
         run_bytes: bound of an open session's writes in memory. Above it they are written to disk;
             at four times this size the sender is paused.
         clock: measures durations.
@@ -97,6 +130,7 @@ class WorkerResources:
     maintenance: Executor
     transfers: TransferResources
     pending: PendingBytes
+    fetched: ByteBudget
     run_bytes: int = 8 << 20
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY

@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from cairn.clock import SYSTEM_CLOCK, Clock
 from cairn.errors import CairnError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 _LOG = logging.getLogger(__name__)
-_STOPPED_PAUSE_S = 0.0005
 _MEMTABLE_CHECK_BYTES = 1 << 20
 
 
@@ -24,20 +22,28 @@ class ScheduledStore(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether a delta can be applied now."""
+        """Whether rows can be written into the database now."""
 
     @property
     def waiting_since_ns(self) -> int:
-        """When the oldest delta arrived; REQUIRES: ``has_work``."""
+        """When the oldest of its committed rows arrived; REQUIRES: there are any."""
 
-    def is_write_stopped(self) -> bool:
-        """Whether a write would have to wait for a flush; REQUIRES: ``has_work``."""
+    @property
+    def run_bytes(self) -> int:
+        """The bytes of committed rows that the database lacks and that could be written now."""
 
-    def apply_slice(self) -> int:
-        """Apply rows for at most some 2 ms; return their bytes."""
+    @property
+    def is_writing(self) -> bool:
+        """Whether rows are being written, or will be."""
 
-    def join_one_long_list(self) -> bool:
-        """Rewrite one list of many chunks; return whether there was one."""
+    def write_runs(self) -> None:
+        """Begin to write all committed rows into the database."""
+
+    def write_slice(self) -> None:
+        """Write rows for less than 2 ms; REQUIRES: ``has_work``."""
+
+    def join_one_long_list(self) -> int:
+        """Rewrite one list of many chunks; return its bytes, 0 if there was none."""
 
     def memtable_bytes(self) -> int:
         """Return the size of the open database's memtables, 0 if none is open."""
@@ -50,25 +56,21 @@ class Scheduler:
     """See the module. Methods run on the event loop.
 
     Attributes:
-        with_deltas: stores with a delta in their queue.
+        writing: stores that write rows into their database.
         with_long_lists: stores in which a read found a list of many chunks.
 
     Args:
         memtable_bytes: bound of all memtables together. RocksDB flushes only full memtables, not a
             hundred half-full ones; so the scheduler flushes the largest one.
         background: runs flushes.
-        clock: pauses while all writes are stopped.
     """
 
-    def __init__(
-        self, memtable_bytes: int, background: Executor, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, memtable_bytes: int, background: Executor) -> None:
         self._memtable_bytes = memtable_bytes
         self._background = background
-        self._clock = clock
         self._open: dict[ScheduledStore, None] = {}
         # An idle store is in neither, so it costs the event loop no time.
-        self.with_deltas: dict[ScheduledStore, None] = {}
+        self.writing: dict[ScheduledStore, None] = {}
         self.with_long_lists: dict[ScheduledStore, None] = {}
         self._failed: set[ScheduledStore] = set()
         self._unchecked_bytes = 0
@@ -80,32 +82,46 @@ class Scheduler:
 
     def remove(self, store: ScheduledStore) -> None:
         """Forget a store. Idempotent."""
-        for stores in (self._open, self.with_deltas, self.with_long_lists):
+        for stores in (self._open, self.writing, self.with_long_lists):
             stores.pop(store, None)
         self._failed.discard(store)
 
     def run_slice(self) -> bool:
-        """Apply deltas of the store with the oldest delta; return whether work may be left.
+        """Write rows of the store with the oldest ones; return whether work may be left.
 
-        Stores whose writes RocksDB has stopped, or whose last slice failed, come last.
+        Stores whose last slice failed come last.
         """
-        waiting = [store for store in self.with_deltas if store.has_work]
-        waiting.sort(key=lambda store: (store in self._failed, store.waiting_since_ns))
-        for store in waiting:
-            if store.is_write_stopped():
-                continue
+        if not self.writing and not self.with_long_lists:
+            return False  # at once: the event loop asks after each request
+        waiting = [store for store in self.writing if store.has_work]
+        if waiting:
+            store = min(waiting, key=lambda one: (one in self._failed, one.waiting_since_ns))
             self._failed.add(store)  # until its slice has succeeded
-            self._bound_memtables(store.apply_slice())
+            store.write_slice()
             self._failed.discard(store)
             return True
-        if any(store.join_one_long_list() for store in list(self.with_long_lists)):
-            return True
-        if waiting:
-            self._clock.sleep(_STOPPED_PAUSE_S)  # the flush that ends the stop needs the CPU
-        return bool(waiting)
+        for store in list(self.with_long_lists):
+            joined_bytes = store.join_one_long_list()
+            if joined_bytes:
+                self._bound_memtables(joined_bytes)
+                return True
+        return False
 
-    def _bound_memtables(self, applied_bytes: int) -> None:
-        self._unchecked_bytes += applied_bytes
+    def reclaim(self, now_ns: int) -> None:
+        """Begin to write the rows of one store, to free memory, unless one is writing already.
+
+        Chooses large rows and old ones: those of an idle store would otherwise stay for ever.
+        """
+        if any(store.is_writing for store in self._open):
+            return
+        stores = [store for store in self._open if store.run_bytes]
+        if stores:
+            max(
+                stores, key=lambda one: one.run_bytes * max(1, now_ns - one.waiting_since_ns)
+            ).write_runs()
+
+    def _bound_memtables(self, written_bytes: int) -> None:
+        self._unchecked_bytes += written_bytes
         if self._unchecked_bytes < _MEMTABLE_CHECK_BYTES or self._is_flushing:
             return
         self._unchecked_bytes = 0

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, FramesMissingError, ProtocolError, unexpected
 from cairn.rocks.failures import translate
-from cairn.store.spill import RunFiles, Spill
+from cairn.store.runs import Runs
+from cairn.store.spill import RunFiles
 from cairn.store.writes import check_writes
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class StoreSession:
         self._in_order = 0  # all sequences up to here have arrived
         self._in_runs = 0  # all sequences up to here are in a run
         self._row_count = 0
-        self._spill = Spill()
+        self._spill = Runs()
         self._failure: CairnError | None = None
         self._has_job = False
         self._readers: list[tuple[int, Callback]] = []  # with the last sequence that they need
@@ -105,7 +106,7 @@ class StoreSession:
             self._failure = self._failure or failure
             self._frames.clear()
             self._frame_bytes = 0
-            self._spill = Spill()
+            self._spill = Runs()
             self._notify()
             self._arrival.notify_all()
 
@@ -170,7 +171,7 @@ class StoreSession:
                     for _ in batches:
                         self._in_runs += 1
                         self._frame_bytes -= self._frames.pop(self._in_runs).nbytes
-                    spill = self._spill = Spill((*spill.runs, run))
+                    spill = self._spill = Runs((*spill.runs, run))
                     self._notify()
                     batches.clear()
                 merged = self._files.merged(spill)
@@ -214,7 +215,7 @@ class StoreSession:
             act()
 
     @property
-    def spill(self) -> Spill:
+    def spill(self) -> Runs:
         """The runs. REQUIRES: ``when_readable``, for all frames that have arrived.
 
         Raises:

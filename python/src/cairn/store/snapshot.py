@@ -13,8 +13,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.retention import KeptVersions
-from cairn.checkpoint.upload import SnapshotContent
-from cairn.errors import BusyError, CairnError, ClosedError
+from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
+from cairn.errors import BusyError, CairnError, ClosedError, MissingError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.rocks.failures import translate
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cairn.format.manifest import Manifest
+    from cairn.ids import VersionRef
     from cairn.store.state import StoreState
     from cairn.store.version import StoreVersion
 
@@ -73,6 +74,8 @@ def _take_snapshot(
     due = 1 if is_forced else checkpoint.conf.min_deltas_for_snapshot
     if version.ref is None or len(version.lineage) < due:
         return None
+    if not version.has_changelog and _adopt_snapshot(state, version.ref, incarnation):
+        return None
     clock = state.resources.clock
     began = clock.monotonic_ns()
     content = SnapshotContent(
@@ -111,6 +114,29 @@ def _take_snapshot(
     return result.store_time
 
 
+def _adopt_snapshot(state: StoreState, ref: VersionRef, incarnation: int) -> bool:
+    """Use the snapshot that another instance may have stored; return whether there is one.
+
+    An empty commit is loaded from the changelog of its real version, which does not name that
+    version's own snapshot. Each restart of an idle store would upload it again.
+    """
+    try:
+        manifest = state.checkpoint.recovery.fetch_manifest(ref)
+    except MissingError:
+        return False
+    result = SnapshotResult(
+        manifest=manifest,
+        won=False,
+        known={},
+        uploaded_files=0,
+        uploaded_bytes=0,
+        reused_files=0,
+        store_time=None,
+    )
+    state.snapshots.stored(result, incarnation)
+    return True
+
+
 def _previous(state: StoreState, version: StoreVersion) -> Manifest | None:
     base = version.base.ref
     if base is None:
@@ -146,6 +172,18 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
     if snapshots.sweeps.is_due():
         deleted += state.checkpoint.sweep(result.manifest, kept)
     return deleted
+
+
+def newest_with_snapshot(state: StoreState) -> int:
+    """Return the newest version that has a snapshot, as far as this instance knows; 0 if none.
+
+    The snapshot of an empty commit is that of its real version. Spark would otherwise find that
+    an idle store lags, and request a snapshot of it.
+    """
+    version, manifest = state.version, state.snapshots.manifest
+    if version is not None and manifest is not None and version.ref == manifest.ref:
+        return version.version
+    return state.snapshots.newest_version
 
 
 def is_overdue(state: StoreState) -> bool:

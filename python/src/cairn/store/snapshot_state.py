@@ -55,7 +55,8 @@ class SnapshotState:
 
     def add_changelog(self, version: StoreVersion) -> None:
         """Remember the base of a changelog that was replayed or committed."""
-        if version.ref is not None:
+        # An empty commit has none. Its base may be newer than the one that its real version names.
+        if version.ref is not None and version.has_changelog:
             with self._lock:
                 self._bases[version.ref] = version.base
 

@@ -13,12 +13,15 @@ A control call and maintenance run concurrently; neither lock is acquired while 
 Both wait for the event loop while they hold their lock, so the event loop acquires neither. It
 acquires only locks that are held briefly and under which no other lock is acquired: the instance's
 ``_sessions_lock``, the session's ``_arrival``, ``SnapshotState._lock``, those of metrics and
-pending bytes. (One wait is longer: closing a database waits for its flush or checkpoint.)
+pending bytes.
+
+Opening a database takes milliseconds, and closing one may take as long as a flush. So a control
+call opens it before it attaches it, and it is closed in the background after it was detached.
 
     changed by                        what
-    control calls                     version, checkpoint, database directory, data_bytes
-    event loop, for control calls     the database: open, close
-    event loop                        applied_through, failure, barrier
+    control calls                     version, checkpoint, data_bytes
+    event loop, for control calls     the database: attach, detach
+    event loop                        applied_through, written_through, failure, barrier
     control calls, maintenance        SnapshotState
 
 ``version`` and ``checkpoint`` are immutable and replaced as a whole: a thread without the
@@ -28,12 +31,15 @@ instance's lock reads the reference once.
 from __future__ import annotations
 
 import itertools
+import logging
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cairn.errors import CairnError, CorruptError
 from cairn.metrics import Metrics
-from cairn.rocks import Delta
+from cairn.rocks import RocksDb
+from cairn.store.deltas import Delta
 from cairn.store.local_state import LocalState, nothing_loaded
 from cairn.store.snapshot_state import SnapshotState
 from cairn.store.version import StoreVersion
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
     from cairn.format.manifest import Manifest, SstFile
     from cairn.store.resources import WorkerResources
 
+_LOG = logging.getLogger(__name__)
 # For its estimate RocksDB reads a block of each file: too slow for every batch.
 _ESTIMATE_NS = 30_000_000_000
 
@@ -58,7 +65,7 @@ class StoreState:
 
     Attributes:
         checkpoint: the store's objects.
-        local: the database with its queue of deltas.
+        local: the database, and the runs that it does not have.
         snapshots: what the store knows about manifests.
     """
 
@@ -71,11 +78,10 @@ class StoreState:
         self.local = LocalState(resources, self.metrics)
         self.snapshots = SnapshotState(resources.clock, resources.entropy)
         self.is_closed = False
-        # INVARIANT: the version of database and queue together; None while it is between two.
+        # INVARIANT: the version of database and runs together; None while it is between two.
         self._version: StoreVersion | None = None
         self._directory = directory
         self._directory_numbers = itertools.count(1)
-        self._database_directory: Path | None = None
         self._data_bytes = 0
         self._data_bytes_at_ns = 0
 
@@ -109,19 +115,30 @@ class StoreState:
     @contextmanager
     def new_database_directory(self) -> Iterator[Path]:
         """Yield a path to fill and to give to ``open_database``; after an error it is removed."""
-        if self._database_directory is not None and not self.local.is_open:
-            # It may be broken by a full disk: the next database needs the space.
-            self.resources.event_loop.run(self.local.close)
-            shutil.rmtree(self._database_directory, ignore_errors=True)
-        directory, former = self.new_directory("d"), self._database_directory
+        if not self.local.is_open:
+            # A broken database may have filled the disk: the next one needs the space.
+            self._discard(self._detach())
+        directory = self.new_directory("d")
         try:
             yield directory
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        if former is not None:
-            # It is never opened again, and the SST cache has links of its own.
-            self.resources.in_background(lambda: shutil.rmtree(former, ignore_errors=True))
+
+    def _detach(self) -> RocksDb | None:
+        return self.resources.event_loop.run(self.local.detach)
+
+    def _discard(self, database: RocksDb | None) -> None:
+        """Close a detached database and remove its directory. Any thread but the event loop."""
+        if database is None:
+            return
+        try:
+            database.close()
+        except CairnError as failure:
+            # Its directory is never opened again, so nothing is lost.
+            _LOG.warning("a local database was not closed cleanly: %s", failure)
+        # The SST cache has links of its own.
+        shutil.rmtree(database.directory, ignore_errors=True)
 
     def open_database(
         self,
@@ -139,17 +156,25 @@ class StoreState:
             known: the objects behind the snapshot's SSTs.
 
         Raises:
-            CairnError: it does not open; no version is current then.
+            CorruptError: not a whole database; the next load verifies the cache's files again.
+            CairnError: it does not open. In both cases no version is current then.
         """
-        event_loop, local = self.resources.event_loop, self.local
+        local = self.local
         self._version = None
-        event_loop.run(local.close)
-        event_loop.run(
-            lambda: local.open(
-                directory, version.version, version.multi_families, create=manifest is None
+        former = self._detach()
+        if former is not None:
+            self.resources.in_background(lambda: self._discard(former))
+        try:
+            database = RocksDb(
+                directory,
+                self.resources.memory,
+                create=manifest is None,
+                multi_families=version.multi_families,
             )
-        )
-        self._database_directory = directory
+        except CorruptError:
+            self.resources.transfers.cache.mark_unverified()
+            raise
+        self.resources.event_loop.run(lambda: local.attach(database, version.version))
         # The incarnation has changed before the version: `snapshot_point` relies on it.
         self._version = version
         self.snapshots.opened(local.incarnation, manifest, known or {})
@@ -163,7 +188,10 @@ class StoreState:
             self.snapshots.add_changelog(at)
             self._enqueue(at, changelog.table.to_batches())
             if pending.current > pending.limit_bytes:
-                event_loop.run_stepwise(self.local.until_applied(at.version))
+                self.local.wait_until_written(at.version)
+        if not version.has_changelog:
+            # The database reaches an empty commit by a delta without rows, as after its commit.
+            self._enqueue(version, ())
         event_loop.run_stepwise(self.local.until_applied(version.version))
         self._version = version
 
@@ -176,17 +204,27 @@ class StoreState:
         self._data_bytes += sum(batch.nbytes for batch in changes)
 
     def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
-        self.local.enqueue(Delta(version.version, rows, version.multi_families))
+        now = self.resources.clock.monotonic_ns()
+        self.local.enqueue(Delta(version.version, rows, version.multi_families, now))
 
     def data_bytes(self, *, is_new: bool) -> int:
-        """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, RocksDB's."""
+        """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, a new one."""
         now = self.resources.clock.monotonic_ns()
         if is_new or now - self._data_bytes_at_ns > _ESTIMATE_NS:
-            self._data_bytes = self.resources.event_loop.run(
-                lambda: self.local.db.estimated_data_bytes() + self.local.pending_bytes()
-            )
+            self._data_bytes = self.resources.event_loop.run(self._estimated_bytes)
             self._data_bytes_at_ns = now
         return self._data_bytes
+
+    def _estimated_bytes(self) -> int:
+        entry_bytes, entry_count = self.local.db.data_estimate()
+        total = entry_bytes + self.local.pending_bytes()
+        version = self._version
+        if version is None or not entry_count or version.multi_families:
+            return total
+        if any(family.id not in version.counts for family in version.families):
+            return total
+        # The database may have several entries of a key; a list has several chunks.
+        return min(total, entry_bytes * sum(version.counts.values()) // entry_count)
 
     def figures(self) -> dict[str, int]:
         """Return the instance's metrics and its present sizes, by name."""
@@ -198,6 +236,7 @@ class StoreState:
                 "sst_bytes": database.sst_bytes(),
                 "estimated_keys_count": database.estimated_key_count(),
                 "applied_through": self.local.applied_through,
+                "written_through": self.local.written_through,
             }
         values |= {
             "block_cache_bytes": self.resources.memory.cached_bytes(),
@@ -209,7 +248,7 @@ class StoreState:
         """Close the database and free the local disk."""
         self.is_closed = True
         self._version = None
-        self.resources.event_loop.run(self.local.close)
+        self._discard(self._detach())
         shutil.rmtree(self._directory, ignore_errors=True)
 
     # -- maintenance: REQUIRES ``snapshots.running`` -------------------------------------------

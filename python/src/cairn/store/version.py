@@ -23,7 +23,8 @@ class StoreVersion:
 
     Attributes:
         version: Spark's number.
-        ref: the version with its attempt's id; ``None`` for an empty store, which has no object.
+        ref: the real version, whose changelog is the last one of this version: an earlier one after
+            empty commits; ``None`` for an empty store, which has no object.
         base: the manifest after which the lineage begins, or the empty state.
         lineage: the changelogs after ``base`` up to ``ref``.
         counts: keys per family id; a family whose keys were not counted is absent.
@@ -41,8 +42,13 @@ class StoreVersion:
 
     @property
     def checkpoint_id(self) -> str | None:
-        """Return the id of the attempt; ``None`` for an empty store."""
-        return None if self.ref is None else str(self.ref.checkpoint_id)
+        """Return Spark's id of this version; ``None`` for an empty store."""
+        return None if self.ref is None else self.ref.id_at(self.version)
+
+    @property
+    def has_changelog(self) -> bool:
+        """Whether the version has an object of its own: it is neither empty nor an empty commit."""
+        return self.ref is not None and self.ref.version == self.version
 
     @property
     def multi_families(self) -> frozenset[int]:
@@ -81,13 +87,21 @@ class StoreVersion:
         )
 
     def lineage_after(self, earlier: StoreVersion) -> tuple[VersionRef, ...] | None:
-        """Return the changelogs to replay on ``earlier``; ``None`` if it is not in this lineage."""
+        """Return the changelogs to replay on ``earlier``; ``None`` if that is impossible.
+
+        It is possible if ``earlier`` is in this lineage, and if the versions of a database only
+        ascend: ``earlier`` may be an empty commit where this lineage has a changelog.
+        """
         ref = earlier.ref
-        if Base(earlier.version, None if ref is None else ref.checkpoint_id) == self.base:
-            return self.lineage
-        if ref is None or ref not in self.lineage:
+        at = Base(earlier.version, None) if ref is None else Base(ref.version, ref.checkpoint_id)
+        if at == self.base:
+            missing = self.lineage
+        elif ref is None or ref not in self.lineage:
             return None
-        return self.lineage[self.lineage.index(ref) + 1 :]
+        else:
+            missing = self.lineage[self.lineage.index(ref) + 1 :]
+        is_behind = missing[0].version > earlier.version if missing else True
+        return missing if is_behind and earlier.version <= self.version else None
 
     def rebased(self, snapshot: VersionRef) -> StoreVersion | None:
         """Return this version with ``snapshot`` as its base; ``None`` if not in its lineage."""

@@ -3,7 +3,7 @@
 Layer: store.
 Spec: docs/protocol.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
 
-Everything here works on whole columns. Python touches single rows only where several frames append
+Everything here works on whole columns. Python touches single rows only where several writes append
 to one key.
 """
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
 from cairn.errors import BatchTooLargeError, ProtocolError
-from cairn.format.changelog import CHANGELOG_SCHEMA, MAX_BATCH_ROWS
+from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import (
     PRESENCE_ABSENT,
@@ -23,10 +24,12 @@ from cairn.protocol.frames import (
     PRESENCE_UNKNOWN,
     WRITES_SCHEMA,
 )
-from cairn.rocks import sorted_rows
+from cairn.store.sorting import KeyOrder, key_order, take
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from cairn.store.sorting import Flags
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
@@ -55,19 +58,21 @@ def check_writes(batch: pa.RecordBatch) -> None:
             raise ProtocolError("a put or append without a value, or another op with one")
 
 
-def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def coalesce(batches: Sequence[pa.RecordBatch], *, are_distinct: bool = False) -> pa.RecordBatch:
     """Return the writes with one op per key, sorted by family and key.
 
     The last write of a key wins. Appends after a put or an append are concatenated; an append after
     a delete is a put. A drop removes all writes of its family.
 
     Args:
-        batches: have ``WRITES_SCHEMA``, in the order of the writes.
+        batches: have ``WRITES_SCHEMA`` or ``CHANGELOG_SCHEMA``, in the order of the writes; at
+            least one.
+        are_distinct: whether keys probably occur once; the result is the same.
     """
     rows = _one_batch(batches)
     if _has_drops(rows):
         rows = _without_dropped(rows)
-    return _fold(sorted_rows(rows))
+    return _fold(rows, key_order(rows, are_distinct=are_distinct)) if rows.num_rows else rows
 
 
 def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:
@@ -116,8 +121,9 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
                 next_step="make batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), or "
                 "use a new checkpoint with more spark.sql.shuffle.partitions",
             )
-    whole = pa.Table.from_batches(batches, WRITES_SCHEMA).combine_chunks().to_batches()
-    return whole[0] if whole else pa.RecordBatch.from_pylist([], WRITES_SCHEMA)
+    schema = batches[0].schema
+    whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return whole[0] if whole else pa.RecordBatch.from_pylist([], schema)
 
 
 def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -125,48 +131,38 @@ def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
     dropped = pc.unique(rows.column("cf").filter(is_drop))
     kept = rows.filter(pc.invert(pc.is_in(rows.column("cf"), value_set=dropped)))
     count = len(dropped)
-    drops = pa.record_batch(
-        [
-            pa.array([OP_DROP_CF] * count, pa.uint8()),
-            dropped,
-            pa.array([b""] * count, pa.binary()),
-            pa.nulls(count, pa.binary()),
-            pa.array([PRESENCE_UNKNOWN] * count, pa.uint8()),
-        ],
-        schema=WRITES_SCHEMA,
-    )
+    columns = [
+        pa.array([OP_DROP_CF] * count, pa.uint8()),
+        dropped,
+        pa.array([b""] * count, pa.binary()),
+        pa.nulls(count, pa.binary()),
+        pa.array([PRESENCE_UNKNOWN] * count, pa.uint8()),
+    ]
+    drops = pa.record_batch(columns[: len(rows.schema)], schema=rows.schema)
     return _one_batch([kept, drops])
 
 
-def _fold(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Reduce all writes of a key to one; REQUIRES: sorted stably."""
-    count = rows.num_rows
-    if not count:
-        return rows
-    cf, key = rows.column("cf"), rows.column("key")
-    same = pc.and_(
-        pc.equal(key.slice(0, count - 1), key.slice(1)),
-        pc.equal(cf.slice(0, count - 1), cf.slice(1)),
-    )
-    if not pc.any(same).as_py():
-        return rows
-    no = pa.array([False])
-    is_last = pc.invert(pa.concat_arrays([same, no]))
-    continues = pa.concat_arrays([no, same])
-    grows = pc.and_(pc.and_(is_last, continues), pc.equal(rows.column("op"), OP_APPEND))
-    if pc.any(grows).as_py():
+def _fold(rows: pa.RecordBatch, sorting: KeyOrder) -> pa.RecordBatch:
+    """Return the sorted rows with all writes of a key reduced to one; at least one row."""
+    order, is_last = sorting.order, sorting.is_last()
+    if is_last.all():
+        return rows if order is None else take(rows, order)
+    if OP_APPEND not in pc.unique(rows.column("op")).to_pylist():
+        return take(rows, np.flatnonzero(is_last) if order is None else order[is_last])
+    rows = rows if order is None else take(rows, order)
+    continues = np.append(False, sorting.repeats)
+    grows = is_last & continues & (rows.column("op").to_numpy() == OP_APPEND)
+    if grows.any():
         rows = _fold_appends(rows, continues, grows)
-    return rows.filter(is_last)
+    return rows.filter(pa.array(is_last))
 
 
-def _fold_appends(
-    rows: pa.RecordBatch, continues: pa.BooleanArray, grows: pa.BooleanArray
-) -> pa.RecordBatch:
+def _fold_appends(rows: pa.RecordBatch, continues: Flags, grows: Flags) -> pa.RecordBatch:
     ops: Any = rows.column("op")
     values: Any = rows.column("value")
     new_ops: list[int] = []
     new_values: list[bytes] = []
-    for last in pc.indices_nonzero(grows).to_pylist():
+    for last in np.flatnonzero(grows).tolist():
         parts: list[bytes] = []
         row, op = last, OP_APPEND
         while True:
@@ -175,15 +171,16 @@ def _fold_appends(
                 op = OP_PUT
                 break
             parts.append(values[row].as_py())
-            if op == OP_PUT or not continues[row].as_py():
+            if op == OP_PUT or not continues[row]:
                 break
             row -= 1
         new_ops.append(op)
         new_values.append(b"".join(reversed(parts)))
     columns = rows.columns
-    columns[0] = pc.replace_with_mask(ops, grows, pa.array(new_ops, pa.uint8()))
-    columns[3] = pc.replace_with_mask(values, grows, pa.array(new_values, pa.binary()))
-    return pa.record_batch(columns, schema=WRITES_SCHEMA)
+    mask = pa.array(grows)
+    columns[0] = pc.replace_with_mask(ops, mask, pa.array(new_ops, pa.uint8()))
+    columns[3] = pc.replace_with_mask(values, mask, pa.array(new_values, pa.binary()))
+    return pa.record_batch(columns, schema=rows.schema)
 
 
 def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, pa.Array[Any]]]:
@@ -237,9 +234,6 @@ def counts_after(
     return after
 
 
-def as_changes(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Return the rows as a changelog has them: without presence, in batches of its size."""
-    changes = pa.record_batch(rows.columns[:4], schema=CHANGELOG_SCHEMA)
-    return [
-        changes.slice(start, MAX_BATCH_ROWS) for start in range(0, rows.num_rows, MAX_BATCH_ROWS)
-    ]
+def as_changes(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows as a changelog has them: without presence."""
+    return pa.record_batch(rows.columns[:4], schema=CHANGELOG_SCHEMA)

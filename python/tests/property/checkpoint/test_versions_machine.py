@@ -92,13 +92,13 @@ class Versions(RuleBasedStateMachine):
         if model.ref is None:
             return
         recovery = self.world.recovery()
-        head = recovery.fetch_head(model.version, model.ref.checkpoint_id).header
+        head = recovery.fetch_head(model.ref.version, model.ref.checkpoint_id).header
         for ref in head.lineage:
             header = recovery.fetch_head(ref.version, ref.checkpoint_id).header
             self.machine.changelogs[ref] = ChangelogRef(header.ref, header.base)
         if head.base.ref is not None:
             self.machine.previous = recovery.fetch_manifest(head.base.ref)
-        self.machine.version = ModelVersion(head.ref, model.content, head.base, head.lineage)
+        self.machine.version = replace(model, base=head.base, lineage=head.lineage)
 
     @rule(writes=WRITES, point=COMMIT_FAULTS)
     def batch(self, writes: dict[bytes, bytes | None], point: str | None) -> None:
@@ -119,6 +119,17 @@ class Versions(RuleBasedStateMachine):
         self.machine.changelogs[model.ref] = changelog_ref(model)
         self.machine.version = model
         self.world.clock.advance(1)
+
+    @precondition(lambda self: self.world.checkpoint_format == 2 and self.newest.version > 0)
+    @rule(count=st.integers(1, KEEP + 2))
+    def idle_batches(self, count: int) -> None:
+        """Batches without writes for this store: empty commits."""
+        for _ in range(count):
+            model = self.machine.version
+            model = replace(model, empty_commits=model.empty_commits + 1)
+            self.truth.append(model)
+            self.machine.version = model
+            self.world.clock.advance(1)
 
     @rule(key=KEYS)
     def batches_and_maintenance(self, key: bytes) -> None:
@@ -234,7 +245,7 @@ class Versions(RuleBasedStateMachine):
         """Each kept version loads on a fresh machine with exactly its rows."""
         for model in self.truth[-KEEP:]:
             if model.ref is not None:
-                found = self.world.load(model.version, model.ref.checkpoint_id)
+                found = self.world.load(model.version, model.checkpoint_id)
                 assert found == model.content
         if self.world.checkpoint_format == 1 and self.newest.ref is not None:
             # A batch without batch commit may have replaced the version that is in ``truth``.
@@ -247,10 +258,11 @@ class Versions(RuleBasedStateMachine):
         if self.newest.ref is None:
             return
         recovery = self.world.recovery()
-        head = recovery.fetch_head(self.newest.version, self.newest.ref.checkpoint_id)
+        head = recovery.fetch_head(self.newest.ref.version, self.newest.ref.checkpoint_id)
+        wanted = replace(StoreVersion.of_header(head.header), version=self.newest.version)
         for local in self.truth[-KEEP:]:
             current = replace(StoreVersion.empty(local.version), ref=local.ref)
-            rest = StoreVersion.of_header(head.header).lineage_after(current)
+            rest = wanted.lineage_after(current)
             if not rest:
                 continue
             content = dict(local.content)

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from lookups import lookup, lookup_rows
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.config import EngineConf
+from cairn.engine.channel import Connection
 from cairn.engine.event_loop import EventLoop
+from cairn.engine.frame_service import FrameService
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
+from cairn.protocol import frames
 from cairn.protocol.calls import (
     CommitRequest,
     LoadRequest,
     LoadSnapshotRequest,
     MaintainRequest,
 )
-from cairn.protocol.frames import WRITES_SCHEMA
+from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksMemory, engine_description
 from cairn.storage.open import open_store
+from cairn.store.committed import ScanRequest
 from cairn.store.instance import ProviderInstance
-from cairn.store.reads import ScanRequest
-from cairn.store.resources import PendingBytes, WorkerResources
+from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
 from cairn.store.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -56,9 +61,17 @@ class Rig:
         url: the URL of the objects.
         checkpoint_format: Spark's.
         conf: the instance's settings.
+        pending_bytes: bound of deltas that the database does not have.
     """
 
-    def __init__(self, local: Path, url: str, checkpoint_format: int, conf: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        local: Path,
+        url: str,
+        checkpoint_format: int,
+        conf: dict[str, Any],
+        pending_bytes: int = 1 << 20,
+    ) -> None:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
         scheduler = Scheduler(4 << 20, pool)
@@ -73,7 +86,8 @@ class Rig:
             transfers=TransferResources(
                 SstCache(local / "sst", 1 << 26), self.pools[1], self.pools[2]
             ),
-            pending=PendingBytes(1 << 20),
+            pending=PendingBytes(pending_bytes),
+            fetched=ByteBudget(1 << 20),
         )
         self.url = url
         self.checkpoint_format = checkpoint_format
@@ -84,6 +98,17 @@ class Rig:
         self.frames = self.rows = 0
         self.keys: list[tuple[int, bytes]] = []
         self.event_loop.start()
+        self.peer, served = socket.socketpair()
+        self.peer.settimeout(20)
+        served.setblocking(False)  # noqa: FBT003 - by place in the standard library
+        service = FrameService(lambda _: self.instance, self.event_loop, pool)
+        self.connection = self.event_loop.run(
+            lambda: Connection(
+                served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
+            )
+        )
+        self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
+        self._receive(frames.HEADER_BYTES)
 
     def new_checkpoint(self, writer: str) -> StoreCheckpoint:
         """Open the store's objects, as by other credentials or another instance."""
@@ -138,6 +163,10 @@ class Rig:
     def until_applied(self, version: int) -> None:
         """Wait until all deltas up to ``version`` are applied."""
         self.event_loop.run_stepwise(self.local.until_applied(version))
+
+    def until_written(self, version: int) -> None:
+        """Wait until the database has all deltas up to ``version``."""
+        self.local.wait_until_written(version)
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
         columns = list(zip(*rows, strict=True))
@@ -194,6 +223,23 @@ class Rig:
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
 
+    def look_up(self, cf: int, keys: list[bytes], applied: int) -> list[bytes | None]:
+        """Send a LOOKUP over a connection and return the values of its reply."""
+        session = SessionId(1, self.number).pack()
+        payload = lookup(cf, keys)
+        head = frames.encode_header(
+            Header(frames.LOOKUP, 0, session, 1, applied, len(keys), len(payload))
+        )
+        self.peer.sendall(head + payload)
+        header = frames.decode_header(self._receive(frames.HEADER_BYTES))
+        reply = self._receive(header.payload_bytes)
+        assert header.kind == frames.LOOKUP | frames.REPLY, reply
+        assert header.rows == len(keys)
+        return [value for _, value in lookup_rows(header, reply)]
+
+    def _receive(self, count: int) -> bytes:
+        return self.peer.recv(count, socket.MSG_WAITALL) if count else b""
+
     def read(self, read: Callable[[], Generator[None, None, Result]]) -> Result:
         """Run a read once all writes are in a run, as the data channel does."""
         written = threading.Event()
@@ -203,9 +249,13 @@ class Rig:
 
     def crash(self) -> None:
         """Leave the disk unchanged, as a dead process does."""
+        self.event_loop.run(self.connection.close)
+        self.peer.close()
         self.event_loop.stop()
         for pool in self.pools:
             pool.shutdown()
         # Unlike a dead process, a test must free memory and descriptors. The
         # directory is never opened again, so nothing reads what this flushes.
-        self.local.close()
+        database = self.local.detach()
+        if database is not None:
+            database.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -91,10 +90,12 @@ class Served:
         session: int = SESSION,
         sequence: int = 0,
         applied: int = 0,
+        rows: int = 1,
     ) -> None:
         body = bytes(memoryview(payload))
         self.peer.sendall(
-            frames.encode_header(Header(kind, 0, session, sequence, applied, 1, len(body))) + body
+            frames.encode_header(Header(kind, 0, session, sequence, applied, rows, len(body)))
+            + body
         )
 
     def receive(self) -> tuple[Header, bytes]:
@@ -126,5 +127,5 @@ class Served:
             resources.transfers.uploads,
         ):
             pool.shutdown()
-        os.close(self.directories._lock)
+        self.directories.close()
         self.directories.remove()

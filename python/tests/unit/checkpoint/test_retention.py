@@ -195,3 +195,44 @@ def test_writer_whose_manifest_is_missing_deletes_nothing(query: Query) -> None:
 
     assert result.deleted_objects == 0
     assert query.world.names() == before
+
+
+def test_the_real_version_of_the_oldest_kept_one_stays(query: Query) -> None:
+    """Versions 14 to 17 are kept, as empty commits of 13; its base is the manifest of 12."""
+    query.run(13)
+    assert query.previous is not None
+
+    plan = plan_retention(
+        query.previous, KeptVersions(17, KEEP, tuple(query.since)), now_ms=10**13, grace_ms=0
+    )
+
+    assert [ref.version for ref in plan.changelogs] == list(range(1, 13))
+    assert [ref.version for ref in plan.manifests] == [3, 6, 9]
+
+
+def test_a_real_version_with_a_snapshot_keeps_its_changelog(query: Query) -> None:
+    """A load of an empty commit of 12 reads changelog 12 first, however old it is."""
+    query.run(12)
+    assert query.previous is not None
+
+    plan = plan_retention(query.previous, KeptVersions(999, KEEP, ()), now_ms=10**13, grace_ms=0)
+
+    assert [ref.version for ref in plan.changelogs] == list(range(1, 10))
+    assert plan.remaining.changelogs[-1].ref.version == 12
+    assert (
+        plan_retention(
+            plan.remaining, KeptVersions(9999, KEEP, ()), now_ms=10**13, grace_ms=0
+        ).remaining
+        == plan.remaining
+    )
+
+
+def test_an_empty_commit_below_the_chain_deletes_nothing(query: Query) -> None:
+    """The real version of the oldest kept one is not known."""
+    query.run(17)
+    assert query.previous is not None
+    short = replace(query.previous, changelogs=query.previous.changelogs[1:], retained=())
+
+    plan = plan_retention(short, KeptVersions(16, KEEP, ()), now_ms=10**13, grace_ms=0)
+
+    assert plan.object_count == 0

@@ -217,3 +217,47 @@ def test_two_threads_download_once(tmp_path: Path) -> None:
     assert sum(fetched) == 100
     assert downloads.count == 1
     assert cached_bytes(tmp_path) == 100
+
+
+def test_a_file_of_another_cache_is_taken_and_verified(tmp_path: Path) -> None:
+    """After a restart a store may be on another worker of the machine than before."""
+    downloads = Downloads()
+    downloads.fetch(SstCache(tmp_path / "other", 1000), "1", tmp_path / "a")
+    cache = SstCache(tmp_path / "cache", 1000, lambda: [tmp_path / "empty", tmp_path / "other"])
+
+    first = downloads.fetch(cache, "1", tmp_path / "b")
+    (tmp_path / "other" / f"{'1' * 32}.sst").unlink()
+    second = downloads.fetch(cache, "1", tmp_path / "c")
+
+    assert (first, second, downloads.count) == (0, 0, 1)
+    assert (tmp_path / "c").read_bytes() == b"1" * 100
+    assert cached_bytes(tmp_path) == 100
+
+
+@pytest.mark.parametrize("content", [b"1" * 99, b"1" * 99 + b"2", b""])
+def test_a_corrupt_file_of_another_cache_is_downloaded(tmp_path: Path, content: bytes) -> None:
+    """A crash of the machine may have left anything; only the other cache may remove its file."""
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / f"{'1' * 32}.sst"
+    other.write_bytes(content)
+    cache, downloads = SstCache(tmp_path / "cache", 1000, lambda: [tmp_path / "other"]), Downloads()
+
+    assert downloads.fetch(cache, "1", tmp_path / "a") == 100
+    assert (tmp_path / "a").read_bytes() == b"1" * 100
+    assert other.read_bytes() == content
+    assert cached_bytes(tmp_path) == 100
+
+
+def test_the_bound_holds_for_files_of_other_caches(tmp_path: Path) -> None:
+    """Each worker has its share of the disk."""
+    downloads = Downloads()
+    other = SstCache(tmp_path / "other", 1000)
+    for digit in "123":
+        downloads.fetch(other, digit, tmp_path / f"a{digit}")
+    cache = SstCache(tmp_path / "cache", 250, lambda: [tmp_path / "other"])
+
+    for digit in "123":
+        downloads.fetch(cache, digit, tmp_path / f"b{digit}")
+
+    assert downloads.count == 3
+    assert cached_bytes(tmp_path) == 200

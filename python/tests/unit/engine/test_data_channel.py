@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from served import Served
+from lookups import lookup, lookup_rows
+from served import SESSION, Served
 
 from cairn.engine import frame_service
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
-from cairn.store.spill import Run, RunFiles
+from cairn.protocol.session_id import SessionId
+from cairn.rocks import RocksDb
+from cairn.store.runs import Run
+from cairn.store.spill import RunFiles
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -105,3 +110,60 @@ def test_the_error_of_a_too_large_list_names_it(
     assert (error["code"], error["kind"]) == ("CAIRN_ROW_TOO_LARGE", "invalid")
     assert (error["store"], error["version"]) == ("0/0/default", 0)
     assert error["next"]
+
+
+def look_up(served: Served) -> list[tuple[int, bytes | None]]:
+    served.send(frames.LOOKUP, lookup(0, [b"a"]), session=SESSION + 1)
+    header, payload = served.receive()
+    assert header.kind == frames.LOOKUP | frames.REPLY, payload
+    return lookup_rows(header, payload)
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[threading.Event, threading.Event]:
+    """Make ``method`` of ``RocksDb`` set the first event and wait for the second."""
+    is_entered, is_released = threading.Event(), threading.Event()
+    real = getattr(RocksDb, method)
+
+    def slow(*arguments: object, **named: object) -> None:
+        is_entered.set()
+        assert is_released.wait(20)
+        real(*arguments, **named)
+
+    monkeypatch.setattr(RocksDb, method, slow)
+    return is_entered, is_released
+
+
+def test_reads_are_answered_while_another_database_is_opened(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start of a query opens a hundred databases; the running queries read meanwhile."""
+    second = {"instance": 2, "session": SessionId(2, 1).pack()}
+    served.call("open_instance", **(served.opened | second))
+    is_entered, is_released = hold(monkeypatch, "__init__")
+
+    with ThreadPoolExecutor(1) as threads:
+        loaded = threads.submit(served.call, "load", version=0, **second)
+        assert is_entered.wait(20)
+        found = look_up(served)
+        assert not loaded.done()
+        is_released.set()
+        loaded.result(20)
+
+    assert found == [(frames.ORIGIN_ABSENT, None)]
+
+
+def test_neither_reads_nor_the_load_wait_while_a_database_is_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close writes the memtable, although the directory is removed afterwards."""
+    former = served.instance.state.local.db
+    is_entered, is_released = hold(monkeypatch, "close")
+
+    served.call("load", session=SESSION + 1, version=7, load_empty=True)
+
+    assert is_entered.wait(20)
+    assert look_up(served) == [(frames.ORIGIN_ABSENT, None)]
+    assert former.directory.exists()
+    is_released.set()
+    while former.directory.exists():
+        threading.Event().wait(0.01)

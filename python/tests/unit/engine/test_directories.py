@@ -1,9 +1,10 @@
-"""Workers that start concurrently on one local disk do not remove each other's directories."""
+"""Workers on one local disk: their directories, and the slots of their SST caches."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -43,5 +44,104 @@ def test_a_worker_that_is_starting_does_not_count_as_dead(
     assert len(started) == 2
     for one in started:
         assert (one.root / "lock").exists()
-        os.close(one._lock)
+        one.close()
         one.remove()
+
+
+def start(tmp_path: Path, *, keeps_cache: bool = True) -> WorkerDirectories:
+    """Start a worker."""
+    return WorkerDirectories(tmp_path / "local", tmp_path / "sockets", keeps_cache=keeps_cache)
+
+
+def end(worker: WorkerDirectories) -> None:
+    """End a worker in order."""
+    worker.remove()
+    worker.close()
+
+
+def names(tmp_path: Path) -> list[str]:
+    """Return the directories on the local disk, without the random part."""
+    return sorted(
+        "cairn-worker" if path.name.startswith("cairn-worker") else path.name
+        for path in (tmp_path / "local").iterdir()
+    )
+
+
+def test_a_cache_outlives_its_worker(tmp_path: Path) -> None:
+    """A restart of the query must not download what the disk has."""
+    worker = start(tmp_path)
+    (worker.cache_directory / "file").write_text("cached")
+    end(worker)
+    left = names(tmp_path)
+
+    again = start(tmp_path)
+
+    assert left == ["cairn-cache-0"]
+    assert (again.cache_directory / "file").read_text() == "cached"
+    end(again)
+
+
+def test_a_cache_in_spark_s_directory_ends_with_its_worker(tmp_path: Path) -> None:
+    """A worker that ends cleanly leaves nothing there."""
+    end(start(tmp_path, keeps_cache=False))
+
+    assert names(tmp_path) == []
+
+
+def test_after_a_kill_the_next_worker_has_the_same_slot(tmp_path: Path) -> None:
+    """The kernel releases the locks; the directory of the dead worker is removed."""
+    for keeps_cache in (True, False):
+        worker = start(tmp_path, keeps_cache=keeps_cache)
+        (worker.cache_directory / "file").write_text("cached")
+        worker.close()
+
+        again = start(tmp_path, keeps_cache=keeps_cache)
+
+        assert names(tmp_path) == ["cairn-cache-0", "cairn-worker"]
+        assert (again.cache_directory / "file").read_text() == "cached"
+        end(again)
+
+
+def test_running_workers_have_different_slots_and_find_each_other(tmp_path: Path) -> None:
+    """One process owns a cache; the files of the others are found, running or not."""
+    first, second, third = (start(tmp_path) for _ in range(3))
+    end(second)
+
+    again = start(tmp_path)
+
+    assert again.cache_directory == second.cache_directory
+    assert sorted(again.other_caches()) == sorted([first.cache_directory, third.cache_directory])
+    for worker in (first, third, again):
+        end(worker)
+    assert names(tmp_path) == ["cairn-cache-0", "cairn-cache-1", "cairn-cache-2"]
+
+
+def test_a_slot_unused_for_a_week_is_removed(tmp_path: Path) -> None:
+    """More workers ran here once: their caches would fill the disk for ever."""
+    first, second, third = (start(tmp_path) for _ in range(3))
+    long_ago = time.time() - 8 * 86_400
+    for worker in (first, second, third):
+        end(worker)
+    for worker in (first, second):
+        for path in (worker.cache_directory / "lock", worker.cache_directory):
+            os.utime(path, (long_ago, long_ago))
+
+    again = start(tmp_path)
+
+    assert again.cache_directory == first.cache_directory
+    assert names(tmp_path) == ["cairn-cache-0", "cairn-cache-2", "cairn-worker"]
+    end(again)
+
+
+def test_another_user_s_slot_is_not_used(tmp_path: Path) -> None:
+    """Its files could be anyone's; a checksum is no signature."""
+    (tmp_path / "local" / "cairn-cache-0").mkdir(parents=True)
+    (tmp_path / "local" / "cairn-cache-0").chmod(0o777)
+    (tmp_path / "local" / "cairn-cache-1").symlink_to(tmp_path)
+
+    worker = start(tmp_path)
+
+    assert worker.cache_directory.parent == worker.root
+    assert worker.other_caches() == []
+    end(worker)
+    assert names(tmp_path) == ["cairn-cache-0", "cairn-cache-1"]

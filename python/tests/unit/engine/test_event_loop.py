@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cairn.engine.event_loop import EventLoop
+from cairn.clock import FakeClock
+from cairn.engine.event_loop import READABLE, EventLoop
 from cairn.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -101,3 +103,51 @@ def test_steps_are_served_while_idle_work_fails(caplog: pytest.LogCaptureFixture
         threading.Event().wait(0.01)
     event_loop.stop()
     assert "a slice of work failed" in caplog.text
+
+
+class _SteppingClock(FakeClock):
+    """Ten microseconds pass between two looks at it."""
+
+    def monotonic_ns(self) -> int:
+        self.advance(0.00001)
+        return super().monotonic_ns()
+
+
+@pytest.mark.parametrize(
+    ("ready_count", "least", "most"), [(1 << 30, 50, 110), (3, 1, 3)], ids=["endless", "few"]
+)
+def test_requests_in_quick_succession_wait_for_one_slice_together(
+    ready_count: int, least: int, most: int
+) -> None:
+    """One slice per request takes a hundred times as long; without slices no delta is applied."""
+    here, there = socket.socketpair()
+    served: list[int] = []
+    counts: list[int] = []
+    done = threading.Event()
+
+    class Peer:
+        def on_ready(self, _events: int) -> None:
+            served.append(1)
+            if sum(served) >= ready_count:
+                here.recv(1)
+
+    def idle_work() -> bool:
+        counts.append(len(served))
+        served.clear()
+        if len(counts) > 5:
+            done.set()
+        return True
+
+    event_loop = EventLoop(idle_work, _SteppingClock())
+    event_loop.watch(here, Peer(), READABLE)
+    there.send(b"x")
+
+    event_loop.start()
+    assert done.wait(20)
+    event_loop.stop()
+    here.close()
+    there.close()
+
+    rounds = [count for count in counts[1:] if count]
+    assert rounds
+    assert all(least <= count <= most for count in rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pyarrow as pa
 import pytest
@@ -79,3 +80,48 @@ def test_an_error_crosses_the_channel_with_all_fields() -> None:
 
     assert read == error.to_dict()
     assert read["kind"] == "retry"
+
+
+@given(U16, st.lists(st.binary(max_size=200), min_size=1, max_size=64))
+def test_a_lookup_is_read_as_it_was_written(cf: int, keys: list[bytes]) -> None:
+    """The keys of one request are separated by their lengths alone."""
+    payload = struct.pack(f"<H{len(keys)}I", cf, *map(len, keys)) + b"".join(keys)
+
+    assert frames.decode_lookup(payload, len(keys)) == (cf, keys)
+    of_one = frames.decode_lookup_of_one(memoryview(payload))
+    assert len(keys) > 1 or of_one == (cf, keys[0])
+    for end in range(len(payload)):
+        with pytest.raises(ProtocolError):
+            frames.decode_lookup(payload[:end], len(keys))
+
+
+def test_a_lookup_over_its_limits_is_refused() -> None:
+    """It is answered on the direct path, so it must stay short."""
+    at_limit = frames.MAX_LOOKUP_BYTES - 6
+    assert frames.decode_lookup_of_one(struct.pack("<HI", 0, at_limit) + b"k" * at_limit)
+
+    for payload, rows in (
+        (struct.pack("<H65I", 0, *[0] * 65), 65),
+        (struct.pack("<H", 0), 0),
+        (struct.pack("<HI", 0, at_limit + 1) + b"k" * (at_limit + 1), 1),
+        (struct.pack("<HI", 0, 3) + b"kk", 1),
+        (struct.pack("<HI", 0, 3) + b"kkkk", 1),
+    ):
+        with pytest.raises(ProtocolError):
+            frames.decode_lookup(payload, rows)
+        assert frames.decode_lookup_of_one(payload) is None
+
+
+@given(U64, U64, U64, st.one_of(st.none(), st.binary(max_size=20)))
+def test_the_reply_to_one_key_is_the_general_reply(
+    session: int, sequence: int, applied: int, value: bytes | None
+) -> None:
+    """It is built at once for speed."""
+    request = Header(frames.LOOKUP, 0, session, sequence, 0, 1, 0)
+    origin = frames.ORIGIN_ABSENT if value is None else frames.ORIGIN_COMMITTED
+    payload = frames.encode_lookup_reply([origin], [value])
+    header = Header(0x86, 0, session, sequence, applied, 1, len(payload))
+
+    frame = frames.encode_reply_to_one(request, applied, value)
+
+    assert frame == frames.encode_header(header) + payload

@@ -10,12 +10,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from lookups import lookup
 from served import SESSION, Served
 
 from cairn.errors import CairnError
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
+from cairn.rocks import Ingestion
 from cairn.store.session import StoreSession
 
 ONE_PUT = pa.RecordBatch.from_pylist(
@@ -48,7 +50,8 @@ def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyP
 def test_a_read_that_waited_gets_the_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an answer the task waits until its timeout, and so do all other waiting tasks."""
     local = served.instance.state.local
-    served.worker._event_loop.run(lambda: local.hold_above(0, local.incarnation))
+    admit = local._admit
+    monkeypatch.setattr(local, "_admit", lambda: None)
     served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
     served.commit()
     monkeypatch.setattr(served.instance, "get", out_of_memory)
@@ -56,8 +59,7 @@ def test_a_read_that_waited_gets_the_error(served: Served, monkeypatch: pytest.M
         served.send(
             frames.GET, ONE_GET.serialize(), session=SESSION + 1, sequence=sequence, applied=1
         )
-    served.worker._event_loop.run(lambda: local.release_held(local.incarnation))
-    served.worker._event_loop.wake()
+    served.worker._event_loop.run(admit)
     replies = [served.receive() for _ in range(2)]
 
     assert [header.kind for header, _ in replies] == [frames.ERROR] * 2
@@ -85,25 +87,27 @@ SCAN = pa.RecordBatch.from_pydict(
 @pytest.mark.parametrize(
     ("request_frame", "broken", "version"),
     [
-        ((frames.GET, ONE_GET), "get", 0),
-        ((frames.SCAN, SCAN), "scan", 0),
-        ((frames.CHANGES, CHANGES), "changes.page", 1),
+        ((frames.GET, ONE_GET.serialize(), 1), "get", 0),
+        ((frames.LOOKUP, lookup(0, [b"a"]), 1), "get_committed", 0),
+        ((frames.LOOKUP, lookup(0, [b"a", b"b"]), 2), "get", 0),
+        ((frames.SCAN, SCAN.serialize(), 1), "scan", 0),
+        ((frames.CHANGES, CHANGES.serialize(), 1), "changes.page", 1),
     ],
-    ids=["get", "scan", "changes"],
+    ids=["get", "lookup of one", "lookup", "scan", "changes"],
 )
 def test_a_read_that_fails_names_its_store_and_is_logged(
     served: Served,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    request_frame: tuple[int, pa.RecordBatch],
+    request_frame: tuple[int, bytes | pa.Buffer, int],
     broken: str,
     version: int,
 ) -> None:
     """One task of a thousand shows the error; a page of changes is read in its own thread."""
     holder, _, name = f"instance.{broken}".rpartition(".")
     monkeypatch.setattr(operator.attrgetter(holder)(served), name, out_of_memory)
-    kind, rows = request_frame
-    served.send(kind, rows.serialize())
+    kind, request, rows = request_frame
+    served.send(kind, request, rows=rows)
     header, payload = served.receive()
 
     assert header.kind == frames.ERROR
@@ -112,28 +116,31 @@ def test_a_read_that_fails_names_its_store_and_is_logged(
     assert "malloc of size 3 failed" in caplog.text
 
 
-def test_a_store_whose_writes_are_stopped_does_not_block_the_others(
+def test_a_store_that_cannot_write_does_not_block_reads(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RocksDB stops the writes of one database until its flush: the others need not wait."""
-    database = served.instance.state.local.db
-    stopped = threading.Event()
-    stopped.set()
-    monkeypatch.setattr(database, "is_write_stopped", stopped.is_set)
-    second = {"instance": 2, "session": SECOND}
-    served.call("open_instance", **(served.opened | second))
-    served.call("load", version=0, **second)
-    for session in (SESSION, SECOND):
-        served.send(frames.WRITES, ONE_PUT.serialize(), session=session, sequence=1)
+    """A version is read from memory until its file is complete."""
+    release = threading.Event()
+    finish = Ingestion.finish
+
+    def finish_late(ingestion: Ingestion) -> None:
+        assert release.wait(30)
+        finish(ingestion)
+
+    monkeypatch.setattr(Ingestion, "finish", finish_late)
+    local = served.instance.state.local
+    served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
     served.commit()
-    served.call("commit", **(served.writes | second))
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(local.wait_until_written, 1)
+        served.send(frames.GET, ONE_GET.serialize(), session=SESSION + 1, applied=1)
+        header, _ = served.receive()
 
-    served.send(frames.GET, ONE_GET.serialize(), session=SECOND + 1, applied=1)
-    header, _ = served.receive()
-
-    assert header.kind == frames.GET | frames.REPLY
-    assert served.instance.state.local.applied_through == 0
-    stopped.clear()
+        assert header.kind == frames.GET | frames.REPLY
+        assert (local.applied_through, local.written_through) == (1, 0)
+        release.set()
+        written.result(30)
+    assert local.written_through == 1
 
 
 def test_a_busy_store_does_not_block_others_that_are_opened(served: Served) -> None:

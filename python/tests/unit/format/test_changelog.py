@@ -205,3 +205,59 @@ def test_lineage_that_does_not_end_here_is_corrupt() -> None:
         replace(HEADER, lineage=())
     with pytest.raises(CorruptError):
         replace(HEADER, lineage=(VersionRef(1, CheckpointId("u" + "2" * 32)),))
+
+
+def ref(version: int) -> VersionRef:
+    """Return a version."""
+    return VersionRef(version, CheckpointId(f"u{version:032x}"))
+
+
+def test_lineage_may_leave_out_empty_commits() -> None:
+    """They have no object; what is listed still ascends from the base to the version."""
+    header = replace(
+        HEADER, ref=ref(9), base=Base(2, ref(2).checkpoint_id), lineage=(ref(5), ref(9))
+    )
+
+    assert ChangelogHeader.from_json(header.to_json().encode()) == header
+    for base, lineage in (
+        (header.base, (ref(9), ref(5))),
+        (header.base, (ref(5), ref(5), ref(9))),
+        (header.base, (ref(2), ref(9))),
+        # The first version after an empty state has an object.
+        (Base(2, None), (ref(5), ref(9))),
+    ):
+        with pytest.raises(CorruptError, match="lineage"):
+            replace(header, base=base, lineage=lineage)
+
+
+def test_header_is_read_from_the_first_bytes() -> None:
+    """A load plans by it while the rows are still on their way."""
+    first = next(
+        length
+        for length in range(len(DATA))
+        if changelog.peek_header(DATA[:length], store=STORE, version=1) is not None
+    )
+
+    assert first < len(DATA) // 2
+    for length in (first, first + 1, len(DATA)):
+        assert changelog.peek_header(DATA[:length], store=STORE, version=1) == HEADER
+    assert changelog.peek_header(DATA, version=2) is None
+    assert changelog.peek_header(DATA, store=StoreId(9, 9)) is None
+    assert changelog.peek_header(DATA) == HEADER
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100, b"\xff" * 4 + b"\x10\0\0\0" + b"\xff" * 100])
+def test_no_header_is_read_from_foreign_bytes(data: bytes) -> None:
+    """The whole object is read then, and named in the error."""
+    assert changelog.peek_header(data) is None
+
+
+@given(position=st.integers(0, len(DATA) - 1), flip=st.integers(1, 255))
+def test_header_with_a_flipped_byte_is_none_or_a_guess(position: int, flip: int) -> None:
+    """Reading bytes that nothing has verified must not fail in another way."""
+    data = bytearray(DATA)
+    data[position] ^= flip
+
+    header = changelog.peek_header(bytes(data), store=STORE, version=1)
+
+    assert header is None or header.store == STORE

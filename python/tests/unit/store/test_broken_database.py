@@ -37,8 +37,7 @@ def a_snapshot_and_a_version_above(rig: Rig) -> str:
 
 def rot(rig: Rig) -> None:
     """Flip bytes of each local SST, as a bad disk does."""
-    directory = rig.state._database_directory
-    assert directory is not None
+    directory = rig.local.db.directory
     for path in directory.glob("*.sst"):
         content = bytearray(path.read_bytes())
         for at in range(len(content) // 4, len(content) // 2, 97):
@@ -103,8 +102,7 @@ def test_no_other_instance_uses_a_corrupt_file(rig: Rig, tmp_path: Path) -> None
 def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_path: Path) -> None:
     """The instance that fails has no open database that could be broken."""
     last = a_snapshot_and_a_version_above(rig)
-    directory = rig.state._database_directory
-    assert directory is not None
+    directory = rig.local.db.directory
     for path in directory.glob("*.sst"):
         with path.open("r+b") as file:
             file.seek(-8, 2)
@@ -119,27 +117,27 @@ def test_a_file_that_does_not_open_is_downloaded_by_the_next_load(rig: Rig, tmp_
     before.close()
 
 
-def fail_to_apply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the disk full for the next delta, and wait until its application fails."""
+def fail_to_write(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the disk full for the next delta, and wait until its write fails."""
 
     def no_space(*_: object) -> None:
         raise DiskFullError("the local disk is full")
 
     one = commit(rig, 1, None, [(1, 0, b"a", b"1", 2)])
-    rig.until_applied(1)
-    monkeypatch.setattr(rig.local.db, "apply", no_space)
+    rig.until_written(1)
+    monkeypatch.setattr(rig.local.db, "ingest", no_space)
     rig.write([(1, 0, key, b"v" * 1000, 2) for key in KEYS])
     rig.commit(2, one, [FAMILY])
     with pytest.raises(DiskFullError):
-        rig.until_applied(2)
+        rig.until_written(2)
 
 
 def test_a_read_after_the_failure_gets_its_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The delta that it would wait for is never applied."""
-    fail_to_apply(rig, monkeypatch)
+    fail_to_write(rig, monkeypatch)
     failures: list[CairnError | None] = []
 
-    rig.event_loop.run(lambda: rig.local.when_applied(2, failures.append))
+    rig.event_loop.run(lambda: rig.local.when_applied(3, failures.append))
 
     assert isinstance(failures[0], DiskFullError)
 
@@ -148,10 +146,10 @@ def test_deltas_of_a_broken_database_are_not_pending(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would delay the commits of all stores of the worker."""
-    fail_to_apply(rig, monkeypatch)
+    fail_to_write(rig, monkeypatch)
 
     assert rig.resources.pending.current == 0
-    assert not rig.resources.scheduler.with_deltas
+    assert not rig.resources.scheduler.writing
 
 
 def test_a_delta_after_the_failure_is_not_pending(
@@ -179,7 +177,7 @@ def test_each_caller_receives_a_separate_error_object(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One object that many reads raise would keep the stack frames of all of them alive."""
-    fail_to_apply(rig, monkeypatch)
+    fail_to_write(rig, monkeypatch)
     rig.number += 1  # the next session of the same task
 
     with pytest.raises(DiskFullError) as first:
@@ -195,7 +193,7 @@ def test_each_caller_receives_a_separate_error_object(
 
 def test_maintenance_of_a_broken_store_says_why(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message "commits came too fast" would mislead the reader."""
-    fail_to_apply(rig, monkeypatch)
+    fail_to_write(rig, monkeypatch)
 
     with pytest.raises(DiskFullError):
         rig.maintain(cleanup=False)

@@ -13,7 +13,7 @@ from rig import Rig, family
 
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import DiskFullError, MissingError
-from cairn.rocks import Delta
+from cairn.store.deltas import Delta
 
 FAMILY = family(0, multi=False)
 
@@ -71,16 +71,16 @@ def between_hold_and_wait(
         return answer
 
     acting: list[threading.Thread] = []
-    wait = rig.event_loop.run_stepwise
+    wait = local.wait_until_written
 
-    def wait_for_act(steps: Any) -> Any:  # noqa: ANN401 - as they are
+    def wait_for_act(version: int, incarnation: int | None = None) -> None:
         if threading.current_thread() is not acting[0]:
-            monkeypatch.setattr(rig.event_loop, "run_stepwise", wait)
+            monkeypatch.setattr(local, "wait_until_written", wait)
             acting[0].join(30)
-        return wait(steps)
+        wait(version, incarnation)
 
     monkeypatch.setattr(local, "hold_above", hold_then_act)
-    monkeypatch.setattr(rig.event_loop, "run_stepwise", wait_for_act)
+    monkeypatch.setattr(local, "wait_until_written", wait_for_act)
 
 
 def test_a_snapshot_overtaken_by_a_reload_has_the_current_version(
@@ -258,3 +258,19 @@ def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(
     monkeypatch.setattr(rig.resources.transfers.cache, "adopt", no_space)
 
     assert maintain(rig)["snapshot_version"] == 4
+
+
+def test_the_estimated_size_counts_a_key_once(rig: Rig) -> None:
+    """The shim caches a whole state if it fits; rewritten keys would make it seem too large."""
+    keys = [b"%06d" % number for number in range(2000)]
+    last: str | None = None
+    for version in range(1, 6):
+        presence = 2 if version == 1 else 1
+        rig.write([(1, 0, key, b"v" * 94, presence) for key in keys])
+        last = rig.commit(version, last, [FAMILY])["checkpoint_id"]
+        rig.load(version, last)
+        rig.until_written(version)
+
+    estimate = rig.state.data_bytes(is_new=True)
+
+    assert 0.8 * 2000 * 100 < estimate < 1.2 * 2000 * 100

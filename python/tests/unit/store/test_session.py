@@ -18,9 +18,11 @@ from cairn.errors import CairnError, ClosedError
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import spill as spills
-from cairn.store.reads import ScanRequest, read_keys, read_page
+from cairn.store.committed import CommittedRows, ScanRequest
+from cairn.store.reads import read_keys, read_page
+from cairn.store.runs import Run, Runs
 from cairn.store.session import SessionThreads, StoreSession
-from cairn.store.spill import Run, RunFiles, Spill
+from cairn.store.spill import RunFiles
 
 Result = TypeVar("Result")
 KIB = 1 << 10
@@ -260,9 +262,9 @@ def test_a_gap_pauses_no_sender(
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[RocksDb]:
+def committed(tmp_path: Path) -> Iterator[CommittedRows]:
     opened = RocksDb(tmp_path / "db", RocksMemory(8 * MIB, 8 * MIB, 100), create=True)
-    yield opened
+    yield CommittedRows(opened)
     opened.close()
 
 
@@ -292,15 +294,15 @@ def all_steps(steps: Generator[None, None, Result]) -> tuple[int, Result]:
         count += 1
 
 
-def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: RocksDb) -> None:
+def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, committed: CommittedRows) -> None:
     """16,384 rows of 5 KiB are more than a message holds."""
     keys = [b"%05d" % number for number in range(3000)]
-    spill = Spill((run_of(tmp_path, puts(keys, b"x" * 5 * KIB)),))
+    spill = Runs((run_of(tmp_path, puts(keys, b"x" * 5 * KIB)),))
     found: list[bytes] = []
     start, more = None, True
     while more:
         request = ScanRequest(0, start, not found, None, 16_384, MIB)
-        _, page = all_steps(read_page(database, spill, request, SystemClock()))
+        _, page = all_steps(read_page(committed, spill, request, SystemClock()))
         assert sum(map(len, page.values)) <= MIB + 6 * KIB
         found += page.keys
         start, more = found[-1], page.more
@@ -308,27 +310,27 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, database: Rocks
     assert found == keys
 
 
-def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, database: RocksDb) -> None:
+def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, committed: CommittedRows) -> None:
     """120,000 of them in one step would stop every store of the worker for 3.6 s."""
     keys = [b"%06d" % number for number in range(10_000)]
-    database.apply(puts(keys).select(["op", "cf", "key", "value"]), 1)
+    committed.runs = Runs((Run(puts(keys).select(["op", "cf", "key", "value"])),))
     rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:-1]]
-    spill = Spill((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
+    spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
     request = ScanRequest(0, None, True, None, 1000, MIB)  # noqa: FBT003 - as the frame has it
 
-    yields, page = all_steps(read_page(database, spill, request, HurriedClock()))
+    yields, page = all_steps(read_page(committed, spill, request, HurriedClock()))
 
     assert (page.keys, page.more) == (keys[-1:], False)
     assert yields >= len(keys) // 1000
 
 
-def test_many_keys_are_looked_up_in_steps(tmp_path: Path, database: RocksDb) -> None:
+def test_many_keys_are_looked_up_in_steps(tmp_path: Path, committed: CommittedRows) -> None:
     """4,096 keys over eight runs in one step would occupy the event loop for 0.4 s."""
     keys = [b"%06d" % number for number in range(4096)]
     runs = tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8))
 
     yields, (origins, values) = all_steps(
-        read_keys(database, Spill(runs), [0] * len(keys), keys, HurriedClock())
+        read_keys(committed, Runs(runs), [0] * len(keys), keys, HurriedClock())
     )
 
     assert yields >= len(keys) // 64

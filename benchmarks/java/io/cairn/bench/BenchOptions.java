@@ -1,6 +1,8 @@
 package io.cairn.bench;
 
+import java.net.URI;
 import java.nio.file.Path;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -9,12 +11,15 @@ import java.util.Map;
  *
  * @param workload name of a workload of {@link Bench}
  * @param providerClass class of the state store provider
- * @param folder empty folder for the checkpoint and for Spark's temporary files
+ * @param folder empty folder for Spark's temporary files
+ * @param checkpoint empty folder for the checkpoint, as a URI
  * @param result the run's numbers are written to this file as JSON
+ * @param rows name of the rows of {@link Rows}
  * @param keyCount keys in the state before the measured part
  * @param batchRows rows per batch
  * @param batchCount measured batches
  * @param storeCount number of stores that the workload opens
+ * @param partitionCount shuffle partitions of a query
  * @param durationS duration of workloads that run for a fixed time
  * @param seed seed of the random keys
  * @param conf Spark settings of the session, including those of the provider
@@ -23,11 +28,14 @@ record BenchOptions(
     String workload,
     String providerClass,
     Path folder,
+    URI checkpoint,
     Path result,
+    String rows,
     int keyCount,
     int batchRows,
     int batchCount,
     int storeCount,
+    int partitionCount,
     int durationS,
     long seed,
     Map<String, String> conf) {
@@ -43,18 +51,44 @@ record BenchOptions(
         named.put(arguments[i].replaceFirst("^--", ""), arguments[i + 1]);
       }
     }
+    Path folder = Path.of(required(named, "folder"));
+    String checkpoint = named.get("checkpoint");
     return new BenchOptions(
         required(named, "workload"),
         required(named, "provider-class"),
-        Path.of(required(named, "folder")),
+        folder,
+        checkpoint == null ? folder.resolve("checkpoint").toUri() : URI.create(checkpoint),
         Path.of(required(named, "result")),
+        named.getOrDefault("rows", "longs"),
         number(named, "key-count", 1_000_000),
         number(named, "batch-rows", 100_000),
         number(named, "batch-count", 6),
         number(named, "store-count", 1),
+        number(named, "partition-count", 2),
         number(named, "duration-s", 0),
         number(named, "seed", 1),
         conf);
+  }
+
+  /** These options with one more Spark setting. */
+  BenchOptions with(String name, String value) {
+    Map<String, String> more = new HashMap<>(conf);
+    more.put(name, value);
+    return new BenchOptions(
+        workload,
+        providerClass,
+        folder,
+        checkpoint,
+        result,
+        rows,
+        keyCount,
+        batchRows,
+        batchCount,
+        storeCount,
+        partitionCount,
+        durationS,
+        seed,
+        more);
   }
 
   private static String required(Map<String, String> named, String name) {

@@ -13,52 +13,63 @@ final class LatencyWorkloads {
   private static final int WARM_UP_BATCHES = 20;
   private static final int QUIET_READS = 200_000;
   private static final int READS_AFTER_COMMIT = 20_000;
+  private static final int BATCHES_PER_SNAPSHOT = 10; // Spark's minDeltasForSnapshot
   private static final int MOST_SAMPLES = 5_000_000;
 
   private final BenchOptions options;
   private final Results results;
-  private final Rows rows = new Rows();
+  private final Rows rows;
 
   LatencyWorkloads(BenchOptions options, Results results) {
     this.options = options;
     this.results = results;
+    rows = Rows.of(options);
   }
 
   /** Measures a batch of a thousand puts on a large state, and its {@code commit()} alone. */
   void smallCommits() {
     try (StoreUnderTest store = filled()) {
       KeyStream keys = KeyStream.uniform(options.keyCount(), options.seed());
+      smallBatches(store, keys, new long[WARM_UP_BATCHES], new long[WARM_UP_BATCHES]);
       long[] batches = new long[options.batchCount()];
       long[] commits = new long[options.batchCount()];
-      for (int i = -WARM_UP_BATCHES; i < batches.length; i++) {
-        long[] batch = keys.next(SMALL_BATCH_ROWS);
-        long start = System.nanoTime();
-        StateStore opened = store.open();
-        for (long key : batch) {
-          opened.put(rows.key(key), rows.value(key), COLUMN_FAMILY);
-        }
-        long commit = store.commit(opened);
-        if (i >= 0) {
-          commits[i] = commit;
-          batches[i] = System.nanoTime() - start;
-        }
-      }
+      Usage usage = Usage.ofStores(options, store);
+      smallBatches(store, keys, batches, commits);
+      usage.end(results, (long) SMALL_BATCH_ROWS * batches.length, store);
       results.setMillis("batch", batches);
       results.setMillis("commit", commits);
+    }
+  }
+
+  /** Runs as many batches as there are places for their times and for those of their commits. */
+  private void smallBatches(StoreUnderTest store, KeyStream keys, long[] batches, long[] commits) {
+    for (int i = 0; i < batches.length; i++) {
+      long[] batch = keys.next(SMALL_BATCH_ROWS);
+      long start = System.nanoTime();
+      StateStore opened = store.open();
+      for (long key : batch) {
+        opened.put(rows.key(key), rows.value(key), COLUMN_FAMILY);
+      }
+      commits[i] = store.commit(opened);
+      batches[i] = System.nanoTime() - start;
     }
   }
 
   /** Measures batches that change nothing: open and commit. */
   void emptyBatches() {
     try (StoreUnderTest store = filled()) {
+      emptyBatches(store, new long[WARM_UP_BATCHES]);
       long[] batches = new long[options.batchCount()];
-      for (int i = -WARM_UP_BATCHES; i < batches.length; i++) {
-        long taken = store.batch(new long[0], (opened, key) -> {});
-        if (i >= 0) {
-          batches[i] = taken;
-        }
-      }
+      Usage usage = Usage.ofStores(options, store);
+      emptyBatches(store, batches);
+      usage.end(results, 0, store);
       results.setMillis("batch", batches);
+    }
+  }
+
+  private static void emptyBatches(StoreUnderTest store, long[] batches) {
+    for (int i = 0; i < batches.length; i++) {
+      batches[i] = store.batch(new long[0], (opened, key) -> {});
     }
   }
 
@@ -67,6 +78,7 @@ final class LatencyWorkloads {
     try (StoreUnderTest store = filled()) {
       KeyStream keys = KeyStream.uniform(options.keyCount(), options.seed());
       timedReads(store, keys.next(QUIET_READS)); // warms up the reading code
+      Usage usage = Usage.ofStores(options, store);
       results.setMicros("quiet", timedReads(store, keys.next(QUIET_READS)));
 
       Samples afterCommit = new Samples();
@@ -74,7 +86,8 @@ final class LatencyWorkloads {
       for (int i = 0; i < options.batchCount(); i++) {
         upsert(store, keys.next(options.batchRows()));
         afterCommit.add(timedReads(store, keys.next(READS_AFTER_COMMIT)));
-        snapshot.add(readsDuring(store, keys, store::snapshot));
+        emptyBatches(store, new long[BATCHES_PER_SNAPSHOT - 1]); // a snapshot is due then
+        snapshot.add(readsDuring(store, keys, store::maintain));
       }
       results.setMicros("after_commit", afterCommit.all());
       results.setMicros("during_snapshot", snapshot.all());
@@ -84,6 +97,7 @@ final class LatencyWorkloads {
         opening.add(readsDuring(store, keys, () -> openAnother(store)));
       }
       results.setMicros("during_open", opening.all());
+      usage.end(results, (long) options.batchCount() * options.batchRows(), store);
     }
   }
 
@@ -108,7 +122,7 @@ final class LatencyWorkloads {
   private void openAnother(StoreUnderTest store) {
     try (StoreUnderTest other = store.another(options)) {
       StateStore opened = other.open();
-      requirePresent(opened.get(new Rows().key(KeyStream.keyOf(0)), COLUMN_FAMILY));
+      requirePresent(opened.get(Rows.of(options).key(KeyStream.keyOf(0)), COLUMN_FAMILY));
       opened.abort();
     }
   }
@@ -145,10 +159,7 @@ final class LatencyWorkloads {
   }
 
   private static void requirePresent(UnsafeRow value) {
-    if (value == null) {
-      throw new IllegalStateException(
-          "no figure, because of a wrong answer: a key of the state was not found");
-    }
+    Answers.require(value != null, "a key of the state", "not found");
   }
 
   /** A growing array of longs: without boxing, the measurement creates little garbage. */

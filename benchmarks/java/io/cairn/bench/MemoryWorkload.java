@@ -32,7 +32,7 @@ final class MemoryWorkload {
 
   private final BenchOptions options;
   private final Results results;
-  private final Rows rows = new Rows();
+  private final Rows rows;
   private final StringBuilder samples = new StringBuilder();
   private volatile long cacheBytes;
   private volatile long rowCount;
@@ -42,6 +42,7 @@ final class MemoryWorkload {
   MemoryWorkload(BenchOptions options, Results results) {
     this.options = options;
     this.results = results;
+    rows = Rows.of(options);
   }
 
   void run() throws IOException {
@@ -54,7 +55,7 @@ final class MemoryWorkload {
       sampler.scheduleAtFixedRate(this::sample, 1, 1, TimeUnit.SECONDS);
       var snapshots =
           maintenance.scheduleWithFixedDelay(
-              store::snapshot, SNAPSHOT_EVERY_S, SNAPSHOT_EVERY_S, TimeUnit.SECONDS);
+              store::maintain, SNAPSHOT_EVERY_S, SNAPSHOT_EVERY_S, TimeUnit.SECONDS);
       work(store);
       requireAlive(snapshots);
     } finally {

@@ -50,15 +50,21 @@ final class PartitionsWorkload {
       round(slots, tasks, 0, ROWS_PER_STORE);
       results.setMillis("first_round", new long[] {System.nanoTime() - start});
 
+      StoreUnderTest[] stores = tasks.stream().flatMap(List::stream).toArray(StoreUnderTest[]::new);
+      Usage usage = Usage.ofStoresInUse(options, stores);
       long[] full = new long[options.batchCount()];
       long[] empty = new long[options.batchCount()];
       for (int i = 0; i < options.batchCount(); i++) {
         full[i] = round(slots, tasks, i, ROWS_PER_STORE);
         empty[i] = round(slots, tasks, i, 0);
       }
+      usage.end(results, (long) options.batchCount() * stores.length * ROWS_PER_STORE);
+      ProviderTimes times = new ProviderTimes();
+      tasks.forEach(task -> task.forEach(store -> times.add(store.times())));
+      times.writeTo(results);
       results.setMillis("round", full);
       results.setMillis("empty_round", empty);
-      results.set("stores", (double) partitions * STORES.length);
+      results.set("stores", stores.length);
       results.set("rss_bytes", Processes.ownRssBytes());
       results.set("worker_rss_bytes", Processes.workerRssBytes());
     } finally {
@@ -68,7 +74,7 @@ final class PartitionsWorkload {
   }
 
   /** Runs one micro-batch over all partitions and returns its time. */
-  private static long round(
+  private long round(
       ExecutorService slots, List<List<StoreUnderTest>> tasks, int seed, int rowCount)
       throws InterruptedException, ExecutionException {
     long start = System.nanoTime();
@@ -82,8 +88,8 @@ final class PartitionsWorkload {
     return System.nanoTime() - start;
   }
 
-  private static void task(List<StoreUnderTest> stores, int seed, int rowCount) {
-    Rows rows = new Rows();
+  private void task(List<StoreUnderTest> stores, int seed, int rowCount) {
+    Rows rows = Rows.of(options);
     for (StoreUnderTest store : stores) {
       long[] keys =
           rowCount == 0 ? new long[0] : KeyStream.uniform(10 * ROWS_PER_STORE, seed).next(rowCount);

@@ -1,40 +1,199 @@
 package io.cairn.bench;
 
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 
-/** One key row (a long) and one value row (four longs), reused for every call as Spark does. */
-final class Rows {
-  static final StructType KEY_SCHEMA = new StructType().add("key", DataTypes.LongType, false);
-  static final StructType VALUE_SCHEMA =
-      new StructType()
-          .add("v0", DataTypes.LongType, false)
-          .add("v1", DataTypes.LongType, false)
-          .add("v2", DataTypes.LongType, false)
-          .add("v3", DataTypes.LongType, false);
+/**
+ * The key and value rows of a store, numbered. As in Spark, every call reuses the row of the call
+ * before. The first field of a value is a long. Not thread-safe.
+ */
+abstract class Rows {
+  final StructType keySchema;
+  final StructType valueSchema;
+  final KeyStateEncoderSpec keySpec;
 
-  private static final int BITSET_BYTES = 8;
+  private Rows(StructType keySchema, StructType valueSchema, KeyStateEncoderSpec keySpec) {
+    this.keySchema = keySchema;
+    this.valueSchema = valueSchema;
+    this.keySpec = keySpec;
+  }
 
-  private final UnsafeRow key = row(1);
-  private final UnsafeRow value = row(4);
+  /** The rows that the options name. */
+  static Rows of(BenchOptions options) {
+    return switch (options.rows()) {
+      case "longs" -> new Longs();
+      case "wide" -> new Wide();
+      case "strings" -> new Strings();
+      default -> throw new IllegalArgumentException("no rows named " + options.rows());
+    };
+  }
 
-  private static UnsafeRow row(int fieldCount) {
-    byte[] bytes = new byte[BITSET_BYTES + 8 * fieldCount];
+  abstract UnsafeRow key(long number);
+
+  abstract UnsafeRow value(long number);
+
+  private static StructType longs(String... names) {
+    StructType schema = new StructType();
+    for (String name : names) {
+      schema = schema.add(name, DataTypes.LongType, false);
+    }
+    return schema;
+  }
+
+  private static UnsafeRow longRow(int fieldCount) {
+    byte[] bytes = new byte[8 + 8 * fieldCount]; // a word of null bits, then the fields
     UnsafeRow row = new UnsafeRow(fieldCount);
     row.pointTo(bytes, bytes.length);
     return row;
   }
 
-  UnsafeRow key(long number) {
-    key.setLong(0, number);
-    return key;
+  private static UnsafeRow fourLongs(UnsafeRow row, long number) {
+    for (int field = 0; field < 4; field++) {
+      row.setLong(field, number + field);
+    }
+    return row;
   }
 
-  UnsafeRow value(long number) {
-    for (int field = 0; field < 4; field++) {
-      value.setLong(field, number + field);
+  /** Key: one long. Value: four longs. */
+  private static final class Longs extends Rows {
+    private static final StructType KEY = longs("key");
+    private final UnsafeRow key = longRow(1);
+    private final UnsafeRow value = longRow(4);
+
+    Longs() {
+      super(KEY, longs("v0", "v1", "v2", "v3"), new NoPrefixKeyStateEncoderSpec(KEY));
     }
-    return value;
+
+    @Override
+    UnsafeRow key(long number) {
+      key.setLong(0, number);
+      return key;
+    }
+
+    @Override
+    UnsafeRow value(long number) {
+      return fourLongs(value, number);
+    }
+  }
+
+  /** Writes values of 100 bytes: a long and 92 bytes, of which half do not compress. */
+  private static final class WideValue {
+    static final StructType SCHEMA =
+        new StructType()
+            .add("v0", DataTypes.LongType, false)
+            .add("v1", DataTypes.BinaryType, false);
+
+    private static final int RANDOM_WORDS = 6;
+
+    private final UnsafeRowWriter writer = new UnsafeRowWriter(2, 128);
+    private final byte[] payload = new byte[92];
+    private final ByteBuffer random = ByteBuffer.wrap(payload);
+
+    UnsafeRow of(long number) {
+      for (int word = 0; word < RANDOM_WORDS; word++) {
+        random.putLong(Long.BYTES * word, KeyStream.keyOf(number + word));
+      }
+      writer.reset();
+      writer.zeroOutNullBytes();
+      writer.write(0, number);
+      writer.write(1, payload);
+      return writer.getRow();
+    }
+  }
+
+  /** Key: one long. Value: 100 bytes. */
+  private static final class Wide extends Rows {
+    private static final StructType KEY = longs("key");
+    private final UnsafeRow key = longRow(1);
+    private final WideValue value = new WideValue();
+
+    Wide() {
+      super(KEY, WideValue.SCHEMA, new NoPrefixKeyStateEncoderSpec(KEY));
+    }
+
+    @Override
+    UnsafeRow key(long number) {
+      key.setLong(0, number);
+      return key;
+    }
+
+    @Override
+    UnsafeRow value(long number) {
+      return value.of(number);
+    }
+  }
+
+  /** Key: a string of 25 bytes. Value: 100 bytes. */
+  private static final class Strings extends Rows {
+    private static final StructType KEY = new StructType().add("key", DataTypes.StringType, false);
+    private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
+    private static final byte[] PREFIX = "customer-".getBytes(StandardCharsets.US_ASCII);
+
+    private final UnsafeRowWriter writer = new UnsafeRowWriter(1, 64);
+    private final byte[] text = Arrays.copyOf(PREFIX, PREFIX.length + 16);
+    private final WideValue value = new WideValue();
+
+    Strings() {
+      super(KEY, WideValue.SCHEMA, new NoPrefixKeyStateEncoderSpec(KEY));
+    }
+
+    @Override
+    UnsafeRow key(long number) {
+      for (int digit = 0; digit < 16; digit++) {
+        text[PREFIX.length + digit] = HEX[(int) (number >>> (60 - 4 * digit)) & 0xF];
+      }
+      writer.reset();
+      writer.zeroOutNullBytes();
+      writer.write(0, UTF8String.fromBytes(text));
+      return writer.getRow();
+    }
+
+    @Override
+    UnsafeRow value(long number) {
+      return value.of(number);
+    }
+  }
+
+  /** Key: group and item, which a prefix scan finds by the group. Value: four longs. */
+  static final class Grouped extends Rows {
+    private static final StructType KEY = longs("group", "item");
+    private final UnsafeRow prefix = longRow(1);
+    private final UnsafeRow key = longRow(2);
+    private final UnsafeRow value = longRow(4);
+
+    Grouped() {
+      super(KEY, longs("v0", "v1", "v2", "v3"), new PrefixKeyScanStateEncoderSpec(KEY, 1));
+    }
+
+    UnsafeRow prefix(long group) {
+      prefix.setLong(0, group);
+      return prefix;
+    }
+
+    UnsafeRow key(long group, long item) {
+      key.setLong(0, group);
+      key.setLong(1, item);
+      return key;
+    }
+
+    /** The first item of group {@code number}. */
+    @Override
+    UnsafeRow key(long number) {
+      return key(number, 0);
+    }
+
+    @Override
+    UnsafeRow value(long number) {
+      return fourLongs(value, number);
+    }
   }
 }

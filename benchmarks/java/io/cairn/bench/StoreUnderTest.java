@@ -3,14 +3,16 @@ package io.cairn.bench;
 import java.util.UUID;
 import java.util.function.ObjLongConsumer;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
 
@@ -18,24 +20,27 @@ import scala.Option;
  * One provider instance, called as Spark's tasks call it: open the last version, read and write,
  * commit, get the metrics.
  *
- * <p>Not thread-safe, but {@link #snapshot()} may run on another thread, as Spark's maintenance.
+ * <p>Not thread-safe, but {@link #maintain()} may run on another thread, as Spark's maintenance.
  */
 final class StoreUnderTest implements AutoCloseable {
   static final String COLUMN_FAMILY = StateStore.DEFAULT_COL_FAMILY_NAME();
 
   private final StateStoreProvider provider;
   private final StateStoreConf conf;
+  private final Rows rows;
+  private final ProviderTimes times = new ProviderTimes();
   private long version;
   private Option<String> checkpointId = Option.empty();
   private StateStoreMetrics metrics;
 
   /** Creates the provider as Spark does; the first batch loads the store. */
   StoreUnderTest(BenchOptions options, int partition, String storeName) {
-    this(options, partition, storeName, 0, Option.empty());
+    this(options, partition, storeName, Rows.of(options));
   }
 
-  private StoreUnderTest(
-      BenchOptions options, int partition, String storeName, long version, Option<String> id) {
+  /** The same for a store of these rows, which only the calling thread may use. */
+  StoreUnderTest(BenchOptions options, int partition, String storeName, Rows rows) {
+    this.rows = rows;
     SQLConf sqlConf = new SQLConf();
     options.conf().forEach(sqlConf::setConfString);
     sqlConf.setConfString("spark.sql.streaming.stateStore.providerClass", options.providerClass());
@@ -55,28 +60,29 @@ final class StoreUnderTest implements AutoCloseable {
             });
     hadoopConf.set("sql.streaming.runId", run.toString());
 
-    String root = options.folder().resolve("checkpoint/state").toUri().toString();
+    String root = new Path(new Path(options.checkpoint()), "state").toString();
     StateStoreId storeId = new StateStoreId(root, 0, partition, storeName);
     this.conf = StateStoreConf.apply(sqlConf);
     this.provider =
         StateStoreProvider.createAndInit(
             new StateStoreProviderId(storeId, run),
-            Rows.KEY_SCHEMA,
-            Rows.VALUE_SCHEMA,
-            new NoPrefixKeyStateEncoderSpec(Rows.KEY_SCHEMA),
+            rows.keySchema,
+            rows.valueSchema,
+            rows.keySpec,
             false,
             conf,
             hadoopConf,
             false,
             Option.empty());
-    this.version = version;
-    this.checkpointId = id;
   }
 
-  /** Creates another provider instance of the same store. */
+  /** Creates another provider instance of the same store, at the same version. */
   StoreUnderTest another(BenchOptions options) {
     StateStoreId id = provider.stateStoreId();
-    return new StoreUnderTest(options, id.partitionId(), id.storeName(), version, checkpointId);
+    StoreUnderTest other = new StoreUnderTest(options, id.partitionId(), id.storeName());
+    other.version = version;
+    other.checkpointId = checkpointId;
+    return other;
   }
 
   StateStore open() {
@@ -97,6 +103,7 @@ final class StoreUnderTest implements AutoCloseable {
       checkpointId = store.getStateStoreCheckpointInfo().stateStoreCkptId();
     }
     metrics = store.metrics();
+    times.add(metrics);
     return nanos;
   }
 
@@ -113,7 +120,6 @@ final class StoreUnderTest implements AutoCloseable {
 
   /** Fills the store with the first {@code keyCount} keys in batches of {@code batchRows}. */
   void fill(int keyCount, int batchRows) {
-    Rows rows = new Rows();
     KeyStream keys = KeyStream.sequential(0);
     for (int done = 0; done < keyCount; done += batchRows) {
       long[] batch = keys.next(Math.min(batchRows, keyCount - done));
@@ -121,15 +127,34 @@ final class StoreUnderTest implements AutoCloseable {
     }
   }
 
-  /** Does the work of Spark's maintenance thread. */
-  void snapshot() {
+  /** Counts the keys by a scan: a provider may be set not to count them. */
+  long countKeys() {
+    StateStore store = open();
+    StateStoreIterator<UnsafeRowPair> pairs = store.iterator(COLUMN_FAMILY);
+    long count = 0;
+    while (pairs.hasNext()) {
+      pairs.next();
+      count++;
+    }
+    pairs.close();
+    store.abort();
+    return count;
+  }
+
+  /** Does the work of Spark's maintenance thread: a snapshot only if enough batches need it. */
+  void maintain() {
     provider.doSnapshotMaintenance();
     provider.doCleanupMaintenance();
   }
 
-  /** Metrics of the last commit; null before it. */
-  StateStoreMetrics metrics() {
-    return metrics;
+  /** Commits an empty batch that uploads a snapshot, as Spark asks of a store that lags behind. */
+  void snapshot() {
+    commit(provider.getStore(version, checkpointId, true, false));
+  }
+
+  /** Times that the provider reported since they were cleared. */
+  ProviderTimes times() {
+    return times;
   }
 
   /** The value of a custom metric of the last commit; -1 if the provider does not have it. */

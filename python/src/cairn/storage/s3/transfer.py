@@ -120,7 +120,6 @@ def download_ranges(
                     "the object changed during the download", object_name=object_name
                 )
             check_crc32c(object_name, crc32c, crc32c_file(pending.temporary))
-            pending.sync()
-            pending.publish()
+            pending.publish_unsynced()
     except OSError as error:
         raise translate_os_error(error, object_name) from error

@@ -91,11 +91,18 @@ class ModelVersion:
     content: Mapping[bytes, bytes] = field(default_factory=dict)
     base: Base = EMPTY_BASE
     lineage: tuple[VersionRef, ...] = ()
+    empty_commits: int = 0
 
     @property
     def version(self) -> int:
         """Spark's version."""
-        return 0 if self.ref is None else self.ref.version
+        return 0 if self.ref is None else self.ref.version + self.empty_commits
+
+    @property
+    def checkpoint_id(self) -> str:
+        """Spark's id of the version, in format 2."""
+        assert self.ref is not None
+        return self.ref.id_at(self.version)
 
 
 def draft(
@@ -294,10 +301,14 @@ class World:
             directory, content, known=known or {}, previous=previous
         )
 
-    def load(self, version: int, checkpoint_id: CheckpointId | None) -> Content:
+    def load(self, version: int, checkpoint_id: str | None) -> Content:
         """Load a version on a fresh machine."""
         recovery = self.recovery()
-        head = recovery.fetch_head(version, checkpoint_id)
+        if checkpoint_id is None:
+            head = recovery.fetch_head(version, None)
+        else:
+            real = VersionRef.named(version, checkpoint_id)
+            head = recovery.fetch_head(real.version, real.checkpoint_id)
         base, lineage = head.header.base.ref, head.header.lineage
         content: Content = {}
         if base is not None:

@@ -24,14 +24,15 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
   private final StoreSession session;
   private final RowCursor cursor;
   private final RowCodec codec;
-  private final PairBuffer[] buffers;
   private final boolean isEachValue;
   private final BiConsumer<UnsafeRow, UnsafeRow> validate;
-  private final UnsafeRowPair[] pairs = {
-    new UnsafeRowPair(null, null), new UnsafeRowPair(null, null)
-  };
-  private int bufferIndex;
-  private int pairIndex;
+
+  /** The pair that the last {@code next} returned, or the one that the next call returns. */
+  private PairBuffer current;
+
+  /** The pair before it. Both are made when they are needed: many scans return one row or none. */
+  private PairBuffer other;
+
   private UnsafeRow listKey;
   private Iterator<UnsafeRow> values;
   private boolean isReady;
@@ -46,7 +47,6 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
     this.session = session;
     this.cursor = cursor;
     this.codec = codec;
-    this.buffers = new PairBuffer[] {new PairBuffer(codec), new PairBuffer(codec)};
     this.isEachValue = isEachValue && codec.supportsManyValues();
     this.validate = validate;
   }
@@ -73,53 +73,58 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
 
   @Override
   public boolean hasNext() {
-    if (!isReady && !isEnded) {
-      session.enter("read on");
-      try {
-        isReady = advance();
-        isEnded = !isReady;
-      } finally {
-        session.leave();
-      }
-    }
-    return isReady;
+    return isReady || !isEnded && read();
   }
 
   @Override
   public UnsafeRowPair next() {
-    if (!hasNext()) {
+    if (!isReady && (isEnded || !read())) {
       throw new NoSuchElementException("the scan has no more rows");
     }
     isReady = false;
-    return pairs[pairIndex];
+    return current.pair;
   }
 
-  private boolean advance() {
-    if (values != null && values.hasNext()) {
-      return set(listKey, values.next().copy());
+  // Every row of every scan passes through these methods: they are small, so that the compiler
+  // can inline all of them in any order of compilation.
+
+  private boolean read() {
+    session.enter("read on");
+    try {
+      isReady = isEachValue ? nextValue() : nextRow();
+    } finally {
+      session.leave();
     }
-    values = null;
-    while (cursor.next()) {
-      bufferIndex ^= 1;
-      PairBuffer buffer = buffers[bufferIndex];
-      UnsafeRow key = buffer.key(cursor.key);
-      if (!isEachValue) {
-        UnsafeRow value = buffer.value(cursor.value);
-        validate.accept(key, value);
-        return set(key, value);
+    isEnded = !isReady;
+    return isReady;
+  }
+
+  private boolean nextRow() {
+    if (!cursor.next()) {
+      return false;
+    }
+    PairBuffer buffer = swap();
+    buffer.set(cursor.key, cursor.value);
+    validate.accept(buffer.pair.key(), buffer.pair.value());
+    return true;
+  }
+
+  private PairBuffer swap() {
+    PairBuffer next = other == null ? new PairBuffer(codec) : other;
+    other = current;
+    current = next;
+    return next;
+  }
+
+  private boolean nextValue() {
+    while (values == null || !values.hasNext()) {
+      if (!cursor.next()) {
+        return false;
       }
-      listKey = key;
+      listKey = codec.decodeKey(cursor.key).copy();
       values = codec.decodeValues(cursor.value);
-      if (values.hasNext()) {
-        return set(key, values.next().copy());
-      }
     }
-    return false;
-  }
-
-  private boolean set(UnsafeRow key, UnsafeRow value) {
-    pairIndex ^= 1;
-    pairs[pairIndex].withRows(key, value);
+    swap().pair.withRows(listKey, values.next().copy());
     return true;
   }
 }

@@ -60,6 +60,16 @@ enum StoreMetrics {
       "time for which tasks waited for prefetched keys",
       Unit.MILLIS,
       f -> f.session.cache.prefetcher.waitedMs()),
+  CACHE_REFILLS(
+      "cairnCacheRefills",
+      "refills after which the state cache had the whole state again",
+      Unit.COUNT,
+      f -> f.now.refills() - f.before.refills()),
+  COMPLETE_STORES(
+      "cairnCompleteStores",
+      "stores whose whole state is in the state cache",
+      Unit.NOW,
+      f -> f.now.isComplete() ? 1 : 0),
   SPILLS(
       "cairnSpills",
       "spills of one batch's writes to the engine before its commit",

@@ -96,6 +96,51 @@ class EngineTroubleTest {
   }
 
   /**
+   * The cache receives the writes while the engine commits them. If the commit fails, the next
+   * session must not read them.
+   */
+  @Test
+  void aFailedCommitLeavesNoRowsInTheCache() throws IOException {
+    fixture.patchEngine(
+        """
+import os, time
+from cairn.errors import DiskFullError
+from cairn.storage.local import LocalStore
+put = LocalStore.put
+def failing(self, key, data):
+    if os.path.exists('%s') and key.startswith('changelog/'):
+        time.sleep(0.2)
+        raise DiskFullError('the disk is full')
+    return put(self, key, data)
+LocalStore.put = failing
+"""
+            .formatted(fixture.folder.resolve("full")));
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    StateStore store = provider.getStore(1, id, false, false);
+    for (long key = 0; key < KEYS; key += 2) {
+      store.put(key(key), value("never"), "default");
+      store.remove(key(key + 1), "default");
+      store.put(key(KEYS + key), value("never"), "default");
+    }
+    Files.createFile(fixture.folder.resolve("full"));
+
+    Throwable error = assertThrows(Throwable.class, store::commit);
+
+    assertTrue(StoreFixture.chain(error).contains("CAIRN_DISK_FULL"), StoreFixture.chain(error));
+    store.abort();
+    assertEquals(-1, provider.latestVersion());
+    Files.delete(fixture.folder.resolve("full"));
+    StateStore again = provider.getStore(1, id, false, false);
+    Map<Long, String> rows = all(again.iterator("default"));
+    assertEquals(KEYS, rows.size());
+    rows.forEach((key, text) -> assertEquals("v" + key + "@1", text));
+    again.put(key(1), value("second"), "default");
+    assertEquals(2, again.commit());
+    assertEquals(KEYS, again.metrics().numKeys());
+  }
+
+  /**
    * A database that failed stays broken until the next load, so a retry must load the version
    * again. An abort for another reason needs no load.
    */
@@ -106,13 +151,13 @@ class EngineTroubleTest {
         """
 import os
 from cairn.errors import DiskFullError
-from cairn.engine import frame_service
-get = frame_service._get
-def failing(request):
+from cairn.store.local_state import LocalState
+get = LocalState.get
+def failing(self, cf, key):
     if os.path.exists('%s'):
         raise DiskFullError('the local disk is full')
-    return get(request)
-frame_service._get = failing
+    return get(self, cf, key)
+LocalState.get = failing
 """
             .formatted(fixture.folder.resolve("full")));
     CairnStateStoreProvider provider = fixture.provider();

@@ -32,6 +32,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** A checkpoint folder, and providers on it as Spark would create them, with a real worker. */
 public final class StoreFixture implements AutoCloseable {
@@ -146,6 +147,16 @@ public final class StoreFixture implements AutoCloseable {
         .get()
         .apply(new GenericInternalRow(new Object[] {UTF8String.fromString(text)}))
         .copy();
+  }
+
+  /** The value of a custom metric of a session. */
+  static long metric(StateStore store, String name) {
+    for (var entry : CollectionConverters.asJava(store.metrics().customMetrics()).entrySet()) {
+      if (entry.getKey().name().equals(name)) {
+        return (long) entry.getValue();
+      }
+    }
+    throw new IllegalArgumentException(name);
   }
 
   static UnsafeRow row(StructType schema, Object... fields) {

@@ -153,6 +153,19 @@ class StoreVersionsTest {
     read.release();
   }
 
+  /** The cache would take the version for the empty one that an aborted session began from. */
+  @Test
+  void theContentIsBackAfterASessionThatIgnoredIt() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+    provider.getStore(1, id, false, true).abort();
+
+    StateStore store = provider.getStore(1, id, false, false);
+
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(store.iterator("default")));
+    store.abort();
+  }
+
   /** A query with other keys on an old checkpoint would read wrong rows. */
   @Test
   void anotherKeySchemaIsRefused() {

@@ -4,6 +4,7 @@ import static io.cairn.spark.StoreFixture.NO_ID;
 import static io.cairn.spark.StoreFixture.all;
 import static io.cairn.spark.StoreFixture.commit;
 import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.metric;
 import static io.cairn.spark.StoreFixture.text;
 import static io.cairn.spark.StoreFixture.value;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -27,7 +28,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
-import scala.jdk.javaapi.CollectionConverters;
 
 /** A worker is killed, or a task interrupted, while a session runs. */
 class WorkerLossTest {
@@ -222,15 +222,6 @@ ControlEntry.call = dying
     assertEquals(Map.of(1L, "mine"), all(read.iterator("default")));
     assertEquals(1, read.metrics().numKeys());
     read.release();
-  }
-
-  private static long metric(StateStore store, String name) {
-    for (var entry : CollectionConverters.asJava(store.metrics().customMetrics()).entrySet()) {
-      if (entry.getKey().name().equals(name)) {
-        return (long) entry.getValue();
-      }
-    }
-    throw new IllegalArgumentException(name);
   }
 
   /** Writes that were not spilled are sent again from the write buffer, whatever their size. */

@@ -1,5 +1,6 @@
 package io.cairn.spark.bytes;
 
+import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 
 /**
@@ -48,6 +49,10 @@ public final class ByteSpan {
 
   /** Copies the bytes into an array of their own. */
   public byte[] toArray() {
+    if (base instanceof byte[] array) {
+      int from = (int) (offset - Platform.BYTE_ARRAY_OFFSET);
+      return Arrays.copyOfRange(array, from, from + length);
+    }
     byte[] copy = new byte[length];
     Platform.copyMemory(base, offset, copy, Platform.BYTE_ARRAY_OFFSET, length);
     return copy;

@@ -13,6 +13,9 @@ public final class Bytes {
   private static final boolean LITTLE = ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
   private static final int SEED = 42;
 
+  /** Up to this length a copy is a few moves of words. */
+  private static final int MAX_SHORT = 64;
+
   private Bytes() {}
 
   public static int hash(ByteSpan span) {
@@ -69,8 +72,8 @@ public final class Bytes {
   /** Concatenates two regions in a new array. */
   public static byte[] join(ByteSpan a, ByteSpan b) {
     byte[] joined = new byte[Math.addExact(a.length, b.length)];
-    Platform.copyMemory(a.base, a.offset, joined, ARRAY, a.length);
-    Platform.copyMemory(b.base, b.offset, joined, ARRAY + a.length, b.length);
+    copy(a, joined, ARRAY);
+    copy(b, joined, ARRAY + a.length);
     return joined;
   }
 
@@ -78,19 +81,39 @@ public final class Bytes {
     copy(from.base, from.offset, to, toOffset, from.length);
   }
 
-  /** Copies a region to an array; a short one word by word, which is faster than a bulk copy. */
+  /**
+   * Copies a region to an array: a short one word by word, which is faster than a bulk copy. The
+   * regions may overlap.
+   */
   public static void copy(Object from, long fromOffset, byte[] to, long toOffset, int length) {
-    if (length > 64 || from == to) {
-      Platform.copyMemory(from, fromOffset, to, toOffset, length);
+    if (length < 8 || length > MAX_SHORT || from == to) {
+      copyLong(from, fromOffset, to, toOffset, length);
       return;
     }
-    int i = 0;
-    for (; i + 8 <= length; i += 8) {
+    int last = length - 8;
+    for (int i = 0; i < last; i += 8) {
       Platform.putLong(to, toOffset + i, Platform.getLong(from, fromOffset + i));
     }
-    for (; i < length; i++) {
-      Platform.putByte(to, toOffset + i, Platform.getByte(from, fromOffset + i));
+    Platform.putLong(to, toOffset + last, Platform.getLong(from, fromOffset + last));
+  }
+
+  private static void copyLong(Object from, long fromOffset, byte[] to, long toOffset, int length) {
+    if (from instanceof byte[] array) {
+      System.arraycopy(array, (int) (fromOffset - ARRAY), to, (int) (toOffset - ARRAY), length);
+    } else {
+      Platform.copyMemory(from, fromOffset, to, toOffset, length);
     }
+  }
+
+  /** Writes a number of 32 bits, little-endian. */
+  public static void putLittleInt(byte[] to, long toOffset, int value) {
+    Platform.putInt(to, toOffset, LITTLE ? value : Integer.reverseBytes(value));
+  }
+
+  /** Reads a number of 32 bits, little-endian. */
+  public static int getLittleInt(byte[] from, long fromOffset) {
+    int value = Platform.getInt(from, fromOffset);
+    return LITTLE ? value : Integer.reverseBytes(value);
   }
 
   /** The least key above every key with the prefix; null if there is none. */

@@ -1,14 +1,12 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
-import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
-import java.util.Arrays;
 
 /** Sends writes to the engine in blocks; one writer per spill or commit. */
 final class BlockWriter {
@@ -30,10 +28,9 @@ final class BlockWriter {
   }
 
   void dropFamily(int family) {
-    byte[] empty = new byte[0];
-    key.set(empty);
-    value.set(empty, Bytes.ARRAY, -1);
-    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family, empty);
+    key.clear();
+    value.set(null, 0, -1);
+    add(WriteBlock.DROP_CF, WriteBlock.UNKNOWN, family);
   }
 
   /**
@@ -50,43 +47,23 @@ final class BlockWriter {
       if (op != WriteBlock.DELETE) {
         Entry.value(slab, at, value);
       } else if (all || presence != WriteBlock.MISSING) {
-        value.set(slab, Bytes.ARRAY, -1);
+        value.set(slab, at, -1);
       } else {
         continue;
       }
-      add(op, presence, family, slab);
+      add(op, presence, family);
     }
   }
 
-  /** Adds key and value, which are in the given array. */
-  private void add(byte op, byte presence, int family, byte[] array) {
-    WriteBlock to = blockFor(key.length + Math.max(0, value.length));
-    int i = to.count++;
-    to.op[i] = op;
-    to.presence[i] = presence;
-    to.family[i] = (short) family;
-    to.keyBase[i] = array;
-    to.keyOffset[i] = (int) (key.offset - Bytes.ARRAY);
-    to.keyLength[i] = key.length;
-    to.valueBase[i] = array;
-    to.valueOffset[i] = (int) (value.offset - Bytes.ARRAY);
-    to.valueLength[i] = value.length;
-    to.keyBytes += key.length;
-    to.valueBytes += Math.max(0, value.length);
-    if (to.isFull()) {
-      flush();
-    }
-  }
-
-  /** A block with space for a row; a row larger than the target has a block of its own. */
-  private WriteBlock blockFor(long rowBytes) {
-    if (block != null && block.keyBytes + block.valueBytes + rowBytes > WriteBlock.TARGET_BYTES) {
+  private void add(byte op, byte presence, int family) {
+    long rowBytes = key.length + (long) Math.max(0, value.length);
+    if (block != null && !block.hasSpaceFor(rowBytes)) {
       flush();
     }
     if (block == null) {
       block = takeSpare();
     }
-    return block;
+    block.add(op, presence, family, key, value);
   }
 
   /** Sends the block that is not full yet. */
@@ -99,8 +76,6 @@ final class BlockWriter {
     try {
       source.write(full, isSpill);
     } finally {
-      Arrays.fill(full.keyBase, 0, full.count, null);
-      Arrays.fill(full.valueBase, 0, full.count, null);
       full.clear();
       returnSpare(full);
     }

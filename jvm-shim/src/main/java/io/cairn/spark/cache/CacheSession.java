@@ -1,10 +1,10 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
-import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.EngineSource;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.BooleanSupplier;
 
 /**
  * Reads and writes of the next version of a store: a write buffer over the committed cache.
@@ -25,6 +25,10 @@ public final class CacheSession {
   private final List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
   private boolean isFinished;
+
+  /** The committed cache has the writes, or some of them. */
+  private boolean hasFolded;
+
   private long reads;
   private long puts;
   private long removes;
@@ -47,13 +51,13 @@ public final class CacheSession {
   public boolean get(int family, ByteSpan key, ByteSpan out) {
     buffer.checkOpen();
     reads++;
-    return buffer.get(families.get(family), Bytes.hash(key), key, out);
+    return buffer.get(families.get(family), key, out);
   }
 
   public boolean exists(int family, ByteSpan key) {
     buffer.checkOpen();
     reads++;
-    return buffer.exists(families.get(family), Bytes.hash(key), key);
+    return buffer.exists(families.get(family), key);
   }
 
   /**
@@ -147,11 +151,30 @@ public final class CacheSession {
 
   /** Fills the cache with all committed rows, before any write. True: all families are complete. */
   public boolean loadCommitted() {
+    checkUnwritten();
+    return committed.load();
+  }
+
+  /** Reads some of the rows that the cache lacks, before any write; see {@link Refill}. */
+  public void refillSome() {
+    checkUnwritten();
+    committed.refill(committed.refillPolicy.startRows(), () -> false);
+  }
+
+  /**
+   * Reads the rows that the cache lacks, before any write, until it has all or {@code stops} is
+   * true. A later refill continues there.
+   */
+  public void refillUntil(BooleanSupplier stops) {
+    checkUnwritten();
+    committed.refill(Long.MAX_VALUE, stops);
+  }
+
+  private void checkUnwritten() {
     buffer.checkOpen();
     if (puts + removes > 0 || !droppedFamilies.isEmpty()) {
-      throw new IllegalStateException("[CAIRN_INTERNAL] a load after the session's first write");
+      throw new IllegalStateException("[CAIRN_INTERNAL] a refill after the session's first write");
     }
-    return committed.load();
   }
 
   /**
@@ -169,21 +192,42 @@ public final class CacheSession {
   }
 
   /**
-   * Folds the writes into the committed cache, which is then at this version, and ends the session.
-   * REQUIRES: {@link #sendWrites}; the version is durable.
+   * Whether {@link #foldEarly} would help: there are enough writes, and memory for a second copy of
+   * them is free.
+   */
+  public boolean canFoldEarly() {
+    return !hasFolded && buffer.canFoldEarly();
+  }
+
+  /**
+   * Folds the writes into the committed cache while the engine commits them, so that {@link
+   * #commit} has less to do. The writes stay, to be sent again if necessary. The version of the
+   * cache stays the former one until {@link #commit}; {@link #abort} empties the cache, because its
+   * entries belong to a version that may not exist. Does nothing if it ran before. REQUIRES: {@link
+   * #sendWrites}; nothing was spilled, because the marks of spilled families must last until the
+   * writes need not be sent again.
+   */
+  public void foldEarly(long version) {
+    checkFinished();
+    if (hasSpilled()) {
+      throw new IllegalStateException("[CAIRN_INTERNAL] an early fold after a spill");
+    }
+    if (!hasFolded) {
+      fold(version, false);
+    }
+  }
+
+  /**
+   * Folds the writes into the committed cache, unless {@link #foldEarly} did. The cache is then at
+   * this version. Ends the session. REQUIRES: {@link #sendWrites}; the version is durable.
    */
   public void commit(long version, String checkpointId) {
-    buffer.checkOpen();
-    if (!isFinished) {
-      throw new IllegalStateException(
-          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
-    }
+    checkFinished();
     try {
-      buffer.endScans();
-      committed.startFold(version, checkpointId);
-      droppedFamilies.forEach(families::remove);
-      buffer.fold();
-      committed.finishFold();
+      if (!hasFolded) {
+        fold(version, true);
+      }
+      families.advance(version, checkpointId);
     } catch (Throwable failure) {
       // The version is durable, but the cached entries may be wrong: the next load starts empty.
       families.reset(-1, null, false);
@@ -193,9 +237,33 @@ public final class CacheSession {
     }
   }
 
-  /** Drops the session's writes and ends it. Idempotent; does nothing after commit. */
+  private void checkFinished() {
+    buffer.checkOpen();
+    if (!isFinished) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] a commit before the session's writes were finished");
+    }
+  }
+
+  /** {@code frees}: the writes are dropped as they are folded. */
+  private void fold(long version, boolean frees) {
+    hasFolded = true;
+    buffer.endScans();
+    committed.startFold(version);
+    droppedFamilies.forEach(families::remove);
+    buffer.fold(frees);
+    committed.finishFold();
+  }
+
+  /**
+   * Drops the session's writes and ends it; after {@link #foldEarly} the cache is empty and has no
+   * version. Idempotent; does nothing after commit.
+   */
   public void abort() {
     if (buffer.isOpen()) {
+      if (hasFolded) {
+        families.reset(-1, null, false);
+      }
       committed.endScans();
       committed.endShadows(false);
       // No version has them; a later session may create others under their ids.

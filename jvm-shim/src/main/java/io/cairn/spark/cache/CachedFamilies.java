@@ -15,6 +15,15 @@ import java.util.List;
 final class CachedFamilies {
   private static final int MAX_ID = 0xffff;
 
+  /** With fewer rows an average of their sizes says little. */
+  private static final int MIN_AVERAGE_COUNT = 64;
+
+  /** A slot in a table that is half full, and one in an order that is three quarters full. */
+  private static final int INDEX_BYTES = 24;
+
+  /** An entry with a short key and no value, as those of absent keys. */
+  private static final int MIN_ENTRY_BYTES = 40;
+
   private final MemoryAccount account;
   private final List<CachedFamily> all = new ArrayList<>();
   private CachedFamily[] byId = new CachedFamily[0];
@@ -26,6 +35,7 @@ final class CachedFamilies {
   private long version = -1;
   private String checkpointId;
   private long appliedThrough;
+  private long lostRefills;
 
   CachedFamilies(MemoryAccount account) {
     this.account = account;
@@ -140,14 +150,49 @@ final class CachedFamilies {
   }
 
   /**
-   * Marks a family as incomplete: it has keys that are not cached. Its deletes are not cached
-   * either, so the engine must have applied them.
+   * Marks a family as incomplete: it has keys that are not cached. The deletes of a complete family
+   * are not cached either, so the engine must have applied them. A refill of the family is lost.
    */
   void loseCompleteness(CachedFamily family) {
     if (family.isComplete) {
-      family.isComplete = false;
       require(version);
     }
-    family.dropOrder();
+    lostRefills += family.isRefilling() ? 1 : 0;
+    family.loseKeys();
+  }
+
+  /** Refills of families that ended before the family was complete. */
+  long lostRefills() {
+    return lostRefills;
+  }
+
+  /** Rows of all families. */
+  long presentCount() {
+    long count = 0;
+    for (CachedFamily family : all) {
+      count += family.presentCount();
+    }
+    return count;
+  }
+
+  /** Bytes of a row with its part of the indexes, on average; 0: too few to know. */
+  long bytesPerRow() {
+    long bytes = 0;
+    long count = 0;
+    for (CachedFamily family : all) {
+      long absentCount = family.count() - family.presentCount();
+      bytes += family.slabs.liveBytes() - absentCount * MIN_ENTRY_BYTES;
+      count += family.presentCount();
+    }
+    return count < MIN_AVERAGE_COUNT ? 0 : bytes / count + INDEX_BYTES;
+  }
+
+  /** Whether the cache has all keys of the version. */
+  boolean areComplete() {
+    boolean areComplete = true;
+    for (CachedFamily family : all) {
+      areComplete &= family.isComplete;
+    }
+    return areComplete;
   }
 }

@@ -1,5 +1,7 @@
 package io.cairn.spark.cache;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
@@ -10,7 +12,8 @@ import io.cairn.spark.protocol.WriteBlock;
 /**
  * The cached committed entries of one column family, and what is known about its other keys.
  *
- * <p>States of an entry: PUT is a committed row, DELETE a key that is known to be absent.
+ * <p>States of an entry: PUT is a committed row, DELETE a key that is known to be absent. A
+ * complete family has absent keys only while the open session has spilled.
  */
 final class CachedFamily extends EntryMap {
   final int id;
@@ -23,11 +26,24 @@ final class CachedFamily extends EntryMap {
   /** The open session has spilled writes of this family: the engine has them. */
   boolean isSpilled;
 
+  /** Keys that the last session wrote. */
+  int lastWriteCount;
+
   /** The slab at which the next eviction begins its search. */
   int nextVictim = 1;
 
   private int shadowedCount;
   private int absentCount;
+
+  /**
+   * A refill reads the family's rows, in pages. INVARIANT: the cache has all keys up to {@link
+   * #refilledThrough}, and of an ordered family the order has all entries that were added since the
+   * refill began.
+   */
+  private boolean isRefilling;
+
+  /** The last key of the last page; null before the first page. */
+  private byte[] refilledThrough;
 
   CachedFamily(MemoryAccount account, int id, boolean isOrdered, boolean isMulti) {
     super(account);
@@ -50,6 +66,86 @@ final class CachedFamily extends EntryMap {
     if (isOrdered) {
       keepOrder();
     }
+  }
+
+  boolean isRefilling() {
+    return isRefilling;
+  }
+
+  /** Begins a refill. REQUIRES: the engine answers correctly for absent keys. */
+  void startRefill() {
+    dropAbsent();
+    if (isOrdered) {
+      startOrder();
+    }
+    isRefilling = true;
+  }
+
+  /** The key after which the refill continues; null: at the first key. */
+  byte[] refilledThrough() {
+    return refilledThrough;
+  }
+
+  /** Notes that the cache has all keys up to this one. */
+  void noteRefilled(ByteSpan through) {
+    refilledThrough = through.toArray();
+  }
+
+  /** Ends a refill after its last page: the cache has all keys. */
+  void finishRefill() {
+    dropAbsent();
+    finishOrder();
+    isRefilling = false;
+    refilledThrough = null;
+    markComplete();
+  }
+
+  /** Ends the family's completeness or its refill. */
+  void loseKeys() {
+    isComplete = false;
+    isRefilling = false;
+    refilledThrough = null;
+    dropOrder();
+  }
+
+  /** Whether the cache would have this key if it were committed. */
+  boolean covers(byte[] slab, long at) {
+    return isComplete
+        || refilledThrough != null
+            && Bytes.compare(
+                    slab,
+                    Entry.keyAt(at),
+                    Entry.keyLength(slab, at),
+                    refilledThrough,
+                    Bytes.ARRAY,
+                    refilledThrough.length)
+                <= 0;
+  }
+
+  /** Removes the entries of absent keys. */
+  private void dropAbsent() {
+    for (EntryCursor entries = cursor(false); absentCount > 0 && entries.next(); ) {
+      if (Entry.state(entries.slab, entries.at) == WriteBlock.DELETE) {
+        remove(entries.address());
+      }
+    }
+  }
+
+  /**
+   * Adds an entry for a key that has none; null value: the key is absent. REQUIRES: {@link
+   * #bytesToInsert} are reserved.
+   */
+  int insert(int hash, ByteSpan key, ByteSpan value) {
+    int address = insert(hash, key, Entry.capacityFor(value == null ? 0 : value.length));
+    byte[] slab = slab(address);
+    long at = Slabs.at(address);
+    if (value == null) {
+      markAbsent(slab, at);
+    } else {
+      markPresent(slab, at);
+      Entry.setValue(slab, at, value);
+    }
+    return address;
   }
 
   /** Turns an entry, new or not, into a row. The caller sets its value. */
@@ -103,7 +199,8 @@ final class CachedFamily extends EntryMap {
 
   /**
    * Handles the entries that the session has shadowed, at its end. {@code removes}: it has
-   * committed, so they are outdated and removed; otherwise they are visible again.
+   * committed, so they are outdated and removed; otherwise they are visible again. A family that is
+   * still complete needs no absent keys any more.
    */
   void endShadows(boolean removes) {
     for (EntryCursor entries = cursor(false); shadowedCount > 0 && entries.next(); ) {
@@ -116,12 +213,15 @@ final class CachedFamily extends EntryMap {
       }
     }
     isSpilled = false;
+    if (isComplete) {
+      dropAbsent();
+    }
   }
 
   @Override
   public void clear() {
     super.clear();
-    isComplete = false;
+    loseKeys();
     isSpilled = false;
     openScans = 0;
     nextVictim = 1;

@@ -12,6 +12,7 @@ import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
+import java.util.function.BooleanSupplier;
 
 /**
  * The committed entries of a store: a read-through cache over the engine. A commit folds the
@@ -24,12 +25,11 @@ final class CommittedCache {
   /** Keys of one request. */
   static final int MAX_KEYS = 4096;
 
-  private static final int LOAD_ROWS = 65_536;
-  private static final int LOAD_BYTES = 4 << 20;
-
   final MemoryAccount account;
   final CachedFamilies families;
   final Eviction eviction;
+  private final Refill refill;
+  final RefillPolicy refillPolicy;
 
   /** The engine as the open session reads it; null without session. */
   private EngineSource source;
@@ -37,14 +37,18 @@ final class CommittedCache {
   private final ByteSpan rowKey = new ByteSpan();
   private final ByteSpan rowValue = new ByteSpan();
 
+  private byte lastPresence;
   private long hits;
   private long misses;
   private long singleReads;
+  private long refillCount;
 
   CommittedCache(MemoryAccount account) {
     this.account = account;
     families = new CachedFamilies(account);
     eviction = new Eviction(families, account);
+    refill = new Refill(families, eviction, account);
+    refillPolicy = new RefillPolicy(account);
   }
 
   /** Reads that were answered without the engine. */
@@ -60,6 +64,27 @@ final class CommittedCache {
   /** Reads of a single key that were sent to the engine. */
   long singleReads() {
     return singleReads;
+  }
+
+  /**
+   * Presence of the key of the last {@link #get}, as a write block numbers it: whether it is
+   * committed, also if the session has spilled a newer write.
+   */
+  byte lastPresence() {
+    return lastPresence;
+  }
+
+  /** What the cache knows about the presence of a committed key. */
+  byte presence(CachedFamily family, int hash, ByteSpan key) {
+    int address = family.find(hash, key);
+    if (address == 0) {
+      return family.isComplete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
+    }
+    return presenceOf(family.slab(address), Slabs.at(address));
+  }
+
+  private static byte presenceOf(byte[] slab, long at) {
+    return Entry.state(slab, at) == WriteBlock.DELETE ? WriteBlock.MISSING : WriteBlock.PRESENT;
   }
 
   /** Counts a read that the write buffer answered. */
@@ -98,7 +123,8 @@ final class CommittedCache {
         if (!Entry.has(slab, at, Entry.REFERENCED)) {
           Entry.raise(slab, at, Entry.REFERENCED);
         }
-        if (Entry.state(slab, at) == WriteBlock.DELETE) {
+        lastPresence = presenceOf(slab, at);
+        if (lastPresence == WriteBlock.MISSING) {
           return false;
         }
         Entry.value(slab, at, out);
@@ -106,6 +132,7 @@ final class CommittedCache {
       }
     } else if (family.knowsAbsentKeys()) {
       hits++;
+      lastPresence = WriteBlock.MISSING;
       return false;
     }
     return getFromEngine(family, hash, key, out);
@@ -116,6 +143,12 @@ final class CommittedCache {
     singleReads++;
     RowPage rows = request(family, new byte[][] {key.toArray()}, 1);
     byte origin = rows.origin[0];
+    lastPresence =
+        switch (origin) {
+          case RowPage.COMMITTED -> WriteBlock.PRESENT;
+          case RowPage.ABSENT -> WriteBlock.MISSING;
+          default -> WriteBlock.UNKNOWN;
+        };
     int address = fill(family, hash, key, rows, 0);
     if (origin != RowPage.COMMITTED && origin != RowPage.SPILL) {
       return false;
@@ -147,6 +180,7 @@ final class CommittedCache {
 
   private void checkReply(RowPage rows, int count) {
     noteApplied();
+    refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
     if (rows.count > count || rows.count < 1 || rows.more != (rows.count < count)) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the engine answered "
@@ -172,12 +206,13 @@ final class CommittedCache {
     return cached;
   }
 
-  /** Caches a row of the engine's answer, unless it is spilled. 0: it is not cached. */
+  /**
+   * Caches a row of the engine's answer, unless it is spilled, or that the key is absent. 0: it is
+   * not cached.
+   */
   private int fill(CachedFamily family, int hash, ByteSpan key, RowPage rows, int row) {
     boolean isPresent = rows.origin[row] == RowPage.COMMITTED;
-    if (!isPresent && rows.origin[row] != RowPage.ABSENT
-        || family.isComplete
-        || family.find(hash, key) != 0) {
+    if (!isPresent && rows.origin[row] != RowPage.ABSENT || family.find(hash, key) != 0) {
       return 0;
     }
     if (isPresent) {
@@ -198,7 +233,7 @@ final class CommittedCache {
     int[] hashes = new int[wanted.length];
     int wantedCount = 0;
     int requested = 0;
-    for (int i = 0; i < count && !family.isComplete; i++) {
+    for (int i = 0; i < count && !family.knowsAbsentKeys(); i++) {
       rowKey.set(keys[i]);
       int hash = Bytes.hash(rowKey);
       if (isAnswered(family, written, hash, rowKey)) {
@@ -241,7 +276,7 @@ final class CommittedCache {
 
   /** Reads a page of committed and spilled rows; valid until the next request. */
   RowPage page(ScanRequest request) {
-    return checkPage(source.scan(request, families.version()));
+    return notePaid(scan(request));
   }
 
   /** Requests a page and returns without the reply. */
@@ -252,7 +287,38 @@ final class CommittedCache {
   /** Waits for a page, which stays valid; null: there is no reply. */
   RowPage page(PendingRows pending) {
     RowPage rows = pending.take();
-    return rows == null ? null : checkPage(rows);
+    return rows == null ? null : notePaid(checkPage(rows));
+  }
+
+  private RowPage notePaid(RowPage rows) {
+    refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
+    return rows;
+  }
+
+  /**
+   * Reads rows that the cache lacks. REQUIRES: the session has written nothing.
+   *
+   * @param stops see {@link Refill#run}
+   */
+  void refill(long maxRows, BooleanSupplier stops) {
+    boolean wasComplete = families.areComplete();
+    refillPolicy.noteRefilled(refill.run(this::scan, maxRows, stops));
+    refillCount += !wasComplete && families.areComplete() ? 1 : 0;
+  }
+
+  /** Fills the cache after a load. True: all families are complete. */
+  boolean load() {
+    refill.run(this::scan, Long.MAX_VALUE, () -> false);
+    return families.areComplete();
+  }
+
+  /** Refills that made all families complete. */
+  long refillCount() {
+    return refillCount;
+  }
+
+  private RowPage scan(ScanRequest request) {
+    return checkPage(source.scan(request, families.version()));
   }
 
   private RowPage checkPage(RowPage rows) {
@@ -262,55 +328,6 @@ final class CommittedCache {
           "[CAIRN_INTERNAL] the engine sent an empty page and says that more follows");
     }
     return rows;
-  }
-
-  /**
-   * Fills the emptied cache with all committed rows, as far as memory is free: this evicts nothing.
-   * True: all families are now complete.
-   */
-  boolean load() {
-    // Only the engine has the keys that are dropped here, or missing if the load fails.
-    families.require(families.version());
-    for (CachedFamily family : families.all()) {
-      family.clear();
-      if (family.isOrdered) {
-        family.keepOrder();
-      }
-    }
-    boolean isWhole = false;
-    try {
-      isWhole = families.all().stream().allMatch(this::load);
-    } finally {
-      for (CachedFamily family : families.all()) {
-        if (isWhole) {
-          family.markComplete();
-        } else {
-          family.dropOrder();
-        }
-      }
-    }
-    return isWhole;
-  }
-
-  private boolean load(CachedFamily family) {
-    byte[] from = null;
-    while (true) {
-      RowPage rows =
-          page(new ScanRequest(family.id, from, from == null, null, LOAD_ROWS, LOAD_BYTES));
-      for (int i = 0; i < rows.count; i++) {
-        rows.key(i, rowKey);
-        rows.value(i, rowValue);
-        int capacity = Entry.capacityFor(rowValue.length);
-        if (!account.tryReserve(family.bytesToInsert(rowKey.length, capacity))) {
-          return false;
-        }
-        insert(family, Bytes.hash(rowKey), rowKey, rowValue);
-      }
-      if (!rows.more) {
-        return true;
-      }
-      from = rowKey.toArray();
-    }
   }
 
   /**
@@ -330,21 +347,7 @@ final class CommittedCache {
   /** Adds an entry for a key that has none; null value: the key is absent. 0: no memory. */
   private int add(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
     int capacity = Entry.capacityFor(value == null ? 0 : value.length);
-    return reserve(family, key.length, capacity) ? insert(family, hash, key, value) : 0;
-  }
-
-  private static int insert(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
-    int capacity = Entry.capacityFor(value == null ? 0 : value.length);
-    int address = family.insert(hash, key, capacity);
-    byte[] slab = family.slab(address);
-    long at = Slabs.at(address);
-    if (value == null) {
-      family.markAbsent(slab, at);
-    } else {
-      family.markPresent(slab, at);
-      Entry.setValue(slab, at, value);
-    }
-    return address;
+    return reserve(family, key.length, capacity) ? family.insert(hash, key, value) : 0;
   }
 
   /** Folds a PUT entry of the version that the families have. */
@@ -385,7 +388,7 @@ final class CommittedCache {
   void append(CachedFamily family, byte[] written, long writtenAt) {
     int address = family.findSameKey(written, writtenAt);
     if (address == 0) {
-      if (family.isComplete) {
+      if (family.covers(written, writtenAt)) {
         put(family, written, writtenAt);
       } else {
         families.require(families.version());
@@ -454,9 +457,12 @@ final class CommittedCache {
     }
   }
 
-  /** Begins the fold of a session's writes: from now on the entries are at its version. */
-  void startFold(long version, String checkpointId) {
-    families.advance(version, checkpointId);
+  /**
+   * Begins the fold of a session's writes: from now on the entries are at its version, whose
+   * checkpoint id is not known yet.
+   */
+  void startFold(long version) {
+    families.advance(version, null);
     noteApplied();
     endScans();
     for (CachedFamily family : families.all()) {

@@ -36,13 +36,17 @@ final class Eviction {
    */
   boolean freeMemoryFor(long wanted) {
     MemoryPool pool = account.pool();
-    if (wanted > pool.limitBytes()) {
-      return false;
-    }
-    long fairBytes = pool.fairShareBytes();
-    return account.bytes() < fairBytes && pool.evictIdle(wanted, fairBytes)
-        || evictSlab()
-        || pool.evictIdle(wanted, 0);
+    return takeFromIdle(wanted)
+        || wanted <= pool.limitBytes() && (evictSlab() || pool.evictIdle(wanted, false));
+  }
+
+  /**
+   * If this store is below its fair share, frees some memory of idle stores above theirs. False:
+   * nothing was freed.
+   */
+  boolean takeFromIdle(long wanted) {
+    MemoryPool pool = account.pool();
+    return wanted <= pool.limitBytes() && account.isBelowShare() && pool.evictIdle(wanted, true);
   }
 
   /** Frees one slab of this store. False: no slab may be freed. */
@@ -55,7 +59,7 @@ final class Eviction {
     int slab = pickSlab(family);
     clean(family, slab, family.slabs.used(slab) / 2, true);
     evictedSlabs++;
-    family.shrinkTable();
+    family.shrinkIndexes();
     return true;
   }
 
@@ -138,7 +142,7 @@ final class Eviction {
     }
   }
 
-  /** Compacts slabs that are largely dead, at the end of a commit. */
+  /** Compacts slabs that are largely dead or free, at the end of a commit, and the indexes. */
   void compact() {
     for (CachedFamily family : families.all()) {
       Slabs slabs = family.slabs;
@@ -149,6 +153,12 @@ final class Eviction {
         }
         clean(family, slab, Integer.MAX_VALUE, false);
       }
+      boolean isLargelyFree =
+          slabs.bytes() >= Slabs.MAX_BYTES && slabs.liveBytes() * 8 < slabs.bytes();
+      if (isLargelyFree && slabs.current() != 0) {
+        clean(family, slabs.current(), Integer.MAX_VALUE, false);
+      }
+      family.shrinkIndexes();
     }
   }
 

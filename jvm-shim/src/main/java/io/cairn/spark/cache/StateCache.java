@@ -21,9 +21,18 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
    * @param misses keys that were requested from the engine
    * @param evictions slabs freed for other entries
    * @param spills write buffers sent to the engine before commit
+   * @param refills refills that made the cache complete again
+   * @param isComplete whether the cache has all rows of its version
    */
   public record Stats(
-      long entries, long bytes, long hits, long misses, long evictions, long spills) {}
+      long entries,
+      long bytes,
+      long hits,
+      long misses,
+      long evictions,
+      long spills,
+      long refills,
+      boolean isComplete) {}
 
   /** Held by the open session, and by a caller that changes the entries between sessions. */
   private final Semaphore inUse = new Semaphore(1);
@@ -36,7 +45,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
   private volatile boolean isClosed;
   private volatile long version = -1;
   private volatile String checkpointId;
-  private volatile Stats stats = new Stats(0, 0, 0, 0, 0, 0);
+  private volatile Stats stats = new Stats(0, 0, 0, 0, 0, 0, 0, false);
   private long spills;
 
   public StateCache(MemoryPool pool) {
@@ -66,6 +75,11 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
   @Override
   public long accountedBytes() {
     return account.bytes();
+  }
+
+  @Override
+  public MemoryPool.Use use() {
+    return account.use();
   }
 
   /**
@@ -106,6 +120,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     exclusively(
         () -> {
           committed.families.reset(newVersion, newCheckpointId, isEmpty);
+          committed.refillPolicy.noteReset();
           publish();
         });
   }
@@ -149,9 +164,15 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
   }
 
   private void end() {
-    spills += session.spillCount();
+    CacheSession ended = session;
+    long rows = ended.reads() + ended.puts() + ended.removes();
+    spills += ended.spillCount();
     committed.end();
     publish();
+    if (rows > 0) {
+      committed.refillPolicy.noteSession();
+      pool.noteUse(account.use(), rows);
+    }
     session = null;
     release();
   }
@@ -160,24 +181,53 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     account.releaseReserved();
     version = committed.families.version();
     checkpointId = committed.families.checkpointId();
-    long entries = 0;
-    for (CachedFamily family : committed.families.all()) {
-      entries += family.presentCount();
+    boolean isComplete = version >= 0 && committed.families.areComplete();
+    if (version < 0) {
+      committed.refillPolicy.noteReset();
     }
+    long refills = committed.refillCount();
+    committed.refillPolicy.noteSize(committed.families.bytesPerRow());
+    committed.refillPolicy.note(isComplete, refills, committed.families.lostRefills());
     stats =
         new Stats(
-            entries,
+            committed.families.presentCount(),
             account.bytes(),
             committed.hits(),
             committed.misses(),
             committed.eviction.evictedSlabs(),
-            spills);
+            spills,
+            refills,
+            isComplete);
   }
 
   /** Counters at the last session or eviction; the bytes are the present ones. */
   public Stats stats() {
     Stats s = stats;
-    return new Stats(s.entries, account.bytes(), s.hits, s.misses, s.evictions, s.spills);
+    return new Stats(
+        s.entries,
+        account.bytes(),
+        s.hits,
+        s.misses,
+        s.evictions,
+        s.spills,
+        s.refills,
+        s.isComplete);
+  }
+
+  /**
+   * Whether the cache lacks rows and should be refilled by the next session: all rows probably fit,
+   * and no refill was lost recently.
+   *
+   * @param rows rows of the version, or an estimate
+   * @param bytesPerRow used for the estimate if too few rows are cached to know
+   */
+  public boolean isRefillDue(long rows, long bytesPerRow) {
+    return committed.refillPolicy.isDue(rows, bytesPerRow);
+  }
+
+  /** What requests to the engine have cost since the cache was complete, in rows of a refill. */
+  public long refillGain() {
+    return committed.refillPolicy.gain();
   }
 
   /** Frees everything, now or when the open session ends. Idempotent. */

@@ -132,7 +132,7 @@ final class UnorderedScan extends RowCursor {
     prefetchedAppends--;
     if (writes.isSpilled()) {
       // The engine's list includes the append.
-      return buffer.get(family, Entry.hash(entry, entryAt), key, value);
+      return buffer.get(family, key, value);
     }
     buffer.getAppended(family, entry, entryAt, value);
     return true;

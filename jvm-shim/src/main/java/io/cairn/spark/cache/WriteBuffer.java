@@ -26,9 +26,13 @@ final class WriteBuffer {
   /** Up to this part of the pool, a write buffer evicts others; above it, it uses free memory. */
   private static final int SHARE_PART = 4;
 
+  /** Fewer writes are folded in less time than another thread needs to start. */
+  private static final int MIN_EARLY_FOLD = 2_048;
+
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
+  private final LastKey last = new LastKey();
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
 
@@ -99,6 +103,7 @@ final class WriteBuffer {
         families = Arrays.copyOf(families, family.id + 1);
       }
       writes = new Writes(account);
+      writes.expect(family.lastWriteCount);
       if (family.isOrdered) {
         writes.keepOrder();
       }
@@ -108,14 +113,13 @@ final class WriteBuffer {
   }
 
   /** Finds the value (or whole list) of a key. False: absent, and {@code out} is unchanged. */
-  boolean get(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
-    Writes writes = writes(family.id);
-    int address = writes == null ? 0 : writes.find(hash, key);
+  boolean get(CachedFamily family, ByteSpan key, ByteSpan out) {
+    int address = findToRead(family, key);
     if (address == 0) {
-      return committed.get(family, hash, key, out);
+      return getCommitted(family, key, out);
     }
     committed.countHit();
-    byte[] slab = writes.slab(address);
+    byte[] slab = families[family.id].slab(address);
     long at = Slabs.at(address);
     byte state = Entry.state(slab, at);
     if (state == WriteBlock.APPEND) {
@@ -126,14 +130,44 @@ final class WriteBuffer {
     return state != WriteBlock.DELETE;
   }
 
-  boolean exists(CachedFamily family, int hash, ByteSpan key) {
-    Writes writes = writes(family.id);
-    int address = writes == null ? 0 : writes.find(hash, key);
+  boolean exists(CachedFamily family, ByteSpan key) {
+    int address = findToRead(family, key);
     if (address == 0) {
-      return committed.get(family, hash, key, entryValue);
+      return getCommitted(family, key, entryValue);
     }
     committed.countHit();
-    return Entry.state(writes.slab(address), Slabs.at(address)) != WriteBlock.DELETE;
+    return Entry.state(families[family.id].slab(address), Slabs.at(address)) != WriteBlock.DELETE;
+  }
+
+  private boolean getCommitted(CachedFamily family, ByteSpan key, ByteSpan out) {
+    boolean isPresent = committed.get(family, last.hash, key, out);
+    last.presence = committed.lastPresence();
+    return isPresent;
+  }
+
+  /** Finds the write of a key, and remembers the key. 0: there is none. */
+  private int findToRead(CachedFamily family, ByteSpan key) {
+    if (!last.is(family, key)) {
+      search(family, key);
+      last.remember(family, key);
+    }
+    return last.address;
+  }
+
+  /** Finds the write of a key: hash, address and presence are in {@link #last}. */
+  private int findToWrite(CachedFamily family, ByteSpan key) {
+    if (!last.is(family, key)) {
+      search(family, key);
+    }
+    return last.address;
+  }
+
+  private void search(CachedFamily family, ByteSpan key) {
+    last.forget();
+    last.hash = Bytes.hash(key);
+    last.presence = LastKey.NOT_SEARCHED;
+    Writes writes = writes(family.id);
+    last.address = writes == null ? 0 : writes.find(last.hash, key);
   }
 
   /** Reads the whole list of an APPEND entry: the committed or spilled elements and its own. */
@@ -151,15 +185,12 @@ final class WriteBuffer {
   void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     int gap = isVersioned ? 1 : 0;
     checkSize(key.length + (long) value.length + gap);
-    int hash = Bytes.hash(key);
     int length = value.length + gap;
-    Writes writes;
     int address;
     do {
-      writes = writesFor(family);
-      address = place(writes, family, writes.find(hash, key), hash, key, length);
+      address = place(family, findToWrite(family, key), key, length);
     } while (address == 0);
-    byte[] slab = writes.slab(address);
+    byte[] slab = families[family.id].slab(address);
     long at = Slabs.at(address);
     long to = Entry.valueAt(slab, at);
     if (isVersioned) {
@@ -172,16 +203,15 @@ final class WriteBuffer {
 
   void append(CachedFamily family, ByteSpan key, ByteSpan value) {
     checkSize(key.length + (long) value.length);
-    int hash = Bytes.hash(key);
-    while (!tryAppend(family, hash, key, value)) {
+    while (!tryAppend(family, key, value)) {
       continue;
     }
   }
 
   /** False: the writes so far were spilled, and the caller must repeat the append. */
-  private boolean tryAppend(CachedFamily family, int hash, ByteSpan key, ByteSpan value) {
+  private boolean tryAppend(CachedFamily family, ByteSpan key, ByteSpan value) {
     Writes writes = writesFor(family);
-    int found = writes.find(hash, key);
+    int found = findToWrite(family, key);
     byte state = WriteBlock.APPEND;
     entryValue.length = 0;
     if (found != 0) {
@@ -196,7 +226,7 @@ final class WriteBuffer {
       }
     }
     int before = entryValue.length;
-    int address = place(writes, family, found, hash, key, before + value.length);
+    int address = place(family, found, key, before + value.length);
     if (address == 0) {
       return false;
     }
@@ -213,20 +243,17 @@ final class WriteBuffer {
   }
 
   void remove(CachedFamily family, ByteSpan key) {
-    int hash = Bytes.hash(key);
-    Writes writes = writes(family.id);
-    int address = writes == null ? 0 : writes.find(hash, key);
-    if (address == 0) {
-      byte presence = presence(family, hash, key);
-      if (presence == WriteBlock.MISSING && !family.isSpilled) {
-        return;
-      }
-      do {
-        writes = writesFor(family);
-        address = insert(writes, hash, key, Entry.capacityFor(0), presence);
-      } while (address == 0);
+    int address = findToWrite(family, key);
+    if (address == 0 && !family.isSpilled && presence(family, key) == WriteBlock.MISSING) {
+      return;
     }
-    Entry.setState(writes.slab(address), Slabs.at(address), WriteBlock.DELETE);
+    while (address == 0) {
+      address = insert(family, key, Entry.capacityFor(0));
+      if (address == 0) {
+        findToWrite(family, key);
+      }
+    }
+    Entry.setState(families[family.id].slab(address), Slabs.at(address), WriteBlock.DELETE);
   }
 
   /** Refuses a row that is too large for a frame. */
@@ -237,45 +264,54 @@ final class WriteBuffer {
   }
 
   /**
-   * Returns an entry of the key that has capacity for a value: the existing one, grown if
-   * necessary, or a new one. 0: there was no memory, so the writes so far were spilled; try again.
+   * Returns an entry of the key of {@link #last} that has capacity for a value: the existing one,
+   * grown if necessary, or a new one. 0: there was no memory, so the writes so far were spilled;
+   * try again.
    */
-  private int place(
-      Writes writes, CachedFamily family, int found, int hash, ByteSpan key, int valueLength) {
-    if (found != 0) {
-      int capacity = Entry.capacity(writes.slab(found), Slabs.at(found));
-      if (valueLength <= capacity) {
-        return found;
-      }
-      // Grow by at least half, so that repeated growth is cheap.
-      int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
-      return reserve(writes.bytesToGrow(key.length, grown)) ? writes.grow(found, grown) : 0;
+  private int place(CachedFamily family, int found, ByteSpan key, int valueLength) {
+    if (found == 0) {
+      return insert(family, key, Entry.capacityFor(valueLength));
     }
-    int capacity = Entry.capacityFor(valueLength);
-    return insert(writes, hash, key, capacity, presence(family, hash, key));
+    Writes writes = families[family.id];
+    int capacity = Entry.capacity(writes.slab(found), Slabs.at(found));
+    return valueLength <= capacity ? found : grow(writes, found, key, valueLength, capacity);
   }
 
-  /** Adds an entry. 0: there was no memory, so the writes so far were spilled; try again. */
-  private int insert(Writes writes, int hash, ByteSpan key, int capacity, byte presence) {
+  private int grow(Writes writes, int found, ByteSpan key, int valueLength, int capacity) {
+    // Grow by at least half, so that repeated growth is cheap.
+    int grown = Entry.capacityFor(Math.max(valueLength, capacity + capacity / 2));
+    if (!reserve(writes.bytesToGrow(key.length, grown))) {
+      return 0;
+    }
+    last.address = writes.grow(found, grown);
+    return last.address;
+  }
+
+  /**
+   * Adds an entry for the key of {@link #last}. 0: there was no memory, so the writes so far were
+   * spilled; try again.
+   */
+  private int insert(CachedFamily family, ByteSpan key, int capacity) {
+    byte presence = presence(family, key);
+    Writes writes = writesFor(family);
     if (!reserve(writes.bytesToInsert(key.length, capacity))) {
       return 0;
     }
-    int address = writes.insert(hash, key, capacity);
+    int address = writes.insert(last.hash, key, capacity);
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     Entry.setEpoch(slab, at, writes.epoch);
     Entry.setPresence(slab, at, presence);
+    last.address = address;
     return address;
   }
 
-  private static byte presence(CachedFamily family, int hash, ByteSpan key) {
-    int address = family.find(hash, key);
-    if (address == 0) {
-      return family.isComplete ? WriteBlock.MISSING : WriteBlock.UNKNOWN;
+  /** Presence of the committed key of {@link #last}, as far as the cache knows it. */
+  private byte presence(CachedFamily family, ByteSpan key) {
+    if (last.presence == LastKey.NOT_SEARCHED) {
+      last.presence = committed.presence(family, last.hash, key);
     }
-    return Entry.state(family.slab(address), Slabs.at(address)) == WriteBlock.DELETE
-        ? WriteBlock.MISSING
-        : WriteBlock.PRESENT;
+    return last.presence;
   }
 
   /** Reserves memory for a write. False: there was none, and all writes so far were spilled. */
@@ -313,6 +349,7 @@ final class WriteBuffer {
     hasFailed = true;
     send(new BlockWriter(source, true));
     hasFailed = false;
+    last.forget();
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         shadow(committed.families.get(i), families[i]);
@@ -366,31 +403,45 @@ final class WriteBuffer {
   }
 
   void dropFamily(int id) {
+    last.forget();
     if (writes(id) != null) {
       families[id].clear();
       families[id] = null;
     }
   }
 
-  /** Folds all writes into the committed cache, which has their version, and frees them. */
-  void fold() {
+  /**
+   * Whether the writes are many enough to fold them on this thread while another one waits for the
+   * engine, and whether the committed cache can have them too, without an eviction. If so, that
+   * memory is reserved. Never after a spill.
+   */
+  boolean canFoldEarly() {
+    long count = 0;
+    long bytes = 0;
+    for (int i = 0; i < families.length; i++) {
+      if (families[i] != null) {
+        count += families[i].count();
+        bytes += committed.families.get(i).bytesToInsertAll(families[i]);
+      }
+    }
+    return count >= MIN_EARLY_FOLD && spillCount == 0 && account.tryReserve(bytes);
+  }
+
+  /**
+   * Folds all writes into the committed cache, which has their version. {@code frees}: each is
+   * dropped afterwards.
+   */
+  void fold(boolean frees) {
+    Fold fold = new Fold(committed);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         families[i].dropOrder();
-        fold(committed.families.get(i), families[i]);
-        dropFamily(i);
-      }
-    }
-  }
-
-  private void fold(CachedFamily family, Writes writes) {
-    for (EntryCursor entries = writes.cursor(true); entries.next(); ) {
-      byte[] slab = entries.slab;
-      long at = entries.at;
-      switch (Entry.state(slab, at)) {
-        case WriteBlock.PUT -> committed.put(family, slab, at);
-        case WriteBlock.DELETE -> committed.delete(family, slab, at);
-        default -> committed.append(family, slab, at);
+        CachedFamily family = committed.families.get(i);
+        family.lastWriteCount = families[i].count();
+        fold.add(family, families[i], frees);
+        if (frees) {
+          dropFamily(i);
+        }
       }
     }
   }
@@ -405,6 +456,7 @@ final class WriteBuffer {
   void close() {
     isOpen = false;
     endScans();
+    last.forget();
     entryKey.clear();
     entryValue.clear();
     for (int i = 0; i < families.length; i++) {

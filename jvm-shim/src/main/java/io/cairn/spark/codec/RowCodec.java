@@ -16,7 +16,6 @@ import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowDataEncoder;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.collection.Iterator;
 
@@ -31,8 +30,10 @@ import scala.collection.Iterator;
 public final class RowCodec {
   private static final long BYTES = Bytes.ARRAY;
 
-  /** Index of a key's version byte in its buffer: the row after it is 8-aligned. */
+  /** Index of a key's version byte, 0, in its buffer: the row after it is 8-aligned. */
   private static final int VERSION_AT = 7;
+
+  private static final long PLAIN_KEY_AT = BYTES + VERSION_AT;
 
   private final RocksDBKeyStateEncoder keyEncoder;
   private final RocksDBValueStateEncoder valueEncoder;
@@ -43,6 +44,14 @@ public final class RowCodec {
   private final UnsafeRow valueRow;
   private byte[] keyBuffer = new byte[64];
   private byte[] valueBuffer = new byte[64];
+
+  /** The last key that Spark's encoder encoded into the key buffer. */
+  private byte[] lastRow = new byte[64];
+
+  /** -1: the key buffer has no such key. */
+  private int lastRowBytes = -1;
+
+  private int lastKeyBytes;
 
   /** The encoded key after {@link #encodeKey}; the next call overwrites it. */
   public final ByteSpan key = new ByteSpan();
@@ -124,23 +133,44 @@ public final class RowCodec {
 
   /** Encodes a key into {@link #key}. */
   public void encodeKey(UnsafeRow row) {
-    if (isPlainKey) {
-      int bytes = row.getSizeInBytes();
-      if (keyBuffer.length < VERSION_AT + 1 + bytes) {
-        keyBuffer = new byte[Math.max(2 * keyBuffer.length, VERSION_AT + 1 + bytes)];
-      }
-      Platform.copyMemory(
-          row.getBaseObject(), row.getBaseOffset(), keyBuffer, BYTES + VERSION_AT + 1, bytes);
-      key.set(keyBuffer, BYTES + VERSION_AT, 1 + bytes);
-    } else {
-      key.set(keyEncoder.encodeKey(row));
+    int bytes = row.getSizeInBytes();
+    if (!isPlainKey) {
+      encodeKeyBySpark(row, bytes);
+      return;
     }
+    keyBuffer = withCapacity(keyBuffer, VERSION_AT + 1 + bytes);
+    Bytes.copy(row.getBaseObject(), row.getBaseOffset(), keyBuffer, PLAIN_KEY_AT + 1, bytes);
+    key.set(keyBuffer, PLAIN_KEY_AT, 1 + bytes);
+  }
+
+  /** Encodes a key, unless it is the last one: a write often follows a read of its key. */
+  private void encodeKeyBySpark(UnsafeRow row, int bytes) {
+    Object base = row.getBaseObject();
+    long offset = row.getBaseOffset();
+    if (bytes != lastRowBytes || !Bytes.equal(lastRow, BYTES, base, offset, bytes)) {
+      lastRowBytes = -1;
+      byte[] encoded = keyEncoder.encodeKey(row);
+      lastKeyBytes = encoded.length;
+      // A copy, because Spark does not promise that its encoders leave the array alone.
+      keyBuffer = withCapacity(keyBuffer, encoded.length);
+      System.arraycopy(encoded, 0, keyBuffer, 0, encoded.length);
+      lastRow = withCapacity(lastRow, bytes);
+      Bytes.copy(base, offset, lastRow, BYTES, bytes);
+      lastRowBytes = bytes;
+    }
+    key.set(keyBuffer, BYTES, lastKeyBytes);
+  }
+
+  /** The buffer, or a larger one with undefined content. */
+  private static byte[] withCapacity(byte[] buffer, int bytes) {
+    return buffer.length >= bytes ? buffer : new byte[Math.max(2 * buffer.length, bytes)];
   }
 
   /** Forgets the rows of the last calls: a plain value is the row's own memory. */
   public void clear() {
     key.clear();
     value.clear();
+    lastRowBytes = -1;
   }
 
   /** Encodes a key into an array of its own. */
@@ -186,13 +216,11 @@ public final class RowCodec {
     if (!isPlainValue) {
       return valueEncoder.decodeValue(bytes.toArray());
     }
-    int length = bytes.length;
-    if (valueBuffer.length < length + VERSION_AT) {
-      valueBuffer = new byte[Math.max(2 * valueBuffer.length, length + VERSION_AT)];
-    }
+    int length = bytes.length - 1;
+    valueBuffer = withCapacity(valueBuffer, length);
     // Copied: the next write may change the bytes in the cache while Spark still uses the row.
-    Platform.copyMemory(bytes.base, bytes.offset + 1, valueBuffer, BYTES, length - 1);
-    valueRow.pointTo(valueBuffer, BYTES, length - 1);
+    Bytes.copy(bytes.base, bytes.offset + 1, valueBuffer, BYTES, length);
+    valueRow.pointTo(valueBuffer, BYTES, length);
     return valueRow;
   }
 

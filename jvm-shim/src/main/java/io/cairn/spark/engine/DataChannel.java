@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
 import java.io.IOException;
@@ -15,6 +16,7 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,6 +31,7 @@ import org.slf4j.LoggerFactory;
 final class DataChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
   private static final int CHUNK_BYTES = 128 << 10;
+  private static final Consumer<SelectionKey> READY_KEYS_ARE_IGNORED = ready -> {};
 
   private final SocketChannel socket;
   private final Selector selector;
@@ -101,23 +104,31 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
-  /** Sends a frame; waits while the socket is full. After a failure the channel is broken. */
+  /** Sends a frame that is in one array. */
   void send(byte[] frame, int start, int length) {
+    send(FrameBytes.of(frame, start, length));
+  }
+
+  /** Sends a frame; waits while the socket is full. After a failure the channel is broken. */
+  void send(FrameBytes frame) {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline();
-      int sent = start;
-      int end = start + length;
-      while (sent < end) {
-        out.clear();
-        out.put(frame, sent, Math.min(CHUNK_BYTES, end - sent)).flip();
-        sent += out.remaining();
-        while (out.hasRemaining()) {
-          if (socket.write(out) == 0) {
-            interrupted |= await(SelectionKey.OP_WRITE, deadline);
+      out.clear();
+      for (int region = 0; region < frame.count(); region++) {
+        byte[] array = frame.array(region);
+        int from = frame.start(region);
+        int end = from + frame.length(region);
+        while (from < end) {
+          int part = Math.min(out.remaining(), end - from);
+          out.put(array, from, part);
+          from += part;
+          if (!out.hasRemaining()) {
+            interrupted |= sendOut(deadline);
           }
         }
       }
+      interrupted |= sendOut(deadline);
     } catch (IOException e) {
       throw lost("the connection to the engine broke while sending", e);
     } catch (RuntimeException | Error e) {
@@ -128,6 +139,19 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
+  /** Sends what is in {@link #out}; returns whether the thread was interrupted meanwhile. */
+  private boolean sendOut(long deadline) throws IOException {
+    boolean interrupted = false;
+    out.flip();
+    while (out.hasRemaining()) {
+      if (socket.write(out) == 0) {
+        interrupted |= await(SelectionKey.OP_WRITE, deadline);
+      }
+    }
+    out.clear();
+    return interrupted;
+  }
+
   /**
    * Waits for a whole frame and returns its header; {@link #takePayload} returns its payload. After
    * a failure the channel is broken.
@@ -136,6 +160,10 @@ final class DataChannel implements AutoCloseable {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline();
+      if (!in.hasRemaining()) {
+        // The worker needs longer than a read that finds nothing.
+        interrupted |= await(SelectionKey.OP_READ, deadline);
+      }
       interrupted |= fill(headerBytes, FrameHeader.BYTES, deadline);
       FrameHeader header = FrameHeader.read(headerBytes, 0);
       if (payload == null
@@ -200,8 +228,7 @@ final class DataChannel implements AutoCloseable {
       throw new SocketTimeoutException("no answer within " + timeoutMs + " ms");
     }
     key.interestOps(operation);
-    selector.select(leftMs);
-    selector.selectedKeys().clear();
+    selector.select(READY_KEYS_ARE_IGNORED, leftMs);
     return interrupted | Thread.interrupted();
   }
 

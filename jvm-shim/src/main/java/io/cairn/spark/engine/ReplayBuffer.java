@@ -1,8 +1,8 @@
 package io.cairn.spark.engine;
 
+import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 
 /** Copies of a session's spilled frames, as long as they fit, to send them again. */
@@ -15,11 +15,11 @@ final class ReplayBuffer {
   private long rows;
 
   /** Copies a frame. Beyond the bound no frame is kept. */
-  void add(byte[] array, int start, int length, int rowCount) {
-    bytes += length;
+  void add(FrameBytes frame, int rowCount) {
+    bytes += frame.length();
     rows += rowCount;
     if (isComplete()) {
-      frames.add(Arrays.copyOfRange(array, start, start + length));
+      frames.add(frame.toArray());
     } else {
       frames.clear();
     }

@@ -7,10 +7,13 @@ import io.cairn.spark.protocol.BatchReader;
 import io.cairn.spark.protocol.BatchWriter;
 import io.cairn.spark.protocol.ChangePage;
 import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
+import io.cairn.spark.protocol.FrameWriter;
 import io.cairn.spark.protocol.Frames;
 import io.cairn.spark.protocol.Json;
+import io.cairn.spark.protocol.LookupWriter;
 import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
@@ -35,6 +38,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   /** Above the numbers of write frames, so that errors show which of the two they answer. */
   private static final long FIRST_REQUEST = 1L << 32;
 
+  private static final Runnable NOTHING_TO_BUILD = () -> {};
+
   /**
    * A version that is loaded in the engine.
    *
@@ -50,6 +55,10 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private final BatchWriter writer = new BatchWriter();
   private final BatchReader reader = new BatchReader();
   private final RowPage rows = new RowPage();
+
+  /** Made by the first read: most sessions of a cached state have none. */
+  private LookupWriter lookup;
+
   private WorkerProcess process;
   private DataChannel channel;
 
@@ -79,6 +88,15 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   @Override
   public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
+    if (lookup == null) {
+      lookup = new LookupWriter();
+    }
+    if (lookup.begin(family, keys, count)) {
+      Reply reply = request(FrameKind.LOOKUP, requireApplied, lookup, NOTHING_TO_BUILD);
+      Frames.readLookup(reply.header, reply.payload, rows);
+      rowsRead += rows.count;
+      return rows;
+    }
     return readRows(FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count));
   }
 
@@ -88,8 +106,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private RowPage readRows(int kind, long requireApplied, Runnable build) {
-    Reply reply = request(kind, requireApplied, build);
-    readRows(reply, rows);
+    readRows(request(kind, requireApplied, writer, build), rows);
     return rows;
   }
 
@@ -112,7 +129,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return attempt(
         version,
         () -> {
-          inFlight = new Deferred(kind, sendRequest(kind, requireApplied, build));
+          inFlight = new Deferred(kind, sendRequest(kind, requireApplied, writer, build));
           return inFlight;
         });
   }
@@ -183,6 +200,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
         request(
             FrameKind.CHANGES,
             0,
+            writer,
             () -> Frames.changes(writer, ofVersion, checkpointId, fromRow, limitRows));
     return Frames.readChanges(reader, reply.header, reply.payload);
   }
@@ -204,21 +222,17 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       send(block);
       return;
     }
-    attempt(
-        version + 1,
-        () -> {
-          send(block);
-          return null;
-        });
-    spilled.add(writer.array(), writer.start(), writer.length(), block.count);
+    FrameBytes frame = attempt(version + 1, () -> send(block));
+    spilled.add(frame, block.count());
   }
 
-  private void send(WriteBlock block) {
+  private FrameBytes send(WriteBlock block) {
     Frames.writes(writer, block);
     writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
-    channel().send(writer.array(), writer.start(), writer.length());
+    channel().send(writer.frame());
     framesSent++;
-    rowsSent += block.count;
+    rowsSent += block.count();
+    return writer.frame();
   }
 
   /**
@@ -226,15 +240,19 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    *
    * @param arguments those of {@code commit} without instance, session, frames and rows
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
+   * @param meanwhile runs on this thread while the engine commits; again after a recovery. Null:
+   *     this thread waits
    */
-  public JsonNode commit(ObjectNode arguments, Runnable sendWrites) {
+  public JsonNode commit(ObjectNode arguments, Runnable sendWrites, Runnable meanwhile) {
     JsonNode answer =
         attempt(
             version + 1,
             () -> {
               sendWrites.run();
               arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
-              return instance.call("commit", arguments);
+              return meanwhile == null
+                  ? instance.call("commit", arguments)
+                  : instance.call("commit", arguments, meanwhile);
             });
     appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
     return answer;
@@ -302,15 +320,21 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     // Something may refer to the session until its task ends, but its frames are not needed any
     // more.
     spilled.clear();
+    writer.begin(0);
     drop();
   }
 
-  private Reply request(int kind, long requireApplied, Runnable build) {
-    return attempt(version, () -> requestOnce(kind, requireApplied, build));
+  /**
+   * Sends a request and waits for its reply.
+   *
+   * @param build writes the payload to {@code frame}; runs again after a recovery
+   */
+  private Reply request(int kind, long requireApplied, FrameWriter frame, Runnable build) {
+    return attempt(version, () -> requestOnce(kind, requireApplied, frame, build));
   }
 
-  private Reply requestOnce(int kind, long requireApplied, Runnable build) {
-    long number = sendRequest(kind, requireApplied, build);
+  private Reply requestOnce(int kind, long requireApplied, FrameWriter frame, Runnable build) {
+    long number = sendRequest(kind, requireApplied, frame, build);
     if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
       // The last page is invalid from now on: its array receives the next reply.
       channel.reusePayload(rows.data);
@@ -319,12 +343,12 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return receiveReply(channel, kind, number);
   }
 
-  private long sendRequest(int kind, long requireApplied, Runnable build) {
+  private long sendRequest(int kind, long requireApplied, FrameWriter frame, Runnable build) {
     DataChannel open = channel();
     build.run();
     long number = ++requestNumber;
-    writer.finish(kind, session, number, requireApplied);
-    open.send(writer.array(), writer.start(), writer.length());
+    frame.finish(kind, session, number, requireApplied);
+    open.send(frame.array(), frame.start(), frame.length());
     return number;
   }
 

@@ -127,7 +127,8 @@ final class WorkerProcess implements AutoCloseable {
         .put("memory_bytes", resources.memoryBytes())
         .put("local_disk_bytes", resources.localDiskBytes())
         .put("download_threads", resources.downloadThreads())
-        .put("upload_threads", resources.uploadThreads());
+        .put("upload_threads", resources.uploadThreads())
+        .put("keeps_cache", settings.keepsCache());
     try {
       input.write((Json.MAPPER.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
       input.flush();

@@ -1,6 +1,7 @@
 package io.cairn.spark.protocol;
 
 import com.google.flatbuffers.FlatBufferBuilder;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -13,8 +14,8 @@ import org.apache.arrow.flatbuf.MetadataVersion;
 import org.apache.arrow.flatbuf.RecordBatch;
 
 /**
- * Builds one frame: header, then an encapsulated Arrow record batch message, column by column into
- * one reused array.
+ * Builds one frame: header, then an encapsulated Arrow record batch message, column by column. The
+ * columns are either all built here, in one reused array, or all in arrays of the caller.
  *
  * <pre>
  *   frame   := header[40] message
@@ -22,20 +23,20 @@ import org.apache.arrow.flatbuf.RecordBatch;
  *   body    := per column: validity (empty if no nulls)  [i32 offsets]  data        ; each padded to 8
  * </pre>
  *
- * <p>Each column is written by one call, in the order of the schema. It uses heap arrays instead of
- * Arrow's buffers: there is no memory off the heap to free, and rows are copied once. Not
- * thread-safe.
+ * <p>Each column is added by one call, in the order of the schema. It uses heap arrays instead of
+ * Arrow's buffers: there is no memory off the heap to free. Not thread-safe.
  */
-public final class BatchWriter {
+public final class BatchWriter implements FrameWriter {
   /** Space for the header and the metadata (some 200 bytes for five columns); a multiple of 8. */
   private static final int PREFIX_BYTES = FrameHeader.BYTES + 984;
 
   /** An array that grew beyond this for one large row is replaced after that frame. */
   private static final int KEEP_BYTES = 4 << 20;
 
+  private static final int FIRST_BYTES = 4 << 10;
   private static final int MAX_COLUMNS = 8;
 
-  private byte[] frame = new byte[64 << 10];
+  private byte[] frame = new byte[FIRST_BYTES];
   private final long[] nullCounts = new long[MAX_COLUMNS];
   private final long[] bufferOffsets = new long[MAX_COLUMNS * 3];
   private final long[] bufferLengths = new long[MAX_COLUMNS * 3];
@@ -47,21 +48,53 @@ public final class BatchWriter {
   private int start;
   private int length;
 
+  /** The frame's own array, then the regions of the caller. */
+  private final FrameBytes frameBytes = new FrameBytes();
+
+  private long regionBytes;
+
   public void begin(int rowCount) {
     rows = rowCount;
     columns = 0;
     buffers = 0;
     position = PREFIX_BYTES;
+    regionBytes = 0;
+    frameBytes.clear();
+    frameBytes.add(frame, 0, 0);
     if (frame.length > KEEP_BYTES) {
-      frame = new byte[64 << 10];
+      frame = new byte[FIRST_BYTES];
     }
   }
 
-  public void bytes(byte[] values) {
-    notNull();
-    reserve(rows);
-    System.arraycopy(values, 0, frame, position, rows);
-    endBuffer(rows);
+  /** A column of fixed width in an array of the caller, who keeps it until the frame was sent. */
+  void fixedColumn(byte[] values, int bytes) {
+    nullCounts[columns++] = 0;
+    addRegion(values, 0);
+    addRegion(values, bytes);
+  }
+
+  /**
+   * A binary column in arrays of the caller, who keeps them until the frame was sent.
+   *
+   * @param validity one bit per row, not read if there are no nulls
+   */
+  void binaryColumn(BinaryColumn column, byte[] validity, int nulls) {
+    nullCounts[columns++] = nulls;
+    addRegion(validity, nulls == 0 ? 0 : (rows + 7) / 8);
+    addRegion(column.offsets, 4 * (rows + 1));
+    addRegion(column.data, column.dataBytes);
+  }
+
+  /** A buffer in an array that has space for the padding after it. */
+  private void addRegion(byte[] array, int bytes) {
+    bufferOffsets[buffers] = position - PREFIX_BYTES + regionBytes;
+    bufferLengths[buffers++] = bytes;
+    int end = padded(bytes);
+    Arrays.fill(array, bytes, end, (byte) 0);
+    if (end > 0) {
+      frameBytes.add(array, 0, end);
+      regionBytes += end;
+    }
   }
 
   public void shorts(short[] values) {
@@ -176,9 +209,13 @@ public final class BatchWriter {
     endBuffer(bytes);
   }
 
-  /** Completes the frame: {@link #length()} bytes of {@link #array()} from {@link #start()} on. */
+  /**
+   * Completes the frame: {@link #length()} bytes of {@link #array()} from {@link #start()} on, then
+   * the columns in arrays of the caller. {@link #frame()} is all of it.
+   */
+  @Override
   public void finish(int kind, long session, long sequence, long applied) {
-    int bodyBytes = position - PREFIX_BYTES;
+    long bodyBytes = position - PREFIX_BYTES + regionBytes;
     ByteBuffer message = message(bodyBytes);
     int metadataBytes = padded(message.remaining());
     if (metadataBytes + 8 + FrameHeader.BYTES > PREFIX_BYTES) {
@@ -192,14 +229,16 @@ public final class BatchWriter {
     putInt(at - 8, -1);
     start = at - 8 - FrameHeader.BYTES;
     length = position - start;
-    new FrameHeader(kind, 0, session, sequence, applied, rows, length - FrameHeader.BYTES)
-        .write(frame, start);
-    if (length - FrameHeader.BYTES > FrameHeader.MAX_PAYLOAD_BYTES) {
-      throw CairnException.rowTooLarge(length, FrameHeader.MAX_PAYLOAD_BYTES);
+    long payloadBytes = position - start - FrameHeader.BYTES + regionBytes;
+    if (payloadBytes > FrameHeader.MAX_PAYLOAD_BYTES) {
+      throw CairnException.rowTooLarge(payloadBytes, FrameHeader.MAX_PAYLOAD_BYTES);
     }
+    new FrameHeader(kind, 0, session, sequence, applied, rows, (int) payloadBytes)
+        .write(frame, start);
+    frameBytes.set(0, frame, start, length);
   }
 
-  private ByteBuffer message(int bodyBytes) {
+  private ByteBuffer message(long bodyBytes) {
     metadata.clear();
     RecordBatch.startNodesVector(metadata, columns);
     for (int column = columns - 1; column >= 0; column--) {
@@ -225,14 +264,22 @@ public final class BatchWriter {
     return metadata.dataBuffer();
   }
 
+  /** The whole frame; valid until the next {@link #begin}. */
+  public FrameBytes frame() {
+    return frameBytes;
+  }
+
+  @Override
   public byte[] array() {
     return frame;
   }
 
+  @Override
   public int start() {
     return start;
   }
 
+  @Override
   public int length() {
     return length;
   }
@@ -267,10 +314,7 @@ public final class BatchWriter {
   }
 
   private void putInt(int at, int value) {
-    frame[at] = (byte) value;
-    frame[at + 1] = (byte) (value >> 8);
-    frame[at + 2] = (byte) (value >> 16);
-    frame[at + 3] = (byte) (value >> 24);
+    Bytes.putLittleInt(frame, Bytes.ARRAY + at, value);
   }
 
   private static int padded(int bytes) {

@@ -7,6 +7,7 @@ public final class FrameKind {
   public static final int GET = 0x03;
   public static final int SCAN = 0x04;
   public static final int CHANGES = 0x05;
+  public static final int LOOKUP = 0x06;
   public static final int ERROR = 0xFF;
 
   /** A reply has the kind of its request with this bit set. WRITES have no reply. */

@@ -1,23 +1,21 @@
 package io.cairn.spark.protocol;
 
+import io.cairn.spark.errors.CairnException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
 /**
  * The columns of each kind of frame. Spec: docs/protocol.md, "Data channel".
  *
- * <p>A method that writes begins the batch and fills its columns; {@link BatchWriter#finish} then
+ * <p>A method that writes begins the batch and adds its columns; {@link BatchWriter#finish} then
  * completes the frame. A method that reads leaves the payload to the page.
  */
 public final class Frames {
   private Frames() {}
 
   public static void writes(BatchWriter writer, WriteBlock block) {
-    writer.begin(block.count);
-    writer.bytes(block.op);
-    writer.shorts(block.family);
-    writer.binary(block.keyBase, block.keyOffset, block.keyLength, block.keyBytes);
-    writer.binary(block.valueBase, block.valueOffset, block.valueLength, block.valueBytes);
-    writer.bytes(block.presence);
+    block.addTo(writer);
   }
 
   public static void get(BatchWriter writer, int family, byte[][] keys, int count) {
@@ -43,6 +41,48 @@ public final class Frames {
     writer.oneBinary(checkpointId.getBytes(StandardCharsets.UTF_8));
     writer.oneLong(fromRow);
     writer.oneInt(limitRows);
+  }
+
+  /**
+   * Reads a reply to LOOKUP. Checks every length before a row is returned.
+   *
+   * <pre>
+   *   lookup_reply := u8 origin[rows]  u32 value_bytes[rows]  value[rows]    ; 0xFFFFFFFF: no value
+   * </pre>
+   */
+  public static void readLookup(FrameHeader header, byte[] payload, RowPage into) {
+    int rows = header.rows();
+    if (rows > LookupWriter.MAX_KEYS || header.payloadBytes() < 5L * rows) {
+      throw CairnException.protocol(
+          "a reply of " + header.payloadBytes() + " bytes does not have " + rows + " rows");
+    }
+    into.reset(rows, 0);
+    ByteBuffer lengths = ByteBuffer.wrap(payload).order(ByteOrder.LITTLE_ENDIAN);
+    long end = 5L * rows;
+    for (int row = 0; row < rows; row++) {
+      byte origin = payload[row];
+      int length = lengths.getInt(rows + 4 * row);
+      boolean hasValue = origin == RowPage.COMMITTED || origin == RowPage.SPILL;
+      if (length < -1 || hasValue != (length >= 0) || end + length > header.payloadBytes()) {
+        throw CairnException.protocol(
+            "row "
+                + row
+                + " of a reply has origin "
+                + origin
+                + " and a value of "
+                + length
+                + " bytes");
+      }
+      into.origin[row] = origin;
+      into.valueOffset[row] = (int) end;
+      into.valueLength[row] = length;
+      end += Math.max(0, length);
+    }
+    if (end != header.payloadBytes()) {
+      throw CairnException.protocol("a reply is longer than its values");
+    }
+    into.more = header.hasMore();
+    into.data = payload;
   }
 
   /** Reads a reply to GET, which has no keys, or to SCAN. */

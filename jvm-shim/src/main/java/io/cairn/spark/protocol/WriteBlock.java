@@ -1,8 +1,10 @@
 package io.cairn.spark.protocol;
 
+import io.cairn.spark.bytes.ByteSpan;
+
 /**
- * The rows of one WRITES frame: at most one per key, as references into the slabs that contain
- * them.
+ * The rows of one WRITES frame, at most one per key: the columns of the frame, which are sent as
+ * they are.
  *
  * <p>A block has at most {@link #MAX_ROWS} rows and about {@link #TARGET_BYTES} bytes, unless one
  * row is larger. It is reused: the source reads it before {@link EngineSource#write} returns.
@@ -27,28 +29,95 @@ public final class WriteBlock {
   public static final byte PRESENT = 1;
   public static final byte MISSING = 2;
 
-  public int count;
-  public long keyBytes;
-  public long valueBytes;
-  public final byte[] op = new byte[MAX_ROWS];
-  public final byte[] presence = new byte[MAX_ROWS];
-  public final short[] family = new short[MAX_ROWS];
-  public final byte[][] keyBase = new byte[MAX_ROWS][];
-  public final int[] keyOffset = new int[MAX_ROWS];
-  public final int[] keyLength = new int[MAX_ROWS];
-  public final byte[][] valueBase = new byte[MAX_ROWS][];
-  public final int[] valueOffset = new int[MAX_ROWS];
+  private static final int PADDING = 8;
 
-  /** -1: no value (DELETE, DROP_CF). */
-  public final int[] valueLength = new int[MAX_ROWS];
+  private int count;
+  private int nullCount;
+  private final byte[] ops = new byte[MAX_ROWS + PADDING];
+  private final byte[] presences = new byte[MAX_ROWS + PADDING];
 
-  public boolean isFull() {
-    return count == MAX_ROWS || keyBytes + valueBytes >= TARGET_BYTES;
+  /** Little-endian numbers of 16 bits. */
+  private final byte[] families = new byte[2 * MAX_ROWS + PADDING];
+
+  private final BinaryColumn keys = new BinaryColumn(MAX_ROWS, 2 * TARGET_BYTES);
+  private final BinaryColumn values = new BinaryColumn(MAX_ROWS, 2 * TARGET_BYTES);
+
+  /** One bit per row: whether it has a value. */
+  private final byte[] validity = new byte[MAX_ROWS / 8 + PADDING];
+
+  public int count() {
+    return count;
+  }
+
+  /** Whether a row of this size belongs into this block. */
+  public boolean hasSpaceFor(long rowBytes) {
+    return count < MAX_ROWS && bytes() + rowBytes <= TARGET_BYTES || count == 0;
+  }
+
+  /** Bytes of keys and values. */
+  public long bytes() {
+    return (long) keys.dataBytes + values.dataBytes;
+  }
+
+  /**
+   * Copies a row into the block. REQUIRES: {@link #hasSpaceFor} its bytes.
+   *
+   * @param value length -1: no value (DELETE, DROP_CF)
+   */
+  public void add(byte op, byte presence, int family, ByteSpan key, ByteSpan value) {
+    int row = count++;
+    ops[row] = op;
+    presences[row] = presence;
+    families[2 * row] = (byte) family;
+    families[2 * row + 1] = (byte) (family >> 8);
+    keys.add(row, key);
+    values.add(row, value);
+    if ((row & 7) == 0) {
+      validity[row >> 3] = 0;
+    }
+    if (value.length < 0) {
+      nullCount++;
+    } else {
+      validity[row >> 3] |= (byte) (1 << (row & 7));
+    }
+  }
+
+  public byte op(int row) {
+    return ops[row];
+  }
+
+  public byte presence(int row) {
+    return presences[row];
+  }
+
+  public int family(int row) {
+    return families[2 * row] & 0xff | (families[2 * row + 1] & 0xff) << 8;
+  }
+
+  /** A copy of a key. */
+  public byte[] key(int row) {
+    return keys.copy(row);
+  }
+
+  /** A copy of a value; null: the row has none. */
+  public byte[] value(int row) {
+    return (validity[row >> 3] >> (row & 7) & 1) == 0 ? null : values.copy(row);
   }
 
   public void clear() {
     count = 0;
-    keyBytes = 0;
-    valueBytes = 0;
+    nullCount = 0;
+    keys.clear();
+    values.clear();
+  }
+
+  /** Adds the columns to a frame, which reads them when it is sent. */
+  void addTo(BatchWriter frame) {
+    frame.begin(count);
+    frame.fixedColumn(ops, count);
+    frame.fixedColumn(families, 2 * count);
+    frame.binaryColumn(keys, validity, 0);
+    frame.binaryColumn(values, validity, nullCount);
+    frame.fixedColumn(presences, count);
   }
 }

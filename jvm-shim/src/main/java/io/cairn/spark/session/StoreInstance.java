@@ -3,6 +3,7 @@ package io.cairn.spark.session;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.cairn.spark.cache.CacheSession;
 import io.cairn.spark.cache.StateCache;
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.codec.FamilyInfo;
@@ -13,6 +14,7 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.protocol.SessionId;
+import io.cairn.spark.session.LoadedVersion.Fill;
 import io.cairn.spark.settings.S3Settings;
 import io.cairn.spark.settings.StorageLocation;
 import io.cairn.spark.settings.StoreSettings;
@@ -39,7 +41,7 @@ import org.slf4j.LoggerFactory;
  * <p>One session at a time, which holds the lock; maintenance runs concurrently. Starts no worker
  * before the first session.
  */
-public final class StoreInstance {
+public final class StoreInstance implements RefillThread.Store {
   private static final Logger LOG = LoggerFactory.getLogger(StoreInstance.class);
   private static final ConcurrentHashMap<Long, MemoryPool> POOLS = new ConcurrentHashMap<>();
 
@@ -48,6 +50,9 @@ public final class StoreInstance {
    * whether a state probably fits.
    */
   private static final int ENTRY_OVERHEAD_FACTOR = 3;
+
+  /** Least heap per key that is assumed where nothing is known. */
+  private static final int MIN_BYTES_PER_KEY = 100;
 
   public final StateStoreId id;
 
@@ -67,6 +72,15 @@ public final class StoreInstance {
   private volatile String lockHolder = "";
   private volatile boolean isClosed;
   private int sessionCount;
+
+  /** The cache's figures at the end of the last session. INVARIANT: used under the lock. */
+  private StateCache.Stats lastStats;
+
+  /** Estimated heap for the whole state at the last load. INVARIANT: used under the lock. */
+  private long loadedBytes;
+
+  /** The engine's estimate at the last commit, for stores that do not count keys; -1: none. */
+  private volatile long estimatedKeys = -1;
 
   /** Families of committed versions that the cache has. INVARIANT: used under the lock. */
   private final Set<Integer> familyIds = new TreeSet<>();
@@ -95,6 +109,7 @@ public final class StoreInstance {
     storage();
     memory = POOLS.computeIfAbsent(conf.cacheMemoryBytes, SparkMemoryConsumer::register);
     cache = new StateCache(memory);
+    lastStats = cache.stats();
     String group = id.checkpointRootLocation() + "#" + id.operatorId() + "/" + id.partitionId();
     engine = new EngineInstance(WorkerPool.of(conf.worker), group, name, this::openArguments);
   }
@@ -190,7 +205,7 @@ public final class StoreInstance {
   public LoadedVersion load(long version, String checkpointId, boolean loadEmpty) {
     StoreVersion now = current;
     if (now != null && !loadEmpty && isAt(now, version, checkpointId)) {
-      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, false, 0);
+      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, Fill.SOME, 0);
     }
     return load("load", loadArguments(version, checkpointId, loadEmpty));
   }
@@ -250,15 +265,90 @@ public final class StoreInstance {
         arguments.get("session").asLong(),
         answer,
         loadEmpty,
-        isReset && fitsCache(answer),
+        isReset && fitsCache(answer) ? Fill.ALL : Fill.SOME,
         wasOpen ? 0 : engine.takeStartMs());
   }
 
   /** Whether the whole loaded state probably fits into the cache. */
   private boolean fitsCache(JsonNode answer) {
-    long bytes = answer.path("data_bytes").asLong();
-    return bytes > 0
-        && bytes * ENTRY_OVERHEAD_FACTOR <= memory.limitBytes() - memory.accountedBytes();
+    loadedBytes = answer.path("data_bytes").asLong() * ENTRY_OVERHEAD_FACTOR;
+    return loadedBytes > 0 && loadedBytes <= memory.limitBytes() - memory.accountedBytes();
+  }
+
+  /** Fills the cache at the start of a session. REQUIRES: the lock. */
+  void fill(CacheSession session, LoadedVersion loaded) {
+    if (loaded.fill() == Fill.ALL) {
+      session.loadCommitted();
+    } else if (loaded.fill() == Fill.SOME && isRefillDue(loaded.version())) {
+      session.refillSome();
+    }
+  }
+
+  private boolean isRefillDue(StoreVersion version) {
+    long keys = conf.isCountingRows ? version.keys(true) + version.keys(false) : estimatedKeys;
+    long loadedBytesPerKey = keys <= 0 ? 0 : loadedBytes / keys;
+    return keys >= 0 && cache.isRefillDue(keys, Math.max(MIN_BYTES_PER_KEY, loadedBytesPerKey));
+  }
+
+  /** After an error of the engine the next session loads the version again. */
+  @Override
+  public void refillIfIdle() {
+    if (!lock.tryAcquire()) {
+      return;
+    }
+    lockHolder = Thread.currentThread().getName();
+    try {
+      StoreVersion version = current;
+      boolean mayRefill =
+          !isClosed && version != null && version.version() == cache.version() && engine.isOpen();
+      if (mayRefill && isRefillDue(version)) {
+        refill(version);
+      }
+    } finally {
+      unlock();
+    }
+  }
+
+  private void refill(StoreVersion version) {
+    SessionChannel channel =
+        new SessionChannel(
+            engine,
+            version.version(),
+            new SessionChannel.Loaded(nextSession(), 0),
+            () -> {
+              throw CairnException.workerLost("the worker was lost during a refill", null);
+            });
+    CacheSession session = cache.begin(channel);
+    try {
+      session.refillUntil(() -> isClosed || lock.hasQueuedThreads());
+    } finally {
+      session.abort();
+      channel.close();
+      if (channel.hasFailed()) {
+        forgetVersion();
+      }
+    }
+  }
+
+  @Override
+  public long refillGain() {
+    return cache.refillGain();
+  }
+
+  /** The cache's figures at the end of the previous session. REQUIRES: the lock. */
+  StateCache.Stats lastStats() {
+    return lastStats;
+  }
+
+  /** Ends a session: releases the lock, and offers the store for a refill if it lacks rows. */
+  void endSession() {
+    lastStats = cache.stats();
+    StoreVersion version = current;
+    boolean isDue = version != null && isRefillDue(version);
+    unlock();
+    if (isDue) {
+      RefillThread.offer(this);
+    }
   }
 
   /**
@@ -317,6 +407,12 @@ public final class StoreInstance {
   /** Notes the newest uploaded snapshot that an answer names, for Spark's coordinator. */
   void noteSnapshot(JsonNode answer) {
     snapshots.note(answer.path("snapshot_version").asLong());
+  }
+
+  /** Notes the snapshot and the size that the answer to a commit has. */
+  void noteCommit(JsonNode answer) {
+    estimatedKeys = answer.path("engine").path("estimated_keys_count").asLong(estimatedKeys);
+    noteSnapshot(answer);
   }
 
   private void reportSnapshot(long version) {

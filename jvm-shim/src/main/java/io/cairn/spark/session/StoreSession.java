@@ -106,7 +106,7 @@ public final class StoreSession {
     this.loaded = loaded;
     this.baseVersion = loaded.version();
     this.isForcingSnapshot = isForcingSnapshot;
-    statsBefore = store.cache.stats();
+    statsBefore = store.lastStats();
     present = new TreeMap<>(baseVersion.families());
     maxFamilyId = baseVersion.maxFamilyId();
     channel =
@@ -118,9 +118,7 @@ public final class StoreSession {
             () -> store.reload(baseVersion, loaded.isLoadedEmpty()));
     cache = store.cache.begin(channel);
     try {
-      if (loaded.isWorthCaching()) {
-        cache.loadCommitted();
-      }
+      store.fill(cache, loaded);
       open(families.get(ColumnFamilies.DEFAULT));
     } catch (RuntimeException | Error e) {
       cache.abort();
@@ -275,7 +273,9 @@ public final class StoreSession {
           requireOpen("commit");
           long startedNs = System.nanoTime();
           try {
-            commitAnswer = channel.commit(commitArguments(), cache::sendWrites);
+            long version = baseVersion.version() + 1;
+            Runnable fold = cache.canFoldEarly() ? () -> cache.foldEarly(version) : null;
+            commitAnswer = channel.commit(commitArguments(), cache::sendWrites, fold);
             result = baseVersion.next(commitAnswer, present, maxFamilyId);
             cache.commit(result.version(), result.checkpointId());
           } catch (RuntimeException | Error e) {
@@ -287,7 +287,7 @@ public final class StoreSession {
           store.committed(result, task == null);
           commitMs = (System.nanoTime() - startedNs) / 1_000_000;
           end(State.COMMITTED);
-          store.noteSnapshot(commitAnswer);
+          store.noteCommit(commitAnswer);
         });
   }
 
@@ -349,7 +349,7 @@ public final class StoreSession {
     } finally {
       open.values().forEach(known -> known.family().codec().clear());
       channel.close();
-      store.unlock();
+      store.endSession();
     }
   }
 
@@ -394,7 +394,7 @@ public final class StoreSession {
     return store.cache.stats();
   }
 
-  /** Figures of the store's cache before the session. */
+  /** Figures of the store's cache at the end of the previous session. */
   public StateCache.Stats statsBefore() {
     return statsBefore;
   }

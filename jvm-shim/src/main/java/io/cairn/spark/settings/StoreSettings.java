@@ -129,6 +129,8 @@ public final class StoreSettings {
     return new WorkerSettings(
         python(spark),
         localDir(spark),
+        // Spark deletes its own local directories when the application ends.
+        text("localDir") != null,
         workers,
         new WorkerSettings.Resources(
             number("workerMemory") / workers,

@@ -5,9 +5,15 @@ package io.cairn.spark.settings;
  *
  * @param python executable that has the package {@code cairn}
  * @param localDir folder for the working state of the executor's workers
+ * @param keepsCache whether the SST caches in that folder outlive the workers
  */
 public record WorkerSettings(
-    String python, String localDir, int workers, Resources resources, Timeouts timeouts) {
+    String python,
+    String localDir,
+    boolean keepsCache,
+    int workers,
+    Resources resources,
+    Timeouts timeouts) {
   /**
    * The limits of one worker.
    *

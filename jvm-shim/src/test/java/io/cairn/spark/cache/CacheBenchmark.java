@@ -3,7 +3,10 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.MemoryPool;
+import io.cairn.spark.protocol.BatchWriter;
 import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.FrameKind;
+import io.cairn.spark.protocol.Frames;
 import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
@@ -208,8 +211,10 @@ public final class CacheBenchmark {
     return nanos() - start;
   }
 
-  /** Accepts writes, and refuses requests. */
+  /** Makes frames of writes, which it drops, and refuses requests. */
   private static final class SilentEngine implements EngineSource {
+    private final BatchWriter frames = new BatchWriter();
+
     @Override
     public RowPage get(int family, byte[][] keys, int count, long requireApplied) {
       throw new IllegalStateException("the cache requested keys");
@@ -236,7 +241,10 @@ public final class CacheBenchmark {
     }
 
     @Override
-    public void write(WriteBlock block, boolean isSpill) {}
+    public void write(WriteBlock block, boolean isSpill) {
+      Frames.writes(frames, block);
+      frames.finish(FrameKind.WRITES, 1, 1, 0);
+    }
 
     @Override
     public long appliedThrough() {

@@ -2,6 +2,7 @@ package io.cairn.spark.cache;
 
 import static io.cairn.spark.cache.CacheFixture.ORDERED;
 import static io.cairn.spark.cache.CacheFixture.PLAIN;
+import static io.cairn.spark.cache.CacheFixture.rows;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -163,6 +164,99 @@ class CacheMemoryTest {
     f.session.abort();
     assertEquals(0, pool.accountedBytes());
     assertThrows(IllegalStateException.class, f::begin);
+  }
+
+  /** A store that was large once must not keep the memory of others. */
+  @Test
+  void aStoreThatShrankGivesItsMemoryBack() {
+    for (int family : new int[] {PLAIN, ORDERED}) {
+      CacheFixture f = new CacheFixture(256 << 20);
+      int keys = 100_000;
+      f.begin();
+      for (int i = 0; i < keys; i++) {
+        f.put(family, "k" + i, "x".repeat(20));
+      }
+      f.commit();
+      long full = f.cache.accountedBytes();
+      f.begin();
+      for (int i = 0; i < keys; i++) {
+        if (i % 10_000 != 0) {
+          f.remove(family, "k" + i);
+        }
+      }
+      f.commit();
+      long left = f.cache.accountedBytes();
+      assertTrue(left < 100 << 10, left + " bytes for 10 keys, " + full + " before");
+      assertTrue(f.isComplete(family));
+      f.begin();
+      assertEquals(10, rows(f.session.scan(family)).size());
+      assertEquals("x".repeat(20), f.get(family, "k50000"));
+      assertEquals(0, f.engine.getRequests + f.engine.scanRequests);
+    }
+  }
+
+  /** Otherwise the largest store is evicted, although it is the only one that is used. */
+  @Test
+  void anIdleStoreIsEvictedBeforeABusyOne() {
+    MemoryPool pool = new MemoryPool(3 << 20);
+    CacheFixture idle = new CacheFixture(pool);
+    CacheFixture busy = new CacheFixture(pool);
+    CacheFixture other = new CacheFixture(pool);
+    for (int batch = 0; batch < 10; batch++) {
+      for (CacheFixture f : batch < 2 ? List.of(busy) : List.of(idle, busy)) {
+        f.begin();
+        for (int i = 0; i < 1_000; i++) {
+          f.put(PLAIN, "k" + (batch * 1_000 + i), "x".repeat(80));
+        }
+        f.commit();
+      }
+    }
+    assertTrue(busy.cache.accountedBytes() > idle.cache.accountedBytes());
+    for (int batch = 0; batch < 60; batch++) {
+      for (CacheFixture f : List.of(busy, other)) {
+        f.begin();
+        for (int i = 0; i < 1_000; i++) {
+          f.put(PLAIN, "k" + i, "y".repeat(80));
+        }
+        f.commit();
+      }
+    }
+    assertEquals(0, idle.cache.stats().evictions());
+    assertTrue(pool.fairShareBytes(idle.cache.use()) < pool.fairShareBytes(busy.cache.use()) / 100);
+
+    other.begin();
+    for (int i = 0; i < 8_000; i++) {
+      other.put(PLAIN, "k" + i, "z".repeat(80));
+    }
+    other.commit();
+
+    assertTrue(idle.cache.stats().evictions() > 0);
+    assertEquals(0, busy.cache.stats().evictions());
+    assertTrue(busy.isComplete(PLAIN));
+    assertTrue(pool.peakBytes() <= pool.limitBytes() + 4096, "peak " + pool.peakBytes());
+    idle.begin();
+    for (int i = 2_000; i < 10_000; i += 100) {
+      assertEquals("x".repeat(80), idle.get(PLAIN, "k" + i));
+    }
+  }
+
+  /** Stores that take turns, whatever their number, keep equal shares. */
+  @Test
+  void storesThatTakeTurnsHaveEqualShares() {
+    MemoryPool pool = new MemoryPool(100_000);
+    List<CacheFixture> stores = new ArrayList<>();
+    for (int i = 0; i < 50; i++) {
+      stores.add(new CacheFixture(pool));
+    }
+    for (int round = 0; round < 10; round++) {
+      for (CacheFixture f : stores) {
+        pool.noteUse(f.cache.use(), 10);
+      }
+    }
+    for (CacheFixture f : stores) {
+      long share = pool.fairShareBytes(f.cache.use());
+      assertTrue(share > 1_500 && share < 2_500, share + " of 2000");
+    }
   }
 
   @Test

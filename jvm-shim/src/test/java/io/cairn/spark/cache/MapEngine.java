@@ -39,6 +39,7 @@ final class MapEngine implements EngineSource {
   long getRequests;
   long keysRequested;
   long scanRequests;
+  long rowsScanned;
   long rows;
   long blocks;
   long spillBlocks;
@@ -51,6 +52,9 @@ final class MapEngine implements EngineSource {
 
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
+
+  /** The number of pages after which scans fail, as if the worker were lost. */
+  long mostScans = Long.MAX_VALUE;
 
   MapEngine(Random random) {
     this.random = random;
@@ -176,6 +180,9 @@ final class MapEngine implements EngineSource {
   @Override
   public RowPage scan(ScanRequest request, long requireApplied) {
     scanRequests++;
+    if (scanRequests > mostScans) {
+      throw new IllegalStateException("worker lost");
+    }
     int family = request.family();
     byte[] from = request.from();
     TreeMap<byte[], byte[]> merged = new TreeMap<>(UNSIGNED);
@@ -200,6 +207,7 @@ final class MapEngine implements EngineSource {
       keys.add(row.getKey());
       values.add(row.getValue());
     }
+    rowsScanned += keys.size();
     byte[] origins = new byte[keys.size()];
     for (int i = 0; i < origins.length; i++) {
       origins[i] = spill.containsKey(keys.get(i)) ? RowPage.SPILL : RowPage.COMMITTED;
@@ -240,38 +248,29 @@ final class MapEngine implements EngineSource {
       throw new IllegalStateException("worker lost");
     }
     blocks++;
-    rows += block.count;
+    rows += block.count();
     spillBlocks += isSpill ? 1 : 0;
     assertTrue(
-        block.count == 1 || block.keyBytes + block.valueBytes <= WriteBlock.TARGET_BYTES,
-        "a block of " + block.count + " rows is over the bound");
-    for (int i = 0; i < block.count; i++) {
-      int family = block.family[i] & 0xffff;
-      byte[] key =
-          Arrays.copyOfRange(
-              block.keyBase[i], block.keyOffset[i], block.keyOffset[i] + block.keyLength[i]);
-      if (block.op[i] == WriteBlock.DROP_CF) {
+        block.count() == 1 || block.bytes() <= WriteBlock.TARGET_BYTES,
+        "a block of " + block.count() + " rows is over the bound");
+    for (int i = 0; i < block.count(); i++) {
+      int family = block.family(i);
+      byte[] key = block.key(i);
+      if (block.op(i) == WriteBlock.DROP_CF) {
         TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
         state(base, family).keySet().forEach(k -> gone.put(k, new Write(WriteBlock.DELETE, null)));
         writes.put(family, gone);
         continue;
       }
       boolean present = state(base, family).containsKey(key);
-      if (block.presence[i] != WriteBlock.UNKNOWN) {
+      if (block.presence(i) != WriteBlock.UNKNOWN) {
         assertEquals(
             present ? WriteBlock.PRESENT : WriteBlock.MISSING,
-            block.presence[i],
+            block.presence(i),
             "presence of a committed key");
       }
-      byte[] value = null;
-      if (block.valueLength[i] >= 0) {
-        value =
-            Arrays.copyOfRange(
-                block.valueBase[i],
-                block.valueOffset[i],
-                block.valueOffset[i] + block.valueLength[i]);
-      }
-      Write write = new Write(block.op[i], value);
+      byte[] value = block.value(i);
+      Write write = new Write(block.op(i), value);
       writes
           .computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED))
           .merge(key, write, MapEngine::after);

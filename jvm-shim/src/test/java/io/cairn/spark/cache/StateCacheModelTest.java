@@ -44,12 +44,18 @@ class StateCacheModelTest {
 
   @Test
   void sameRowsAsAMapWithAPoolOfHalfTheState() {
-    runSeeds(2_000, 2_040, 120_000);
+    assertTrue(runSeeds(2_000, 2_040, 120_000) > 20, "few refills");
+  }
+
+  /** Spills and evictions cost completeness, and there is memory to get it back. */
+  @Test
+  void sameRowsAsAMapWithAPoolOfTheState() {
+    assertTrue(runSeeds(4_000, 4_040, 300_000) > 40, "few refills");
   }
 
   @Test
   void sameRowsAsAMapWithMemoryForAll() {
-    runSeeds(3_000, 3_040, 64_000_000);
+    assertTrue(runSeeds(3_000, 3_040, 64_000_000) > 20, "few refills");
   }
 
   /** Stores of several tasks evict each other's entries while they are idle. */
@@ -72,16 +78,22 @@ class StateCacheModelTest {
     assertEquals(0, pool.accountedBytes());
   }
 
-  private static void runSeeds(int from, int to, long poolBytes) {
+  /** Returns the number of refills that made a store complete. */
+  private static long runSeeds(int from, int to, long poolBytes) {
+    long refills = 0;
     for (int seed = from; seed < to; seed++) {
       try {
         Run run = new Run(seed, new MemoryPool(poolBytes));
         run.sessions(25);
         assertEquals(0, run.pool.accountedBytes(), "bytes left after all stores are closed");
+        for (Store store : run.stores) {
+          refills += store.cache.stats().refills();
+        }
       } catch (Throwable failure) {
         throw new AssertionError("seed " + seed + ", pool " + poolBytes, failure);
       }
     }
+    return refills;
   }
 
   private static boolean ordered(int family) {
@@ -132,6 +144,8 @@ class StateCacheModelTest {
     final List<ModelScan> scans = new ArrayList<>();
     final List<Prefetcher.Request> requests = new ArrayList<>();
     CacheSession session;
+    int lastFamily;
+    byte[] lastKey;
 
     Store(Run run) {
       this.run = run;
@@ -166,6 +180,8 @@ class StateCacheModelTest {
       session = cache.begin(engine);
       if (reload && random.nextBoolean()) {
         session.loadCommitted();
+      } else if (random.nextInt(3) == 0) {
+        refill();
       }
       model = new HashMap<>();
       for (int family : FAMILIES) {
@@ -184,6 +200,22 @@ class StateCacheModelTest {
         run.checkBound();
       }
       finish(version);
+      if (cache.version() >= 0 && random.nextInt(4) == 0) {
+        engine.begin(cache.version());
+        session = cache.begin(engine);
+        refill();
+        session.abort();
+      }
+    }
+
+    /** Reads what the cache lacks, or only some pages of it. */
+    void refill() {
+      int[] pages = {random.nextInt(8)};
+      if (random.nextBoolean()) {
+        session.refillSome();
+      } else {
+        session.refillUntil(() -> pages[0]-- == 0);
+      }
     }
 
     void finish(long version) {
@@ -203,6 +235,21 @@ class StateCacheModelTest {
         return;
       }
       session.sendWrites();
+      if (!session.hasSpilled() && random.nextBoolean()) {
+        session.foldEarly(version + 1);
+        assertEquals(version, cache.version(), "the next version is not committed yet");
+        if (random.nextInt(4) == 0) {
+          // The commit failed: whatever was folded must not be read again.
+          session.abort();
+          assertEquals(-1, cache.version());
+          return;
+        }
+        if (random.nextInt(3) == 0) {
+          // The engine lost the writes of the session, and received them again.
+          engine.begin(version);
+          session.sendWrites();
+        }
+      }
       engine.commit();
       long next = engine.newest();
       for (int family : FAMILIES) {
@@ -252,8 +299,13 @@ class StateCacheModelTest {
     }
 
     void step() {
-      int family = FAMILIES[random.nextInt(FAMILIES.length)];
-      byte[] key = key();
+      if (lastKey == null || random.nextInt(3) > 0) {
+        lastFamily = FAMILIES[random.nextInt(FAMILIES.length)];
+        lastKey = key();
+      }
+      // Often the key of the last step, as an array of its own: the cache remembers the last key.
+      int family = lastFamily;
+      byte[] key = lastKey.clone();
       switch (random.nextInt(18)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->

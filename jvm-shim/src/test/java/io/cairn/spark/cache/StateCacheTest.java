@@ -57,6 +57,146 @@ class StateCacheTest {
     assertFalse(f.session.hasSpilled());
   }
 
+  /** The next session must not read rows of a version that does not exist. */
+  @Test
+  void aCommitThatFailsAfterAnEarlyFoldEmptiesTheCache() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    f.begin();
+    f.put(PLAIN, "k", "two");
+    f.put(ORDERED, "new", "two");
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    assertEquals(1, f.cache.version());
+    f.session.abort();
+
+    assertEquals(-1, f.cache.version());
+    assertThrows(IllegalStateException.class, f::begin);
+    assertEquals(0, f.cache.accountedBytes());
+    f.forget();
+    f.begin();
+    assertEquals("one", f.get(PLAIN, "k"));
+    assertNull(f.get(ORDERED, "new"));
+  }
+
+  /** The engine lost the writes during the commit: they are sent again as they were. */
+  @Test
+  void writesAreSentAgainAfterAnEarlyFold() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "gone", "one");
+    f.append("list", "a");
+    f.commit();
+    f.begin();
+    f.put(PLAIN, "k", "two");
+    f.remove(PLAIN, "gone");
+    f.append("list", "b");
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    f.engine.begin(1);
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    f.engine.commit();
+    f.session.commit(2, "v2");
+
+    assertEquals(2, f.cache.version());
+    assertEquals("v2", f.cache.checkpointId());
+    f.forget();
+    f.begin();
+    assertEquals("two", f.get(PLAIN, "k"));
+    assertNull(f.get(PLAIN, "gone"));
+    assertEquals("ab", f.get(LISTS, "list"));
+  }
+
+  /** The place of a key that was read may change before the key is written. */
+  @Test
+  void aWriteAfterAReadOfItsKeyFindsTheKeyWhereItIs() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(PLAIN, "k", "committed");
+    f.append("list", "a");
+    f.commit();
+    f.begin();
+    // Grown to another place.
+    f.put(PLAIN, "k", "one");
+    assertEquals("one", f.get(PLAIN, "k"));
+    f.put(PLAIN, "k", "1".repeat(100));
+    f.put(PLAIN, "k", "2".repeat(1_000));
+    assertEquals("2".repeat(1_000), f.get(PLAIN, "k"));
+    // The same key of another family.
+    assertNull(f.get(ORDERED, "k"));
+    f.put(PLAIN, "k", "three");
+    f.put(ORDERED, "k", "ordered");
+    assertEquals("three", f.get(PLAIN, "k"));
+    // Spilled between read and write, and by the write.
+    f.fillUntilSpilled();
+    assertEquals("three", f.get(PLAIN, "k"));
+    f.put(PLAIN, "k", "x".repeat(60_000));
+    assertEquals(60_000, f.get(PLAIN, "k").length());
+    f.remove(PLAIN, "k");
+    assertNull(f.get(PLAIN, "k"));
+    f.put(PLAIN, "k", "last");
+    assertEquals("a", f.get(LISTS, "list"));
+    f.append("list", "b");
+    assertEquals("ab", f.get(LISTS, "list"));
+    f.commit();
+
+    assertEquals("last", CacheFixture.text(new ByteSpan(f.engine.state(2, PLAIN).get(bytes("k")))));
+    f.begin();
+    assertEquals("last", f.get(PLAIN, "k"));
+    assertEquals("ordered", f.get(ORDERED, "k"));
+    assertEquals("ab", f.get(LISTS, "list"));
+  }
+
+  /** A read says whether the key is committed: the engine counts the keys by that. */
+  @Test
+  void aWriteAfterAReadFromTheEngineKnowsWhetherItsKeyIsCommitted() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "present", "one");
+    f.commit();
+    f.forget();
+    f.begin();
+    assertEquals("one", f.get(PLAIN, "present"));
+    f.put(PLAIN, "present", "two");
+    assertNull(f.get(PLAIN, "absent"));
+    f.remove(PLAIN, "absent");
+    f.put(PLAIN, "unread", "two");
+    // The engine of this test fails if a presence is wrong.
+    f.commit();
+    assertEquals(2, f.engine.getRequests);
+  }
+
+  /** The memory of the committed copies is reserved before, so the fold evicts nothing. */
+  @Test
+  void anEarlyFoldNeedsFreeMemoryForTwoCopies() {
+    CacheFixture f = new CacheFixture(4 << 20);
+    f.begin();
+    for (int i = 0; i < 3_000; i++) {
+      f.put(PLAIN, "key" + i, "x".repeat(100));
+      f.put(ORDERED, "key" + i, "x".repeat(100));
+    }
+    assertTrue(f.session.canFoldEarly());
+    long reserved = f.cache.accountedBytes();
+    f.session.sendWrites();
+    f.session.foldEarly(1);
+    assertTrue(f.cache.accountedBytes() <= reserved, "more memory than was reserved");
+    f.engine.commit();
+    f.session.commit(1, "v1");
+    assertTrue(f.cache.accountedBytes() < reserved * 2 / 3, "the writes were not freed");
+
+    f.begin();
+    for (int i = 0; i < 12_000; i++) {
+      f.put(PLAIN, "more" + i, "x".repeat(100));
+    }
+    assertFalse(f.session.hasSpilled());
+    assertFalse(f.session.canFoldEarly());
+    f.commit();
+    assertEquals(15_000, f.entries(PLAIN));
+  }
+
   @Test
   void spillAndEvictionDuringAnOpenScan() {
     for (int family : new int[] {PLAIN, ORDERED}) {

@@ -2,10 +2,12 @@ package io.cairn.spark.protocol;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.io.ByteArrayInputStream;
@@ -51,6 +53,9 @@ class FrameVectorsTest {
   private static final ArrowType U32 = new ArrowType.Int(32, false);
   private static final ArrowType U64 = new ArrowType.Int(64, false);
   private static final ArrowType BINARY = new ArrowType.Binary();
+
+  private static final Schema WRITES =
+      schema("op", U8, "cf", U16, "key", BINARY, "value", BINARY, "presence", U8);
 
   private static byte[] frame(String name) throws IOException {
     return Files.readAllBytes(VECTORS.resolve(name + ".frame"));
@@ -99,6 +104,8 @@ class FrameVectorsTest {
             "scan_range",
             "scan_reply",
             "changes",
+            "lookup",
+            "lookup_reply",
             "error")) {
       byte[] bytes = frame(name);
 
@@ -200,27 +207,71 @@ class FrameVectorsTest {
 
   @Test
   void writesAreWrittenWithTheEnginesMeaning() throws IOException {
-    WriteBlock block = new WriteBlock();
+    assertBlock(new WriteBlock(), new BatchWriter());
+  }
+
+  private static void fill(WriteBlock block) throws IOException {
     for (JsonNode cells : meaning("writes").get("payload").get("rows")) {
-      int row = block.count++;
       byte[] value = bytes(cells.get("value"));
-      block.op[row] = (byte) cells.get("op").asInt();
-      block.family[row] = (short) cells.get("cf").asInt();
-      block.presence[row] = (byte) cells.get("presence").asInt();
-      block.keyBase[row] = bytes(cells.get("key"));
-      block.keyLength[row] = block.keyBase[row].length;
-      block.keyBytes += block.keyLength[row];
-      block.valueBase[row] = value;
-      block.valueLength[row] = value == null ? -1 : value.length;
-      block.valueBytes += Math.max(0, block.valueLength[row]);
+      ByteSpan valueSpan = new ByteSpan(value == null ? new byte[0] : value);
+      valueSpan.length = value == null ? -1 : value.length;
+      block.add(
+          (byte) cells.get("op").asInt(),
+          (byte) cells.get("presence").asInt(),
+          cells.get("cf").asInt(),
+          new ByteSpan(bytes(cells.get("key"))),
+          valueSpan);
     }
+  }
+
+  /** A block is reused: nothing of its former rows may be in the next frame. */
+  @Test
+  void aReusedBlockHasOnlyItsNewRows() throws IOException {
+    WriteBlock block = new WriteBlock();
+    ByteSpan none = new ByteSpan();
+    none.length = -1;
+    for (int row = 0; row < 1_000; row++) {
+      boolean isDelete = row % 3 == 0;
+      block.add(
+          isDelete ? WriteBlock.DELETE : WriteBlock.PUT,
+          WriteBlock.PRESENT,
+          0xFFFF,
+          new ByteSpan(("former" + row).getBytes(StandardCharsets.UTF_8)),
+          isDelete ? none : new ByteSpan(new byte[row]));
+    }
+    block.clear();
+    BatchWriter writer = new BatchWriter();
+    assertBlock(block, writer);
+    assertBlock(block, writer);
+  }
+
+  /** More rows than one frame has are refused, and so are more bytes, unless it is one row. */
+  @Test
+  void aBlockIsFullByRowsOrByBytes() {
+    WriteBlock block = new WriteBlock();
+    ByteSpan key = new ByteSpan(new byte[1]);
+    ByteSpan empty = new ByteSpan(new byte[0]);
+    assertTrue(block.hasSpaceFor(WriteBlock.MAX_ROW_BYTES));
+    while (block.hasSpaceFor(1)) {
+      block.add(WriteBlock.PUT, WriteBlock.UNKNOWN, 0, key, empty);
+    }
+    assertEquals(WriteBlock.MAX_ROWS, block.count());
+    block.clear();
+    block.add(WriteBlock.PUT, WriteBlock.UNKNOWN, 0, key, new ByteSpan(new byte[5 << 20]));
+    assertTrue(!block.hasSpaceFor(1));
     BatchWriter writer = new BatchWriter();
     Frames.writes(writer, block);
+    writer.finish(FrameKind.WRITES, 1, 1, 0);
+    assertTrue(writer.frame().length() > 5 << 20);
+    block.clear();
+    assertEquals(0, block.bytes());
+  }
 
-    assertWritten(
-        "writes",
-        writer,
-        schema("op", U8, "cf", U16, "key", BINARY, "value", BINARY, "presence", U8));
+  private void assertBlock(WriteBlock block, BatchWriter writer) throws IOException {
+    fill(block);
+    Frames.writes(writer, block);
+    assertWritten("writes", writer, WRITES);
+    block.clear();
   }
 
   @Test
@@ -240,6 +291,97 @@ class FrameVectorsTest {
     writer.binary(keys);
 
     assertWritten("get", writer, schema("cf", U16, "key", BINARY));
+  }
+
+  /** A LOOKUP has no Arrow metadata, which may have several forms: its bytes are fixed. */
+  @Test
+  void lookupsAreWrittenByteForByte() throws IOException {
+    JsonNode meaning = meaning("lookup");
+    JsonNode header = meaning.get("header");
+    JsonNode hex = meaning.get("payload").get("lookup").get("keys");
+    byte[][] keys = new byte[hex.size() + 1][];
+    for (int row = 0; row < hex.size(); row++) {
+      keys[row] = bytes(hex.get(row));
+    }
+    LookupWriter writer = new LookupWriter();
+
+    int family = meaning.get("payload").get("lookup").get("cf").asInt();
+    assertTrue(writer.begin(family, keys, hex.size()));
+    writer.finish(
+        header.get("kind").asInt(),
+        header.get("session").asLong(),
+        header.get("sequence").asLong(),
+        header.get("applied").asLong());
+
+    int end = writer.start() + writer.length();
+    assertArrayEquals(frame("lookup"), Arrays.copyOfRange(writer.array(), writer.start(), end));
+  }
+
+  /** The caller then sends a GET. */
+  @Test
+  void keysOverTheLimitsOfALookupAreNotWritten() {
+    byte[][] keys = new byte[LookupWriter.MAX_KEYS + 1][1];
+    LookupWriter writer = new LookupWriter();
+    byte[][] large = {new byte[LookupWriter.MAX_BYTES - 6]};
+
+    assertTrue(writer.begin(0, keys, LookupWriter.MAX_KEYS));
+    assertFalse(writer.begin(0, keys, LookupWriter.MAX_KEYS + 1));
+    assertFalse(writer.begin(0, keys, 0));
+    assertTrue(writer.begin(0, large, 1));
+    large[0] = new byte[LookupWriter.MAX_BYTES - 5];
+    assertFalse(writer.begin(0, large, 1));
+  }
+
+  @Test
+  void repliesToLookupsAreReadWithTheEnginesMeaning() throws IOException {
+    byte[] bytes = frame("lookup_reply");
+    FrameHeader header = FrameHeader.read(bytes, 0);
+    byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    RowPage rows = new RowPage();
+
+    Frames.readLookup(header, payload, rows);
+
+    JsonNode expected = meaning("lookup_reply").get("payload").get("lookup_reply");
+    assertEquals(expected.size(), rows.count);
+    assertTrue(rows.more);
+    for (int row = 0; row < rows.count; row++) {
+      JsonNode cells = expected.get(row);
+      assertEquals(cells.get("origin").asInt(), rows.origin[row]);
+      assertArrayEquals(
+          bytes(cells.get("value")),
+          region(rows.data, rows.valueOffset[row], rows.valueLength[row]),
+          "row " + row);
+    }
+  }
+
+  /** A wrong length must never become a value with the bytes of another. */
+  @Test
+  void corruptRepliesToLookupsAreRefused() throws IOException {
+    byte[] bytes = frame("lookup_reply");
+    byte[] whole = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    for (int length = 0; length < whole.length; length++) {
+      assertLookupRefused(Arrays.copyOf(whole, length), 4);
+    }
+    assertLookupRefused(Arrays.copyOf(whole, whole.length + 1), 4);
+    assertLookupRefused(whole, 5);
+    assertLookupRefused(whole, 3);
+    assertLookupRefused(whole, Integer.MAX_VALUE);
+    for (int at = 0; at < 4; at++) {
+      byte[] otherOrigin = whole.clone();
+      otherOrigin[at] = at == 0 || at == 3 ? RowPage.COMMITTED : RowPage.ABSENT;
+      assertLookupRefused(otherOrigin, 4);
+      byte[] otherLength = whole.clone();
+      otherLength[4 + 4 * at + 3] = 0x7F;
+      assertLookupRefused(otherLength, 4);
+    }
+  }
+
+  private static void assertLookupRefused(byte[] payload, int rows) {
+    FrameHeader header =
+        new FrameHeader(FrameKind.LOOKUP | FrameKind.REPLY, 0, 1, 1, 0, rows, payload.length);
+    CairnException error =
+        assertThrows(CairnException.class, () -> Frames.readLookup(header, payload, new RowPage()));
+    assertEquals("CAIRN_PROTOCOL", error.code());
   }
 
   @Test
@@ -303,13 +445,13 @@ class FrameVectorsTest {
         header.get("sequence").asLong(),
         header.get("applied").asLong());
 
-    FrameHeader written = FrameHeader.read(writer.array(), writer.start());
+    byte[] frame = writer.frame().toArray();
+    FrameHeader written = FrameHeader.read(frame, 0);
     assertHeader(header, written);
-    assertEquals(writer.length() - FrameHeader.BYTES, written.payloadBytes());
+    assertEquals(frame.length - FrameHeader.BYTES, written.payloadBytes());
     assertEquals(0, written.payloadBytes() % 8);
     ByteArrayInputStream payload =
-        new ByteArrayInputStream(
-            writer.array(), writer.start() + FrameHeader.BYTES, written.payloadBytes());
+        new ByteArrayInputStream(frame, FrameHeader.BYTES, written.payloadBytes());
     try (BufferAllocator allocator = new RootAllocator();
         VectorSchemaRoot root = VectorSchemaRoot.create(schema, allocator);
         ArrowRecordBatch batch =

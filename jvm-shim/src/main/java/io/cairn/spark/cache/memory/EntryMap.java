@@ -41,6 +41,16 @@ public class EntryMap {
     return table.find(hash, other, Entry.keyAt(at), Entry.keyLength(other, at));
   }
 
+  /**
+   * Reads what searches for keys with these hashes will read, so that they find it in the
+   * processor's caches. Returns a meaningless number that depends on all reads.
+   *
+   * @param addresses is overwritten
+   */
+  public final int touch(int[] hashes, int[] addresses, int count) {
+    return table.touch(hashes, addresses, count);
+  }
+
   public final byte[] slab(int address) {
     return slabs.array(address);
   }
@@ -55,6 +65,13 @@ public class EntryMap {
     long indexed = table.bytesToAdd();
     boolean isImpossible = Math.max(needed, indexed) == Long.MAX_VALUE;
     return isImpossible ? Long.MAX_VALUE : needed + indexed + ordered;
+  }
+
+  /** Upper bound of the memory that the entries of another map need here, if none of them grows. */
+  public final long bytesToInsertAll(EntryMap other) {
+    long ordered = order == null ? 0 : OrderIndex.bytesToAdd(other.count());
+    long inSlabs = other.slabs.bytes() + Slabs.MAX_BYTES;
+    return inSlabs + table.bytesToAdd(other.count()) + ordered;
   }
 
   /** Memory to reserve before an entry grows. */
@@ -139,10 +156,18 @@ public class EntryMap {
     slabs.kill(address, Entry.size(slab, at));
   }
 
-  /** Shrinks the table of a map that has lost most of its entries. */
-  public final void shrinkTable() {
+  /** Prepares an empty map for a number of entries, so that its table need not grow. */
+  public final void expect(int entries) {
+    table.expect(entries);
+  }
+
+  /** Shrinks the indexes of a map that has lost most of its entries. */
+  public final void shrinkIndexes() {
     if (count() * 8L * 8L < table.bytes()) {
       table.shrink();
+    }
+    if (order != null) {
+      order.compact();
     }
   }
 
@@ -153,9 +178,49 @@ public class EntryMap {
     return new EntryCursor(slabs, frees);
   }
 
+  /** Keeps an order from now on. REQUIRES: the map is empty, or keeps one already. */
   public final void keepOrder() {
     if (order == null) {
-      order = new OrderIndex(account, slabs);
+      order = new OrderIndex(account, slabs, false);
+    }
+  }
+
+  /**
+   * Begins an order without the present entries, which {@link #addToOrder} adds. Until {@link
+   * #finishOrder} it is not complete.
+   */
+  public final void startOrder() {
+    dropOrder();
+    order = new OrderIndex(account, slabs, true);
+  }
+
+  /** Memory to reserve before {@link #addToOrder}. */
+  public final long bytesToOrder() {
+    return order == null ? 0 : order.bytesToAdd();
+  }
+
+  /**
+   * Adds an entry to the order that was started, unless it is there already. REQUIRES: {@link
+   * #bytesToOrder} are reserved.
+   */
+  public final void addToOrder(int address) {
+    if (order != null) {
+      order.addIfAbsent(address);
+    }
+  }
+
+  /** Ends what {@link #startOrder} began. REQUIRES: the order has all entries. */
+  public final void finishOrder() {
+    if (order != null) {
+      if (order.entryCount() != count()) {
+        throw new IllegalStateException(
+            "[CAIRN_INTERNAL] the order of a family has "
+                + order.entryCount()
+                + " of its "
+                + count()
+                + " entries");
+      }
+      order.becomeWhole();
     }
   }
 

@@ -12,6 +12,7 @@ import io.cairn.spark.bytes.Bytes;
 final class EntryTable {
   private static final int MIN_SLOTS = 16;
   private static final int OVERHEAD_BYTES = 16;
+  private static final int EXPECTED_FREE_FACTOR = 8;
 
   private final MemoryAccount account;
   private final Slabs slabs;
@@ -66,6 +67,33 @@ final class EntryTable {
     }
   }
 
+  /** See {@link EntryMap#touch}. */
+  int touch(int[] hashes, int[] addresses, int keyCount) {
+    long[] table = slots;
+    if (table == null) {
+      return 0;
+    }
+    int m = mask;
+    for (int i = 0; i < keyCount; i++) {
+      int hash = hashes[i];
+      int at = hash & m;
+      long slot = table[at];
+      while (slot != 0 && (int) (slot >>> 32) != hash) {
+        at = (at + 1) & m;
+        slot = table[at];
+      }
+      addresses[i] = (int) slot;
+    }
+    int sum = 0;
+    for (int i = 0; i < keyCount; i++) {
+      int address = addresses[i];
+      if (address != 0) {
+        sum += Entry.keyLength(slabs.array(address), Slabs.at(address));
+      }
+    }
+    return sum;
+  }
+
   /**
    * Memory that one more entry needs: the grown table, beside which the old one is freed later.
    * {@code Long.MAX_VALUE}: no array is that long.
@@ -73,6 +101,17 @@ final class EntryTable {
   long bytesToAdd() {
     int length = count < limit ? 0 : grownLength();
     return length == 0 ? 0 : length < 0 ? Long.MAX_VALUE : bytes(length);
+  }
+
+  /** Upper bound of the memory that this number of new entries needs. */
+  long bytesToAdd(int more) {
+    long length = slots == null ? MIN_SLOTS : slots.length;
+    long needed = 0;
+    while (length / 4 * 3 < (long) count + more) {
+      length *= 2;
+      needed += length * 8 + OVERHEAD_BYTES;
+    }
+    return needed;
   }
 
   private int grownLength() {
@@ -90,6 +129,23 @@ final class EntryTable {
     }
     slots[i] = slot(hash, address);
     count++;
+  }
+
+  /**
+   * Gives an empty table its size for a number of entries, if several times that memory is free:
+   * fewer may come.
+   */
+  void expect(int entries) {
+    int length = MIN_SLOTS;
+    while (length / 4 * 3 < entries) {
+      length *= 2;
+    }
+    MemoryPool pool = account.pool();
+    boolean isFree =
+        bytes(length) <= (pool.limitBytes() - pool.accountedBytes()) / EXPECTED_FREE_FACTOR;
+    if (slots == null && isFree && account.tryReserve(bytes(length))) {
+      resize(length);
+    }
   }
 
   /** Shrinks a table that has lost most of its entries, if memory for a copy is free. */

@@ -4,10 +4,11 @@ package io.cairn.spark.cache.memory;
  * One store's part of the pool: bytes in use by its maps, and bytes reserved for the next
  * insertion.
  *
- * <p>One caller at a time; {@link #bytes} may be called from any thread.
+ * <p>One caller at a time; all but reservations may be called from any thread.
  */
 public final class MemoryAccount {
   private final MemoryPool pool;
+  private final MemoryPool.Use use = new MemoryPool.Use();
 
   /** In use or reserved. */
   private volatile long bytes;
@@ -24,6 +25,20 @@ public final class MemoryAccount {
 
   public long bytes() {
     return bytes;
+  }
+
+  public MemoryPool.Use use() {
+    return use;
+  }
+
+  /** Whether the store has less than its fair share. */
+  public boolean isBelowShare() {
+    return bytes < pool.fairShareBytes(use);
+  }
+
+  /** {@link MemoryPool#obtainableBytes} of this store. */
+  public long obtainableBytes() {
+    return pool.obtainableBytes(use, bytes);
   }
 
   /** Reserves free bytes until {@code wanted} are reserved. False: there are not enough. */

@@ -1,6 +1,7 @@
 package io.cairn.spark.cache.memory;
 
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -13,23 +14,47 @@ import java.util.concurrent.atomic.AtomicLong;
  * each open session may use {@link #guaranteedBytes} for writes (otherwise it would send a few rows
  * at a time), or one entry that is larger. Not accounted: a few shared write blocks, and the page
  * of each open scan (at most about 1 MiB).
+ *
+ * <p>The fair share of a store follows its use: the rows that its recent sessions read and wrote,
+ * with those of all stores as the whole. Use is forgotten by the number of sessions, not by time,
+ * so that stores which take turns keep their shares however long a turn is.
  */
 public final class MemoryPool {
   private static final long MIN_EVICTION_BYTES = 1 << 20;
   private static final long MAX_GUARANTEED_BYTES = 1 << 18;
   private static final long GUARANTEED_PART = 64;
 
+  /** Counted for each session beside its rows, so that a store with few rows keeps a share. */
+  private static final long ROWS_PER_SESSION = 1_000;
+
+  /** After this number of sessions per store, use counts half. */
+  private static final int HALF_LIFE_SESSIONS = 4;
+
   private final long limitBytes;
   private final AtomicLong accounted = new AtomicLong();
   private final AtomicLong peak = new AtomicLong();
   private final Set<Member> members = new HashSet<>();
 
+  /** Ended sessions of all stores. INVARIANT: used under the lock of {@link #members}. */
+  private long sessionCount;
+
   /** A store that shares the pool. */
   public interface Member {
     long accountedBytes();
 
+    Use use();
+
     /** Frees about this number of bytes. False: the store is in use, or has nothing to free. */
     boolean evictIfIdle(long bytes);
+  }
+
+  /** What the recent sessions of a store have used. */
+  public static final class Use {
+    /** Rows, as of {@link #at}. INVARIANT: used under the lock of the members. */
+    private double rows;
+
+    /** The number of sessions of the pool at that time. */
+    private long at;
   }
 
   public MemoryPool(long limitBytes) {
@@ -80,8 +105,12 @@ public final class MemoryPool {
     }
   }
 
+  /** Adds a store. Until its first session ends, it counts as a store of average use. */
   public void register(Member member) {
     synchronized (members) {
+      Use use = member.use();
+      use.rows = members.isEmpty() ? 0 : totalUse() / members.size();
+      use.at = sessionCount;
       members.add(member);
     }
   }
@@ -97,37 +126,89 @@ public final class MemoryPool {
     return Math.min(MAX_GUARANTEED_BYTES, limitBytes / GUARANTEED_PART);
   }
 
-  /** The limit divided by the number of stores. */
-  public long fairShareBytes() {
+  /** Notes the end of a session that read and wrote this number of rows. */
+  public void noteUse(Use use, long rows) {
     synchronized (members) {
-      return limitBytes / Math.max(1, members.size());
+      sessionCount++;
+      use.rows = recentRows(use) + ROWS_PER_SESSION + rows;
+      use.at = sessionCount;
     }
   }
 
-  /**
-   * Frees bytes of the largest store that is not in use and has more than {@code aboveBytes}.
-   * False: nothing could be freed.
-   */
-  public boolean evictIdle(long bytes, long aboveBytes) {
-    List<Member> candidates;
-    synchronized (members) {
-      candidates = new ArrayList<>(members);
+  private double recentRows(Use use) {
+    double halvings =
+        (double) (sessionCount - use.at) / (HALF_LIFE_SESSIONS * Math.max(1, members.size()));
+    return use.rows * Math.pow(0.5, halvings);
+  }
+
+  private double totalUse() {
+    double total = 0;
+    for (Member member : members) {
+      total += recentRows(member.use());
     }
-    while (true) {
-      Member largest = null;
-      for (Member member : candidates) {
-        if (member.accountedBytes() > aboveBytes
-            && (largest == null || member.accountedBytes() > largest.accountedBytes())) {
-          largest = member;
+    return total;
+  }
+
+  /** A store's part of the limit, by its recent use; before any use, all parts are equal. */
+  public long fairShareBytes(Use use) {
+    synchronized (members) {
+      return fairShareBytes(use, totalUse());
+    }
+  }
+
+  private long fairShareBytes(Use use, double totalUse) {
+    double part = totalUse == 0 ? 1.0 / Math.max(1, members.size()) : recentRows(use) / totalUse;
+    return (long) (limitBytes * part);
+  }
+
+  /**
+   * Bytes that a store can get beside those that it holds: free ones; below its fair share, also
+   * those of other stores above theirs.
+   */
+  public long obtainableBytes(Use use, long held) {
+    synchronized (members) {
+      double totalUse = totalUse();
+      long free = limitBytes - accounted.get();
+      long excess = 0;
+      for (Member member : members) {
+        if (member.use() != use) {
+          long share = fairShareBytes(member.use(), totalUse);
+          excess += Math.max(0, member.accountedBytes() - share);
         }
       }
-      if (largest == null) {
-        return false;
+      long belowShare = fairShareBytes(use, totalUse) - held;
+      return Math.max(free, Math.min(belowShare, free + excess));
+    }
+  }
+
+  private record Candidate(Member member, long bytesAboveShare) {}
+
+  /**
+   * Frees bytes of a store that is not in use: of the one that is most above its fair share. {@code
+   * onlyAboveShare}: of no store below its share. False: nothing could be freed.
+   */
+  public boolean evictIdle(long bytes, boolean onlyAboveShare) {
+    List<Candidate> candidates = new ArrayList<>();
+    synchronized (members) {
+      double totalUse = totalUse();
+      for (Member member : members) {
+        long held = member.accountedBytes();
+        long above = held - fairShareBytes(member.use(), totalUse);
+        if (held > 0 && (above > 0 || !onlyAboveShare)) {
+          candidates.add(new Candidate(member, above));
+        }
       }
-      if (largest.evictIfIdle(Math.max(bytes, MIN_EVICTION_BYTES))) {
+    }
+    candidates.sort(Comparator.comparingLong(Candidate::bytesAboveShare).reversed());
+    for (Candidate candidate : candidates) {
+      long most =
+          onlyAboveShare
+              ? Math.min(MIN_EVICTION_BYTES, candidate.bytesAboveShare)
+              : MIN_EVICTION_BYTES;
+      if (candidate.member.evictIfIdle(Math.max(bytes, most))) {
         return true;
       }
-      candidates.remove(largest);
     }
+    return false;
   }
 }

@@ -7,6 +7,9 @@ import java.util.Arrays;
 /**
  * Addresses of entries in ascending unsigned order of their keys: a list of sorted chunks.
  *
+ * <p>A partial index is not used for reads yet: it lacks entries of its map, which are added later
+ * in any order.
+ *
  * <p>The first chunk grows up to 512 entries; a full chunk is split. A position is {@code chunk <<
  * 32 | slot}; it is valid until {@link #changeCount} changes.
  */
@@ -25,12 +28,24 @@ public final class OrderIndex {
   private int[] sizes = new int[1];
   private int count;
   private int fullCount;
+  private int entryCount;
   private long bytes;
   private int changeCount;
+  private boolean isPartial;
 
-  OrderIndex(MemoryAccount account, Slabs slabs) {
+  OrderIndex(MemoryAccount account, Slabs slabs, boolean isPartial) {
     this.account = account;
     this.slabs = slabs;
+    this.isPartial = isPartial;
+  }
+
+  /** Ends the partial state. REQUIRES: the index has all entries of its map. */
+  void becomeWhole() {
+    isPartial = false;
+  }
+
+  int entryCount() {
+    return entryCount;
   }
 
   public int changeCount() {
@@ -50,6 +65,11 @@ public final class OrderIndex {
       return count > 0 ? 0 : FIRST * 4L + OVERHEAD_BYTES;
     }
     return count > 1 ? CHUNK_BYTES : bytesToGrow(chunks[0].length);
+  }
+
+  /** Upper bound of the memory that this number of new entries needs: chunks are half full. */
+  static long bytesToAdd(int more) {
+    return CHUNK_BYTES * (2L + more / (CHUNK / 2));
   }
 
   private static long bytesToGrow(int length) {
@@ -76,7 +96,16 @@ public final class OrderIndex {
     if (++sizes[chunk] == addresses.length) {
       fullCount++;
     }
+    entryCount++;
     changeCount++;
+  }
+
+  /** Adds an entry of a partial index unless it is there already. REQUIRES: as {@link #add}. */
+  void addIfAbsent(int address) {
+    setKey(address);
+    if (slotOf(chunkFor(key)) < 0) {
+      add(address);
+    }
   }
 
   private void use(long used) {
@@ -112,15 +141,22 @@ public final class OrderIndex {
   void move(int to) {
     setKey(to);
     int chunk = chunkFor(key);
-    chunks[chunk][slotOf(chunk)] = to;
-    changeCount++;
+    int slot = slotOf(chunk);
+    if (slot >= 0) {
+      chunks[chunk][slot] = to;
+      changeCount++;
+    }
   }
 
   void remove(int address) {
     setKey(address);
     int chunk = chunkFor(key);
     int slot = slotOf(chunk);
+    if (slot < 0) {
+      return;
+    }
     changeCount++;
+    entryCount--;
     if (sizes[chunk] == chunks[chunk].length) {
       fullCount--;
     }
@@ -138,17 +174,45 @@ public final class OrderIndex {
     }
   }
 
+  /** Merges neighbours if on average the chunks are less than a quarter full. */
+  void compact() {
+    if (count < 2 || entryCount * 4L >= count * (long) CHUNK) {
+      return;
+    }
+    int last = 0;
+    for (int chunk = 1; chunk < count; chunk++) {
+      if (sizes[last] + sizes[chunk] < CHUNK) {
+        System.arraycopy(chunks[chunk], 0, chunks[last], sizes[last], sizes[chunk]);
+        sizes[last] += sizes[chunk];
+      } else {
+        last++;
+        chunks[last] = chunks[chunk];
+        sizes[last] = sizes[chunk];
+      }
+    }
+    long freed = (count - last - 1) * CHUNK_BYTES;
+    count = last + 1;
+    chunks = Arrays.copyOf(chunks, count);
+    sizes = Arrays.copyOf(sizes, count);
+    changeCount++;
+    bytes -= freed;
+    account.release(freed);
+  }
+
   private void setKey(int address) {
     Entry.key(slabs.array(address), Slabs.at(address), key);
   }
 
-  /** The slot of {@link #key} in the chunk. REQUIRES: the chunk has it. */
+  /** The slot of {@link #key} in the chunk; -1 if a partial index does not have it. */
   private int slotOf(int chunk) {
     int slot = slotFor(chunk, key);
-    if (slot == sizes[chunk]) {
+    boolean isThere =
+        slot < sizes[chunk]
+            && (!isPartial || compare(chunks[chunk][slot], key.base, key.offset, key.length) == 0);
+    if (!isThere && !isPartial) {
       throw new IllegalStateException("[CAIRN_INTERNAL] the order of a family lost a key");
     }
-    return slot;
+    return isThere ? slot : -1;
   }
 
   /** Position of the first key at or after the given one; not inclusive: after it. */

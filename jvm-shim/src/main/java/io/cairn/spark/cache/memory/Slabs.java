@@ -230,4 +230,8 @@ public final class Slabs {
   public long usedBytes() {
     return usedBytes;
   }
+
+  public long liveBytes() {
+    return liveBytes;
+  }
 }

@@ -1,0 +1,76 @@
+"""A MinIO server behind a delay: checkpoints of the benchmark on a distant S3.
+
+Each answer of the server is delayed, so that a request costs at least the latency. A request of two
+round trips (`Expect: 100-continue`) costs it twice. The proxy runs in this process.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from driver import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "integration-tests"))
+
+from harness.minio import MinioProcess, find_minio_binary
+from harness.tcp_proxy import TcpProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class DistantS3:
+    """A running server and the proxy in front of it."""
+
+    server: MinioProcess
+    proxy: TcpProxy
+    bucket_count: int = 0
+
+    def new_checkpoint(self) -> str:
+        """Create a bucket and return the URL of a checkpoint in it."""
+        self.bucket_count += 1
+        name = f"bench-{self.bucket_count}"
+        client = self.server.client()
+        client.create_bucket(Bucket=name)
+        client.close()
+        return f"s3a://{name}/query"
+
+    def conf(self) -> dict[str, str]:
+        """Return the settings of a job, which reach the server through the proxy."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": self.proxy.url,
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+            "spark.hadoop.fs.s3a.access.key": self.server.access_key,
+            "spark.hadoop.fs.s3a.secret.key": self.server.secret_key,
+        }
+
+
+def s3a_jars() -> list[Path]:
+    """Return the jars that Spark needs for `s3a://`, and those of Spark's file manager for it."""
+    folders = (REPOSITORY / ".build" / name for name in ("s3a-jars", "bench-jars"))
+    return [jar for folder in folders for jar in sorted(folder.glob("*.jar"))]
+
+
+@contextmanager
+def distant_s3(latency_ms: int) -> Iterator[DistantS3]:
+    """Run a server that answers ``latency_ms`` later.
+
+    Raises:
+        SystemExit: there is no MinIO binary, or the jars for `s3a://` are missing.
+    """
+    binary = find_minio_binary()
+    if binary is None or not s3a_jars():
+        message = "no minio binary or no jars for s3a://: run `make minio s3a-jars bench-jars`"
+        raise SystemExit(message)
+    with (
+        MinioProcess(binary) as server,
+        TcpProxy(server.endpoint_url, latency_ms=latency_ms) as proxy,
+    ):
+        yield DistantS3(server, proxy)

@@ -1,0 +1,102 @@
+"""Stores without writes in a batch cost no request, and load after retention has passed them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.differential import Run
+from harness.events import Events
+from harness.job import JobProcess, Query
+from harness.operators import BY_NAME, StateView
+from harness.s3_audit import AuditedS3
+from harness.spark import CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT, s3a_conf
+
+pytestmark = pytest.mark.usefixtures("driver")
+
+PARTITIONS = 20
+FILES = 6
+FIRST_COUNTED_BATCH = 2
+FEW_RETAINED = {
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    STATE_STORE + "minVersionsToDelete": "1",
+    CAIRN_CONF + "orphanGraceMs": "0",
+}
+# One PUT per commit; these belong to snapshots, which idle stores do not need.
+SNAPSHOTS = ("/snapshot/", "/sst/", "/.cairn-probe-")
+
+
+def few_keys(folder: Path) -> Events:
+    """Return an input with two keys, null and -2, in every file."""
+    return Events(folder, rows_per_file=300, keys=1)
+
+
+def test_only_stores_with_writes_send_a_put(s3_audited: AuditedS3, tmp_path: Path) -> None:
+    """200 partitions of which 190 are idle must cost ten PUTs per batch, not 200."""
+    events = few_keys(tmp_path / "input")
+    events.add_files(0, FILES)
+    conf = s3a_conf(s3_audited.settings) | {"spark.sql.shuffle.partitions": str(PARTITIONS)}
+    run = Run(BY_NAME["totals_complete"], events, f"{s3_audited.url}/query", SUBJECT, 2, conf)
+    run.before_batch[FIRST_COUNTED_BATCH] = s3_audited.restart_count
+
+    run.advance()
+
+    requests = s3_audited.counted("query/state/", leave_out=SNAPSHOTS)
+    rows = run.session().read.format("statestore").load(run.checkpoint).collect()
+    with_keys = {row["partition_id"] for row in rows}
+    assert 1 <= len(with_keys) <= 2
+    assert requests == {"PutObject": len(with_keys) * (FILES - FIRST_COUNTED_BATCH)}
+
+
+def test_a_query_killed_while_idle_for_longer_than_retention_continues(tmp_path: Path) -> None:
+    """Its last writes are far below the versions that retention keeps."""
+    events = few_keys(tmp_path / "input")
+    events.add_files(0, 10)
+    query = Query("distinct", events, str(tmp_path / "checkpoint"), SUBJECT, 2, FEW_RETAINED)
+    first = JobProcess(tmp_path / "job", [query], local_dir(tmp_path / "first"), pause_s=0.5)
+    try:
+        first.wait_for_batch(8)
+        first.jvm().kill()
+        first.wait()
+    finally:
+        first.end()
+    changelogs = list((tmp_path / "checkpoint" / "state").rglob("changelog/*.arrow"))
+    replace(events, keys=12).add_files(10, 2)
+    second = JobProcess(tmp_path / "job", [query], local_dir(tmp_path / "second"))
+    try:
+        code = second.wait()
+    finally:
+        second.end()
+
+    assert code == 0, second.tail()
+    assert not second.error(), second.error()
+    # All rows are in the first batches: later ones wrote nothing.
+    assert max(int(path.stem.split("_")[0]) for path in changelogs) <= 4
+    assert second.all_rows() == query.batch_rows()
+
+
+def test_state_of_idle_batches_is_that_of_spark_s_provider(tmp_path: Path) -> None:
+    """The state reader finds it by batch, from a snapshot, and as a change feed."""
+    events = few_keys(tmp_path / "input")
+    events.add_files(0, 6)
+    replace(events, keys=12).add_files(6, 1)
+    replace(events, keys=1).add_files(7, 2)
+    subject = Run(BY_NAME["distinct"], events, str(tmp_path / "subject"), SUBJECT, 2)
+    control = Run(BY_NAME["distinct"], events, str(tmp_path / "control"), CONTROL, 2)
+    view = StateView()
+
+    subject.advance()
+    control.advance()
+
+    assert subject.record.rows == control.record.rows
+    for batch in range(9):
+        assert subject.state(view, batchId=batch) == control.state(view, batchId=batch), batch
+    assert subject.changes(view, 8) == control.changes(view, 8)
+
+
+def local_dir(folder: Path) -> dict[str, str]:
+    """Return the setting of the engine's local directory."""
+    folder.mkdir()
+    return {CAIRN_CONF + "localDir": str(folder)}

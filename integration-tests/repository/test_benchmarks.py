@@ -1,0 +1,149 @@
+"""The programs of benchmarks/ work: small runs give numbers, wrong answers give none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.processes import wait_until
+from harness.spark import REPOSITORY, SHIM_JAR
+
+BENCHMARKS = REPOSITORY / "benchmarks"
+LIMIT_S = 300
+RESOURCES = ("cpu_seconds", "cpu_us_per_written_row", "peak_rss_bytes", "written_rows")
+MIB = 2**20
+
+
+def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of benchmarks/."""
+    command = [sys.executable, str(BENCHMARKS / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+
+
+def quick_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run small workloads; the result files go to the folder."""
+    return program(
+        "run.py", "--quick", "--results", str(folder), "--shim-jar", str(SHIM_JAR), *arguments
+    )
+
+
+def numbers_by_run(folder: Path, group: str) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the numbers of a result file by workload and provider."""
+    outcome = json.loads((folder / f"results-{group}.json").read_text())
+    return {(run["workload"], run["provider"]): run["numbers"] for run in outcome["runs"]}
+
+
+def rendered(folder: Path, *tables: str) -> str:
+    """Return a page with these tables, as report.py writes it."""
+    page = folder / "page.md"
+    page.write_text("".join(f"<!-- table: {name} -->\n<!-- end -->\n" for name in tables))
+    done = program("report.py", "--results", str(folder), "--page", str(page))
+    assert done.returncode == 0, done.stderr
+    return page.read_text()
+
+
+def test_store_workloads_give_rates_and_resources(tmp_path: Path) -> None:
+    """A benchmark that does not run, or measures nothing, is found when a figure is needed."""
+    done = quick_run(
+        tmp_path, "--workloads", "upserts", "--providers", "cairn", "rocksdb", "rocksdb_tuned"
+    )
+
+    assert done.returncode == 0, done.stderr
+    runs = numbers_by_run(tmp_path, "rates")
+    assert [provider for _, provider in runs] == ["cairn", "rocksdb", "rocksdb_tuned"]
+    for numbers in runs.values():
+        assert all(numbers[name] > 0 for name in ("rows_per_s", "uploaded_bytes", *RESOURCES))
+        assert 0 < numbers["snapshot_bytes"] < numbers["uploaded_bytes"]
+    own_times = {name for name in runs["upserts", "cairn"] if name.startswith("cairn")}
+    assert {"cairnCommitMs", "cairnEncodeMs", "cairnPutMs"} <= own_times
+    page = rendered(tmp_path, "rates", "rates-resources", "rates-times")
+    assert "| upserts, uniform keys: get + put |" in page
+    assert "Cairn : Spark RocksDB, tuned" in page
+    assert "uploaded to the checkpoint, MiB" in page
+    assert "| commitMs |" in page
+
+
+def test_a_query_runs_beside_a_store_that_stores_nothing(tmp_path: Path) -> None:
+    """The store that stores nothing shows what Spark itself costs: it must satisfy Spark."""
+    done = quick_run(
+        tmp_path,
+        *("--workloads", "query_aggregation", "query_join", "query_sessions"),
+        *("--providers", "cairn", "nothing"),
+    )
+
+    assert done.returncode == 0, done.stderr
+    runs = numbers_by_run(tmp_path, "queries")
+    assert len(runs) == 6
+    for numbers in runs.values():
+        assert all(numbers[name] > 0 for name in ("rows_per_s", "batch_p50_ms", *RESOURCES))
+
+
+def test_a_wrong_answer_gives_no_figure(tmp_path: Path) -> None:
+    """A provider that loses rows must not look fast."""
+    done = quick_run(tmp_path, "--workloads", "upserts", "--providers", "nothing")
+
+    assert done.returncode == 1
+    assert "no figure, because of a wrong answer: keys found" in done.stderr
+    assert "| failed |" in rendered(tmp_path, "rates")
+
+
+def test_a_ratio_above_one_means_better(tmp_path: Path) -> None:
+    """More rows are better, and so is less time; medians are compared, and losses are shown."""
+    providers = {name: {"title": name.title()} for name in ("cairn", "rocksdb")}
+    samples = {
+        "cairn": [(100, 4), (300, 9), (200, 5)],
+        "rocksdb": [(50, 2), (60, 1), (50, 3)],
+    }
+    runs = [
+        {
+            "workload": "upserts",
+            "provider": provider,
+            "run": number,
+            "numbers": {"rows_per_s": rate, "cpu_seconds": cpu},
+        }
+        for provider, pairs in samples.items()
+        for number, (rate, cpu) in enumerate(pairs)
+    ]
+    outcome: dict[str, Any] = {
+        "machine": {"commit": "abc"},
+        "duration_s": 120,
+        "providers": providers,
+        "workloads": {"upserts": {"title": "upserts", "measure": "rows_per_s"}},
+        "runs": runs,
+    }
+    (tmp_path / "results-rates.json").write_text(json.dumps(outcome))
+
+    page = rendered(tmp_path, "rates", "rates-resources")
+
+    assert "| upserts | 200 | 50 | 4.00x |" in page
+    assert "| upserts | CPU of all processes, s | 5 | 2 | 0.40x |" in page
+    assert "Medians of 3 runs at commit `abc`, in 2 minutes." in page
+
+
+def test_a_table_without_results_says_so(tmp_path: Path) -> None:
+    """An empty table would look like a broken page."""
+    assert "Not measured yet: no `benchmarks/results/results-s3.json`" in rendered(tmp_path, "s3")
+
+
+def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:
+    """The workers' memory counts as well as the JVM's."""
+    ready = tmp_path / "ready"
+    child = f"import pathlib, time; a = bytearray({64 * MIB}); pathlib.Path({str(ready)!r}).touch()"
+    child += "; time.sleep(60)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    sample = "import sys, process_memory as m; print(m.resident_bytes(int(sys.argv[1])))"
+    parent = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        wait_until(ready.exists, 30, "the child's memory")
+        command = [sys.executable, "-c", sample, str(parent.pid)]
+        done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=True)
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+
+    assert int(done.stdout) > 64 * MIB

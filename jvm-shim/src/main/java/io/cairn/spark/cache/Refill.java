@@ -1,0 +1,138 @@
+package io.cairn.spark.cache;
+
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.MemoryAccount;
+import io.cairn.spark.cache.memory.Slabs;
+import io.cairn.spark.protocol.RowPage;
+import io.cairn.spark.protocol.ScanRequest;
+import io.cairn.spark.protocol.WriteBlock;
+import java.util.List;
+import java.util.function.BooleanSupplier;
+import java.util.function.Function;
+
+/**
+ * Reads the committed rows that the cache lacks, until every family is complete.
+ *
+ * <p>Runs in a session before its first write. The rows come in pages, in the order of the keys; a
+ * family notes the last key of each page. So a refill can stop after any page, and a later session
+ * continues there: commits in between keep the cached part correct, and a loss of entries ends the
+ * refill of that family. Each page is at the cached version, because the engine must have applied
+ * it: a row that is cached already is the same there.
+ *
+ * <p>Evicts no entry of this store, and of other stores only what is above their fair share. Spec:
+ * docs/adr/0016-a-store-that-fits-is-refilled.md.
+ */
+final class Refill {
+  private static final int PAGE_ROWS = 8_192;
+  private static final int PAGE_BYTES = 1 << 20;
+
+  /** The request for a page costs as much as this number of rows. */
+  private static final int ROWS_PER_PAGE = 64;
+
+  /** A row with this number of bytes costs as much as two small ones. */
+  private static final int BYTES_PER_ROW = 512;
+
+  private final CachedFamilies families;
+  private final Eviction eviction;
+  private final MemoryAccount account;
+  private final ByteSpan key = new ByteSpan();
+  private final ByteSpan value = new ByteSpan();
+
+  /** What the present run has cost so far, in small rows. */
+  private long cost;
+
+  Refill(CachedFamilies families, Eviction eviction, MemoryAccount account) {
+    this.families = families;
+    this.eviction = eviction;
+    this.account = account;
+  }
+
+  /**
+   * Refills until every family is complete, memory or {@code maxRows} are used up, or {@code stops}
+   * is true, which is called before each page. A family for which there is no memory keeps the rows
+   * that were read. Returns the rows that were read; a large row counts as several.
+   *
+   * @param pages reads a page at the cached version
+   */
+  long run(Function<ScanRequest, RowPage> pages, long maxRows, BooleanSupplier stops) {
+    cost = 0;
+    try {
+      for (CachedFamily family : List.copyOf(families.all())) {
+        boolean hasMemory = true;
+        while (hasMemory && !family.isComplete) {
+          if (cost >= maxRows || stops.getAsBoolean()) {
+            return cost;
+          }
+          cost += ROWS_PER_PAGE;
+          hasMemory = addAll(family, pages.apply(nextPage(family)));
+        }
+      }
+      return cost;
+    } finally {
+      key.clear();
+      value.clear();
+    }
+  }
+
+  private ScanRequest nextPage(CachedFamily family) {
+    if (!family.isRefilling()) {
+      // The entries of absent keys are dropped, and with them what the engine may not have yet.
+      families.require(families.version());
+      family.startRefill();
+    }
+    byte[] from = family.refilledThrough();
+    return new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
+  }
+
+  /** Adds the rows of a page. False: there was no memory, and the family's refill has ended. */
+  private boolean addAll(CachedFamily family, RowPage page) {
+    for (int row = 0; row < page.count; row++) {
+      page.key(row, key);
+      page.value(row, value);
+      cost += 1 + (key.length + (long) value.length) / BYTES_PER_ROW;
+      if (!add(family)) {
+        families.loseCompleteness(family);
+        return false;
+      }
+    }
+    if (page.more) {
+      family.noteRefilled(key);
+    } else {
+      family.finishRefill();
+    }
+    return true;
+  }
+
+  private boolean add(CachedFamily family) {
+    int hash = Bytes.hash(key);
+    int address = family.find(hash, key);
+    if (address == 0) {
+      long needed = family.bytesToInsert(key.length, Entry.capacityFor(value.length));
+      if (!reserve(needed)) {
+        return false;
+      }
+      family.insert(hash, key, value);
+      return true;
+    }
+    if (Entry.state(family.slab(address), Slabs.at(address)) != WriteBlock.PUT) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] the engine has a row for a key that the cache has as absent");
+    }
+    if (!reserve(family.bytesToOrder())) {
+      return false;
+    }
+    family.addToOrder(address);
+    return true;
+  }
+
+  private boolean reserve(long needed) {
+    while (!account.tryReserve(needed)) {
+      if (!eviction.takeFromIdle(needed)) {
+        return false;
+      }
+    }
+    return true;
+  }
+}

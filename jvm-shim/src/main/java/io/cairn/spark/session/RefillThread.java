@@ -1,0 +1,80 @@
+package io.cairn.spark.session;
+
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.Set;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Refills the caches of stores between their sessions: one store at a time, the one that gains most
+ * first, on one thread per JVM. The thread ends when it has had nothing to do for a while.
+ */
+final class RefillThread {
+  private static final Logger LOG = LoggerFactory.getLogger(RefillThread.class);
+  private static final int IDLE_SECONDS = 10;
+
+  /** A store whose cache lacks rows. */
+  interface Store {
+    /** What a refill would save, in any unit. */
+    long refillGain();
+
+    /** Refills the cache if no session uses the store, until one wants it. */
+    void refillIfIdle();
+  }
+
+  /** INVARIANT: used under its own lock. */
+  private static final Set<Store> WAITING = new HashSet<>();
+
+  private static final ThreadPoolExecutor THREAD = thread();
+
+  private RefillThread() {}
+
+  private static ThreadPoolExecutor thread() {
+    ThreadPoolExecutor executor =
+        new ThreadPoolExecutor(
+            1,
+            1,
+            IDLE_SECONDS,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(),
+            work -> {
+              Thread thread = new Thread(work, "cairn-refill");
+              thread.setDaemon(true);
+              return thread;
+            });
+    executor.allowCoreThreadTimeOut(true);
+    return executor;
+  }
+
+  /** Refills the store soon, unless a session uses it then. */
+  static void offer(Store store) {
+    boolean isNew;
+    synchronized (WAITING) {
+      isNew = WAITING.add(store);
+    }
+    if (isNew) {
+      THREAD.execute(RefillThread::refillBest);
+    }
+  }
+
+  private static void refillBest() {
+    Store best;
+    synchronized (WAITING) {
+      best = WAITING.stream().max(Comparator.comparingLong(Store::refillGain)).orElse(null);
+      WAITING.remove(best);
+    }
+    if (best == null) {
+      return;
+    }
+    try {
+      best.refillIfIdle();
+    } catch (RuntimeException e) {
+      // The cache stays incomplete, and the next session reads through the engine.
+      LOG.info("the refill of a cache failed: {}", e.getMessage());
+    }
+  }
+}

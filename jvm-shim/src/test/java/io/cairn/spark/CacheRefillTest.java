@@ -1,0 +1,155 @@
+package io.cairn.spark;
+
+import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.all;
+import static io.cairn.spark.StoreFixture.commit;
+import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.metric;
+import static io.cairn.spark.StoreFixture.text;
+import static io.cairn.spark.StoreFixture.value;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.stream.LongStream;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** A batch that is larger than the state cache, and the batches after it, with a real worker. */
+class CacheRefillTest {
+  private static final long KEYS = 20_000;
+  private static final long OVERSIZED_KEYS = 200_000;
+
+  private StoreFixture fixture;
+
+  @BeforeEach
+  void open() throws IOException {
+    fixture = new StoreFixture().withOwnWorker();
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "8m");
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    fixture.close();
+  }
+
+  /** Writes more than fits into the cache, and removes it again. */
+  private static Option<String> commitOversized(
+      CairnStateStoreProvider provider, long version, Option<String> id) {
+    StateStore store = provider.getStore(version, id, false, false);
+    for (long key = KEYS; key < OVERSIZED_KEYS; key++) {
+      store.put(key(key), value("large" + key), "default");
+    }
+    for (long key = KEYS; key < OVERSIZED_KEYS; key++) {
+      store.remove(key(key), "default");
+    }
+    store.commit();
+    assertTrue(metric(store, "cairnSpills") > 0);
+    assertEquals(KEYS, store.metrics().numKeys());
+    return store.getStateStoreCheckpointInfo().stateStoreCkptId();
+  }
+
+  private static Map<Long, String> expected() {
+    Map<Long, String> rows = new TreeMap<>();
+    LongStream.range(0, KEYS).forEach(key -> rows.put(key, "v" + key + "@1"));
+    return rows;
+  }
+
+  /** One large batch would make all later ones slow, until a restart. */
+  @Test
+  void theSecondBatchThatFitsReadsNothingFromTheWorker() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    id = commitOversized(provider, 1, id);
+    StateStore first = provider.getStore(2, id, false, false);
+    assertEquals("v7@1", text(first.get(key(7), "default")));
+    first.put(key(7), value("changed"), "default");
+    first.commit();
+
+    StateStore second =
+        provider.getStore(3, first.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    Map<Long, String> expected = expected();
+    expected.put(7L, "changed");
+    assertEquals(expected, all(second.iterator("default")));
+    for (long key = 0; key < KEYS; key++) {
+      assertEquals(expected.get(key), text(second.get(key(key), "default")));
+      assertNull(second.get(key(KEYS + key), "default"));
+    }
+    second.commit();
+
+    assertEquals(0, metric(second, "cairnCacheMisses"));
+    assertEquals(1, metric(second, "cairnCompleteStores"));
+    assertEquals(
+        1, metric(first, "cairnCacheRefills") + metric(second, "cairnCacheRefills"), "refills");
+  }
+
+  /** Without another session the thread of the refills does it. */
+  @Test
+  void aStoreIsRefilledBetweenItsSessions() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    StateStore store = provider.getStore(1, id, false, false);
+    for (long key = KEYS; key < OVERSIZED_KEYS; key++) {
+      store.put(key(key), value("large" + key), "default");
+    }
+    for (long key = KEYS; key < OVERSIZED_KEYS; key++) {
+      store.remove(key(key), "default");
+    }
+    store.commit();
+    long deadline = System.nanoTime() + 30_000_000_000L;
+    while (metric(store, "cairnCompleteStores") == 0 && System.nanoTime() < deadline) {
+      Thread.sleep(10);
+    }
+
+    StateStore next =
+        provider.getStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    assertEquals(expected(), all(next.iterator("default")));
+    assertEquals(0, metric(next, "cairnRowsRead"));
+    assertEquals(1, metric(next, "cairnCacheRefills"));
+    next.abort();
+  }
+
+  /** The pages before and after the loss come from two databases. */
+  @Test
+  void aWorkerKilledDuringARefillCostsNoRow() throws Exception {
+    fixture.patchEngine(
+        """
+import os
+from cairn.store.instance import ProviderInstance
+scan = ProviderInstance.scan
+def killing(self, session, request):
+    mark = '%s'
+    if request.start is not None and os.path.exists(mark):
+        os.unlink(mark)
+        os.kill(os.getpid(), 9)
+    return scan(self, session, request)
+ProviderInstance.scan = killing
+"""
+            .formatted(fixture.folder.resolve("kill")));
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    Files.createFile(fixture.folder.resolve("kill"));
+    id = commitOversized(provider, 1, id);
+
+    StateStore first = provider.getStore(2, id, false, false);
+    assertEquals(expected(), all(first.iterator("default")));
+    first.put(key(7), value("changed"), "default");
+    first.commit();
+    StateStore second =
+        provider.getStore(3, first.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    Map<Long, String> expected = expected();
+    expected.put(7L, "changed");
+    assertEquals(expected, all(second.iterator("default")));
+    assertEquals(1, metric(second, "cairnCompleteStores"));
+    second.abort();
+
+    assertTrue(Files.notExists(fixture.folder.resolve("kill")), "no worker was killed");
+  }
+}

@@ -1,0 +1,302 @@
+package io.cairn.spark.cache;
+
+import static io.cairn.spark.cache.CacheFixture.LISTS;
+import static io.cairn.spark.cache.CacheFixture.ORDERED;
+import static io.cairn.spark.cache.CacheFixture.PLAIN;
+import static io.cairn.spark.cache.CacheFixture.bytes;
+import static io.cairn.spark.cache.CacheFixture.rows;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.cairn.spark.cache.memory.MemoryPool;
+import java.util.Map;
+import java.util.TreeMap;
+import org.junit.jupiter.api.Test;
+
+/** A store that lost a part of its cache, and reads it again. */
+class RefillTest {
+  private static final int KEYS = 300;
+
+  private final CacheFixture f = new CacheFixture(256 << 10);
+
+  private void commitKeys() {
+    f.begin();
+    for (int i = 0; i < KEYS; i++) {
+      f.put(PLAIN, key(i), "plain" + i);
+      f.put(ORDERED, key(i), "ordered" + i);
+      f.append(key(i), "a");
+    }
+    f.commit();
+    assertTrue(f.cache.stats().isComplete());
+  }
+
+  private static String key(int i) {
+    return String.format("key%05d", i);
+  }
+
+  /** One batch that is larger than the cache; its rows are removed by the next batch. */
+  private void commitOversizedBatch() {
+    f.begin();
+    int filled = 0;
+    while (!f.session.hasSpilled()) {
+      f.put(PLAIN, "fill" + filled++, "x".repeat(100));
+    }
+    f.commit();
+    f.begin();
+    for (int i = 0; i < filled; i++) {
+      f.remove(PLAIN, "fill" + i);
+    }
+    f.commit();
+    assertFalse(f.cache.stats().isComplete());
+  }
+
+  private void refill() {
+    f.begin();
+    f.session.refillUntil(() -> false);
+    f.session.abort();
+  }
+
+  private void refillPages(int pages) {
+    int[] left = {pages};
+    f.begin();
+    f.session.refillUntil(() -> left[0]-- == 0);
+    f.session.abort();
+  }
+
+  private long requests() {
+    return f.engine.getRequests + f.engine.scanRequests;
+  }
+
+  /** Otherwise one large batch makes a store slow until the next load. */
+  @Test
+  void aStoreThatFitsAgainAnswersEverythingAfterARefill() {
+    commitKeys();
+    commitOversizedBatch();
+    assertTrue(f.cache.isRefillDue(3 * KEYS, 100));
+
+    f.begin();
+    f.session.refillSome();
+    long before = requests();
+    assertEquals("plain7", f.get(PLAIN, key(7)));
+    assertNull(f.get(PLAIN, "fill0"));
+    assertNull(f.get(ORDERED, "absent"));
+    assertEquals(KEYS, rows(f.session.range(ORDERED, null, null)).size());
+    assertEquals(100, rows(f.session.range(ORDERED, bytes(key(50)), bytes(key(150)))).size());
+    assertEquals(KEYS, rows(f.session.scan(LISTS)).size());
+    f.append(key(3), "b");
+    f.commit();
+    f.begin();
+    assertEquals("ab", f.get(LISTS, key(3)));
+
+    assertEquals(before, requests());
+    assertTrue(f.cache.stats().isComplete());
+    assertEquals(1, f.cache.stats().refills());
+    assertFalse(f.cache.isRefillDue(3 * KEYS, 100));
+  }
+
+  /** A task that wants the store must not lose what was read, and its writes must not be lost. */
+  @Test
+  void aRefillContinuesAfterCommitsInBetween() {
+    commitKeys();
+    commitOversizedBatch();
+    TreeMap<String, String> expected = new TreeMap<>();
+    for (int i = 0; i < KEYS; i++) {
+      expected.put(key(i), "ordered" + i);
+    }
+    long pages = 0;
+    for (int batch = 0; !f.cache.stats().isComplete(); batch++) {
+      assertTrue(batch < 200, "the refill starts again and again");
+      refillPages(1);
+      pages++;
+      f.begin();
+      for (int i = batch; i < KEYS; i += 50) {
+        f.remove(ORDERED, key(i));
+        expected.remove(key(i));
+        String other = key(i) + "." + batch;
+        f.put(ORDERED, other, "new" + batch);
+        expected.put(other, "new" + batch);
+        f.append(other, "z");
+        f.put(ORDERED, key(i + 7), "changed" + batch);
+        expected.put(key(i + 7), "changed" + batch);
+      }
+      f.commit();
+    }
+    assertTrue(pages > 10, pages + " pages");
+
+    f.begin();
+    long before = requests();
+    assertEquals(expected, rows(f.session.range(ORDERED, null, null)));
+    assertEquals(expected, rows(f.session.scan(ORDERED)));
+    assertEquals("z", f.get(LISTS, key(0) + ".0"));
+    assertNull(f.get(ORDERED, key(0)));
+    assertEquals(before, requests());
+    for (Map.Entry<String, String> row : expected.entrySet()) {
+      assertEquals(
+          row.getValue(),
+          new String(f.engine.state(f.engine.newest(), ORDERED).get(bytes(row.getKey()))));
+    }
+  }
+
+  /** An eviction between two parts of a refill drops rows that the refill believes to be cached. */
+  @Test
+  void anEvictionHalfWayEndsTheRefill() {
+    commitKeys();
+    commitOversizedBatch();
+    refillPages(2);
+    assertTrue(f.cache.evictIfIdle(1));
+
+    assertFalse(f.cache.isRefillDue(3 * KEYS, 100), "the store waits for some sessions");
+    refill();
+
+    assertTrue(f.cache.stats().isComplete());
+    f.begin();
+    assertEquals(KEYS, rows(f.session.range(ORDERED, null, null)).size());
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+  }
+
+  /** A worker that is lost must cost no row, and not what was read before. */
+  @Test
+  void aRefillThatFailsContinuesLater() {
+    commitKeys();
+    commitOversizedBatch();
+    f.engine.mostScans = f.engine.scanRequests + 5;
+    f.begin();
+    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    f.session.abort();
+    f.engine.mostScans = Long.MAX_VALUE;
+    f.begin();
+    f.put(ORDERED, key(0), "changed");
+    f.remove(ORDERED, key(1));
+    f.put(ORDERED, key(2) + ".", "new");
+    f.commit();
+    long before = f.engine.rowsScanned;
+    refill();
+
+    assertTrue(f.cache.stats().isComplete());
+    assertTrue(f.engine.rowsScanned - before < 3 * KEYS - 3, "it starts again");
+    f.begin();
+    long requests = requests();
+    assertEquals("changed", f.get(ORDERED, key(0)));
+    assertNull(f.get(ORDERED, key(1)));
+    assertEquals(KEYS, rows(f.session.range(ORDERED, null, null)).size());
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+    assertEquals(requests, requests());
+  }
+
+  @Test
+  void aRefillThatDoesNotFitKeepsTheRowsRight() {
+    CacheFixture small = new CacheFixture(64 << 10);
+    small.begin();
+    for (int i = 0; i < 2_000; i++) {
+      small.put(ORDERED, key(i), "x".repeat(50));
+    }
+    small.commit();
+    assertFalse(small.cache.isRefillDue(2_000, 100));
+
+    small.begin();
+    small.session.refillUntil(() -> false);
+
+    assertFalse(small.isComplete(ORDERED));
+    assertTrue(small.isComplete(PLAIN));
+    assertEquals(2_000, rows(small.session.range(ORDERED, null, null)).size());
+    assertEquals(0, small.cache.stats().refills());
+    small.session.abort();
+    assertFalse(small.cache.isRefillDue(0, 100), "it was in vain");
+  }
+
+  /** It would see its own writes as committed rows. */
+  @Test
+  void aRefillAfterAWriteIsRefused() {
+    f.begin();
+    f.put(PLAIN, "k", "v");
+    assertThrows(IllegalStateException.class, f.session::refillSome);
+  }
+
+  /** The memory of a store that went idle is there for the store that is in use. */
+  @Test
+  void aRefillTakesWhatIdleStoresHaveAboveTheirShare() {
+    MemoryPool pool = new MemoryPool(1 << 20);
+    CacheFixture idle = new CacheFixture(pool);
+    idle.begin();
+    for (int i = 0; i < 6_000; i++) {
+      idle.put(PLAIN, key(i), "x".repeat(80));
+    }
+    idle.commit();
+    CacheFixture busy = new CacheFixture(pool);
+    busy.begin();
+    for (int i = 0; i < 3_000; i++) {
+      busy.put(PLAIN, key(i), "y".repeat(80));
+    }
+    busy.commit();
+    busy.forget();
+    for (int batch = 0; batch < 40; batch++) {
+      busy.begin();
+      for (int i = 0; i < 100; i++) {
+        busy.get(PLAIN, key(i));
+      }
+      busy.session.abort();
+    }
+    assertTrue(pool.accountedBytes() > pool.limitBytes() / 2);
+    assertTrue(busy.cache.isRefillDue(3_000, 100));
+
+    busy.begin();
+    busy.session.refillUntil(() -> false);
+
+    assertTrue(busy.isComplete(PLAIN));
+    assertTrue(pool.peakBytes() <= pool.limitBytes() + 4096);
+    idle.begin();
+    assertEquals(6_000, rows(idle.session.scan(PLAIN)).size());
+  }
+
+  /** After a spill each read of an absent key was a request, again and again. */
+  @Test
+  void absentKeysAreRememberedAfterASpill() {
+    commitKeys();
+    f.begin();
+    f.fillUntilSpilled();
+    f.fillUntilSpilled();
+    for (int family : new int[] {PLAIN, ORDERED, LISTS}) {
+      assertNull(f.get(family, "absent"));
+    }
+    assertNull(f.get(PLAIN, "written later"));
+    long before = f.engine.getRequests;
+    assertNull(f.get(PLAIN, "absent"));
+    assertEquals(before, f.engine.getRequests);
+
+    f.put(PLAIN, "written later", "v");
+    f.fillUntilSpilled();
+    assertEquals("v", f.get(PLAIN, "written later"));
+    f.commit();
+    f.begin();
+    assertEquals("v", f.get(PLAIN, "written later"));
+    assertNull(f.get(PLAIN, "absent"));
+  }
+
+  /** An absent key in a complete family would be a row of its scans. */
+  @Test
+  void absentKeysAreDroppedWhenTheSpilledSessionAborts() {
+    CacheFixture large = new CacheFixture(1 << 20);
+    large.begin();
+    for (int i = 0; i < KEYS; i++) {
+      large.put(ORDERED, key(i), "v");
+    }
+    large.commit();
+    large.begin();
+    large.put(ORDERED, "spilled", "v");
+    large.fillUntilSpilled();
+    assertNull(large.get(ORDERED, "absent"));
+    large.session.abort();
+
+    assertTrue(large.isComplete(ORDERED));
+    large.begin();
+    long before = large.engine.getRequests + large.engine.scanRequests;
+    assertEquals(KEYS, rows(large.session.range(ORDERED, null, null)).size());
+    assertEquals(KEYS, rows(large.session.scan(ORDERED)).size());
+    assertNull(large.get(ORDERED, "absent"));
+    assertEquals(before, large.engine.getRequests + large.engine.scanRequests);
+    assertEquals(KEYS, large.entries(ORDERED));
+  }
+}

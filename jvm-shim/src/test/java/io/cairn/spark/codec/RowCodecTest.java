@@ -1,0 +1,63 @@
+package io.cairn.spark.codec;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+class RowCodecTest {
+  private static final StructType KEY =
+      new StructType().add("name", DataTypes.StringType).add("number", DataTypes.LongType);
+  private static final StructType VALUE = new StructType().add("value", DataTypes.LongType);
+
+  private static RowCodec codec(KeyStateEncoderSpec spec) {
+    return new RowCodec(
+        "unsaferow",
+        new StateRowEncoderCacheKey("run", 0, 0, "default", "default"),
+        new FamilySpec("default", KEY, VALUE, spec, false, false),
+        Option.empty(),
+        false);
+  }
+
+  private static UnsafeRow row(String name, long number) {
+    return UnsafeProjection.create(KEY)
+        .apply(new GenericInternalRow(new Object[] {UTF8String.fromString(name), number}))
+        .copy();
+  }
+
+  /** A key is not encoded twice, but it is, if Spark has changed the row in between. */
+  @Test
+  void keysHaveTheBytesOfSparksEncoder() {
+    KeyStateEncoderSpec[] specs = {
+      new PrefixKeyScanStateEncoderSpec(KEY, 1), new NoPrefixKeyStateEncoderSpec(KEY)
+    };
+    for (KeyStateEncoderSpec spec : specs) {
+      RowCodec codec = codec(spec);
+      UnsafeRow reused = row("a", 0);
+      for (int i = 0; i < 100; i++) {
+        reused.setLong(1, i / 3);
+        UnsafeRow key = i % 7 == 0 ? row("other" + "x".repeat(i), 1) : reused;
+        codec.encodeKey(key);
+        byte[] encoded = codec.key.toArray();
+        assertArrayEquals(codec.keyBytes(key), encoded, spec.getClass().getSimpleName() + " " + i);
+        codec.encodeKey(key.copy());
+        assertArrayEquals(encoded, codec.key.toArray());
+        if (i % 10 == 0) {
+          codec.clear();
+          assertEquals(0, codec.key.length);
+        }
+      }
+    }
+  }
+}

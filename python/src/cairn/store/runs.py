@@ -1,0 +1,250 @@
+"""Runs: writes sorted by family and key, in memory or in a mapped file, which reads search.
+
+Layer: store. Runs lie over RocksDB, oldest first: those of committed versions, and over them those
+of the open session (its *spill*). A key is found by bisection, first over numbers: the 8 bytes that
+follow the prefix which all keys of a family in this run share.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.store.sorting import BinaryColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Hit = tuple[int, bytes | None]
+    """Op and value of a write."""
+
+_WORD_BYTES = 8
+# Fewer keys are found faster one by one.
+_BULK_KEYS = 16
+
+
+class _Cells:
+    """A binary column as a sequence of bytes; does not copy the column."""
+
+    def __init__(self, column: pa.Array[Any]) -> None:
+        _, offsets, data = column.buffers()
+        # An empty column may have neither buffer.
+        self.offsets = memoryview(offsets or b"\0\0\0\0").cast("i")[column.offset :]
+        self._data = memoryview(data or b"")
+        self._count = len(column)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> bytes:
+        return bytes(self._data[self.offsets[index] : self.offsets[index + 1]])
+
+
+class _Family:
+    """The rows of one family in a run: ``start`` to before ``end``."""
+
+    def __init__(
+        self, keys: pa.Array[Any], cells: _Cells, rows: tuple[int, int], stride: int
+    ) -> None:
+        self.start, self.end = rows
+        self._cells = cells
+        self._stride = stride
+        first, last = cells[self.start], cells[self.end - 1]
+        common = 0
+        while common < len(first) and first[common] == last[common]:
+            common += 1
+        self.prefix = first[:common]
+        sampled = keys.slice(self.start, self.end - self.start)
+        if stride > 1:
+            indices: Any = pa.array(np.arange(0, len(sampled), stride))
+            sampled = sampled.take(indices)
+        # Ascending, like the keys; keys with equal words may differ behind them.
+        self.words = BinaryColumn(sampled).words(common)
+        self._words = self.words.data
+
+    def row_of(self, key: bytes) -> int:
+        """Return the first row whose key is not below ``key``, or ``end``."""
+        prefix = self.prefix
+        size = len(prefix)
+        head = key[:size]
+        if head != prefix:
+            return self.start if head < prefix else self.end
+        word = int.from_bytes(key[size : size + _WORD_BYTES].ljust(_WORD_BYTES, b"\0"), "big")
+        low = bisect_left(self._words, word)
+        high = bisect_right(self._words, word, low)
+        # Sampled rows before `low` are below the key, those from `high` on are above it.
+        first = self.start + ((low - 1) * self._stride + 1 if low else 0)
+        last = min(self.start + high * self._stride, self.end)
+        return bisect_left(self._cells, key, first, last) if first < last else first
+
+    def possible_rows(self, keys: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Return which of the keys may be here: the index of each, and the row to look at first.
+
+        REQUIRES: every row is sampled.
+        """
+        words = BinaryColumn(pa.array(keys, pa.binary())).words(len(self.prefix))
+        at = np.searchsorted(self.words, words)
+        at[at == len(self.words)] = 0
+        found = np.flatnonzero(self.words[at] == words)
+        return list(zip(found.tolist(), (at[found] + self.start).tolist(), strict=True))
+
+
+class Run:
+    """Coalesced, sorted writes. Immutable, thread-safe.
+
+    Args:
+        rows: as ``writes.coalesce`` returns them.
+        stride: every such row is sampled for the search, in 8 bytes of memory: 1 for rows in
+            memory; more for rows in a mapped file, which may be much larger than memory.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, stride: int = 1) -> None:
+        self.rows = rows
+        self._stride = stride
+        self._keys = _Cells(rows.column("key"))
+        self._values = _Cells(rows.column("value"))
+        self._ops = rows.column("op").to_numpy().data
+        cfs = rows.column("cf").to_numpy()
+        ends = [*(np.flatnonzero(np.diff(cfs)) + 1).tolist(), rows.num_rows]
+        self._families: dict[int, _Family] = {}
+        dropped = set()
+        start = 0
+        for end in ends if rows.num_rows else ():
+            cf = int(cfs[start])
+            if self._ops[start] == OP_DROP_CF:
+                dropped.add(cf)  # the only write of its family
+            else:
+                self._families[cf] = _Family(rows.column("key"), self._keys, (start, end), stride)
+            start = end
+        self.dropped = frozenset(dropped)
+
+    def concerns(self, cf: int) -> bool:
+        """Return whether there are writes of a family."""
+        return cf in self._families or cf in self.dropped
+
+    def find(self, cf: int, key: bytes) -> Hit | None:
+        """Return op and value of a key's write, or ``None``."""
+        if cf in self.dropped:
+            return OP_DELETE, None
+        family = self._families.get(cf)
+        if family is None:
+            return None
+        row = family.row_of(key)
+        return self._hit(row) if row < family.end and self._keys[row] == key else None
+
+    def _hit(self, row: int) -> Hit:
+        op = self._ops[row]
+        return op, None if op == OP_DELETE else self._values[row]
+
+    def find_many(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
+        """Return ``find`` of each key; faster for many keys."""
+        family = self._families.get(cf)
+        if family is None or self._stride > 1 or len(keys) < _BULK_KEYS:
+            return [self.find(cf, key) for key in keys]
+        hits: list[Hit | None] = [None] * len(keys)
+        for index, row in family.possible_rows(keys):
+            key = keys[index]
+            hits[index] = self._hit(row) if self._keys[row] == key else self.find(cf, key)
+        return hits
+
+    def between(
+        self, cf: int, start: bytes | None, end: bytes | None, limit: int
+    ) -> tuple[list[bytes], bool]:
+        """Return up to ``limit`` keys from ``start`` to before ``end``, and whether more follow."""
+        first, last = self._bounds(cf, start, end)
+        stop = min(last, first + limit)
+        keys = self.rows.column("key").slice(first, stop - first).to_pylist()
+        return cast("list[bytes]", keys), stop < last
+
+    def writes_between(
+        self,
+        cf: int,
+        start: bytes | None,
+        end: bytes | None,
+        *,
+        limit_rows: int,
+        limit_bytes: int,
+    ) -> tuple[list[tuple[int, bytes, bytes]], bool]:
+        """Return op, key and value of rows from ``start`` to before ``end``; see ``between``.
+
+        Ends after the row at which the values reach ``limit_bytes``. A delete has an empty value.
+        """
+        first, last = self._bounds(cf, start, end)
+        stop = min(last, first + limit_rows)
+        offsets = self._values.offsets
+        stop = min(stop, bisect_left(offsets, offsets[first] + limit_bytes, first + 1, stop + 1))
+        some = range(first, stop)
+        ops, keys, values = self._ops, self._keys, self._values
+        return [(ops[row], keys[row], values[row]) for row in some], stop < last
+
+    def _bounds(self, cf: int, start: bytes | None, end: bytes | None) -> tuple[int, int]:
+        """Return the first row of a range of keys, and the row after its last."""
+        family = self._families.get(cf)
+        if family is None:
+            return 0, 0
+        first = family.start if start is None else family.row_of(start)
+        last = family.end if end is None else max(first, family.row_of(end))
+        return first, last
+
+
+class Runs:
+    """Runs in their order; the newest write of a key wins. Immutable, thread-safe.
+
+    Args:
+        runs: from the oldest to the newest.
+    """
+
+    def __init__(self, runs: tuple[Run, ...] = ()) -> None:
+        self.runs = runs
+
+    def __bool__(self) -> bool:
+        """Whether there is any run."""
+        return bool(self.runs)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Return the rows of all runs, in the order of the writes."""
+        return [run.rows for run in self.runs]
+
+    def of_family(self, cf: int) -> list[Run]:
+        """Return the runs with writes of a family, oldest first."""
+        return [run for run in self.runs if run.concerns(cf)]
+
+    def find(self, cf: int, key: bytes) -> Hit | None:
+        """Return the net op and value of all writes of a key; ``None`` if there are none."""
+        parts: list[bytes] = []
+        for run in reversed(self.runs):
+            hit = run.find(cf, key)
+            if hit is None:
+                continue
+            op, value = hit
+            if op == OP_APPEND:
+                parts.append(value or b"")
+            elif not parts:
+                return hit
+            else:
+                return OP_PUT, b"".join((value or b"", *reversed(parts)))
+        return (OP_APPEND, b"".join(reversed(parts))) if parts else None
+
+    def find_many(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
+        """Return ``find`` of each key; faster for many keys."""
+        if len(keys) < _BULK_KEYS:
+            return [self.find(cf, key) for key in keys]
+        result: list[Hit | None] = [None] * len(keys)
+        left = range(len(keys))
+        for run in reversed(self.of_family(cf)):
+            hits = run.find_many(cf, [keys[index] for index in left])
+            following = []
+            for index, hit in zip(left, hits, strict=True):
+                if hit is None:
+                    following.append(index)
+                elif hit[0] == OP_APPEND:
+                    # An older write may begin the list: few keys have several.
+                    result[index] = self.find(cf, keys[index])
+                else:
+                    result[index] = hit
+            left = following  # type: ignore[assignment]
+        return result

@@ -1,0 +1,235 @@
+"""Runs and sorting against plain dictionaries and sorted lists, for keys of all shapes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cairn.format.changelog import CHANGELOG_SCHEMA
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.rocks import RocksDb, RocksMemory
+from cairn.store import sorting
+from cairn.store.committed import CommittedRows, ScanRequest
+from cairn.store.deltas import Delta, merged
+from cairn.store.runs import Run, Runs
+from cairn.store.writes import coalesce
+
+LISTS = 2
+Row = tuple[int, int, bytes, bytes | None]
+
+SHORT = st.binary(max_size=3)
+FIXED = st.binary(min_size=8, max_size=8)
+LIKE_ROWS = st.integers(0, 300).map(lambda n: bytes(9) + n.to_bytes(8, "little"))
+TEXT = st.integers(0, 300).map(lambda n: b"the same beginning of all keys " + b"%d" % n)
+LONG = st.integers(0, 300).map(lambda n: b"k" * 70 + b"%d" % n)
+ZEROS = st.integers(0, 20).map(bytes)
+ANY_KEYS = st.sampled_from([SHORT, FIXED, LIKE_ROWS, TEXT, LONG, ZEROS, SHORT | FIXED | TEXT])
+
+
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * 4
+    return pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, CHANGELOG_SCHEMA, strict=True)],
+        schema=CHANGELOG_SCHEMA,
+    )
+
+
+def puts(keys: list[bytes], cf: int = 0) -> list[Row]:
+    return [(OP_PUT, cf, key, b"v" + key) for key in keys]
+
+
+@given(st.data())
+def test_rows_are_ordered_as_python_orders_their_keys(data: st.DataObject) -> None:
+    """RocksDB refuses a file whose keys do not ascend, and a search would miss keys."""
+    keys = data.draw(ANY_KEYS.flatmap(lambda keys: st.lists(keys, min_size=1, max_size=40)))
+    cfs = data.draw(st.lists(st.integers(0, 2), min_size=len(keys), max_size=len(keys)))
+    pairs = list(zip(cfs, keys, strict=True))
+
+    are_distinct = data.draw(st.booleans())
+    found = sorting.key_order(
+        batch([(OP_PUT, cf, key, b"") for cf, key in pairs]), are_distinct=are_distinct
+    )
+
+    order = list(range(len(pairs))) if found.order is None else found.order.tolist()
+    assert order == sorted(range(len(pairs)), key=pairs.__getitem__)
+    ordered = [pairs[row] for row in order]
+    assert found.repeats.tolist() == [
+        one == following for one, following in itertools.pairwise(ordered)
+    ]
+
+
+@given(st.data())
+def test_taken_rows_are_the_rows(data: st.DataObject) -> None:
+    """Columns of equal lengths are taken in another way than the others."""
+    keys = data.draw(ANY_KEYS.flatmap(lambda keys: st.lists(keys, min_size=1, max_size=40)))
+    whole = batch([*puts(keys), (OP_DELETE, 0, b"k", None)]) if len(keys) % 2 else batch(puts(keys))
+    rows = whole.slice(1)
+    order = data.draw(st.permutations(range(rows.num_rows)))
+
+    found = sorting.take(rows, np.array(order, np.int64))
+
+    found.validate(full=True)
+    assert found.to_pylist() == [rows.to_pylist()[row] for row in order]
+
+
+@given(st.data())
+@pytest.mark.parametrize("stride", [1, 5])
+def test_a_run_finds_every_key_and_no_other(stride: int, data: st.DataObject) -> None:
+    """A key that is not found in memory would be read in its older version from the database."""
+    of = data.draw(ANY_KEYS)
+    keys = data.draw(st.lists(of, min_size=1, max_size=60, unique=True))
+    others = data.draw(st.lists(of | SHORT | TEXT, max_size=30))
+    run = Run(coalesce([batch(puts(keys) + puts(keys, 1))]), stride)
+    wanted = [*others, *keys, *others]
+    expected = [(OP_PUT, b"v" + key) if key in keys else None for key in wanted]
+
+    assert run.find_many(1, wanted) == expected
+    assert [run.find(1, key) for key in wanted] == expected
+    assert run.find_many(7, wanted) == [None] * len(wanted)
+    for key in wanted:
+        assert run.between(0, key, None, 1000)[0] == [one for one in sorted(keys) if one >= key]
+        assert run.between(1, None, key, 1000)[0] == [one for one in sorted(keys) if one < key]
+
+
+KEYS = st.integers(0, 25).map(lambda n: b"%02d" % n)
+VALUES = st.binary(min_size=1, max_size=5)
+WRITES = st.one_of(
+    st.tuples(st.just(OP_PUT), st.sampled_from([0, LISTS]), KEYS, VALUES),
+    st.tuples(st.just(OP_DELETE), st.sampled_from([0, LISTS]), KEYS, st.none()),
+    st.tuples(st.just(OP_APPEND), st.just(LISTS), KEYS, VALUES),
+)
+VERSIONS = st.lists(st.lists(WRITES, max_size=12), min_size=1, max_size=7)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDb]:
+    opened = RocksDb(
+        tmp_path / "db",
+        RocksMemory(8 << 20, 1 << 20),
+        create=True,
+        multi_families=frozenset({LISTS}),
+    )
+    yield opened
+    opened.close()
+
+
+def empty(database: RocksDb) -> None:
+    drops: list[Row] = [(OP_DROP_CF, cf, b"", None) for cf in (0, LISTS)]
+    database.ingest(database.new_ingestion(batch(drops), 1, frozenset({LISTS})))
+
+
+def write(database: RocksDb, delta: Delta, run: Run) -> None:
+    ingestion = database.new_ingestion(run.rows, delta.version, frozenset({LISTS}))
+    while ingestion.rows_left:
+        ingestion.add(4)
+    ingestion.finish()
+    database.ingest(ingestion)
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
+@given(
+    versions=VERSIONS,
+    written=st.integers(0, 4),
+    merge=st.integers(0, 4),
+    drop=st.sampled_from([None, 2, 5]),
+    limits=st.sampled_from([(3, 1 << 20), (1000, 7), (1000, 1 << 20)]),
+)
+def test_reads_over_runs_equal_the_versions_one_by_one(
+    database: RocksDb,
+    versions: list[list[Row]],
+    written: int,
+    merge: int,
+    drop: int | None,
+    limits: tuple[int, int],
+) -> None:
+    """The first versions are in the database, the next ones in one merged run, the rest in runs."""
+    empty(database)
+    model: dict[int, dict[bytes, bytes]] = {0: {}, LISTS: {}}
+    runs = []
+    none: frozenset[int] = frozenset()
+    for version, rows in enumerate(versions, start=2):
+        delta = Delta(version, [batch(rows)], frozenset({LISTS}))
+        if version == drop:
+            delta = Delta(version, [batch(rows), batch([(OP_DROP_CF, LISTS, b"", None)])], none)
+        apply(model, rows)
+        if version == drop:
+            model[LISTS] = {}
+        delta.sort()
+        assert delta.failure is None
+        if delta.run is not None and version - 2 < written:
+            write(database, delta, delta.run.run)
+        elif delta.run is not None:
+            runs.append(delta.run)
+        if version == drop:
+            break
+    if merge > 1 and len(runs) > 1:
+        runs = [merged(runs[:merge]), *runs[merge:]]
+    committed = CommittedRows(database)
+    committed.runs = Runs(tuple(one.run for one in runs))
+    keys = [b"%02d" % number for number in range(30)]
+
+    for cf, rows_of_family in model.items():
+        assert committed.get_many(cf, keys) == [rows_of_family.get(key) for key in keys]
+        for key in keys[:5]:
+            assert committed.get_many(cf, [key]) == [rows_of_family.get(key)]
+        assert committed.present(cf, keys) == [key in rows_of_family for key in keys]
+        assert scanned(committed, cf, None, None, limits) == rows_of_family
+        assert list(committed.count_keys(cf))[-1] == len(rows_of_family)
+        assert scanned(committed, cf, b"05", b"17", limits) == {
+            key: value for key, value in rows_of_family.items() if b"05" <= key < b"17"
+        }
+
+
+def apply(model: dict[int, dict[bytes, bytes]], rows: list[Row]) -> None:
+    for op, cf, key, value in rows:
+        if op == OP_PUT:
+            model[cf][key] = value or b""
+        elif op == OP_APPEND:
+            model[cf][key] = model[cf].get(key, b"") + (value or b"")
+        else:
+            model[cf].pop(key, None)
+
+
+def scanned(
+    committed: CommittedRows,
+    cf: int,
+    start: bytes | None,
+    end: bytes | None,
+    limits: tuple[int, int],
+) -> dict[bytes, bytes]:
+    """Return all rows of a scan, page by page."""
+    found: dict[bytes, bytes] = {}
+    limit_rows, limit_bytes = limits
+    inclusive = True
+    while True:
+        page = committed.scan(ScanRequest(cf, start, inclusive, end, limit_rows, limit_bytes))
+        assert page.keys == sorted(page.keys)
+        assert len(page.keys) <= limit_rows
+        found |= dict(zip(page.keys, page.values, strict=True))
+        if page.through is None:
+            assert list(found) == sorted(found)
+            return found
+        start, inclusive = page.through, False
+
+
+def test_a_page_over_runs_is_bounded_by_bytes(database: RocksDb) -> None:
+    """16,384 rows of 5 KiB, of each of eight runs, are more than a message holds."""
+    committed = CommittedRows(database)
+    keys = [b"%05d" % number for number in range(800)]
+    runs = [[(OP_PUT, 0, key, b"x" * 5000) for key in keys[start::4]] for start in range(4)]
+    committed.runs = Runs(tuple(Run(batch(list(rows))) for rows in runs))
+    request = ScanRequest(0, None, True, None, 16_384, 100_000)  # noqa: FBT003 - as the frame has it
+
+    page = committed.scan(request)
+
+    assert page.keys == keys[:20]
+    assert page.through == keys[19]
+    assert scanned(committed, 0, None, None, (16_384, 100_000)) == dict.fromkeys(keys, b"x" * 5000)
