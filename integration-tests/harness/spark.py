@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 CAIRN = "io.cairn.spark.CairnStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+EXTENSIONS = "io.cairn.spark.CairnExtensions"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 SUBJECT = os.environ.get("CAIRN_TEST_SUBJECT", CAIRN)
@@ -56,6 +57,8 @@ def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
         "spark.driver.extraClassPath": class_path(),
         "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Djava.io.tmpdir={scratch}",
         "spark.driver.memory": "1g",
+        # Static: all sessions have the rules; they leave the plans of other providers as they are.
+        "spark.sql.extensions": EXTENSIONS,
         "spark.local.dir": str(scratch / "spark-local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

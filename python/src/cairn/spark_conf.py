@@ -16,6 +16,7 @@ from cairn.errors import ConfigError
 from cairn.jar import jar_path
 
 PROVIDER_CLASS = "io.cairn.spark.CairnStateStoreProvider"
+EXTENSIONS_CLASS = "io.cairn.spark.CairnExtensions"
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
 _MIB = 1024 * 1024
@@ -34,15 +35,16 @@ _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> dict[str, str]:
     """Return the settings that turn Cairn on, for ``SparkConf`` or ``SparkSession.builder``.
 
-    The dictionary has the provider class, ``spark.jars`` with the shim's jar added, checkpoint
-    format 2, the Python of the engine, and, where the master is YARN or Kubernetes,
-    ``spark.executor.memoryOverhead`` with the memory of the engine's workers added. A query that
-    already has a checkpoint keeps the provider and format written there: start with a new one.
+    The dictionary has the provider class, ``spark.jars`` with the shim's jar added,
+    ``spark.sql.extensions`` with Cairn's class added, checkpoint format 2, the Python of the
+    engine, and, where the master is YARN or Kubernetes, ``spark.executor.memoryOverhead`` with the
+    memory of the engine's workers added. A query that already has a checkpoint keeps the provider
+    and format written there: start with a new one.
 
     Args:
-        job: settings of the job. Only the master, the executors' size, the Python and
-            ``spark.jars`` are read; nothing is changed. Name settings here that Spark reads from
-            elsewhere (``spark-defaults.conf``).
+        job: settings of the job. Only the master, the executors' size, the Python, ``spark.jars``
+            and ``spark.sql.extensions`` are read; nothing is changed. Name settings here that Spark
+            reads from elsewhere (``spark-defaults.conf``).
         settings: Cairn's own, by their names after ``spark.sql.streaming.stateStore.cairn.``, e.g.
             ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
@@ -65,7 +67,9 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     conf = {
         _STATE_STORE + "providerClass": PROVIDER_CLASS,
         _STATE_STORE + "checkpointFormatVersion": "2",
-        "spark.jars": _with_shim(job.get("spark.jars", "")),
+        "spark.jars": _added(job.get("spark.jars", ""), str(jar_path())),
+        # A static setting: it has effect only before the session exists.
+        "spark.sql.extensions": _added(job.get("spark.sql.extensions", ""), EXTENSIONS_CLASS),
         **{table.prefix + name: value for name, value in sorted(own.items())},
     }
     if _master(job).startswith(("yarn", "k8s")):
@@ -94,10 +98,10 @@ def _engine_python(job: Mapping[str, str]) -> str | None:
     return sys.executable
 
 
-def _with_shim(jars: str) -> str:
-    named = [jar for jar in jars.split(",") if jar]
-    shim = str(jar_path())
-    return ",".join([*named, *([] if shim in named else [shim])])
+def _added(named: str, one: str) -> str:
+    """Return a list of names, separated by commas, that includes ``one``."""
+    names = [name for name in named.split(",") if name]
+    return ",".join([*names, *([] if one in names else [one])])
 
 
 def _overhead_mib(job: Mapping[str, str], own: Mapping[str, str]) -> int:

@@ -38,6 +38,20 @@ def test_the_jars_of_the_job_are_kept() -> None:
     assert conf["spark.jars"].split(",") == ["/kafka.jar", "/more.jar", str(cairn.jar_path())]
 
 
+def test_the_extensions_of_the_job_are_kept() -> None:
+    """A job that uses Delta needs both; without Cairn's, keys are read one at a time."""
+    alone = spark_conf_function()
+    beside = spark_conf_function(
+        {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"}
+    )
+
+    assert alone["spark.sql.extensions"] == "io.cairn.spark.CairnExtensions"
+    assert beside["spark.sql.extensions"].split(",") == [
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "io.cairn.spark.CairnExtensions",
+    ]
+
+
 def test_own_settings_go_under_the_prefix() -> None:
     """Names are those of docs/configuration.md, values what Spark writes."""
     conf = spark_conf_function(workers=2, **{"s3.pathStyle": True, "s3.region": None})

@@ -7,6 +7,7 @@ import io.cairn.spark.session.ColumnFamilies;
 import io.cairn.spark.session.LoadedVersion;
 import io.cairn.spark.session.StoreInstance;
 import io.cairn.spark.session.StoreSession;
+import io.cairn.spark.session.TaskSessions;
 import io.cairn.spark.settings.StoreSettings;
 import java.io.File;
 import java.util.UUID;
@@ -208,6 +209,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       boolean readOnly,
       Supplier<LoadedVersion> load) {
     StoreSession session = openSession(version, forceSnapshot, load);
+    TaskSessions.add(session);
     return new CairnStateStore(session, checkpointId, readOnly, this::validateOnce);
   }
 

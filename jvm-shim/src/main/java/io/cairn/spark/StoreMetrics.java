@@ -45,6 +45,21 @@ enum StoreMetrics {
       "slabs that the state cache dropped to free memory",
       Unit.COUNT,
       f -> f.now.evictions() - f.before.evictions()),
+  PREFETCH_HITS(
+      "cairnPrefetchHits",
+      "keys that were in the state cache before their row, because of a prefetch",
+      Unit.COUNT,
+      f -> f.session.cache.prefetcher.hits()),
+  PREFETCH_MISSES(
+      "cairnPrefetchMisses",
+      "keys that were read alone from the engine although the operator prefetches",
+      Unit.COUNT,
+      f -> f.session.cache.prefetcher.misses()),
+  PREFETCH_WAIT_MS(
+      "cairnPrefetchWaitMs",
+      "time for which tasks waited for prefetched keys",
+      Unit.MILLIS,
+      f -> f.session.cache.prefetcher.waitedMs()),
   CACHE_REFILLS(
       "cairnCacheRefills",
       "refills after which the state cache had the whole state again",

@@ -13,11 +13,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.LongStream;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -85,6 +89,27 @@ class WorkerLossTest {
         fixture.provider().getReadStore(2, store.getStateStoreCheckpointInfo().stateStoreCkptId());
     assertEquals(Map.of(1L, "v1@1", 2L, "v2@1", 3L, "mine"), all(read.iterator("default")));
     read.release();
+  }
+
+  /** The page that was requested ahead is lost with the worker, and is requested again. */
+  @Test
+  void aScanContinuesAfterItsWorkerWasKilled() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(1, large(provider), false, false);
+    StateStoreIterator<UnsafeRowPair> rows = store.iterator("default");
+    Set<Long> seen = new HashSet<>();
+
+    while (rows.hasNext()) {
+      assertTrue(seen.add(rows.next().key().getLong(0)));
+      if (seen.size() == 10) {
+        fixture.killWorkers();
+      } else if (seen.size() % 5_000 == 0) {
+        assertEquals("v77@1", text(store.get(key(77), "default")));
+      }
+    }
+
+    assertEquals(KEYS, seen.size());
+    assertEquals(2, store.commit());
   }
 
   /** Spilled writes are sent to the next worker, and read from there. */

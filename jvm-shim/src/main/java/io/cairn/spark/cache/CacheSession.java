@@ -18,6 +18,10 @@ public final class CacheSession {
   private final CachedFamilies families;
   private final WriteBuffer buffer;
   private final Runnable onEnd;
+
+  /** Requests keys of coming reads while the session goes on. */
+  public final Prefetcher prefetcher;
+
   private final List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
   private boolean isFinished;
@@ -37,6 +41,7 @@ public final class CacheSession {
     this.families = committed.families;
     this.buffer = new WriteBuffer(committed, source);
     this.onEnd = onEnd;
+    this.prefetcher = new Prefetcher(committed, buffer);
   }
 
   /**

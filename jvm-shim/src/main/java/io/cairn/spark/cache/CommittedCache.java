@@ -7,6 +7,7 @@ import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
@@ -21,7 +22,8 @@ import java.util.function.BooleanSupplier;
  * for which there is no memory is not cached.
  */
 final class CommittedCache {
-  private static final int MAX_KEYS = 4096;
+  /** Keys of one request. */
+  static final int MAX_KEYS = 4096;
 
   final MemoryAccount account;
   final CachedFamilies families;
@@ -38,6 +40,7 @@ final class CommittedCache {
   private byte lastPresence;
   private long hits;
   private long misses;
+  private long singleReads;
   private long refillCount;
 
   CommittedCache(MemoryAccount account) {
@@ -56,6 +59,11 @@ final class CommittedCache {
   /** Keys that were requested from the engine. */
   long misses() {
     return misses;
+  }
+
+  /** Reads of a single key that were sent to the engine. */
+  long singleReads() {
+    return singleReads;
   }
 
   /**
@@ -132,6 +140,7 @@ final class CommittedCache {
 
   private boolean getFromEngine(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
     misses++;
+    singleReads++;
     RowPage rows = request(family, new byte[][] {key.toArray()}, 1);
     byte origin = rows.origin[0];
     lastPresence =
@@ -159,6 +168,17 @@ final class CommittedCache {
   /** Requests keys; if values are large, the answer has fewer rows than keys, but at least one. */
   private RowPage request(CachedFamily family, byte[][] keys, int count) {
     RowPage rows = source.get(family.id, keys, count, families.requireFor(family));
+    checkReply(rows, count);
+    return rows;
+  }
+
+  /** Requests keys and returns without the reply, which {@link #cacheReply} caches. */
+  PendingRows start(CachedFamily family, byte[][] keys, int count) {
+    misses += count;
+    return source.startGet(family.id, keys, count, families.requireFor(family));
+  }
+
+  private void checkReply(RowPage rows, int count) {
     noteApplied();
     refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
     if (rows.count > count || rows.count < 1 || rows.more != (rows.count < count)) {
@@ -170,7 +190,20 @@ final class CommittedCache {
               + " keys"
               + (rows.more ? " and says that more follow" : ""));
     }
-    return rows;
+  }
+
+  /**
+   * Caches the reply to {@link #start}. If values are large, it lacks the last keys. Returns how
+   * many keys are cached now.
+   */
+  int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, RowPage rows) {
+    checkReply(rows, keys.length);
+    int cached = 0;
+    for (int i = 0; i < rows.count; i++) {
+      rowKey.set(keys[i]);
+      cached += fill(family, hashes[i], rowKey, rows, i) == 0 ? 0 : 1;
+    }
+    return cached;
   }
 
   /**
@@ -193,28 +226,36 @@ final class CommittedCache {
    * as far as memory allows, instead of one per later read.
    *
    * @param written the family's writes, or null
+   * @return the number of keys that were requested
    */
-  void prefetch(CachedFamily family, EntryMap written, byte[][] keys, int count) {
+  int prefetch(CachedFamily family, EntryMap written, byte[][] keys, int count) {
     byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
     int[] hashes = new int[wanted.length];
     int wantedCount = 0;
+    int requested = 0;
     for (int i = 0; i < count && !family.knowsAbsentKeys(); i++) {
       rowKey.set(keys[i]);
       int hash = Bytes.hash(rowKey);
-      if (family.find(hash, rowKey) != 0 || isAnswered(written, hash, rowKey)) {
+      if (isAnswered(family, written, hash, rowKey)) {
         continue;
       }
       wanted[wantedCount] = keys[i];
       hashes[wantedCount++] = hash;
       if (wantedCount == wanted.length) {
         fetch(family, wanted, hashes, wantedCount);
+        requested += wantedCount;
         wantedCount = 0;
       }
     }
     fetch(family, wanted, hashes, wantedCount);
+    return requested + wantedCount;
   }
 
-  private static boolean isAnswered(EntryMap written, int hash, ByteSpan key) {
+  /** Whether a read of the key needs no request. */
+  boolean isAnswered(CachedFamily family, EntryMap written, int hash, ByteSpan key) {
+    if (family.find(hash, key) != 0) {
+      return true;
+    }
     int address = written == null ? 0 : written.find(hash, key);
     return address != 0
         && Entry.state(written.slab(address), Slabs.at(address)) != WriteBlock.APPEND;
@@ -235,7 +276,21 @@ final class CommittedCache {
 
   /** Reads a page of committed and spilled rows; valid until the next request. */
   RowPage page(ScanRequest request) {
-    RowPage rows = scan(request);
+    return notePaid(scan(request));
+  }
+
+  /** Requests a page and returns without the reply. */
+  PendingRows startPage(ScanRequest request) {
+    return source.startScan(request, families.version());
+  }
+
+  /** Waits for a page, which stays valid; null: there is no reply. */
+  RowPage page(PendingRows pending) {
+    RowPage rows = pending.take();
+    return rows == null ? null : notePaid(checkPage(rows));
+  }
+
+  private RowPage notePaid(RowPage rows) {
     refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
     return rows;
   }
@@ -263,7 +318,10 @@ final class CommittedCache {
   }
 
   private RowPage scan(ScanRequest request) {
-    RowPage rows = source.scan(request, families.version());
+    return checkPage(source.scan(request, families.version()));
+  }
+
+  private RowPage checkPage(RowPage rows) {
     noteApplied();
     if (rows.count == 0 && rows.more) {
       throw new IllegalStateException(

@@ -24,8 +24,8 @@ final class OrderedScan extends RowCursor {
   private static final int MAX_PAGE_BYTES = 1 << 20;
 
   private final WriteBuffer buffer;
-  private final CommittedCache committed;
   private final CachedFamily family;
+  private final ScanPages pages;
   private final ByteSpan to;
   private final Side written = new Side();
   private final Side cached = new Side();
@@ -80,8 +80,8 @@ final class OrderedScan extends RowCursor {
   OrderedScan(
       WriteBuffer buffer, CommittedCache committed, CachedFamily family, byte[] from, byte[] to) {
     this.buffer = buffer;
-    this.committed = committed;
     this.family = family;
+    pages = new ScanPages(committed);
     if (from != null) {
       last.set(from);
     }
@@ -175,16 +175,19 @@ final class OrderedScan extends RowCursor {
       return false;
     }
     if (!isCurrent || row == page.count) {
+      if (!isCurrent) {
+        pages.drop();
+      }
       byte[] start = last.base == null ? null : last.toArray();
       byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
-      page =
-          committed
-              .page(new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes))
-              .copy();
+      ScanRequest request =
+          new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes);
+      page = pages.read(request);
       row = 0;
       pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
       pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);
+      pages.readAhead(page, new ScanRequest(family.id, start, false, end, pageRows, pageBytes));
       if (page.count == 0) {
         return false;
       }
@@ -198,6 +201,7 @@ final class OrderedScan extends RowCursor {
   public void close() {
     isClosed = true;
     page = null;
+    pages.drop();
     last.base = null;
   }
 }

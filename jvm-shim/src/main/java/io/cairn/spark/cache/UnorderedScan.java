@@ -25,6 +25,7 @@ final class UnorderedScan extends RowCursor {
   private final CommittedCache committed;
   private final CachedFamily family;
   private final boolean isCached;
+  private final ScanPages pages;
 
   /** The writes that the scan reads: those below the limits, one per slab. Null: there are none. */
   private final WriteBuffer.Writes writes;
@@ -46,6 +47,7 @@ final class UnorderedScan extends RowCursor {
     this.buffer = buffer;
     this.committed = committed;
     this.family = family;
+    pages = new ScanPages(committed);
     WriteBuffer.Writes current = buffer.writes(family.id);
     writes = current == null || current.count() == 0 ? null : current;
     epoch = writes == null ? 0 : writes.openScan();
@@ -201,10 +203,11 @@ final class UnorderedScan extends RowCursor {
         }
         // The last row of the page has this key.
         byte[] from = page == null ? null : key.toArray();
-        page =
-            committed
-                .page(new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES))
-                .copy();
+        ScanRequest request =
+            new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
+        page = pages.read(request);
+        // A write that is spilled from now on is new to the scan, which may return its old value.
+        pages.readAhead(page, request);
         row = 0;
         continue;
       }
@@ -224,6 +227,7 @@ final class UnorderedScan extends RowCursor {
     }
     isClosed = true;
     page = null;
+    pages.drop();
     slab = null;
     if (buffer.isOpen()) {
       if (writes != null) {

@@ -14,6 +14,7 @@ import io.cairn.spark.protocol.FrameWriter;
 import io.cairn.spark.protocol.Frames;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.protocol.LookupWriter;
+import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
@@ -60,6 +61,10 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   private WorkerProcess process;
   private DataChannel channel;
+
+  /** INVARIANT: its reply is received before anything else is sent. Null: none. */
+  private Deferred inFlight;
+
   private long session;
   private long requestNumber = FIRST_REQUEST;
   private long framesSent;
@@ -101,10 +106,82 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private RowPage readRows(int kind, long requireApplied, Runnable build) {
-    Reply reply = request(kind, requireApplied, writer, build);
-    Frames.readRows(reader, reply.header, reply.payload, rows);
-    rowsRead += rows.count;
+    readRows(request(kind, requireApplied, writer, build), rows);
     return rows;
+  }
+
+  private void readRows(Reply reply, RowPage into) {
+    Frames.readRows(reader, reply.header, reply.payload, into);
+    rowsRead += into.count;
+  }
+
+  @Override
+  public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
+    return start(FrameKind.GET, requireApplied, () -> Frames.get(writer, family, keys, count));
+  }
+
+  @Override
+  public PendingRows startScan(ScanRequest request, long requireApplied) {
+    return start(FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request));
+  }
+
+  private PendingRows start(int kind, long requireApplied, Runnable build) {
+    return attempt(
+        version,
+        () -> {
+          inFlight = new Deferred(kind, sendRequest(kind, requireApplied, writer, build));
+          return inFlight;
+        });
+  }
+
+  /** A request whose reply is received when it is taken, or before the next frame is sent. */
+  private final class Deferred implements PendingRows {
+    private final int kind;
+    private final long number;
+    private RowPage page;
+
+    private Deferred(int kind, long number) {
+      this.kind = kind;
+      this.number = number;
+    }
+
+    @Override
+    public RowPage take() {
+      if (inFlight == this) {
+        attempt(
+            version,
+            () -> {
+              settle();
+              return null;
+            });
+      }
+      RowPage taken = page;
+      page = null;
+      return taken;
+    }
+
+    private void receive() {
+      RowPage received = new RowPage();
+      readRows(receiveReply(channel, kind, number), received);
+      page = received;
+    }
+  }
+
+  /** Receives the reply that is still on its way. */
+  private void settle() {
+    if (inFlight == null) {
+      return;
+    }
+    Deferred waiting = inFlight;
+    inFlight = null;
+    try {
+      waiting.receive();
+    } catch (CairnException e) {
+      // If only this request was refused, the read that needs its rows receives the error.
+      if (channel.isBroken()) {
+        throw e;
+      }
+    }
   }
 
   /** Returns the versions of a change feed from one version to another. */
@@ -257,16 +334,25 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private Reply requestOnce(int kind, long requireApplied, FrameWriter frame, Runnable build) {
+    long number = sendRequest(kind, requireApplied, frame, build);
+    if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
+      // The last page is invalid from now on: its array receives the next reply.
+      channel.reusePayload(rows.data);
+      rows.data = new byte[0];
+    }
+    return receiveReply(channel, kind, number);
+  }
+
+  private long sendRequest(int kind, long requireApplied, FrameWriter frame, Runnable build) {
     DataChannel open = channel();
     build.run();
     long number = ++requestNumber;
     frame.finish(kind, session, number, requireApplied);
     open.send(frame.array(), frame.start(), frame.length());
-    if (rows.data.length > 0 && rows.data.length <= WriteBlock.TARGET_BYTES * 2) {
-      // The last page is invalid from now on: its array receives the next reply.
-      open.reusePayload(rows.data);
-      rows.data = new byte[0];
-    }
+    return number;
+  }
+
+  private Reply receiveReply(DataChannel open, int kind, long number) {
     FrameHeader header = open.receive();
     byte[] payload = open.takePayload();
     boolean isOurs = header.session() == session && header.sequence() == number;
@@ -298,16 +384,22 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     }
   }
 
+  /** The channel, ready for the next frame. */
   private DataChannel channel() {
     if (channel == null) {
       process = instance.open();
       channel = process.channels().acquire();
     }
+    settle();
     return channel;
   }
 
   private void drop() {
     if (channel != null) {
+      if (inFlight != null) {
+        inFlight = null;
+        channel.abandon();
+      }
       process.channels().release(channel);
       channel = null;
       process = null;

@@ -25,6 +25,15 @@ public interface EngineSource {
   RowPage scan(ScanRequest request, long requireApplied);
 
   /**
+   * Sends the request of {@link #get} and returns without its reply. The caller does its own work
+   * meanwhile, or other calls of the source.
+   */
+  PendingRows startGet(int family, byte[][] keys, int count, long requireApplied);
+
+  /** Sends the request of {@link #scan} and returns without its reply. */
+  PendingRows startScan(ScanRequest request, long requireApplied);
+
+  /**
    * Sends writes of the session. The rows are read before the call returns.
    *
    * @param isSpill the cache drops these writes after the call, so the source keeps a copy if it

@@ -45,6 +45,17 @@ public final class SettingsTable {
   }
 
   /**
+   * Returns one setting for the planner, which runs before a store checks them all.
+   *
+   * @param text its value, or null if it is not set
+   * @throws IllegalArgumentException if the setting does not allow the value
+   */
+  public Object value(String name, String text) {
+    Setting setting = settings.get(name);
+    return setting.parse(text == null ? setting.defaultText() : text.trim());
+  }
+
+  /**
    * Checks settings and fills in defaults.
    *
    * @param confs all settings under Spark's state store prefix, by full name

@@ -7,6 +7,7 @@ import io.cairn.spark.protocol.BatchWriter;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.FrameKind;
 import io.cairn.spark.protocol.Frames;
+import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
@@ -222,6 +223,16 @@ public final class CacheBenchmark {
     @Override
     public RowPage scan(ScanRequest request, long requireApplied) {
       throw new IllegalStateException("the cache requested a page");
+    }
+
+    @Override
+    public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
+      return () -> get(family, keys, count, requireApplied);
+    }
+
+    @Override
+    public PendingRows startScan(ScanRequest request, long requireApplied) {
+      return () -> scan(request, requireApplied);
     }
 
     @Override

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.protocol.EngineSource;
+import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
@@ -45,6 +46,9 @@ final class MapEngine implements EngineSource {
 
   /** Maximum number of keys per reply, as if values were large. */
   int mostKeys = Integer.MAX_VALUE;
+
+  /** Some replies that are not awaited at once never come. */
+  boolean losesReplies;
 
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
@@ -211,6 +215,26 @@ final class MapEngine implements EngineSource {
     RowPage page = answer(keys, values, origins);
     page.more = more;
     return page;
+  }
+
+  @Override
+  public PendingRows startGet(int family, byte[][] keys, int count, long requireApplied) {
+    return pending(get(family, keys, count, requireApplied).copy());
+  }
+
+  @Override
+  public PendingRows startScan(ScanRequest request, long requireApplied) {
+    return pending(scan(request, requireApplied).copy());
+  }
+
+  /** The engine answers when it is asked; sometimes the reply is lost with the worker. */
+  private PendingRows pending(RowPage page) {
+    RowPage[] left = {losesReplies && random.nextInt(8) == 0 ? null : page};
+    return () -> {
+      RowPage taken = left[0];
+      left[0] = null;
+      return taken;
+    };
   }
 
   @Override

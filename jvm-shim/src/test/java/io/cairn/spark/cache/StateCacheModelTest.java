@@ -142,6 +142,7 @@ class StateCacheModelTest {
     final StateCache cache;
     Map<Integer, TreeMap<byte[], byte[]>> model;
     final List<ModelScan> scans = new ArrayList<>();
+    final List<Prefetcher.Request> requests = new ArrayList<>();
     CacheSession session;
     int lastFamily;
     byte[] lastKey;
@@ -151,6 +152,7 @@ class StateCacheModelTest {
       this.random = run.random;
       this.engine = new MapEngine(random);
       engine.mostKeys = 1 + random.nextInt(8);
+      engine.losesReplies = random.nextBoolean();
       this.cache = new StateCache(run.pool);
       cache.reset(0, "v0", true);
       define();
@@ -223,6 +225,10 @@ class StateCacheModelTest {
         }
       }
       scans.clear();
+      if (random.nextBoolean()) {
+        // A request of an ended session may be finished in a later one.
+        requests.clear();
+      }
       if (random.nextInt(4) == 0) {
         session.abort();
         assertEquals(version, cache.version());
@@ -300,7 +306,7 @@ class StateCacheModelTest {
       // Often the key of the last step, as an array of its own: the cache remembers the last key.
       int family = lastFamily;
       byte[] key = lastKey.clone();
-      switch (random.nextInt(16)) {
+      switch (random.nextInt(18)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
@@ -310,6 +316,8 @@ class StateCacheModelTest {
         case 11, 12 -> remove(family, key);
         case 13 -> openOne(family);
         case 14 -> advance();
+        case 15 -> startPrefetch(family);
+        case 16 -> finishPrefetch();
         default -> prefetch(family);
       }
     }
@@ -405,6 +413,24 @@ class StateCacheModelTest {
         }
       }
       session.prefetch(family, Arrays.copyOf(keys, count));
+    }
+
+    /** Requests keys, some twice; the reply is cached by a later step, or never. */
+    void startPrefetch(int family) {
+      byte[][] keys = new byte[random.nextInt(30)][];
+      Arrays.setAll(keys, i -> key());
+      if (session.prefetcher.isUseful(family)) {
+        Prefetcher.Request request = session.prefetcher.start(family, keys, keys.length);
+        if (request != null) {
+          requests.add(request);
+        }
+      }
+    }
+
+    void finishPrefetch() {
+      if (!requests.isEmpty()) {
+        requests.remove(random.nextInt(requests.size())).finish();
+      }
     }
   }
 }

@@ -506,4 +506,82 @@ class StateCacheTest {
 
     assertTrue(f.isComplete(9));
   }
+
+  @Test
+  void aPrefetchedKeyNeedsNoRequestWhetherPresentOrAbsent() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    f.forget();
+    f.begin();
+    byte[][] keys = {bytes("k"), bytes("absent"), bytes("k"), null};
+
+    Prefetcher.Request request = f.session.prefetcher.start(PLAIN, keys, 3);
+    request.finish();
+
+    assertEquals("one", f.get(PLAIN, "k"));
+    assertNull(f.get(PLAIN, "absent"));
+    assertEquals(1, f.engine.getRequests);
+    assertEquals(2, f.engine.keysRequested);
+    assertEquals(2, f.session.prefetcher.hits());
+    assertEquals(0, f.session.prefetcher.misses());
+    assertNull(f.get(PLAIN, "other"));
+    assertEquals(1, f.session.prefetcher.misses());
+    assertNull(f.session.prefetcher.start(PLAIN, keys, 3), "all keys are cached");
+  }
+
+  /** The reply has the committed value, and the session has spilled a newer one since. */
+  @Test
+  void aReplyFromBeforeASpillIsNotUsed() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    f.forget();
+    f.begin();
+    Prefetcher.Request request = f.session.prefetcher.start(PLAIN, new byte[][] {bytes("k")}, 1);
+    f.put(PLAIN, "k", "two");
+    f.fillUntilSpilled();
+
+    request.finish();
+
+    assertEquals("two", f.get(PLAIN, "k"));
+  }
+
+  /** The next session is at another version. */
+  @Test
+  void aReplyToAnEndedSessionIsDropped() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    f.forget();
+    f.begin();
+    Prefetcher.Request request = f.session.prefetcher.start(PLAIN, new byte[][] {bytes("k")}, 1);
+    f.remove(PLAIN, "k");
+    f.commit();
+    f.forget();
+    f.begin();
+
+    request.finish();
+
+    assertNull(f.get(PLAIN, "k"));
+  }
+
+  /** With all keys in the cache an absent key is known to be absent: nothing is requested. */
+  @Test
+  void aCompleteFamilyNeedsNoPrefetch() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    f.begin();
+
+    assertFalse(f.session.prefetcher.isUseful(PLAIN));
+    f.session.abort();
+    f.forget();
+    f.begin();
+    assertTrue(f.session.prefetcher.isUseful(PLAIN));
+  }
 }

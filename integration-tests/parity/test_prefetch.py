@@ -1,0 +1,244 @@
+"""A query has the same results with and without prefetch, on a state far larger than its cache.
+
+The cache of 1 MiB holds a part of the state, so that most keys are read from the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from harness.differential import Run
+from harness.events import Events
+from harness.operators import BY_NAME, Operator
+from harness.processes import engines_of
+from harness.spark import CAIRN, CAIRN_CONF, CONTROL, driver_pid
+
+# Spark's Python workers cannot import this module: its functions are pickled by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+pytestmark = pytest.mark.usefixtures("driver")
+
+FILES = 3
+NODE = "CairnPrefetch"
+# The rows of two buffers of each task must fit beside its writes.
+SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m", CAIRN_CONF + "prefetchRows": "64"}
+OFF = {CAIRN_CONF + "prefetch": "false"}
+
+
+def _distinct_then_limit(left: DataFrame, _: DataFrame) -> DataFrame:
+    return left.select("k", "name").dropDuplicates(["k", "name"]).limit(500)
+
+
+def _distinct_within_watermark(left: DataFrame, _: DataFrame) -> DataFrame:
+    timed = left.withWatermark("ts", "10 minutes").select("k", "name", "ts")
+    return timed.dropDuplicatesWithinWatermark(["k", "name"])
+
+
+def _distinct_failing_once(left: DataFrame, _: DataFrame) -> DataFrame:
+    @f.udf("boolean")
+    def survives(k: int) -> bool:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0 and (k or 0) % 1000 == 0:
+            raise RuntimeError("the first attempt of each task fails after some rows")
+        return True
+
+    return left.select("k", "name").dropDuplicates(["k", "name"]).where(survives("k"))
+
+
+def _keep_large_state(
+    key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    rows = sum(len(frame) for frame in frames) + (state.get[0] if state.exists else 0)
+    state.update((rows, "x" * 1500))
+    yield pd.DataFrame([(key[0], rows)])
+
+
+def _groups(left: DataFrame, _: DataFrame) -> DataFrame:
+    return (
+        left.where("k is not null and k % 4 = 0")
+        .groupBy("k")
+        .applyInPandasWithState(
+            _keep_large_state,
+            "k int, events bigint",
+            "events bigint, filler string",
+            "append",
+            GroupStateTimeout.NoTimeout,
+        )
+    )
+
+
+DISTINCT_THEN_LIMIT = Operator("distinct_then_limit", _distinct_then_limit)
+DISTINCT_FAILING_ONCE = Operator("distinct_failing_once", _distinct_failing_once)
+PREFETCHING = (
+    BY_NAME["windows_update"],
+    BY_NAME["windows_append"],
+    BY_NAME["totals_complete"],
+    BY_NAME["distinct"],
+    BY_NAME["distinct_by_time"],
+    Operator("distinct_within_watermark", _distinct_within_watermark),
+    BY_NAME["windows_then_distinct"],
+    DISTINCT_THEN_LIMIT,
+    Operator("groups", _groups),
+)
+# The removal of old rows reads their keys too, and no input row names these.
+JOINS = (
+    BY_NAME["join_inner_v2"],
+    BY_NAME["join_left_outer_v2"],
+    BY_NAME["join_left_outer_v3"],
+)
+
+
+@dataclass
+class PlannedRun(Run):
+    """A run that also records its plan, and the sums of its stores' metrics.
+
+    Attributes:
+        plan: physical plan of the last batch.
+        metrics: sums over all batches and operators.
+    """
+
+    plan: str = ""
+    metrics: dict[str, int] = field(default_factory=dict)
+
+    def finish(self, query: StreamingQuery) -> None:
+        """Wait for the end and record progress, plan and metrics."""
+        super().finish(query)
+        self.plan = str(query._jsq.explainInternal(False))  # noqa: FBT003, SLF001 - as `explain()`
+        for progress in query.recentProgress:
+            for operator in progress["stateOperators"]:
+                for name, value in operator["customMetrics"].items():
+                    self.metrics[name] = self.metrics.get(name, 0) + int(value)
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
+    """Return input whose keys do not fit into the cache, and come back in later files."""
+    events = Events(tmp_path_factory.mktemp("input"), rows_per_file=4000, keys=6000)
+    events.add_files(0, FILES)
+    return events
+
+
+def run(
+    operator: Operator,
+    events: Events,
+    checkpoint: Path,
+    conf: Mapping[str, str] | None = None,
+    provider: str = CAIRN,
+) -> PlannedRun:
+    """Run a query over all files."""
+    settings = {**SMALL_CACHE, **(conf or {})}
+    done = PlannedRun(operator, events, str(checkpoint), provider, 2, conf=settings)
+    done.advance()
+    return done
+
+
+@pytest.mark.parametrize("operator", [*PREFETCHING, *JOINS], ids=lambda operator: operator.name)
+def test_prefetch_changes_no_row_and_no_count(
+    operator: Operator, events: Events, tmp_path: Path
+) -> None:
+    """Users turn it on for speed alone: rows, order of groups, limits and counts must stay."""
+    on = run(operator, events, tmp_path / "on")
+    off = run(operator, events, tmp_path / "off", OFF)
+
+    assert NODE in on.plan
+    assert NODE not in off.plan
+    assert on.record.rows == off.record.rows
+    assert on.record.counts == off.record.counts
+    assert any(on.record.rows.values())
+    assert on.metrics["cairnPrefetchHits"] > 0
+    assert off.metrics["cairnPrefetchHits"] == off.metrics["cairnPrefetchMisses"] == 0
+    saved = 1 - _read_alone(on.metrics) / _read_alone(off.metrics)
+    assert saved > (0.3 if operator in JOINS else 0.8)
+
+
+def _read_alone(metrics: Mapping[str, Any]) -> int:
+    """Return the number of keys that tasks waited for one by one."""
+    prefetched = metrics["cairnPrefetchHits"]
+    return int(metrics["cairnPrefetchMisses"] if prefetched else metrics["cairnCacheMisses"])
+
+
+def test_whole_stage_code_generation_changes_nothing(events: Events, tmp_path: Path) -> None:
+    """The other tests turn it off to save time; jobs have it on."""
+    compiled = {"spark.sql.codegen.wholeStage": "true"}
+
+    on = run(BY_NAME["windows_update"], events, tmp_path / "on", compiled)
+    off = run(BY_NAME["windows_update"], events, tmp_path / "off", {**compiled, **OFF})
+
+    assert "*(1)" in on.plan
+    assert on.metrics["cairnPrefetchHits"] > 0
+    assert on.record.rows == off.record.rows
+
+
+def test_a_retried_task_has_the_same_rows(events: Events, tmp_path: Path) -> None:
+    """The first attempt fails while keys are on their way: the second must start from nothing."""
+    on = run(DISTINCT_FAILING_ONCE, events, tmp_path / "on")
+    off = run(BY_NAME["distinct"], events, tmp_path / "off", OFF)
+
+    assert on.metrics["cairnPrefetchHits"] > 0
+    assert on.record.rows == off.record.rows
+    assert on.record.counts == off.record.counts
+
+
+def test_workers_killed_in_every_batch_change_no_row(events: Events, tmp_path: Path) -> None:
+    """A prefetched key is a hint: its loss must not fail a task that would have survived."""
+    killed = []
+
+    def kill() -> None:
+        for engine in engines_of(driver_pid()):
+            engine.kill()
+            killed.append(engine)
+
+    on = PlannedRun(
+        BY_NAME["windows_update"], events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE
+    )
+    on.before_batch = dict.fromkeys(range(1, FILES), kill)
+    on.advance()
+    off = run(BY_NAME["windows_update"], events, tmp_path / "off", OFF)
+
+    assert killed, "there was no engine to kill"
+    assert on.record.rows == off.record.rows
+    assert on.record.counts == off.record.counts
+
+
+def test_a_cache_with_the_whole_state_prefetches_nothing(events: Events, tmp_path: Path) -> None:
+    """Buffering rows would only cost where all reads are local."""
+    large = run(
+        BY_NAME["distinct"], events, tmp_path / "large", {CAIRN_CONF + "cacheMemory": "64m"}
+    )
+
+    assert NODE in large.plan
+    assert large.metrics["cairnCacheMisses"] == large.metrics["cairnPrefetchHits"] == 0
+
+
+def test_plans_of_other_providers_are_left_alone(tmp_path: Path) -> None:
+    """A session may run queries under Spark's provider beside those under Cairn."""
+    small = Events(tmp_path / "input")
+    small.add_files(0, 1)
+
+    control = PlannedRun(BY_NAME["distinct"], small, str(tmp_path / "control"), CONTROL)
+    control.advance()
+
+    assert control.plan
+    assert NODE not in control.plan
+
+
+def test_prefetch_rows_bound_the_requests(events: Events, tmp_path: Path) -> None:
+    """A small bound limits the memory of wide rows, and is still correct."""
+    few = run(BY_NAME["distinct"], events, tmp_path / "few", {CAIRN_CONF + "prefetchRows": "3"})
+    off = run(BY_NAME["distinct"], events, tmp_path / "off", OFF)
+
+    assert "rows=3" in few.plan
+    assert few.record.rows == off.record.rows
+    assert few.metrics["cairnPrefetchHits"] > 0

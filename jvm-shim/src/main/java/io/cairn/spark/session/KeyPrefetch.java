@@ -1,0 +1,116 @@
+package io.cairn.spark.session;
+
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.cache.Prefetcher;
+import io.cairn.spark.codec.RowCodec;
+import java.util.Arrays;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+
+/**
+ * Collects the keys that an operator is about to read in one column family, and requests them in
+ * bulk before it does.
+ *
+ * <p>A hint: a key that the operator does not read, or reads in another encoding, costs time and
+ * changes nothing. Used by the thread of the task, between the row calls of the operator.
+ */
+public final class KeyPrefetch {
+  private final StoreSession session;
+  private final StoreSession.OpenFamily family;
+  private byte[][] keys = new byte[64][];
+  private int count;
+  private Prefetcher.Request inFlight;
+  private final ByteSpan keySpan = new ByteSpan();
+  private final ByteSpan value = new ByteSpan();
+  private final UnsafeRow number = new UnsafeRow(1);
+
+  private KeyPrefetch(StoreSession session, StoreSession.OpenFamily family) {
+    this.session = session;
+    this.family = family;
+  }
+
+  /**
+   * Finds the family in the session that the running task has open for the store. Null: there is no
+   * such session or family, so nothing can be prefetched.
+   */
+  public static KeyPrefetch find(StateStoreId store, String familyName) {
+    StoreSession session = TaskSessions.find(store);
+    if (session == null) {
+      return null;
+    }
+    session.enter("prefetch");
+    try {
+      boolean isPresent =
+          session.present().containsKey(familyName) && session.families.get(familyName) != null;
+      return isPresent ? new KeyPrefetch(session, session.family("prefetch", familyName)) : null;
+    } finally {
+      session.leave();
+    }
+  }
+
+  /** Whether reads of the family may need the engine. False: its keys need no prefetch. */
+  public boolean isUseful() {
+    return session.isOpen() && session.cache.prefetcher.isUseful(family.id());
+  }
+
+  /** Adds a key to the next request; the row may be reused afterwards. */
+  public void add(UnsafeRow key) {
+    if (count == keys.length) {
+      keys = Arrays.copyOf(keys, 2 * count);
+    }
+    keys[count++] = family.family().codec().keyBytes(key);
+  }
+
+  /**
+   * Requests the added keys and returns without the reply. REQUIRES: the last request is finished.
+   */
+  public void start() {
+    if (count > 0 && isUseful()) {
+      session.enter("prefetch");
+      try {
+        inFlight = session.cache.prefetcher.start(family.id(), keys, count);
+      } finally {
+        session.leave();
+      }
+    }
+    Arrays.fill(keys, 0, count, null);
+    count = 0;
+  }
+
+  /**
+   * Returns the value of a key, if that is one number and in the cache; else 0. REQUIRES: the value
+   * of the family has one column.
+   */
+  public long cachedNumber(UnsafeRow key) {
+    RowCodec codec = family.family().codec();
+    if (!codec.isPlainValue() || !session.isOpen()) {
+      return 0;
+    }
+    session.enter("prefetch");
+    try {
+      keySpan.set(codec.keyBytes(key));
+      if (!session.cache.prefetcher.find(family.id(), keySpan, value)) {
+        return 0;
+      }
+      // A version byte precedes the row.
+      number.pointTo(value.base, value.offset + 1, value.length - 1);
+      return number.getLong(0);
+    } finally {
+      session.leave();
+    }
+  }
+
+  /** Waits until the reads of the requested keys find them in the cache. */
+  public void finish() {
+    Prefetcher.Request request = inFlight;
+    inFlight = null;
+    if (request != null && session.isOpen()) {
+      session.enter("prefetch");
+      try {
+        request.finish();
+      } finally {
+        session.leave();
+      }
+    }
+  }
+}

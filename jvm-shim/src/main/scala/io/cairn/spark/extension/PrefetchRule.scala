@@ -1,0 +1,101 @@
+package io.cairn.spark.extension
+
+import io.cairn.spark.CairnStateStoreProvider
+import io.cairn.spark.session.ColumnFamilies
+import io.cairn.spark.settings.SettingsTable
+import org.apache.spark.sql.catalyst.expressions.Expression
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.{
+  StateStoreRestoreExec, StatefulOperatorStateInfo, StreamingDeduplicateExec,
+  StreamingDeduplicateWithinWatermarkExec}
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Puts a [[PrefetchExec]] below each operator that reads the keys of its input rows from a store of
+ * Cairn.
+ *
+ * Depends on Spark's stateful operators: they have no common trait that tells the key of a row.
+ */
+object PrefetchRule extends Rule[SparkPlan] {
+  private val Settings = SettingsTable.get
+
+  override def apply(plan: SparkPlan): SparkPlan =
+    if (isOn) plan.transformUp { case operator => withPrefetch(operator) } else plan
+
+  private def isOn: Boolean =
+    conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName &&
+      setting("prefetch").asInstanceOf[Boolean]
+
+  private def setting(name: String): AnyRef =
+    Settings.value(name, conf.getConfString(Settings.prefix + name, null))
+
+  private def withPrefetch(operator: SparkPlan): SparkPlan = operator match {
+    case restore: StateStoreRestoreExec =>
+      belowOne(restore, restore.stateInfo, restore.keyExpressions)
+    case distinct: StreamingDeduplicateExec =>
+      belowOne(distinct, distinct.stateInfo, distinct.keyExpressions)
+    case distinct: StreamingDeduplicateWithinWatermarkExec =>
+      belowOne(distinct, distinct.stateInfo, distinct.keyExpressions)
+    case groups: FlatMapGroupsWithStateExec if !groups.hasInitialState =>
+      belowOne(groups, groups.stateInfo, groups.groupingAttributes)
+    case groups: FlatMapGroupsInPandasWithStateExec =>
+      belowOne(groups, groups.stateInfo, groups.groupingAttributes)
+    case join: StreamingSymmetricHashJoinExec if join.stateInfo.isDefined && isIndexed(join) =>
+      belowBoth(join, join.stateInfo.get)
+    case _ => operator
+  }
+
+  /** Prefetches in the default family, over the first child, which is the input. */
+  private def belowOne(
+      operator: SparkPlan,
+      info: Option[StatefulOperatorStateInfo],
+      keys: Seq[Expression]): SparkPlan =
+    if (info.isEmpty || keys.isEmpty) {
+      operator
+    } else {
+      val families = Seq(StateFamily(StateStoreId.DEFAULT_STORE_NAME, ColumnFamilies.DEFAULT))
+      val state = PrefetchedState(info.get.checkpointLocation, info.get.operatorId, families)
+      val input = over(operator.children.head, keys, state)
+      operator.withNewChildren(input +: operator.children.tail)
+    }
+
+  /** In format 4 a row is found by a scan over times, which has no keys to prefetch. */
+  private def isIndexed(join: StreamingSymmetricHashJoinExec): Boolean =
+    join.stateFormatVersion <= 3
+
+  /** A row looks up its key in the state of the other side, and adds itself to that of its own. */
+  private def belowBoth(
+      join: StreamingSymmetricHashJoinExec,
+      info: StatefulOperatorStateInfo): SparkPlan = {
+    def family(side: String, content: String): StateFamily = {
+      val name = s"$side-$content"
+      // Formats 1 and 2 have a store for each, format 3 has one store.
+      if (join.stateFormatVersion < 3) StateFamily(name, ColumnFamilies.DEFAULT)
+      else StateFamily(StateStoreId.DEFAULT_STORE_NAME, name)
+    }
+    def input(child: SparkPlan, keys: Seq[Expression], own: String, other: String): SparkPlan = {
+      val lengths = family(other, "keyToNumValues")
+      val state = PrefetchedState(
+        info.checkpointLocation,
+        info.operatorId,
+        Seq(lengths, family(own, "keyToNumValues")),
+        Some(lengths -> family(other, "keyWithIndexToValue")))
+      over(child, keys, state)
+    }
+    join.withNewChildren(
+      Seq(
+        input(join.left, join.leftKeys, "left", "right"),
+        input(join.right, join.rightKeys, "right", "left")))
+  }
+
+  private def over(input: SparkPlan, keys: Seq[Expression], state: PrefetchedState): SparkPlan =
+    input match {
+      case present: PrefetchExec => present
+      case _ => PrefetchExec(keys, state, setting("prefetchRows").asInstanceOf[Long].toInt, input)
+    }
+}
