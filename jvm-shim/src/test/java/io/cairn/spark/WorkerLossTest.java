@@ -370,9 +370,11 @@ ControlEntry.call = dying
     next.abort();
   }
 
-  /** An interrupt does not break a commit. */
-  @Test
-  void anInterruptBeforeCommitDoesNotBreakIt() throws Exception {
+  /** An interrupt does not break a commit, also if it is folded meanwhile. */
+  @ParameterizedTest
+  @ValueSource(strings = {"1m", "200m"})
+  void anInterruptBeforeCommitDoesNotBreakIt(String cacheMemory) throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", cacheMemory);
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);
     for (long key = 0; key < KEYS; key++) {
