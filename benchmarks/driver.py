@@ -205,8 +205,12 @@ def run_workload(
     ]
     peak_bytes = _run(command, run)
     if not result.exists():
-        last = (run / "stderr.txt").read_text(errors="replace").strip().splitlines()[-1:]
-        message = f"{workload} under {provider.title} gave no result; read {run}/stderr.txt {last}"
+        printed = (run / "stderr.txt").read_text(errors="replace").splitlines()
+        # The last line of an error: what follows it, indented, are its places in the code.
+        reason = [line for line in printed if line and not line[0].isspace()][-1:]
+        message = (
+            f"{workload} under {provider.title} gave no result: {reason}; read {run}/stderr.txt"
+        )
         raise RunFailedError(message)
     numbers: dict[str, float] = json.loads(result.read_text())
     if jvm.folder is None:
