@@ -59,6 +59,10 @@ class StoreCheckpoint:
         )
         self._purger = Purger(objects, checkpoint_format, grace_ms=conf.orphan_grace_ms)
 
+    def prepare(self) -> None:
+        """Expect a commit soon; see ``ObjectStore.prepare``."""
+        self.objects.prepare()
+
     def read(self, version: int, checkpoint_id: str | None) -> Changelog:
         """Return a version's changelog, verified.
 
