@@ -24,7 +24,8 @@ JAVA_ROOT = "io.cairn.spark"
 # The packages directly below each package, without the root's name; a package may import all
 # packages below it. "" is the root.
 BELOW: Graph = {
-    "": {"session", "settings"},
+    "": {"session", "settings", "metadata"},
+    "metadata": {"errors"},
     "session": {"cache", "engine", "codec", "settings"},
     "cache": {"cache.memory", "protocol"},
     "engine": {"protocol", "settings"},
