@@ -1,10 +1,11 @@
-"""Counts the S3 requests of a provider under ``state/``: a streaming aggregation on MinIO.
+"""Counts the S3 requests of a streaming aggregation on MinIO: state, and Spark's own files.
 
     make bench-requests                               Cairn and two forms of Spark's RocksDB
     make bench-requests ARGS='--providers rocksdb'
 
 ``rocksdb`` is the provider as shipped; ``rocksdb_abortable`` has the checkpoint file manager of
-spark-hadoop-cloud, which does not rename.
+spark-hadoop-cloud, which does not rename. Spark's own files are offsets, commits, and the log of
+the file source.
 
 The query runs 10 batches, then 100 more (20 under Spark's own providers), with 4 shuffle
 partitions. The first 10 do not count. No engine worker may start after batch 0. MinIO's
@@ -42,6 +43,7 @@ SPARK_BATCHES = 20
 PARTITIONS = 4
 ROWS_PER_BATCH = 1_000
 BUCKET = "bench"
+_GROUPS = ("commit", "snapshot", "elsewhere")
 
 
 def main() -> int:
@@ -233,10 +235,8 @@ def _write_input(folder: Path, first: int, count: int) -> None:
 
 
 def _counts(requests: list[AuditEntry]) -> dict[str, dict[str, int]]:
-    """Count requests by kind: commits and maintenance under ``state/``, and all others."""
-    groups: dict[str, Counter[str]] = {
-        name: Counter() for name in ("commit", "snapshot", "elsewhere")
-    }
+    """Count requests by kind: commits and maintenance under ``state/``, and Spark's own files."""
+    groups: dict[str, Counter[str]] = {name: Counter() for name in _GROUPS}
     for request in requests:
         if not request.key.startswith("query/state/"):
             groups["elsewhere"][request.api] += 1
@@ -258,12 +258,18 @@ def _is_maintenance(request: AuditEntry) -> bool:
 
 def _print_table(counts: dict[str, Any]) -> None:
     print(f"\nrequests per batch with {PARTITIONS} partitions")
-    print(f"{'provider':10} {'batches':>8} {'commits':>11} {'snapshots':>10}   of the commits")
+    print(
+        f"{'provider':17} {'batches':>7} {'commits':>8} {'snapshots':>9} {'own files':>9}"
+        "   of the commits and own files"
+    )
     for provider, groups in counts.items():
         batches = groups["batches"]
-        commit, snapshot = (sum(groups[name].values()) / batches for name in ("commit", "snapshot"))
-        detail = ", ".join(f"{count / batches:g} {api}" for api, count in groups["commit"].items())
-        print(f"{provider:10} {batches:8} {commit:11.2f} {snapshot:10.2f}   {detail}")
+        commit, snapshot, own = (sum(groups[name].values()) / batches for name in _GROUPS)
+        detail = "; ".join(
+            ", ".join(f"{count / batches:g} {api}" for api, count in groups[name].items())
+            for name in ("commit", "elsewhere")
+        )
+        print(f"{provider:17} {batches:7} {commit:8.2f} {snapshot:9.2f} {own:9.2f}   {detail}")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ JAVA_ROOT = "io.cairn.spark"
 # The packages directly below each package, without the root's name; a package may import all
 # packages below it. "" is the root.
 BELOW: Graph = {
-    "": {"extension", "session", "settings"},
+    "": {"extension", "session", "settings", "metadata"},
     "extension": {"session", "settings"},
+    "metadata": {"errors"},
     "session": {"cache", "engine", "codec", "settings"},
     "cache": {"cache.memory", "protocol"},
     "engine": {"protocol", "settings"},

@@ -23,6 +23,11 @@ One setting turns Cairn on; `cairn.spark_conf()` returns it with the other setti
 
     spark.sql.streaming.stateStore.providerClass   io.cairn.spark.CairnStateStoreProvider
 
+For checkpoints on S3 it also sets the class that writes Spark's own files, unless the job has
+another one ([operations.md](operations.md#sparks-own-files-on-s3)):
+
+    spark.sql.streaming.checkpointFileManagerClass io.cairn.spark.CairnCheckpointFileManager
+
 The settings below are optional. Each is a session setting under `{prefix}`;
 `cairn.spark_conf()` takes them by the names of the tables. An unknown name is an error that names
 the nearest known one; the former name of a setting is an error that names the new one. Settings are

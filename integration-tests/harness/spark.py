@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 CAIRN = "io.cairn.spark.CairnStateStoreProvider"
+CAIRN_FILES = "io.cairn.spark.CairnCheckpointFileManager"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 EXTENSIONS = "io.cairn.spark.CairnExtensions"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -31,6 +33,7 @@ S3A_JARS = REPOSITORY / ".build/s3a-jars"
 STATE_STORE = "spark.sql.streaming.stateStore."
 CAIRN_CONF = STATE_STORE + "cairn."
 PROVIDER_CLASS = STATE_STORE + "providerClass"
+FILE_MANAGER_CLASS = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 
 # A short test mostly waits for the JIT: the first compiler alone halves its time.
@@ -76,7 +79,9 @@ def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
 
 def provider_conf(provider: str, checkpoint_format: int = 1) -> dict[str, str]:
     """Return the settings of one query under a provider; Spark's own writes changelogs too."""
+    files = {FILE_MANAGER_CLASS: CAIRN_FILES} if provider == CAIRN else {}
     return {
+        **files,
         PROVIDER_CLASS: provider,
         CHECKPOINT_FORMAT: str(checkpoint_format),
         STATE_STORE + "minDeltasForSnapshot": "2",
@@ -132,7 +137,11 @@ def new_session(conf: Mapping[str, str]) -> SparkSession:
     return session
 
 
+def driver_jvm() -> Any:  # noqa: ANN401 - Py4J has no types
+    """Return Py4J's view of the shared driver JVM."""
+    return _root[0].sparkContext._jvm  # noqa: SLF001 - there is no public way
+
+
 def driver_pid() -> int:
     """Return the process id of the shared driver JVM."""
-    jvm = _root[0].sparkContext._jvm  # noqa: SLF001 - there is no public way
-    return int(jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    return int(driver_jvm().ProcessHandle.current().pid())

@@ -33,6 +33,7 @@ class Fault:
         before: is called before the request reaches the server.
         drops_answer: the connection is closed instead of the server's answer.
         cuts_answer_after_bytes: the client receives this many bytes of the answer, with its head.
+        answer: the client receives these bytes; the server does not receive the request.
     """
 
     starts_with: bytes
@@ -41,6 +42,7 @@ class Fault:
     before: Callable[[], None] | None = None
     drops_answer: bool = False
     cuts_answer_after_bytes: int | None = None
+    answer: bytes = b""
     applied: int = field(default=0, init=False)
 
     def matches(self, head: bytes) -> bool:
@@ -89,6 +91,12 @@ class TcpProxy:
         self._connections: list[_Connection] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def connection_count(self) -> int:
+        """The number of connections that clients have opened so far."""
+        with self._lock:
+            return len(self._connections)
 
     @property
     def url(self) -> str:
@@ -144,8 +152,18 @@ class TcpProxy:
                     connection.fault, connection.sent_bytes = fault, 0
                     if fault.before is not None:
                         fault.before()
+                    if fault.answer:
+                        self._answer(connection, fault.answer)
+                        break
                 connection.server.sendall(self._without_header(data))
         connection.close()
+
+    def _answer(self, connection: _Connection, answer: bytes) -> None:
+        """Answer instead of the server, and discard the rest of the request."""
+        connection.client.sendall(answer)
+        connection.client.shutdown(socket.SHUT_WR)
+        while connection.client.recv(_CHUNK_BYTES):
+            pass
 
     def _fault_of(self, data: bytes) -> Fault | None:
         with self._lock:

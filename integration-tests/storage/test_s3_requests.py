@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cairn.checksum import crc32c_file
 from cairn.storage.open import open_store
+from cairn.storage.s3.connections import CONNECTIONS
+from harness.processes import wait_until
+from harness.tcp_proxy import Fault, TcpProxy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.s3_audit import AuditedS3
 
 
@@ -67,3 +73,36 @@ def test_the_next_store_of_a_bucket_does_not_probe_again(s3_audited: AuditedS3) 
             again.probe_conditional_put()
 
     s3_audited.assert_only("state/", {})
+
+
+def test_connections_are_open_before_the_first_request(s3_audited: AuditedS3) -> None:
+    """Opening a connection costs a commit up to three round trips."""
+    with TcpProxy(s3_audited.settings["endpoint_url"]) as proxy:
+        settings = {**s3_audited.settings, "endpoint_url": proxy.url}
+        s3_audited.restart_count()
+
+        with open_store(f"{s3_audited.url}/state/0/0", settings) as store:
+            store.prepare()
+            wait_until(lambda: proxy.connection_count == CONNECTIONS, 10, "open connections")
+            s3_audited.assert_only("state/", {})
+            for number in range(3):
+                store.put(f"changelog/{number}.arrow", b"x")
+
+        assert proxy.connection_count == CONNECTIONS
+    s3_audited.assert_only("state/", {"PutObject": 3})
+
+
+def test_a_put_does_not_wait_for_an_interim_answer(s3_audited: AuditedS3, tmp_path: Path) -> None:
+    """The interim answer (100 Continue) doubles the time of a commit on a distant server."""
+    file = tmp_path / "1.sst"
+    file.write_bytes(b"x" * 1000)
+    with TcpProxy(s3_audited.settings["endpoint_url"]) as proxy:
+        asking = proxy.add(Fault(b"PUT ", contains=b"100-continue", times=100))
+        settings = {**s3_audited.settings, "endpoint_url": proxy.url}
+
+        with open_store(f"{s3_audited.url}/state/0/0", settings) as store:
+            store.put("changelog/1.arrow", b"x" * 1000)
+            store.put_if_absent("changelog/2.arrow", b"x" * 1000)
+            store.upload("sst/1.sst", file, crc32c=crc32c_file(file))
+
+    assert asking.applied == 0

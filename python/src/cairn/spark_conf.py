@@ -17,8 +17,10 @@ from cairn.jar import jar_path
 
 PROVIDER_CLASS = "io.cairn.spark.CairnStateStoreProvider"
 EXTENSIONS_CLASS = "io.cairn.spark.CairnExtensions"
+FILE_MANAGER_CLASS = "io.cairn.spark.CairnCheckpointFileManager"
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _MIB = 1024 * 1024
 # Resident memory of a worker after its start, with an S3 client; measured on Linux x86-64.
 _WORKER_BASE_MIB = 100
@@ -35,16 +37,17 @@ _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> dict[str, str]:
     """Return the settings that turn Cairn on, for ``SparkConf`` or ``SparkSession.builder``.
 
-    The dictionary has the provider class, ``spark.jars`` with the shim's jar added,
-    ``spark.sql.extensions`` with Cairn's class added, checkpoint format 2, the Python of the
-    engine, and, where the master is YARN or Kubernetes, ``spark.executor.memoryOverhead`` with the
-    memory of the engine's workers added. A query that already has a checkpoint keeps the provider
-    and format written there: start with a new one.
+    The dictionary has the provider class, the class that writes Spark's own files of a checkpoint,
+    ``spark.jars`` with the shim's jar added, ``spark.sql.extensions`` with Cairn's class added,
+    checkpoint format 2, the Python of the engine, and, where the master is YARN or Kubernetes,
+    ``spark.executor.memoryOverhead`` with the memory of the engine's workers added. A query that
+    already has a checkpoint keeps the provider and format written there: start with a new one.
 
     Args:
-        job: settings of the job. Only the master, the executors' size, the Python, ``spark.jars``
-            and ``spark.sql.extensions`` are read; nothing is changed. Name settings here that Spark
-            reads from elsewhere (``spark-defaults.conf``).
+        job: settings of the job. Only the master, the executors' size, the Python, ``spark.jars``,
+            ``spark.sql.extensions`` and the checkpoint's file manager are read; nothing is changed.
+            Name settings here that Spark reads from elsewhere (``spark-defaults.conf``). A file
+            manager of the job stays.
         settings: Cairn's own, by their names after ``spark.sql.streaming.stateStore.cairn.``, e.g.
             ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
@@ -67,6 +70,7 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     conf = {
         _STATE_STORE + "providerClass": PROVIDER_CLASS,
         _STATE_STORE + "checkpointFormatVersion": "2",
+        _FILE_MANAGER: job.get(_FILE_MANAGER) or FILE_MANAGER_CLASS,
         "spark.jars": _added(job.get("spark.jars", ""), str(jar_path())),
         # A static setting: it has effect only before the session exists.
         "spark.sql.extensions": _added(job.get("spark.sql.extensions", ""), EXTENSIONS_CLASS),

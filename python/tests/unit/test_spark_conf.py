@@ -31,6 +31,14 @@ def test_a_session_gets_provider_format_and_jar() -> None:
     assert conf["spark.jars"] == str(cairn.jar_path())
 
 
+def test_a_session_gets_the_file_manager_of_the_checkpoint() -> None:
+    """Without it a small batch on S3 costs fifty requests for Spark's own files."""
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+
+    assert spark_conf_function()[name] == "io.cairn.spark.CairnCheckpointFileManager"
+    assert spark_conf_function({name: "org.example.Own"})[name] == "org.example.Own"
+
+
 def test_the_jars_of_the_job_are_kept() -> None:
     """A job that names connectors by `spark.jars` still needs them."""
     conf = spark_conf_function({"spark.jars": "/kafka.jar,/more.jar"})

@@ -65,6 +65,10 @@ class StoreCheckpoint:
         """Whether Spark's commit log has the id of each version: checkpoint format 2."""
         return self._checkpoint_format == 2  # noqa: PLR2004 -- Spark's number
 
+    def prepare(self) -> None:
+        """Expect a commit soon; see ``ObjectStore.prepare``."""
+        self.objects.prepare()
+
     def read(self, version: int, checkpoint_id: str | None) -> Changelog:
         """Return the changelog of a version, verified; that of its real version, if it has none.
 

@@ -256,6 +256,13 @@ class ObjectStore(ABC):
                 object whose etag differs.
         """
 
+    def prepare(self) -> None:
+        """Expect requests soon: S3 opens its connections, in the background.
+
+        It returns at once and sends no request. A failure shows in the next request.
+        """
+        self._check_open()
+
     def request_counts(self) -> dict[str, int]:
         """Return the number of requests of this instance, by S3's name of the call.
 

@@ -32,6 +32,7 @@ def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
     clock = state.resources.clock
     began = clock.monotonic_ns()
     answer = LoadAnswer()
+    state.checkpoint.prepare()
     state.resources.event_loop.run(state.local.check)
     if request.load_empty or request.version == 0:
         answer.source = "empty"

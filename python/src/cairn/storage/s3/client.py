@@ -14,7 +14,9 @@ import boto3.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
+from botocore.handlers import add_expect_header
 
+from cairn.storage.s3.connections import ConnectionKeeper, open_connections
 from cairn.storage.s3.errors import translate
 
 if TYPE_CHECKING:
@@ -34,9 +36,17 @@ class SharedClient:
         self.settings = settings
         self.s3 = _new_client(settings)
         self.transfers = ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="cairn-s3")
+        self._keeper = ConnectionKeeper(self._open_soon)
         self.users = 0
         # Buckets that honour conditional PUTs: each is probed once, not once per store.
         self.probed_buckets: set[str] = set()
+
+    def prepare(self, bucket: str) -> None:
+        """Open connections to a bucket soon; returns at once, and sends no request."""
+        self._keeper.prepare(bucket)
+
+    def _open_soon(self, bucket: str) -> None:
+        self.transfers.submit(open_connections, self.s3, bucket)
 
     def close(self) -> None:
         """End threads and connections. REQUIRES: ``users`` is 0."""
@@ -98,12 +108,15 @@ def _new_client(settings: S3Settings) -> S3Client:
             region_name=settings.region,
         )
         region = session.region_name or ("us-east-1" if settings.endpoint_url else None)
-        return session.client(
+        client = session.client(
             "s3", endpoint_url=settings.endpoint_url, region_name=region, config=config
         )
     except (BotoCoreError, ValueError) as error:
         shown = settings.endpoint_shown
         raise translate(error, endpoint=shown, object_name=shown) from error
+    # "Expect: 100-continue" makes each PUT wait for an interim answer: one more round trip.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    return client
 
 
 def _addressing_style(settings: S3Settings) -> Literal["auto", "path"]:

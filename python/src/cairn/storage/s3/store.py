@@ -259,6 +259,11 @@ class S3Store(ObjectStore):
             )
         self._client.probed_buckets.add(self._requests.bucket)
 
+    def prepare(self) -> None:
+        """Open the connections of the shared client, in the background."""
+        super().prepare()
+        self._client.prepare(self._requests.bucket)
+
     def close(self) -> None:
         """Release the shared client."""
         if not self._is_closed:

@@ -1,0 +1,126 @@
+package io.cairn.spark.metadata;
+
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * What this process wrote to one of Spark's metadata logs, so that S3 need not be asked about it.
+ *
+ * <p>The entries of a log are files {@code <batch>} or {@code <batch>.compact} in its folder. Each
+ * is created once and never replaced. Thread-safe.
+ *
+ * <p>INVARIANT: "present" is said only of entries that this process created, and "absent" only of
+ * the batch after the highest one. The answer "absent" may be wrong if another driver has just
+ * created that entry. This is harmless: Spark creates the entry next, by a conditional PUT, which
+ * then fails.
+ */
+final class LogMemory {
+  private static final Pattern ENTRY = Pattern.compile("(\\d{1,18})(?:\\.compact)?");
+  private static final int CONTENTS_BYTES_MAX = 1 << 20;
+  private static final long NONE = -1;
+  private static final long UNKNOWN = -2;
+
+  private final Path folder;
+
+  /** The newest entries with their bytes; a compaction reads the last ten. */
+  private final Map<Path, byte[]> contents = new LinkedHashMap<>();
+
+  private int contentsBytes;
+
+  /** The newest batch that this process created. */
+  private long newestBatch = NONE;
+
+  /** No higher batch was in the folder when it was listed. */
+  private long highestBatch = UNKNOWN;
+
+  LogMemory(Path folder) {
+    this.folder = folder;
+  }
+
+  /** Whether a file has the name and the place of an entry. */
+  boolean isEntry(Path file) {
+    return batchOf(file).isPresent();
+  }
+
+  /** Whether a file exists; empty: S3 must be asked. */
+  synchronized Optional<Boolean> exists(Path file) {
+    if (contents.containsKey(file)) {
+      return Optional.of(true);
+    }
+    OptionalLong batch = batchOf(file);
+    boolean isNext =
+        batch.isPresent() && highestBatch != UNKNOWN && batch.getAsLong() == highestBatch + 1;
+    return isNext ? Optional.of(false) : Optional.empty();
+  }
+
+  /** The bytes of an entry that this process created, or null if they are not here. */
+  synchronized byte[] content(Path file) {
+    return contents.get(file);
+  }
+
+  /** Whether a file is an entry of a batch before the newest one that this process created. */
+  synchronized boolean isOlderThanNewest(Path file) {
+    OptionalLong batch = batchOf(file);
+    return batch.isPresent() && batch.getAsLong() < newestBatch;
+  }
+
+  /** Notes all files of the folder; none if there is no folder. */
+  synchronized void noteListed(Iterable<Path> files) {
+    highestBatch = NONE;
+    for (Path file : files) {
+      highestBatch = Math.max(highestBatch, batchOf(file).orElse(NONE));
+    }
+  }
+
+  /**
+   * Notes a file that this process created.
+   *
+   * @param content its bytes; null: they are too many
+   */
+  synchronized void noteCreated(Path file, byte[] content) {
+    OptionalLong batch = batchOf(file);
+    if (batch.isEmpty()) {
+      return;
+    }
+    newestBatch = Math.max(newestBatch, batch.getAsLong());
+    if (highestBatch != UNKNOWN) {
+      highestBatch = Math.max(highestBatch, batch.getAsLong());
+    }
+    if (content == null || content.length > CONTENTS_BYTES_MAX) {
+      return;
+    }
+    contents.put(file, content);
+    contentsBytes += content.length;
+    for (Iterator<byte[]> oldest = contents.values().iterator();
+        contentsBytes > CONTENTS_BYTES_MAX; ) {
+      contentsBytes -= oldest.next().length;
+      oldest.remove();
+    }
+  }
+
+  /** Notes that a file is deleted, or will be. */
+  synchronized void noteDeleted(Path file) {
+    byte[] content = contents.remove(file);
+    contentsBytes -= content == null ? 0 : content.length;
+    OptionalLong batch = batchOf(file);
+    if (batch.isPresent() && batch.getAsLong() >= newestBatch) {
+      newestBatch = NONE;
+    }
+    if (batch.isPresent() && batch.getAsLong() == highestBatch) {
+      highestBatch--;
+    }
+  }
+
+  private OptionalLong batchOf(Path file) {
+    Matcher name = ENTRY.matcher(file.getName());
+    return name.matches() && folder.equals(file.getParent())
+        ? OptionalLong.of(Long.parseLong(name.group(1)))
+        : OptionalLong.empty();
+  }
+}

@@ -1,0 +1,255 @@
+package io.cairn.spark.metadata;
+
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.net.SocketTimeoutException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
+import java.util.Map;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadLocalRandom;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+
+/**
+ * One file's way to S3, and what became of it.
+ *
+ * <p>The answer to a PUT can be lost after S3 has stored the object. S3A then repeats the PUT, and
+ * S3 answers that the object exists. So a creating PUT writes an id of its own into the object's
+ * metadata. After each failure one HEAD reads the id of the object that is there:
+ *
+ * <pre>
+ *   own id       the PUT succeeded
+ *   another id   another driver was first: FileAlreadyExistsException, its object stays as it is
+ *   no object    the PUT is repeated (S3 answers 409 while another request for the name runs)
+ * </pre>
+ *
+ * A replacing PUT may be repeated without harm, and S3A does so.
+ */
+final class Put {
+  /** Hadoop's option, and the capability, of a creation that fails if the file exists. */
+  static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
+
+  /** Skips S3A's own checks before the PUT: two more requests. */
+  private static final String WITHOUT_CHECKS = "fs.s3a.create.performance";
+
+  private static final String HEADER = "fs.s3a.create.header.";
+  private static final String ATTRIBUTE = "header.";
+  private static final String PUT_ID = "cairn-put-id";
+  private static final String WRITER = "cairn-writer";
+  private static final String LAST_MODIFIED = "Last-Modified";
+
+  /** What S3A throws for status 412. Named, because its class may be absent. */
+  private static final String REFUSED = "org.apache.hadoop.fs.s3a.RemoteFileChangedException";
+
+  private static final int ATTEMPTS_MAX = 5;
+  private static final long PAUSE_MS = 100;
+
+  /** Buckets that honour the condition; each is tried once. */
+  private static final Set<String> TRIED_BUCKETS = ConcurrentHashMap.newKeySet();
+
+  private final FileSystem files;
+  private final Path file;
+
+  /** Null: the PUT replaces the file. */
+  private final String id;
+
+  private Put(FileSystem files, Path file, String id) {
+    this.files = files;
+    this.file = file;
+    this.id = id;
+  }
+
+  /** A PUT that fails if the file exists. */
+  static Put creating(FileSystem files, Path file) {
+    return new Put(files, file, UUID.randomUUID().toString());
+  }
+
+  /** A PUT that replaces the file if it exists. */
+  static Put replacing(FileSystem files, Path file) {
+    return new Put(files, file, null);
+  }
+
+  Path file() {
+    return file;
+  }
+
+  /**
+   * Stores the file.
+   *
+   * @throws FileAlreadyExistsException another writer created it; it is unchanged
+   * @throws IOException the outcome is unknown, or the file is not stored
+   */
+  void send(byte[] content) throws IOException {
+    for (int attempt = 1; ; attempt++) {
+      try {
+        sendOnce(content, id);
+        break;
+      } catch (IOException e) {
+        if (id == null || isFinal(e)) {
+          throw e;
+        }
+        if (isStored(e)) {
+          break;
+        }
+        if (attempt == ATTEMPTS_MAX) {
+          throw e;
+        }
+        pause(attempt, e);
+      }
+    }
+    if (id != null) {
+      tryBucket(content);
+    }
+  }
+
+  /** Opens a stream for a file of any size; its end is {@link #close}. */
+  FSDataOutputStream open() throws IOException {
+    return open(id);
+  }
+
+  /** Completes the stream; throws as {@link #send} does. */
+  void close(FSDataOutputStream stream) throws IOException {
+    try {
+      stream.close();
+    } catch (IOException e) {
+      if (id == null || isFinal(e) || !isStored(e)) {
+        throw e;
+      }
+    }
+  }
+
+  private void sendOnce(byte[] content, String ownId) throws IOException {
+    FSDataOutputStream stream = open(ownId);
+    stream.write(content);
+    stream.close();
+  }
+
+  private FSDataOutputStream open(String ownId) throws IOException {
+    FSDataOutputStreamBuilder<?, ?> builder = files.createFile(file);
+    builder.overwrite(true);
+    builder.recursive();
+    if (ownId == null) {
+      builder.opt(WITHOUT_CHECKS, "true");
+    } else {
+      builder.must(CONDITIONAL, "true");
+      builder.opt(HEADER + PUT_ID, ownId);
+      builder.opt(HEADER + WRITER, writer());
+    }
+    return builder.build();
+  }
+
+  /** Whether a repetition cannot help, and the file cannot be there. */
+  private static boolean isFinal(IOException error) {
+    boolean isInterrupted =
+        error instanceof InterruptedIOException && !(error instanceof SocketTimeoutException);
+    return isInterrupted || error instanceof AccessDeniedException;
+  }
+
+  /**
+   * Whether the failed PUT stored the file after all; false: there is no such file.
+   *
+   * @throws FileAlreadyExistsException another writer created it
+   */
+  private boolean isStored(IOException failure) throws IOException {
+    Map<String, byte[]> attributes;
+    try {
+      attributes = files.getXAttrs(file);
+    } catch (FileNotFoundException e) {
+      return false;
+    } catch (IOException e) {
+      failure.addSuppressed(e);
+      throw failure;
+    }
+    if (id.equals(attribute(attributes, PUT_ID))) {
+      return true;
+    }
+    FileAlreadyExistsException exists = new FileAlreadyExistsException(file + " exists already");
+    exists.initCause(takenBy(attributes, failure));
+    throw exists;
+  }
+
+  private CairnException takenBy(Map<String, byte[]> attributes, IOException failure) {
+    String other = attribute(attributes, WRITER);
+    return CairnException.of(
+        ErrorKind.CONFLICT,
+        "CAIRN_FENCED",
+        "two drivers use one checkpoint: "
+            + file
+            + " exists, written at "
+            + attribute(attributes, LAST_MODIFIED)
+            + " by "
+            + (other == null ? "another program" : other)
+            + "; this driver is "
+            + writer(),
+        "end one of the two queries, and start the other one again if it has failed; it continues"
+            + " after the last committed batch",
+        failure);
+  }
+
+  private static String attribute(Map<String, byte[]> attributes, String name) {
+    byte[] value = attributes.get(ATTRIBUTE + name);
+    return value == null ? null : new String(value, StandardCharsets.UTF_8);
+  }
+
+  /** This process in the errors of another one: application and host. */
+  private static String writer() {
+    SparkEnv environment = SparkEnv.get();
+    if (environment == null) {
+      return "a process without a Spark application";
+    }
+    SparkConf conf = environment.conf();
+    return "application "
+        + conf.get("spark.app.id", "(not started)")
+        + " of driver "
+        + conf.get("spark.driver.host", "(unknown)");
+  }
+
+  private static void pause(int attempt, IOException failure) throws IOException {
+    long longest = PAUSE_MS << (attempt - 1);
+    try {
+      Thread.sleep(longest / 2 + ThreadLocalRandom.current().nextLong(longest / 2 + 1));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw failure;
+    }
+  }
+
+  /**
+   * Writes the file that was just stored once more, once per process and bucket: a server that does
+   * not refuse this ignores the condition, and two drivers would overwrite each other's files.
+   */
+  private void tryBucket(byte[] content) throws IOException {
+    String bucket = file.toUri().getScheme() + "://" + file.toUri().getAuthority();
+    if (TRIED_BUCKETS.contains(bucket)) {
+      return;
+    }
+    try {
+      sendOnce(content, UUID.randomUUID().toString());
+    } catch (IOException e) {
+      if (e.getClass().getName().equals(REFUSED)) {
+        TRIED_BUCKETS.add(bucket);
+      }
+      // Otherwise the server did not answer; the next file tries again.
+      return;
+    }
+    throw CairnException.of(
+        ErrorKind.INVALID,
+        "CAIRN_NO_CONDITIONAL_PUT",
+        "the server of "
+            + bucket
+            + " ignores If-None-Match: two drivers could overwrite each other's files",
+        "use a server that honours it, or set fs.s3a.create.conditional.enabled to false: Spark"
+            + " then writes its files by rename, without this protection");
+  }
+}

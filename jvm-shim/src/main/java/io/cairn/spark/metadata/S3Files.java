@@ -1,0 +1,83 @@
+package io.cairn.spark.metadata;
+
+import java.io.IOException;
+import java.net.URI;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Hadoop's S3 file systems with PUTs of one round trip, one per bucket and user, for the life of
+ * the process.
+ *
+ * <p>The job's own file system stays as it is: it may be created by threads that do not see Cairn's
+ * classes, and a setting with an unknown class would make it unusable.
+ */
+final class S3Files {
+  private static final Logger LOG = LoggerFactory.getLogger(S3Files.class);
+
+  /** Of the HTTP client; the AWS SDK adds the header in spite of it. */
+  private static final String EXPECT_CONTINUE = "fs.s3a.connection.expect.continue";
+
+  private static final String INTERCEPTORS = "fs.s3a.audit.execution.interceptors";
+  private static final String ONE_ROUND_TRIP = "io.cairn.spark.s3a.OneRoundTrip";
+  private static final Map<Bucket, FileSystem> OPEN = new ConcurrentHashMap<>();
+
+  private record Bucket(URI uri, UserGroupInformation user) {}
+
+  private S3Files() {}
+
+  /**
+   * Returns the file system of a path; the job's own one if the AWS SDK does not have the expected
+   * classes, or if the job wants no shared file systems.
+   */
+  static FileSystem of(Path path, Configuration hadoop) throws IOException {
+    FileSystem ofJob = path.getFileSystem(hadoop);
+    URI uri = ofJob.getUri();
+    boolean isShared = !hadoop.getBoolean("fs." + uri.getScheme() + ".impl.disable.cache", false);
+    if (!isShared || !canIntercept()) {
+      return ofJob;
+    }
+    Bucket bucket = new Bucket(uri, UserGroupInformation.getCurrentUser());
+    FileSystem open = OPEN.get(bucket);
+    if (open != null) {
+      return open;
+    }
+    try {
+      FileSystem created = FileSystem.newInstance(uri, withInterceptor(hadoop));
+      open = OPEN.putIfAbsent(bucket, created);
+      if (open == null) {
+        return created;
+      }
+      created.close();
+      return open;
+    } catch (IOException | RuntimeException e) {
+      LOG.warn("PUTs to {} take two round trips: the interceptor cannot be used", uri, e);
+      OPEN.putIfAbsent(bucket, ofJob);
+      return ofJob;
+    }
+  }
+
+  private static boolean canIntercept() {
+    try {
+      Class.forName(ONE_ROUND_TRIP, true, S3Files.class.getClassLoader());
+      return true;
+    } catch (ClassNotFoundException | LinkageError e) {
+      return false;
+    }
+  }
+
+  private static Configuration withInterceptor(Configuration hadoop) {
+    Configuration own = new Configuration(hadoop);
+    own.setClassLoader(S3Files.class.getClassLoader());
+    own.setBoolean(EXPECT_CONTINUE, false);
+    String ofJob = own.getTrimmed(INTERCEPTORS, "");
+    own.set(INTERCEPTORS, ofJob.isEmpty() ? ONE_ROUND_TRIP : ofJob + "," + ONE_ROUND_TRIP);
+    return own;
+  }
+}
