@@ -3,6 +3,8 @@ package io.cairn.spark.cache;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.OrderIndex;
+import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
@@ -29,26 +31,57 @@ final class Fold {
   }
 
   /**
-   * Folds the writes of one family. {@code frees}: each slab is freed after its last write.
+   * Folds the writes of one family, and frees each slab after its last write.
    *
    * <p>REQUIRES: the committed cache has the version of the writes.
    */
-  void add(CachedFamily family, EntryMap writes, boolean frees) {
-    EntryCursor entries = writes.cursor(frees);
+  void addAndFree(CachedFamily family, EntryMap writes) {
+    writes.dropOrder();
+    addAll(family, writes.cursor(true));
+  }
+
+  /** The same, but the writes stay; an ordered family's are folded in the order of their keys. */
+  void add(CachedFamily family, EntryMap writes) {
+    OrderIndex order = writes.order();
+    if (order == null) {
+      addAll(family, writes.cursor(false));
+      return;
+    }
+    // Neighbours of the committed order are then found at neighbouring places.
+    int count = 0;
+    for (long place = order.first(); place != OrderIndex.END; place = order.next(place)) {
+      int address = order.address(place);
+      set(count++, writes.slab(address), Slabs.at(address));
+      if (count == GROUP) {
+        addGroup(family, count);
+        count = 0;
+      }
+    }
+    addGroup(family, count);
+  }
+
+  private void addAll(CachedFamily family, EntryCursor entries) {
     int count;
     do {
       count = 0;
       while (count < GROUP && entries.next()) {
-        slabs[count] = entries.slab;
-        at[count] = entries.at;
-        hashes[count] = Entry.hash(entries.slab, entries.at);
-        count++;
+        set(count++, entries.slab, entries.at);
       }
-      sum += family.touch(hashes, addresses, count);
-      for (int i = 0; i < count; i++) {
-        add(family, slabs[i], at[i]);
-      }
+      addGroup(family, count);
     } while (count == GROUP);
+  }
+
+  private void set(int index, byte[] slab, long entryAt) {
+    slabs[index] = slab;
+    at[index] = entryAt;
+    hashes[index] = Entry.hash(slab, entryAt);
+  }
+
+  private void addGroup(CachedFamily family, int count) {
+    sum += family.touch(hashes, addresses, count);
+    for (int i = 0; i < count; i++) {
+      add(family, slabs[i], at[i]);
+    }
   }
 
   private void add(CachedFamily family, byte[] slab, long entryAt) {

@@ -435,12 +435,13 @@ final class WriteBuffer {
     Fold fold = new Fold(committed);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        families[i].dropOrder();
         CachedFamily family = committed.families.get(i);
         family.lastWriteCount = families[i].count();
-        fold.add(family, families[i], frees);
         if (frees) {
+          fold.addAndFree(family, families[i]);
           dropFamily(i);
+        } else {
+          fold.add(family, families[i]);
         }
       }
     }

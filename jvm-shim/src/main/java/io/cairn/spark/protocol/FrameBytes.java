@@ -4,9 +4,9 @@ import java.util.Arrays;
 
 /** The bytes of a frame: regions of arrays, to be sent one after the other. */
 public final class FrameBytes {
-  private byte[][] arrays = new byte[16][];
-  private int[] starts = new int[16];
-  private int[] lengths = new int[16];
+  private byte[][] arrays = new byte[1][];
+  private int[] starts = new int[1];
+  private int[] lengths = new int[1];
   private int count;
 
   /** One region. */
