@@ -81,7 +81,7 @@ bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count
 	$(PY) benchmarks/s3_requests.py $(ARGS)
 
 .PHONY: spark-suites
-spark-suites: $(STAMPS)/venv gradle shim ## Run Spark's own test suites under Cairn and under Spark's provider
+spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn and under Spark's provider
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
 
 ##@ Build
@@ -89,7 +89,7 @@ spark-suites: $(STAMPS)/venv gradle shim ## Run Spark's own test suites under Ca
 .PHONY: shim
 shim: $(PACKAGED_JAR) ## Build the shim (Java): jvm-shim/build/libs/cairn-shim.jar
 
-$(JAR): $(shell find jvm-shim/src/main -type f 2>/dev/null) python/src/cairn/settings.json build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+$(JAR): $(shell find jvm-shim/src/main jvm-shim/src/s3a -type f 2>/dev/null) python/src/cairn/settings.json build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Building $@"
 	@$(GRADLE) jar
 	@touch $@

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -30,7 +32,14 @@ from suite_process import (
 )
 from verdict import Control, Verdict, judge, read_control, read_expected, write_control
 
+sys.path.insert(0, str(REPOSITORY / "integration-tests"))
+
+from harness.minio import MinioProcess, find_minio_binary
+from harness.s3 import endpoint_of
+from harness.spark import CAIRN_FILES, FILE_MANAGER_CLASS, S3A_JARS, s3a_conf
+
 CAIRN_PROVIDER = "io.cairn.spark.CairnStateStoreProvider"
+BUCKET = "suites"
 SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
 
 
@@ -53,8 +62,15 @@ def main(arguments: list[str] | None = None) -> int:
         results += control_results
     verdict = Verdict()
     if options.provider in ("cairn", "both"):
-        cairn = Provider("cairn", options.provider_class, (ROCKSDB_PROVIDER,), (options.shim_jar,))
-        cairn_results = _run_all(kit, suites, cairn, options.parallel)
+        with _file_settings(suites) as file_settings:
+            cairn = Provider(
+                "cairn",
+                options.provider_class,
+                (ROCKSDB_PROVIDER,),
+                (options.shim_jar, *(S3A_JARS.glob("*.jar") if "s3" in file_settings else ())),
+                file_settings,
+            )
+            cairn_results = _run_all(kit, suites, cairn, options.parallel)
         verdict = judge(cairn_results, controls, read_expected(), cairn.class_name)
         results += cairn_results
     _print_table(suites, results)
@@ -105,9 +121,11 @@ def _selected(options: argparse.Namespace) -> list[Suite]:
     suites = [
         Suite(
             name=entry["name"],
-            class_name=f"{content['package']}.{entry['name']}",
+            class_name=f"{entry.get('package', content['package'])}."
+            f"{entry.get('class', entry['name'])}",
             limit_s=entry["limit_s"],
             name_filter=entry.get("quick_filter", "") if options.quick else "",
+            files=entry.get("files", ""),
         )
         for entry in entries
         if entry.get("quick") or not options.quick
@@ -121,6 +139,27 @@ def _selected(options: argparse.Namespace) -> list[Suite]:
             raise SystemExit(message)
         suites = [suite for suite in suites if any(part in suite.name for part in options.suites)]
     return suites
+
+
+@contextmanager
+def _file_settings(suites: list[Suite]) -> Iterator[dict[str, dict[str, str]]]:
+    """Yield the properties of suites of the file manager; MinIO runs if one of them needs it."""
+    manager = {FILE_MANAGER_CLASS: CAIRN_FILES}
+    if not any(suite.files == "s3" for suite in suites):
+        yield {"local": manager}
+        return
+    binary = find_minio_binary()
+    if binary is None or not S3A_JARS.exists():
+        message = "no minio program or no s3a jars: run `make minio s3a-jars`"
+        raise SystemExit(message)
+    with MinioProcess(binary) as server:
+        client = server.client()
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        s3a = s3a_conf(endpoint_of(server).settings)
+        default = {"spark.hadoop.fs.defaultFS": f"s3a://{BUCKET}"}
+        hadoop = {f"spark.hadoop.{name}": value for name, value in s3a.items()}
+        yield {"local": manager, "s3": {**manager, **default, **hadoop}}
 
 
 def _run_control(kit: Kit, suites: list[Suite], options: argparse.Namespace) -> list[SuiteResult]:

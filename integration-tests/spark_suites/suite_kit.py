@@ -1,7 +1,8 @@
-"""Prepares the files for Spark's suites once: test classes, libraries and the agent.
+"""Prepares the files for Spark's suites once: test classes, libraries, own suites, the agent.
 
 Gradle fetches the jars (build.gradle in this folder). Spark's test jars are unpacked into one
-folder, because suites open their resources as plain files. The JDK's compiler compiles the agent.
+folder, because suites open their resources as plain files. The JDK's compiler compiles the agent
+and the subclasses of Spark's abstract suites.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ REPOSITORY = HERE.parents[1]
 BUILD = REPOSITORY / ".build" / "spark-suites"
 AGENT_SOURCE = HERE / "agent" / "ProviderSwapAgent.java"
 AGENT_CLASS = "io.cairn.suites.ProviderSwapAgent"
+OWN_SUITES = sorted((HERE / "suites").glob("*.java"))
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,14 @@ def prepare(build: Path = BUILD) -> Kit:
         spark_home=build / "home",
         pyspark_jars=pyspark_jars(),
     )
-    wanted = _digest(HERE / "build.gradle", AGENT_SOURCE)
+    wanted = _digest(HERE / "build.gradle", AGENT_SOURCE, *OWN_SUITES)
     stamp = build / "kit.stamp"
     if stamp.exists() and stamp.read_text() == wanted:
         return kit
     _fetch(build)
     _unpack(build / "jars" / "spark-tests", kit.classes)
     _compile_agent(kit, build / "agent-classes")
+    _compile_own_suites(kit)
     _make_spark_home(kit)
     stamp.write_text(wanted)
     return kit
@@ -117,6 +120,22 @@ def _compile_agent(kit: Kit, classes: Path) -> None:
         jar.writestr("META-INF/MANIFEST.MF", manifest)
         for file in sorted(classes.rglob("*.class")):
             jar.write(file, file.relative_to(classes).as_posix())
+
+
+def _compile_own_suites(kit: Kit) -> None:
+    """Compile the subclasses of Spark's abstract suites, into the folder of Spark's."""
+    class_path = [str(kit.classes), f"{kit.libraries}/*", f"{kit.pyspark_jars}/*"]
+    subprocess.run(
+        [
+            "javac",
+            *("--release", "17"),
+            *("-Xlint:all,-processing,-classfile,-path", "-Werror"),
+            *("-cp", os.pathsep.join(class_path)),
+            *("-d", str(kit.classes)),
+            *map(str, OWN_SUITES),
+        ],
+        check=True,
+    )
 
 
 def _make_spark_home(kit: Kit) -> None:

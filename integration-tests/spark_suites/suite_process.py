@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -35,22 +36,31 @@ OPENED_PACKAGES = (
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite class, its time limit, and a part of the names of the tests to run."""
+    """A suite class, its time limit, and a part of the names of the tests to run.
+
+    A suite of the checkpoint file manager has the place of its files, ``s3`` or ``local``.
+    """
 
     name: str
     class_name: str
     limit_s: int
     name_filter: str = ""
+    files: str = ""
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider under test; it replaces the provider classes in ``swap``."""
+    """A provider under test; it replaces the provider classes in ``swap``.
+
+    ``file_settings`` are further properties of suites of the checkpoint file manager, by the place
+    of their files.
+    """
 
     label: str
     class_name: str
     swap: tuple[str, ...] = ()
     jars: tuple[Path, ...] = ()
+    file_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -66,6 +76,8 @@ class SuiteResult:
     outcomes: dict[str, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
+    managed: dict[str, int] = field(default_factory=dict)
+    files: str = ""
 
     def names(self, outcome: str) -> list[str]:
         """Return the tests with this outcome, sorted."""
@@ -105,7 +117,9 @@ def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> Suite
         is_ended=is_ended,
         exit_code=process.returncode,
         name_filter=suite.name_filter,
-        opened=_opened(folder / "providers.txt"),
+        opened=_counted("opened", folder / "providers.txt"),
+        managed=_counted("managed", folder / "providers.txt"),
+        files=suite.files,
     )
     _read_outcomes(folder, result)
     result.save(folder / "result.json")
@@ -135,6 +149,7 @@ def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> li
         "derby.system.home": folder / "tmp",
         "io.netty.tryReflectionSetAccessible": "true",
         PROVIDER_SETTING: provider.class_name,
+        **provider.file_settings.get(suite.files, {}),
     }
     return [
         "java",
@@ -182,14 +197,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
     return is_ended
 
 
-def _opened(report: Path) -> dict[str, int]:
-    """Return the agent's counts of opened stores by provider class."""
-    opened = {}
+def _counted(what: str, report: Path) -> dict[str, int]:
+    """Return the agent's counts of opened stores, or of file managers, by class."""
+    counts = {}
     for line in report.read_text().splitlines() if report.exists() else ():
-        what, class_name, count = line.split(" ")
-        if what == "opened":
-            opened[class_name] = int(count)
-    return opened
+        counted, class_name, count = line.split(" ")
+        if counted == what:
+            counts[class_name] = int(count)
+    return counts
 
 
 def _read_outcomes(folder: Path, result: SuiteResult) -> None:

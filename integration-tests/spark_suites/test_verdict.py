@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from suite_process import FAILED, IGNORED, PASSED, SuiteResult, outcomes_of_lines
 from verdict import Control, Verdict, judge, read_control, read_expected, write_control
 
@@ -85,6 +86,24 @@ def test_a_run_on_another_provider_fails() -> None:
     outcomes = {"sums": PASSED, "counts": PASSED}
 
     assert _judged(outcomes, opened={"org.example.Other": 9}).elsewhere
+
+
+@pytest.mark.parametrize(("place", "used"), [("s3", "CairnCheckpointFileManager"), ("local", "")])
+def test_a_run_on_another_file_manager_fails(place: str, used: str) -> None:
+    """On S3 the manager may pass all calls on to Spark's: such a pass proves nothing either."""
+    result = SuiteResult(
+        suite="Files",
+        provider="cairn",
+        seconds=1.0,
+        is_ended=True,
+        exit_code=0,
+        outcomes={"sums": PASSED},
+        managed={f"io.cairn.spark.{used}": 1} if used else {},
+        files=place,
+    )
+    control = {"Files": Control("Files", 0, 1.0, {"sums": PASSED})}
+
+    assert judge([result], control, {}, PROVIDER).elsewhere
 
 
 def test_a_quick_run_must_pass_its_own_tests() -> None:

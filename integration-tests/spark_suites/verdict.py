@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 CONTROL_FILE = HERE / "control.toml"
 EXPECTED_FILE = HERE / "expected.toml"
+FILE_MANAGERS = {
+    "local": "io.cairn.spark.CairnCheckpointFileManager",
+    "s3": "io.cairn.spark.metadata.S3CheckpointFiles",
+}
+"""What a suite of the checkpoint file manager must use, by the place of its files."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,9 @@ def judge(
             verdict.broken.append(f"{result.suite}: the control has no result to compare with")
             continue
         _judge_tests(result, control, expected, verdict)
+        manager = FILE_MANAGERS.get(result.files)
+        if manager and not result.managed.get(manager):
+            verdict.elsewhere.append(f"{result.suite}: this run did not use {manager}")
         if control.opened_count and not result.opened.get(provider_class):
             verdict.elsewhere.append(
                 f"{result.suite}: the control opened {control.opened_count} stores,"

@@ -1,6 +1,8 @@
 package io.cairn.suites;
 
+import static net.bytebuddy.matcher.ElementMatchers.isConstructor;
 import static net.bytebuddy.matcher.ElementMatchers.named;
+import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 import static net.bytebuddy.matcher.ElementMatchers.takesArgument;
 
 import java.io.IOException;
@@ -22,15 +24,19 @@ import net.bytebuddy.asm.Advice;
  * <p>Suites that name Spark's RocksDB provider would test that provider whatever the default is.
  * The agent replaces the argument of {@code StateStoreProvider.create(String)}; the session's
  * settings keep the original name. It counts constructed objects ({@code create}; Spark creates
- * some on the driver for their metric names only) and opened stores ({@code createAndInit}).
+ * some on the driver for their metric names only) and opened stores ({@code createAndInit}), and
+ * Cairn's checkpoint file managers ({@code managed}).
  *
  * <p>Arguments: {@code report=<file>;target=<class>;names=<class>|<class>}. Without a target it
- * only counts. The report is written when the JVM ends, one line {@code <created|opened> <class>
- * <count>} per class.
+ * only counts. The report is written when the JVM ends, one line {@code <created|opened|managed>
+ * <class> <count>} per class.
  */
 public final class ProviderSwapAgent {
   private static final String FACTORY =
       "org.apache.spark.sql.execution.streaming.state.StateStoreProvider$";
+  private static final Set<String> FILE_MANAGERS =
+      Set.of(
+          "io.cairn.spark.CairnCheckpointFileManager", "io.cairn.spark.metadata.S3CheckpointFiles");
 
   private static volatile String target = "";
   private static volatile Set<String> names = Set.of();
@@ -56,6 +62,10 @@ public final class ProviderSwapAgent {
                         Advice.to(OnCreate.class)
                             .on(named("create").and(takesArgument(0, String.class))))
                     .visit(Advice.to(OnOpen.class).on(named("createAndInit"))))
+        .type(namedOneOf(FILE_MANAGERS.toArray(String[]::new)))
+        .transform(
+            (builder, type, loader, module, domain) ->
+                builder.visit(Advice.to(OnManager.class).on(isConstructor())))
         .installOn(instrumentation);
   }
 
@@ -117,6 +127,16 @@ public final class ProviderSwapAgent {
     @Advice.OnMethodExit
     static void exit(@Advice.Return Object provider) {
       ProviderSwapAgent.count("opened", provider);
+    }
+  }
+
+  /** Inlined into the constructors of file managers. */
+  public static final class OnManager {
+    private OnManager() {}
+
+    @Advice.OnMethodExit
+    static void exit(@Advice.This Object manager) {
+      ProviderSwapAgent.count("managed", manager);
     }
   }
 }
