@@ -253,15 +253,6 @@ ControlEntry.call = dying
     }
   }
 
-  private static long metric(StateStore store, String name) {
-    for (var entry : CollectionConverters.asJava(store.metrics().customMetrics()).entrySet()) {
-      if (entry.getKey().name().equals(name)) {
-        return (long) entry.getValue();
-      }
-    }
-    throw new IllegalArgumentException(name);
-  }
-
   /** Writes that were not spilled are sent again from the write buffer, whatever their size. */
   @Test
   void aLargeSessionThatSpilledNothingCommitsElsewhere() throws Exception {
