@@ -186,6 +186,49 @@ class RefillTest {
     assertEquals(requests, requests());
   }
 
+  /** The engine may still have a key that the cache has as deleted. */
+  @Test
+  void aRefillThatFailsAtOnceForgetsNoDelete() {
+    commitKeys();
+    for (int i = 0; i < 30; i++) {
+      f.forget();
+      f.begin();
+      f.remove(PLAIN, key(i));
+      f.commit();
+      f.engine.mostScans = f.engine.scanRequests;
+      f.begin();
+      assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+      f.engine.mostScans = Long.MAX_VALUE;
+      assertNull(f.get(PLAIN, key(i)));
+      f.session.abort();
+    }
+  }
+
+  /** A key that was absent when the refill began, and was put when it had passed. */
+  @Test
+  void aKeyPutBehindARefillIsInItsOrder() {
+    commitKeys();
+    f.forget();
+    f.begin();
+    assertNull(f.get(ORDERED, "a"));
+    f.commit();
+    while (!f.isComplete(PLAIN)) {
+      refillPages(1);
+    }
+    refillPages(2);
+    f.begin();
+    // Short enough for the entry of the absent key.
+    f.put(ORDERED, "a", "n");
+    f.commit();
+    refill();
+
+    f.begin();
+    long before = requests();
+    assertEquals(KEYS + 1, rows(f.session.range(ORDERED, null, null)).size());
+    assertEquals("n", f.get(ORDERED, "a"));
+    assertEquals(before, requests());
+  }
+
   @Test
   void aRefillThatDoesNotFitKeepsTheRowsRight() {
     CacheFixture small = new CacheFixture(64 << 10);

@@ -180,7 +180,7 @@ class StateCacheModelTest {
       session = cache.begin(engine);
       if (reload && random.nextBoolean()) {
         session.loadCommitted();
-      } else if (random.nextInt(3) == 0) {
+      } else if (random.nextInt(2) == 0) {
         refill();
       }
       model = new HashMap<>();
@@ -208,13 +208,23 @@ class StateCacheModelTest {
       }
     }
 
-    /** Reads what the cache lacks, or only some pages of it. */
+    /** Reads what the cache lacks, or only some pages of it; sometimes the engine fails. */
     void refill() {
-      int[] pages = {random.nextInt(8)};
-      if (random.nextBoolean()) {
+      if (random.nextInt(4) == 0) {
         session.refillSome();
-      } else {
+        return;
+      }
+      int[] pages = {random.nextInt(8)};
+      boolean fails = random.nextInt(6) == 0;
+      if (fails) {
+        engine.mostScans = engine.scanRequests + random.nextInt(3);
+      }
+      try {
         session.refillUntil(() -> pages[0]-- == 0);
+      } catch (IllegalStateException e) {
+        assertTrue(fails && e.getMessage().equals("worker lost"), e.getMessage());
+      } finally {
+        engine.mostScans = Long.MAX_VALUE;
       }
     }
 
