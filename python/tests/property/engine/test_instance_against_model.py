@@ -39,6 +39,8 @@ ROWS = st.one_of(
     st.tuples(st.just(APPEND), st.just(LISTS), KEYS, VALUES),
 )
 
+Row = tuple[int, int, bytes, bytes | None]
+ROW_LISTS = st.lists(ROWS, min_size=1, max_size=12)
 State = dict[int, dict[bytes, bytes]]
 
 
@@ -87,9 +89,32 @@ class InstanceMachine(RuleBasedStateMachine):
         self.now = {cf: dict(rows) for cf, rows in state.items()}
         self.dropped = SPARE not in state
 
-    @rule(rows=st.lists(ROWS, min_size=1, max_size=12), knows=st.booleans())
-    def write(self, rows: list[tuple[int, int, bytes, bytes | None]], knows: bool) -> None:  # noqa: FBT001 - Hypothesis gives it
+    @rule(rows=ROW_LISTS, knows=st.booleans())
+    def write(self, rows: list[Row], *, knows: bool) -> None:
         """A frame of writes; reads of it make a spill."""
+        self.write_frame(rows, knows=knows)
+
+    @rule(
+        versions=st.lists(ROW_LISTS, min_size=1, max_size=4),
+        then=st.sampled_from(["nothing", "begin to write", "write"]),
+        beside_checkpoint=st.booleans(),
+    )
+    def commit_some(self, versions: list[list[Row]], then: str, *, beside_checkpoint: bool) -> None:
+        """Versions one after the other; so lists and families are replaced that were written."""
+        if beside_checkpoint and self.held is None:
+            self.hold()
+        for rows in versions:
+            self.write_frame(rows, knows=False)
+            self.commit_and_open(follow=True)
+            if then != "nothing":
+                self.rig.event_loop.run(self.rig.local.write_runs)
+        if then == "write" and self.held is None:
+            self.rig.until_written(self.version)
+        if beside_checkpoint:
+            self.check_checkpoint()
+        self.scan_all()
+
+    def write_frame(self, rows: list[Row], *, knows: bool) -> None:
         committed = self.history[self.version][0]
         kept = [row for row in rows if row[1] in self.now]
         frame: list[tuple[Any, ...]] = []
@@ -119,6 +144,9 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def scan(self) -> None:
+        self.scan_all()
+
+    def scan_all(self) -> None:
         for cf, rows in self.now.items():
             found = self.rig.contents(cf, self.version)
             assert list(found.items()) == sorted(rows.items())
@@ -132,6 +160,9 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(follow=st.booleans())
     def commit(self, *, follow: bool) -> None:
+        self.commit_and_open(follow=follow)
+
+    def commit_and_open(self, *, follow: bool) -> None:
         families = [family(PLAIN, multi=False), family(LISTS, multi=True)]
         if SPARE in self.now:
             families.append(family(SPARE, multi=False))
@@ -191,6 +222,9 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule()
     def begin_checkpoint(self) -> None:
         """Later versions are committed until ``end_checkpoint``."""
+        self.hold()
+
+    def hold(self) -> None:
         local, version = self.rig.local, self.version
         incarnation = local.incarnation
         if self.rig.event_loop.run(lambda: local.hold_above(version, incarnation)):
@@ -200,7 +234,11 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule()
     def end_checkpoint(self) -> None:
         """A snapshot has exactly its version, whatever was committed since it began."""
-        assert self.held is not None
+        self.check_checkpoint()
+
+    def check_checkpoint(self) -> None:
+        if self.held is None:
+            return
         version, incarnation, state = self.held
         self.held = None
         local, loop = self.rig.local, self.rig.event_loop
