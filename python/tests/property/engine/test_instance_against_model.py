@@ -53,6 +53,7 @@ class InstanceMachine(RuleBasedStateMachine):
     checkpoint_format = 2
     retained = 100
     pending_bytes = 1 << 20
+    holds_back = True
 
     @initialize()
     def start(self) -> None:
@@ -225,10 +226,16 @@ class InstanceMachine(RuleBasedStateMachine):
         self.hold()
 
     def hold(self) -> None:
+        # As a snapshot does: a commit may start another one in the background.
+        running = self.rig.state.snapshots.running
+        if not self.holds_back or not running.acquire(blocking=False):
+            return
         local, version = self.rig.local, self.version
         incarnation = local.incarnation
         if self.rig.event_loop.run(lambda: local.hold_above(version, incarnation)):
             self.held = version, incarnation, self.history[version][0]
+        else:
+            running.release()
 
     @precondition(lambda self: self.held is not None)
     @rule()
@@ -250,6 +257,7 @@ class InstanceMachine(RuleBasedStateMachine):
             local.db.checkpoint(directory)
             assert rows_of(directory, self.rig, state) == state
         loop.run(lambda: local.release_held(incarnation))
+        self.rig.state.snapshots.running.release()
 
     @rule()
     def crash(self) -> None:
@@ -296,6 +304,7 @@ class LittleMemoryMachine(InstanceMachine):
     """Runs are written as soon as there are a few."""
 
     pending_bytes = 500
+    holds_back = False  # a commit above the bound would wait for the end of the checkpoint
 
 
 def rows_of(directory: Path, rig: Rig, state: State) -> State:
