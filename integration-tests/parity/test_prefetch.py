@@ -46,15 +46,21 @@ def _distinct_within_watermark(left: DataFrame, _: DataFrame) -> DataFrame:
     return timed.dropDuplicatesWithinWatermark(["k", "name"])
 
 
-def _distinct_failing_once(left: DataFrame, _: DataFrame) -> DataFrame:
-    @f.udf("boolean")
-    def survives(k: int) -> bool:
-        context = TaskContext.get()
-        if context is not None and context.attemptNumber() == 0 and (k or 0) % 1000 == 0:
-            raise RuntimeError("the first attempt of each task fails after some rows")
-        return True
+def _survives(k: int) -> bool:
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() == 0 and (k or 0) % 1000 == 0:
+        raise RuntimeError("the first attempt of each task fails after some rows")
+    return True
 
+
+def _distinct_failing_once(left: DataFrame, _: DataFrame) -> DataFrame:
+    # Spark would take the annotations of the function itself for those of another kind of function.
+    survives = f.udf(lambda k: _survives(k), "boolean")  # noqa: PLW0108
     return left.select("k", "name").dropDuplicates(["k", "name"]).where(survives("k"))
+
+
+def _totals_by_name(left: DataFrame, _: DataFrame) -> DataFrame:
+    return left.groupBy("k", "name").agg(f.sum("v").alias("total"))
 
 
 def _keep_large_state(
@@ -84,7 +90,7 @@ DISTINCT_FAILING_ONCE = Operator("distinct_failing_once", _distinct_failing_once
 PREFETCHING = (
     BY_NAME["windows_update"],
     BY_NAME["windows_append"],
-    BY_NAME["totals_complete"],
+    Operator("totals_complete", _totals_by_name, "complete"),
     BY_NAME["distinct"],
     BY_NAME["distinct_by_time"],
     Operator("distinct_within_watermark", _distinct_within_watermark),
