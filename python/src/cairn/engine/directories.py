@@ -98,12 +98,13 @@ class WorkerDirectories:
     def remove(self) -> None:
         """Remove everything, except a cache that is kept. Idempotent."""
         shutil.rmtree(self._socket_folder, ignore_errors=True)
-        shutil.rmtree(self.root, ignore_errors=True)
-        if self._keeps_cache:
-            with suppress(OSError):  # the folder of a worker without a slot is gone
+        with suppress(OSError):  # the folder of a worker without a slot is gone
+            if self._keeps_cache:
                 os.utime(self.cache_directory / _LOCK)
-        else:
-            shutil.rmtree(self.cache_directory, ignore_errors=True)
+            else:
+                # At once, so that no other worker takes a slot that is being removed.
+                self.cache_directory.rename(self.root / "removed-cache")
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def close(self) -> None:
         """Release the locks, as the end of the process does."""

@@ -217,6 +217,7 @@ class LocalState:
         rows, self._rows = self._rows, None
         self.incarnation += 1
         self._fail_waiters(_closed())
+        self._reclaim()
         if rows is None:
             return None
         rows.database.retire()
@@ -242,13 +243,15 @@ class LocalState:
         self._drop_deltas()
         self._scheduler.with_long_lists.pop(self, None)
         self._fail_waiters(failure)
+        self._reclaim()
 
     def _drop_deltas(self) -> None:
         """Forget all deltas and runs, and what is in progress with them."""
         while self._arrived:
             self._resources.pending.add(-self._arrived.popleft().size_bytes)
         self._resources.pending.add(-sum(run.size_bytes for run in self._runs))
-        self._set_runs(())
+        # A read in progress keeps the runs that it reads: without them it would find older rows.
+        self._runs = ()
         self._merging, self._writing = (), None
         self._scheduler.writing.pop(self, None)
 
@@ -317,6 +320,10 @@ class LocalState:
             else:
                 self._merge(self._small_runs())
         self._writers.call(self._is_written)
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        """Let a store write its runs, if commits wait for memory."""
         if self._resources.pending.is_high:
             self._scheduler.reclaim(self._resources.clock.monotonic_ns())
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rig import Rig, family
 
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.errors import CairnError, CorruptError, DiskFullError
+from cairn.store import committed, reads
 from cairn.store.instance import ProviderInstance
 
 FAMILY = family(0, multi=False)
@@ -171,6 +173,37 @@ def test_a_delta_after_the_failure_is_not_pending(
     assert rig.resources.pending.current == 0
     assert rig.load(1, last)["source"] == "replay"
     assert rig.get(0, [b"a"]) == [b"1"]
+
+
+def result_of(steps: Generator[None, None, object]) -> object:
+    """Run the remaining steps, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.mark.parametrize("is_count", [False, True])
+def test_a_read_in_progress_keeps_the_versions_in_memory(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, is_count: bool
+) -> None:
+    """Without them it would find the rows of an older version, and a commit would keep those."""
+    one = commit(rig, 1, None, [(1, 0, KEYS[0], b"old", 2)])
+    rig.until_written(1)
+    commit(rig, 2, one, [(1, 0, key, b"new", 0) for key in KEYS])
+    monkeypatch.setattr(reads, "_STEP_NS", 0)
+    monkeypatch.setattr(committed, "_COUNT_PAGE_ROWS", 100)
+    local = rig.local
+    steps: Generator[None, None, object] = (
+        local.count_keys(2, 0) if is_count else rig.instance.get(9, [0] * len(KEYS), KEYS)
+    )
+
+    rig.event_loop.run(lambda: [next(steps) for _ in range(3)])
+    rig.event_loop.run(lambda: local._break(DiskFullError("the local disk is full")))
+    found: Any = rig.event_loop.run(lambda: result_of(steps))
+
+    assert (found if is_count else found[1]) == (len(KEYS) if is_count else [b"new"] * len(KEYS))
 
 
 def test_each_caller_receives_a_separate_error_object(
