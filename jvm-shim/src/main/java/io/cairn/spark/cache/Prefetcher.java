@@ -17,6 +17,9 @@ import java.util.Arrays;
  * its request: it may be outdated. Threads: as the session.
  */
 public final class Prefetcher {
+  /** Bound of one request's keys; the keys above it are read when they are needed. */
+  private static final int MAX_KEY_BYTES = 4 << 20;
+
   private final CommittedCache committed;
   private final WriteBuffer buffer;
   private long hits;
@@ -91,7 +94,8 @@ public final class Prefetcher {
     int[] hashes = new int[wanted.length];
     ByteSpan key = new ByteSpan();
     int wantedCount = 0;
-    for (int i = 0; i < count && wantedCount < wanted.length; i++) {
+    long wantedBytes = 0;
+    for (int i = 0; i < count && wantedCount < wanted.length && wantedBytes < MAX_KEY_BYTES; i++) {
       if (i > 0 && Arrays.equals(keys[i], keys[i - 1])) {
         continue;
       }
@@ -100,6 +104,7 @@ public final class Prefetcher {
       if (!committed.isAnswered(of, written, hash, key)) {
         wanted[wantedCount] = keys[i];
         hashes[wantedCount++] = hash;
+        wantedBytes += keys[i].length;
       }
     }
     if (wantedCount == 0) {

@@ -186,13 +186,15 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
   /** Requests the elements of the rows' lists, whose lengths are cached now, and waits for them. */
   private void fetchElements(Buffer rows) {
     int left = MAX_ELEMENTS;
-    for (int i = 0; i < rows.count && left > 0; i++) {
+    long bytes = 0;
+    for (int i = 0; i < rows.count && left > 0 && bytes < MAX_BYTES; i++) {
       long length = Math.min(left, lengths.cachedNumber(toKey.apply(rows.rows[i])));
       if (length > 0) {
         UnsafeRow key = toElementKey.apply(rows.rows[i]);
-        for (long index = 0; index < length; index++) {
+        for (long index = 0; index < length && bytes < MAX_BYTES; index++) {
           key.setLong(key.numFields() - 1, index);
           elements.add(key);
+          bytes += key.getSizeInBytes();
         }
         left -= (int) length;
       }

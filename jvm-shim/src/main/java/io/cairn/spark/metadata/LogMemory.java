@@ -70,9 +70,12 @@ final class LogMemory {
     return batch.isPresent() && batch.getAsLong() < newestBatch;
   }
 
-  /** Notes all files of the folder; none if there is no folder. */
+  /**
+   * Notes all files of the folder; none if there is no folder. An entry that this process created
+   * meanwhile may be missing among them.
+   */
   synchronized void noteListed(Iterable<Path> files) {
-    highestBatch = NONE;
+    highestBatch = newestBatch;
     for (Path file : files) {
       highestBatch = Math.max(highestBatch, batchOf(file).orElse(NONE));
     }

@@ -26,9 +26,12 @@ final class S3Files {
 
   private static final String INTERCEPTORS = "fs.s3a.audit.execution.interceptors";
   private static final String ONE_ROUND_TRIP = "io.cairn.spark.s3a.OneRoundTrip";
-  private static final Map<Bucket, FileSystem> OPEN = new ConcurrentHashMap<>();
+  private static final Map<Bucket, Open> OPEN = new ConcurrentHashMap<>();
 
   private record Bucket(URI uri, UserGroupInformation user) {}
+
+  /** A file system and the job's one from which it was made: {@code closeAll} closes both. */
+  private record Open(FileSystem ofJob, FileSystem files) {}
 
   private S3Files() {}
 
@@ -44,21 +47,21 @@ final class S3Files {
       return ofJob;
     }
     Bucket bucket = new Bucket(uri, UserGroupInformation.getCurrentUser());
-    FileSystem open = OPEN.get(bucket);
-    if (open != null) {
-      return open;
-    }
+    return OPEN.compute(
+            bucket,
+            (key, open) ->
+                open != null && open.ofJob == ofJob
+                    ? open
+                    : new Open(ofJob, intercepted(ofJob, hadoop)))
+        .files;
+  }
+
+  private static FileSystem intercepted(FileSystem ofJob, Configuration hadoop) {
     try {
-      FileSystem created = FileSystem.newInstance(uri, withInterceptor(hadoop));
-      open = OPEN.putIfAbsent(bucket, created);
-      if (open == null) {
-        return created;
-      }
-      created.close();
-      return open;
+      return FileSystem.newInstance(ofJob.getUri(), withInterceptor(hadoop));
     } catch (IOException | RuntimeException e) {
-      LOG.warn("PUTs to {} take two round trips: the interceptor cannot be used", uri, e);
-      OPEN.putIfAbsent(bucket, ofJob);
+      LOG.warn(
+          "PUTs to {} take two round trips: the interceptor cannot be used", ofJob.getUri(), e);
       return ofJob;
     }
   }
