@@ -192,6 +192,7 @@ def test_a_read_in_progress_keeps_the_versions_in_memory(
     one = commit(rig, 1, None, [(1, 0, KEYS[0], b"old", 2)])
     rig.until_written(1)
     commit(rig, 2, one, [(1, 0, key, b"new", 0) for key in KEYS])
+    rig.until_applied(2)  # another thread sorts so many rows, and a read needs them
     monkeypatch.setattr(reads, "_STEP_NS", 0)
     monkeypatch.setattr(committed, "_COUNT_PAGE_ROWS", 100)
     local = rig.local
