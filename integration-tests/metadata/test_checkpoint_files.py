@@ -356,6 +356,19 @@ def test_a_file_may_be_replaced_if_spark_says_so(s3_bucket: S3Bucket) -> None:
         assert log.read("1.zip") == content
 
 
+def test_an_entry_that_was_replaced_is_read_anew(s3_bucket: S3Bucket) -> None:
+    """The manager remembers what it wrote, and which entry is the next one."""
+    log = files_of(s3_bucket).open_log()
+    log.create("0", b"first")
+    assert log.read("0") == b"first"
+
+    log.create("0", b"second", replace=True)
+    log.create("1", b"next", replace=True)
+
+    assert log.read("0") == b"second"
+    assert log.exists("1")
+
+
 def test_a_large_file_is_created_once(s3_bucket: S3Bucket) -> None:
     """A compacted log of a file source has megabytes."""
     log = files_of(s3_bucket)

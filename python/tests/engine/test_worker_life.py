@@ -15,6 +15,7 @@ import pytest
 from client import APPEND, DELETE, PUT, Channel, EngineError, Store, WorkerProcess
 
 from cairn.protocol import frames
+from harness.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,11 +253,20 @@ def test_an_unknown_method_and_bad_arguments_are_errors_as_data(worker: WorkerPr
     assert "s3cr3t" not in str(failed.value.fields)
 
 
-@pytest.mark.parametrize("delay_ms", [None, 0, 20, 60])
+@pytest.mark.parametrize(
+    "reached",
+    [
+        None,  # no snapshot was begun
+        "one",  # the local directory: the request was sent
+        "one/**/*.sst",
+        "checkpoint/**/*.sst",
+        "checkpoint/**/snapshot/*.json",
+    ],
+)
 def test_kill_9_with_versions_in_memory_loses_none(
-    spawn: Callable[..., WorkerProcess], tmp_path: Path, url: str, delay_ms: int | None
+    spawn: Callable[..., WorkerProcess], tmp_path: Path, url: str, reached: str | None
 ) -> None:
-    """Committed versions wait in memory for a snapshot; the kill may land while one is written."""
+    """Committed versions wait in memory for a snapshot; the kill lands when a file is there."""
     first = spawn(local=tmp_path / "one")
     store = Store(first, 1, url, conf={"minDeltasForSnapshot": "1", "minBatchesToRetain": "100"})
     store.load(0)
@@ -278,11 +288,11 @@ def test_kill_9_with_versions_in_memory_loses_none(
     assert store.scan() == expected
     last = store.checkpoint_id
     maintenance = threading.Thread(target=lambda: suppressed(lambda: maintain(first)))
-    if delay_ms is not None:
+    if reached is not None:
         maintenance.start()
-        time.sleep(delay_ms / 1000)
+        wait_until(lambda: any(tmp_path.glob(reached)), 30, reached)
     first.kill()
-    if delay_ms is not None:
+    if reached is not None:
         maintenance.join(30)
 
     again = Store(spawn(local=tmp_path / "two"), 1, url)

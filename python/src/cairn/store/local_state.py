@@ -40,7 +40,7 @@ from cairn.errors import (
 from cairn.rocks import RocksDb
 from cairn.store.committed import CommittedRows
 from cairn.store.deltas import CommittedRun, Delta, merged
-from cairn.store.runs import Runs
+from cairn.store.runs import Runs, first_to_merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -342,23 +342,12 @@ class LocalState:
         return due
 
     def _small_runs(self) -> Sequence[CommittedRun]:
-        """Return the newest runs that should be merged, so that reads search few; often none.
-
-        The newest run is merged with each older one that is not larger than the result so far. A
-        row is merged only as often as its run doubles.
-        """
+        """Return the newest runs that should be merged, so that reads search few; often none."""
         if len(self._runs) <= _MAX_RUNS:
             return ()
-        first = len(self._runs) - 1
-        size = self._runs[first].size_bytes
-        while first:
-            older = self._runs[first - 1]
-            is_held_back = self._barrier is not None and older.last <= self._barrier
-            if is_held_back or older.size_bytes > size or size > _MAX_MERGED_BYTES // 2:
-                break
-            size += older.size_bytes
-            first -= 1
-        return self._runs[first:]
+        barrier = self._barrier or 0
+        runs = [run for run in self._runs if run.last > barrier] or self._runs[-1:]
+        return runs[first_to_merge([run.size_bytes for run in runs], _MAX_MERGED_BYTES) :]
 
     def _merge(self, runs: Sequence[CommittedRun]) -> None:
         if len(runs) > 1:

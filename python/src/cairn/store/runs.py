@@ -27,6 +27,24 @@ _WORD_BYTES = 8
 _BULK_KEYS = 16
 
 
+def first_to_merge(sizes: Sequence[int], limit: int) -> int:
+    """Return the index of the oldest run that is merged with all newer ones.
+
+    The newest run is merged with each older one that is not larger than the result so far. A row is
+    merged only as often as its run doubles.
+
+    Args:
+        sizes: bytes of the runs, oldest first; at least one.
+        limit: bytes of the largest merged run.
+    """
+    first = len(sizes) - 1
+    size = sizes[first]
+    while first and sizes[first - 1] <= size and size + sizes[first - 1] <= limit:
+        first -= 1
+        size += sizes[first]
+    return first
+
+
 class _Cells:
     """A binary column as a sequence of bytes; does not copy the column."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cairn.protocol.frames import WRITES_SCHEMA
-from cairn.store.runs import Run, Runs
+from cairn.store.runs import Run, Runs, first_to_merge
 from cairn.store.writes import coalesce
 
 if TYPE_CHECKING:
@@ -64,20 +64,11 @@ class RunFiles:
     def merged(self, spill: Runs) -> Runs | None:
         """Return the same writes in fewer runs; ``None`` if there are few enough.
 
-        The newest run is merged with each older one that is not larger than the result so far. A
-        row is merged only as often as its run doubles.
-
         Raises:
             OSError: the local disk failed; ``spill`` is still valid.
         """
         runs = spill.runs
-        first = len(runs) - 1
-        size = runs[first].rows.nbytes
-        while first and runs[first - 1].rows.nbytes <= size:
-            size += runs[first - 1].rows.nbytes
-            if size > self._merge_bytes:
-                break
-            first -= 1
+        first = first_to_merge([run.rows.nbytes for run in runs], self._merge_bytes)
         if first == len(runs) - 1:
             return None
         return Runs((*runs[:first], self.make([run.rows for run in runs[first:]])))

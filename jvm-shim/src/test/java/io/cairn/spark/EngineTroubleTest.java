@@ -4,6 +4,7 @@ import static io.cairn.spark.StoreFixture.NO_ID;
 import static io.cairn.spark.StoreFixture.all;
 import static io.cairn.spark.StoreFixture.commit;
 import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.text;
 import static io.cairn.spark.StoreFixture.value;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -103,13 +104,12 @@ class EngineTroubleTest {
   void aFailedCommitLeavesNoRowsInTheCache() throws IOException {
     fixture.patchEngine(
         """
-import os, time
+import os
 from cairn.errors import DiskFullError
 from cairn.storage.local import LocalStore
 put = LocalStore.put
 def failing(self, key, data):
     if os.path.exists('%s') and key.startswith('changelog/'):
-        time.sleep(0.2)
         raise DiskFullError('the disk is full')
     return put(self, key, data)
 LocalStore.put = failing
@@ -174,6 +174,32 @@ LocalState.get = failing
     assertEquals(-1, provider.latestVersion());
     Files.delete(fixture.folder.resolve("full"));
     commit(provider, 1, id, 1);
+  }
+
+  /** The page that was requested ahead fails, and nobody reads it. */
+  @Test
+  void afterAnErrorThatNobodyReadTheNextSessionLoadsAgain() throws IOException {
+    fixture.withLeastCache();
+    fixture.patchEngine(
+        """
+        from cairn.errors import DiskFullError
+        from cairn.store.instance import ProviderInstance
+        scan = ProviderInstance.scan
+        def failing(self, session, request):
+            if request.start is not None:
+                raise DiskFullError('the local disk is full')
+            return scan(self, session, request)
+        ProviderInstance.scan = failing
+        """);
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    StateStore store = provider.getStore(1, id, false, false);
+    store.iterator("default").next();
+
+    assertEquals("v7@1", text(store.get(key(7), "default")));
+    store.abort();
+
+    assertEquals(-1, provider.latestVersion());
   }
 
   /**

@@ -198,6 +198,11 @@ final class CommittedCache {
    */
   int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, RowPage rows) {
     checkReply(rows, keys.length);
+    return fill(family, keys, hashes, rows);
+  }
+
+  /** Caches the answer to the first keys. Returns how many of them are cached now. */
+  private int fill(CachedFamily family, byte[][] keys, int[] hashes, RowPage rows) {
     int cached = 0;
     for (int i = 0; i < rows.count; i++) {
       rowKey.set(keys[i]);
@@ -265,11 +270,9 @@ final class CommittedCache {
     misses += count;
     for (int done = 0; done < count; ) {
       byte[][] rest = done == 0 ? keys : Arrays.copyOfRange(keys, done, count);
+      int[] restHashes = done == 0 ? hashes : Arrays.copyOfRange(hashes, done, count);
       RowPage rows = request(family, rest, count - done);
-      for (int i = 0; i < rows.count; i++) {
-        rowKey.set(rest[i]);
-        fill(family, hashes[done + i], rowKey, rows, i);
-      }
+      fill(family, rest, restHashes, rows);
       done += rows.count;
     }
   }

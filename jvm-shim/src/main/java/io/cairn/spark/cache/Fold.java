@@ -91,9 +91,4 @@ final class Fold {
       default -> committed.append(family, slab, entryAt);
     }
   }
-
-  /** A number that depends on the reads; it means nothing. */
-  int sum() {
-    return sum;
-  }
 }

@@ -342,9 +342,7 @@ final class WriteBuffer {
   }
 
   private void spill() {
-    // Counted before the first block is sent, because a session whose spill failed half-way must
-    // not
-    // be repeated.
+    // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     hasFailed = true;
     send(new BlockWriter(source, true));

@@ -16,10 +16,8 @@ public final class PairBuffer {
 
   private final RowCodec codec;
   private final boolean isPlain;
-  private final UnsafeRow keyRow;
-  private final UnsafeRow valueRow;
-  private byte[] keyBytes = NO_BYTES;
-  private byte[] valueBytes = NO_BYTES;
+  private final CopiedRow key;
+  private final CopiedRow value;
 
   /** The rows of the last call of {@link #set}. */
   public final UnsafeRowPair pair = new UnsafeRowPair(null, null);
@@ -27,56 +25,45 @@ public final class PairBuffer {
   public PairBuffer(RowCodec codec) {
     this.codec = codec;
     isPlain = codec.isPlainKey() && codec.isPlainValue();
-    keyRow = new UnsafeRow(codec.keyColumns());
-    valueRow = new UnsafeRow(codec.valueColumns());
+    key = new CopiedRow(codec.keyColumns());
+    value = new CopiedRow(codec.valueColumns());
   }
 
   /** Copies an encoded key and its value. */
-  public void set(ByteSpan key, ByteSpan value) {
+  public void set(ByteSpan encodedKey, ByteSpan encodedValue) {
     if (isPlain) {
-      setPlain(key, value);
+      pair.withRows(key.copy(encodedKey), value.copy(encodedValue));
     } else {
-      pair.withRows(key(key), value(value));
+      pair.withRows(key(encodedKey), value(encodedValue));
     }
-  }
-
-  private void setPlain(ByteSpan key, ByteSpan value) {
-    copyKey(key);
-    copyValue(value);
-    pair.withRows(keyRow, valueRow);
   }
 
   private UnsafeRow key(ByteSpan encoded) {
-    if (!codec.isPlainKey()) {
-      return codec.decodeKey(encoded).copy();
-    }
-    copyKey(encoded);
-    return keyRow;
+    return codec.isPlainKey() ? key.copy(encoded) : codec.decodeKey(encoded).copy();
   }
 
   private UnsafeRow value(ByteSpan encoded) {
-    if (!codec.isPlainValue()) {
-      return codec.decodeValue(encoded).copy();
-    }
-    copyValue(encoded);
-    return valueRow;
+    return codec.isPlainValue() ? value.copy(encoded) : codec.decodeValue(encoded).copy();
   }
 
-  private void copyKey(ByteSpan encoded) {
-    int bytes = encoded.length - 1;
-    if (keyBytes.length < bytes) {
-      keyBytes = new byte[Math.max(2 * keyBytes.length, bytes)];
-    }
-    Bytes.copy(encoded.base, encoded.offset + 1, keyBytes, Bytes.ARRAY, bytes);
-    keyRow.pointTo(keyBytes, Bytes.ARRAY, bytes);
-  }
+  /** A row with an array of its own, which the next row reuses. */
+  private static final class CopiedRow {
+    private final UnsafeRow row;
+    private byte[] bytes = NO_BYTES;
 
-  private void copyValue(ByteSpan encoded) {
-    int bytes = encoded.length - 1;
-    if (valueBytes.length < bytes) {
-      valueBytes = new byte[Math.max(2 * valueBytes.length, bytes)];
+    CopiedRow(int columns) {
+      row = new UnsafeRow(columns);
     }
-    Bytes.copy(encoded.base, encoded.offset + 1, valueBytes, Bytes.ARRAY, bytes);
-    valueRow.pointTo(valueBytes, Bytes.ARRAY, bytes);
+
+    /** Copies a row that follows its version byte. */
+    UnsafeRow copy(ByteSpan encoded) {
+      int length = encoded.length - 1;
+      if (bytes.length < length) {
+        bytes = new byte[Math.max(2 * bytes.length, length)];
+      }
+      Bytes.copy(encoded.base, encoded.offset + 1, bytes, Bytes.ARRAY, length);
+      row.pointTo(bytes, Bytes.ARRAY, length);
+      return row;
+    }
   }
 }

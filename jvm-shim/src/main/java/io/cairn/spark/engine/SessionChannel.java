@@ -177,6 +177,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     try {
       waiting.receive();
     } catch (CairnException e) {
+      hasFailed = true;
       // If only this request was refused, the read that needs its rows receives the error.
       if (channel.isBroken()) {
         throw e;

@@ -12,8 +12,8 @@ import org.apache.hadoop.fs.Path;
 /**
  * What this process wrote to one of Spark's metadata logs, so that S3 need not be asked about it.
  *
- * <p>The entries of a log are files {@code <batch>} or {@code <batch>.compact} in its folder. Each
- * is created once and never replaced. Thread-safe.
+ * <p>The entries of a log are files {@code <batch>} or {@code <batch>.compact} in its folder.
+ * Thread-safe.
  *
  * <p>INVARIANT: "present" is said only of entries that this process created, and "absent" only of
  * the batch after the highest one. The answer "absent" may be wrong if another driver has just
@@ -92,12 +92,11 @@ final class LogMemory {
       return;
     }
     newestBatch = Math.max(newestBatch, batch.getAsLong());
-    if (highestBatch != UNKNOWN) {
-      highestBatch = Math.max(highestBatch, batch.getAsLong());
-    }
+    raiseHighest(batch.getAsLong());
     if (content == null || content.length > CONTENTS_BYTES_MAX) {
       return;
     }
+    forget(file);
     contents.put(file, content);
     contentsBytes += content.length;
     for (Iterator<byte[]> oldest = contents.values().iterator();
@@ -107,16 +106,32 @@ final class LogMemory {
     }
   }
 
+  /** Notes that a file will be created or replaced by a PUT without a condition. */
+  synchronized void noteReplacing(Path file) {
+    forget(file);
+    batchOf(file).ifPresent(this::raiseHighest);
+  }
+
   /** Notes that a file is deleted, or will be. */
   synchronized void noteDeleted(Path file) {
-    byte[] content = contents.remove(file);
-    contentsBytes -= content == null ? 0 : content.length;
+    forget(file);
     OptionalLong batch = batchOf(file);
     if (batch.isPresent() && batch.getAsLong() >= newestBatch) {
       newestBatch = NONE;
     }
     if (batch.isPresent() && batch.getAsLong() == highestBatch) {
       highestBatch--;
+    }
+  }
+
+  private void forget(Path file) {
+    byte[] content = contents.remove(file);
+    contentsBytes -= content == null ? 0 : content.length;
+  }
+
+  private void raiseHighest(long batch) {
+    if (highestBatch != UNKNOWN) {
+      highestBatch = Math.max(highestBatch, batch);
     }
   }
 

@@ -74,13 +74,13 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
     return Undeclared.call(
         () -> {
           deletes.finish(file);
-          Put put = overwriteIfPossible ? Put.replacing(files, file) : Put.creating(files, file);
-          return AtomicFile.of(put, overwriteIfPossible ? content -> {} : noteOf(file));
+          if (overwriteIfPossible) {
+            log.noteReplacing(file); // before the PUT: after a failed one, either may be stored
+            return AtomicFile.of(Put.replacing(files, file), content -> {});
+          }
+          return AtomicFile.of(
+              Put.creating(files, file), content -> log.noteCreated(file, content));
         });
-  }
-
-  private AtomicFile.Note noteOf(Path file) {
-    return content -> log.noteCreated(file, content);
   }
 
   @Override

@@ -69,7 +69,7 @@ public class EntryMap {
 
   /** Upper bound of the memory that the entries of another map need here, if none of them grows. */
   public final long bytesToInsertAll(EntryMap other) {
-    long ordered = order == null ? 0 : OrderIndex.bytesToAdd(other.count());
+    long ordered = order == null ? 0 : order.bytesToAdd(other.count());
     long inSlabs = other.slabs.bytes() + Slabs.MAX_BYTES;
     return inSlabs + table.bytesToAdd(other.count()) + ordered;
   }
