@@ -93,8 +93,9 @@ class FrameService:
             return None
         instance = self._find_instance(session.instance)
         # Before the read: it may miss deltas that are applied later.
-        applied = instance.state.local.applied_through
-        if header.applied > applied or not instance.is_readable_now(session.number):
+        local = instance.state.local
+        applied = local.readable_through
+        if not local.is_readable(header.applied) or not instance.is_readable_now(session.number):
             return None
         try:
             value = instance.get_committed(*request)
@@ -153,7 +154,7 @@ class _Request:
 
     def _begin(self) -> None:
         # Set before the first row is read: the read may miss deltas that are applied later.
-        self.applied = self.instance.state.local.applied_through
+        self.applied = self.instance.state.local.readable_through
         self.steps = _READS[self.header.kind](self)
         # Most reads need one step. Other work runs between the steps of a longer read.
         if self._step():
@@ -236,7 +237,7 @@ def _read_changes(request: _Request) -> None:
             page, more = instance.changes.page(
                 version, checkpoint_id.decode(), from_row, limit_rows
             )
-            request.applied = instance.state.local.applied_through
+            request.applied = instance.state.local.readable_through
             rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
         except Exception as failure:  # noqa: BLE001 - a task waits for the reply
             error = reported(failure, instance, version)

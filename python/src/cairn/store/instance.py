@@ -202,16 +202,14 @@ class ProviderInstance:
             ProtocolError: ``version`` is above the current one.
         """
         local = self.state.local
-        if version <= local.applied_through:
-            act(None)
-            return
-        current = self.state.require_version()
-        if version > current.version:
-            raise ProtocolError(
-                f"a read requires version {version}, but {current.version} is loaded",
-                store=self.store,
-            )
-        local.when_applied(version, act)
+        if not local.is_readable(version):
+            current = self.state.require_version()
+            if version > current.version:
+                raise ProtocolError(
+                    f"a read requires version {version}, but {current.version} is loaded",
+                    store=self.store,
+                )
+        local.when_readable(version, act)
 
     def when_readable(self, session: int, act: Callable[[], None]) -> None:
         """Call ``act``, now or later, once reads of a session find all frames that arrived."""

@@ -2,13 +2,17 @@
 
 Layer: store.
 
-    enqueue -> Delta -> sorted -> Run -> merged with other runs -> SST file -> database
-               arrived  (readable: applied_through)                (written_through)
+    enqueue -> Delta   ->   sorted and merged -> Run -> SST file -> database
+               (applied_through)     (readable_through)     (written_through)
 
-A version can be read as soon as it is a run: reads search the runs, then the database. Runs stay in
-memory until a snapshot needs them, or until the bound of pending bytes is reached. Then they are
-merged, so that a key that several versions wrote is written once, and enter the database as one
-file.
+A version can be read as soon as it is in a run: reads search the runs, then the database. Deltas
+are sorted when a read, a snapshot or the bound of pending bytes needs them: the shim's cache
+answers most reads, and many deltas are sorted at once in much less time than each alone. A store
+that was read lately is the exception: its deltas are sorted as they arrive, so that no read waits.
+
+Runs stay in memory until a snapshot needs them, or until the bound of pending bytes is reached.
+Then they are merged, so that a key that several versions wrote is written once, and enter the
+database as one file.
 
 Threads: ``enqueue``, ``checkpoint`` and ``wait_until_written`` are called by other threads, the
 last two never by the event loop. ``is_open``, ``check_not_broken`` and the attributes may be used
@@ -24,9 +28,10 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections import deque
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from cairn.errors import (
@@ -62,6 +67,10 @@ _PIECE_BYTES = 128 * 1024
 _PRESENCE_STRIDE = 512
 _SORTED_AT_ONCE_ROWS = 2048
 _SORT_WAIT_S = 0.001
+# A store that was read at one of so many versions will be read again.
+_READ_LATELY_VERSIONS = 8
+# The first read after many commits sorts their deltas.
+_MAX_UNSORTED = 64
 _LIVENESS_CHECK_S = 1.0
 # A read searches every run: some 1 us for a key.
 _MAX_RUNS = 8
@@ -115,7 +124,8 @@ class LocalState:
     """See the module.
 
     Attributes:
-        applied_through: reads find all deltas up to this version.
+        applied_through: reads find all deltas up to this version; they wait for their sorting.
+        readable_through: all deltas up to this version are in runs, or in the database.
         written_through: the newest version of which the database has writes.
         incarnation: changes with the database; work of one incarnation stops in the next.
         failure: why the database is broken; ``None`` if it is not.
@@ -130,6 +140,10 @@ class LocalState:
         # INVARIANT: ascending versions, all above `written_through`. New runs are added at the end;
         # during a merge or write its runs keep their place.
         self._runs: tuple[CommittedRun, ...] = ()
+        self._sorting: Sequence[Delta] = ()  # the first of `_arrived`
+        self._sort_done = threading.Event()
+        self._sort_through = 0  # deltas up to this version must be sorted
+        self._read_at = -_READ_LATELY_VERSIONS  # the newest version at the last read
         self._merging: Sequence[CommittedRun] = ()
         self._writing: tuple[CommittedRun, Ingestion] | None = None  # the first run
         self._write_through = 0  # runs up to this version must be written
@@ -137,6 +151,7 @@ class LocalState:
         self._readers = _Waiters()
         self._writers = _Waiters()
         self.applied_through = 0
+        self.readable_through = 0
         self.written_through = 0
         self.incarnation = 0
         self.failure: CairnError | None = None
@@ -186,6 +201,7 @@ class LocalState:
     def get(self, cf: int, key: bytes) -> bytes | None:
         """Return the value of one key, ``None`` where absent; as ``reading``."""
         rows = self._committed
+        self.note_read()
         try:
             value = rows.get(cf, key)
         except CorruptError as failure:
@@ -198,8 +214,9 @@ class LocalState:
     def attach(self, database: RocksDb, version: int) -> None:
         """Use an open database that holds ``version``. REQUIRES: ``detach`` before."""
         self._rows = CommittedRows(database)
-        self.applied_through = self.written_through = version
-        self._write_through = 0
+        self.applied_through = self.readable_through = self.written_through = version
+        self._write_through = self._sort_through = 0
+        self._read_at = version - _READ_LATELY_VERSIONS
         self.incarnation += 1
         self.failure = None
         self._scheduler.add(self)
@@ -252,50 +269,117 @@ class LocalState:
         self._resources.pending.add(-sum(run.size_bytes for run in self._runs))
         # A read in progress keeps the runs that it reads: without them it would find older rows.
         self._runs = ()
-        self._merging, self._writing = (), None
+        self._sorting, self._merging, self._writing = (), (), None
         self._scheduler.writing.pop(self, None)
 
     def _fail_waiters(self, failure: CairnError) -> None:
         self._readers.fail(failure)
         self._writers.fail(failure)
 
-    # -- from a delta to a run -----------------------------------------------------------------
+    # -- from deltas to runs -------------------------------------------------------------------
 
     def enqueue(self, delta: Delta) -> None:
         """Add a committed delta; versions ascend. Any thread, one at a time."""
+        if 0 < delta.row_count <= _SORTED_AT_ONCE_ROWS and self._was_read_lately(delta.last):
+            # The version is committed: if this fails, the sorting thread tries again and reports.
+            with suppress(Exception):
+                delta.sort()
         self._resources.pending.add(delta.size_bytes)
-        if delta.row_count > _SORTED_AT_ONCE_ROWS:
-            self._resources.sorting.submit(self._sort, delta)
-        else:
-            delta.sort()
         self._arrived.append(delta)
         self._resources.event_loop.post(self._admit)
 
-    def _sort(self, delta: Delta) -> None:
-        delta.sort()
-        self._resources.event_loop.post(self._admit)
+    def _was_read_lately(self, version: Version) -> bool:
+        return version - self._read_at < _READ_LATELY_VERSIONS
 
     def _admit(self) -> None:
-        """Make the deltas readable that are sorted."""
+        """Note the deltas that have arrived, and sort them if they are needed."""
         if not self.is_open:
             # The database broke during the commit: the delta must not count as pending forever.
             self._drop_deltas()
             return
-        while self._arrived and self._arrived[0].ready.is_set():
+        self._admit_runs()
+        if self._arrived:
+            newest = self._arrived[-1].last
+            if self._was_read_lately(newest) or len(self._arrived) > _MAX_UNSORTED:
+                self._sort_through = newest
+            else:
+                self.applied_through = newest
+        self._advance()
+
+    def _admit_runs(self) -> None:
+        """Make the first deltas readable, as far as they are sorted or have no rows."""
+        while self._arrived and not self._sorting:
             delta = self._arrived[0]
-            if delta.failure is not None:
-                _LOG.error("version %d was not sorted", delta.version, exc_info=delta.failure)
-                self._break(unexpected(delta.failure))
-                return
+            if delta.row_count and delta.run is None:
+                break
+            self._make_readable([delta], delta.run)
+        self._readers.call(lambda version: version <= self.readable_through)
+
+    def _make_readable(self, deltas: Sequence[Delta], run: CommittedRun | None) -> None:
+        for delta in deltas:
             self._arrived.popleft()
             self._resources.pending.add(-delta.size_bytes)
-            self.db.multi_families = delta.multi_families
-            if delta.run is not None:
-                self._resources.pending.add(delta.run.size_bytes)
-                self._set_runs((*self._runs, delta.run))
-            self.applied_through = delta.version
-        self._readers.call(lambda version: version <= self.applied_through)
+        if run is not None:
+            self._resources.pending.add(run.size_bytes)
+            self._set_runs((*self._runs, run))
+        newest = deltas[-1]
+        self.db.multi_families = newest.multi_families
+        self.readable_through = newest.last
+        self.applied_through = max(self.applied_through, newest.last)
+
+    def _sort_if_needed(self) -> None:
+        """Begin to sort the first deltas, if they are needed and none is being sorted."""
+        if self._sorting or not self._arrived or self._arrived[0].first > self._sort_through:
+            return
+        deltas: list[Delta] = []
+        size = 0
+        for delta in list(self._arrived):
+            size += delta.size_bytes
+            is_held_back = self._barrier is not None and delta.first > self._barrier
+            if deltas and (size > _MAX_MERGED_BYTES or delta.run is not None):
+                break
+            if deltas and is_held_back and deltas[0].first <= cast("Version", self._barrier):
+                break  # a snapshot of the version in the middle needs two runs
+            deltas.append(delta)
+        self._sorting = deltas
+        self._sort_done = threading.Event()
+        self._resources.sorting.submit(self._run_sort, deltas, self._sort_done)
+
+    def _run_sort(self, deltas: Sequence[Delta], done: threading.Event) -> None:
+        post = self._resources.event_loop.post
+        try:
+            result = merged(deltas)
+        except Exception as problem:  # noqa: BLE001 - all calls of this store must get it
+            self._fail_work(problem, deltas, lambda: self._sorting is deltas)
+        else:
+            post(lambda: self._use_sorted(deltas, result))
+        done.set()
+
+    def _use_sorted(self, deltas: Sequence[Delta], run: CommittedRun) -> None:
+        if self._sorting is not deltas:
+            return
+        self._sorting = ()
+        if not self._is_split_by_barrier(run):
+            self._make_readable(deltas, run)
+            self._admit_runs()
         self._advance()
+
+    def _is_split_by_barrier(self, run: CommittedRun) -> bool:
+        """Return whether a snapshot of a version in the middle of a run was begun."""
+        return self._barrier is not None and run.first <= self._barrier < run.last
+
+    def _fail_work(
+        self,
+        problem: Exception,
+        parts: Sequence[Delta | CommittedRun],
+        is_current: Callable[[], bool],
+    ) -> None:
+        """Report the failure of a sort or merge. Any thread."""
+        _LOG.error(
+            "versions %d to %d were not merged", parts[0].first, parts[-1].last, exc_info=problem
+        )
+        failure = unexpected(problem)
+        self._resources.event_loop.post(lambda: self._break(failure) if is_current() else None)
 
     def _set_runs(self, runs: tuple[CommittedRun, ...]) -> None:
         self._runs = runs
@@ -311,14 +395,16 @@ class LocalState:
 
     def _advance(self) -> None:
         """Begin the next merge or write, if one is due and none is in progress."""
-        if not self._merging and self._writing is None and self.is_open:
-            due = self._due_runs()
-            if len(due) > 1:
-                self._merge(due)
-            elif due:
-                self._begin_write(due[0])
-            else:
-                self._merge(self._small_runs())
+        if self.is_open:
+            self._sort_if_needed()
+            if not self._merging and self._writing is None:
+                due = self._due_runs()
+                if len(due) > 1:
+                    self._merge(due)
+                elif due:
+                    self._begin_write(due[0])
+                else:
+                    self._merge(self._small_runs())
         self._writers.call(self._is_written)
         self._reclaim()
 
@@ -328,10 +414,15 @@ class LocalState:
             self._scheduler.reclaim(self._resources.clock.monotonic_ns())
 
     def _due_runs(self) -> list[CommittedRun]:
-        """Return the oldest runs that must be written, as many as may be merged."""
+        """Return the oldest runs that must be written, as many as may be merged.
+
+        None if deltas are being sorted that belong into the same file.
+        """
         through = self._write_through
         if self._barrier is not None:
             through = min(through, self._barrier)
+        if self._sorting and self._sorting[0].first <= through:
+            return []
         due: list[CommittedRun] = []
         size = 0
         for run in self._runs:
@@ -355,22 +446,19 @@ class LocalState:
             self._resources.sorting.submit(self._run_merge, runs)
 
     def _run_merge(self, runs: Sequence[CommittedRun]) -> None:
-        post = self._resources.event_loop.post
         try:
             result = merged(runs)
         except Exception as problem:  # noqa: BLE001 - all calls of this store must get it
-            _LOG.exception("versions %d to %d were not merged", runs[0].first, runs[-1].last)
-            failure = unexpected(problem)
-            post(lambda: self._break(failure) if self._merging is runs else None)
+            self._fail_work(problem, runs, lambda: self._merging is runs)
         else:
-            post(lambda: self._use_merged(runs, result))
+            self._resources.event_loop.post(lambda: self._use_merged(runs, result))
 
     def _use_merged(self, runs: Sequence[CommittedRun], result: CommittedRun) -> None:
         if self._merging is not runs:
             return
         self._merging = ()
         # A snapshot of a version in the middle needs the runs as they were.
-        if self._barrier is None or not result.first <= self._barrier < result.last:
+        if not self._is_split_by_barrier(result):
             start = self._runs.index(runs[0])
             end = start + len(runs)
             self._set_runs((*self._runs[:start], result, *self._runs[end:]))
@@ -389,24 +477,32 @@ class LocalState:
 
     @property
     def waiting_since_ns(self) -> int:
-        """REQUIRES: there is a run."""
-        return self._runs[0].since_ns
+        """REQUIRES: there is a run or a delta."""
+        oldest = self._oldest()
+        return oldest.since_ns if oldest is not None else 0
+
+    def _oldest(self) -> CommittedRun | Delta | None:
+        if self._runs:
+            return self._runs[0]
+        return self._arrived[0] if self._arrived else None
 
     @property
     def run_bytes(self) -> int:
         """The bytes of runs whose write can begin; 0 if a merge or write is in progress."""
         if self._merging or self._writing is not None or self._barrier is not None:
             return 0
-        return sum(run.size_bytes for run in self._runs)
+        return self.pending_bytes()
 
     @property
     def is_writing(self) -> bool:
-        """Whether runs that must be written are not written yet."""
-        return bool(self._due_runs())
+        """Whether rows that must be written are not written yet."""
+        oldest = self._oldest()
+        return oldest is not None and oldest.first <= self._write_through
 
     def write_runs(self) -> None:
-        """Begin to write all runs into the database."""
-        self._write_through = self.applied_through
+        """Begin to write all rows into the database."""
+        newest = self._arrived[-1].last if self._arrived else self.readable_through
+        self._write_through = self._sort_through = newest
         self._advance()
 
     def write_slice(self) -> None:
@@ -461,19 +557,37 @@ class LocalState:
 
     # -- waiting for deltas --------------------------------------------------------------------
 
-    def when_applied(self, version: int, waiter: Waiter) -> None:
-        """Call ``waiter`` once ``version`` is applied, or with the error that prevents it."""
-        if self.applied_through >= version:
+    def is_readable(self, version: int) -> bool:
+        """Whether a read that needs ``version`` need not wait."""
+        return self.readable_through >= version and self.readable_through >= self.applied_through
+
+    def note_read(self) -> None:
+        """Note that reads are not all answered by the shim's cache."""
+        self._read_at = max(self.applied_through, self.readable_through)
+
+    def when_readable(self, version: int, waiter: Waiter) -> None:
+        """Call ``waiter`` once ``version`` can be read, or with the error that prevents it.
+
+        So can all versions up to ``applied_through``, on which the shim relies.
+        """
+        self.note_read()
+        if self.is_readable(version):
             waiter(None)
         elif self.failure is not None:
             waiter(copy.copy(self.failure))
         else:
-            self._readers.add(version, waiter)
+            needed = max(version, self.applied_through)
+            self._readers.add(needed, waiter)
+            self._need_sorted(needed)
 
-    def until_applied(
+    def _need_sorted(self, version: int) -> None:
+        self._sort_through = max(self._sort_through, version)
+        self._sort_if_needed()
+
+    def until_readable(
         self, version: int, incarnation: int | None = None
     ) -> Generator[None, None, None]:
-        """Steps until ``version`` is applied. REQUIRES: it is or will be enqueued before a close.
+        """Steps until ``version`` can be read. REQUIRES: it is or will be enqueued before a close.
 
         Args:
             version: the version of the last delta.
@@ -486,12 +600,13 @@ class LocalState:
         while True:
             if expected != self.incarnation:
                 raise _closed()
-            if self.applied_through >= version:
+            if self.readable_through >= version:
                 return
-            if self._arrived:
-                self._arrived[0].ready.wait(_SORT_WAIT_S)
+            self._sort_through = max(self._sort_through, version)
             self._admit()
             self.check_not_broken()
+            if self._sorting:
+                self._sort_done.wait(_SORT_WAIT_S)
             yield
 
     def wait_until_written(self, version: int, incarnation: int | None = None) -> None:
@@ -523,10 +638,11 @@ class LocalState:
         else:
             self._writers.add(version, waiter)
             self._write_through = max(self._write_through, version)
+            self._sort_through = max(self._sort_through, version)
             self._advance()
 
     def _is_written(self, version: Version) -> bool:
-        if self.applied_through < version:
+        if self.readable_through < version:
             return False
         return not self._runs or self._runs[0].first > version
 
@@ -534,7 +650,8 @@ class LocalState:
         self, version: int, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]
     ) -> Generator[None, None, list[bool]]:
         """Steps that find which keys exist at ``version``; REQUIRES: no later one is committed."""
-        yield from self.until_applied(version)
+        self.note_read()
+        yield from self.until_readable(version)
         found: list[bool] = []
         for cf, keys in keys_by_family:
             for start in range(0, len(keys), _PRESENCE_STRIDE):
@@ -547,7 +664,8 @@ class LocalState:
 
     def count_keys(self, version: int, cf: int) -> Generator[None, None, int]:
         """Steps that count a family's keys at ``version``; REQUIRES: as ``find_present``."""
-        yield from self.until_applied(version)
+        self.note_read()
+        yield from self.until_readable(version)
         count = 0
         with self.reading() as rows:
             for count in rows.count_keys(cf):  # noqa: B007 - the last one is the count

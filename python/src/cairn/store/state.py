@@ -192,7 +192,7 @@ class StoreState:
         if not version.has_changelog:
             # The database reaches an empty commit by a delta without rows, as after its commit.
             self._enqueue(version, ())
-        event_loop.run_stepwise(self.local.until_applied(version.version))
+        event_loop.run_stepwise(self.local.until_readable(version.version))
         self._version = version
 
     def advance(self, version: StoreVersion, changes: Sequence[pa.RecordBatch]) -> None:

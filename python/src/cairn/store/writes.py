@@ -58,7 +58,7 @@ def check_writes(batch: pa.RecordBatch) -> None:
             raise ProtocolError("a put or append without a value, or another op with one")
 
 
-def coalesce(batches: Sequence[pa.RecordBatch], *, are_distinct: bool = False) -> pa.RecordBatch:
+def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the writes with one op per key, sorted by family and key.
 
     The last write of a key wins. Appends after a put or an append are concatenated; an append after
@@ -67,20 +67,19 @@ def coalesce(batches: Sequence[pa.RecordBatch], *, are_distinct: bool = False) -
     Args:
         batches: have ``WRITES_SCHEMA`` or ``CHANGELOG_SCHEMA``, in the order of the writes; at
             least one.
-        are_distinct: whether keys probably occur once; the result is the same.
     """
     rows = _one_batch(batches)
     if _has_drops(rows):
         rows = _without_dropped(rows)
-    return _fold(rows, key_order(rows, are_distinct=are_distinct)) if rows.num_rows else rows
+    return _fold(rows, key_order(rows)) if rows.num_rows else rows
 
 
 def newest(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return ``coalesce`` of coalesced batches; needs less memory if there are no appends."""
+    """Return ``coalesce`` of the batches; needs less memory if there are only puts and deletes."""
     if any(cast("int", batch.column("op").to_numpy().max()) > OP_DELETE for batch in batches):
         return coalesce(batches)
     names = _one_batch([batch.select(["cf", "key"]) for batch in batches])
-    sorting = key_order(names, are_distinct=False)
+    sorting = key_order(names)
     is_last = np.flatnonzero(sorting.is_last())
     return take(batches, is_last if sorting.order is None else sorting.order[is_last])
 

@@ -162,7 +162,7 @@ class Rig:
 
     def until_applied(self, version: int) -> None:
         """Wait until all deltas up to ``version`` are applied."""
-        self.event_loop.run_stepwise(self.local.until_applied(version))
+        self.event_loop.run_stepwise(self.local.until_readable(version))
 
     def until_written(self, version: int) -> None:
         """Wait until the database has all deltas up to ``version``."""

@@ -272,7 +272,8 @@ class InstanceMachine(RuleBasedStateMachine):
     def deltas_do_not_pass_the_version(self) -> None:
         if hasattr(self, "rig"):
             local = self.rig.local
-            assert local.written_through <= local.applied_through <= self.version
+            assert local.written_through <= local.readable_through
+            assert local.readable_through <= local.applied_through <= self.version
 
     @invariant()
     def pending_bytes_are_those_of_the_runs(self) -> None:
@@ -332,6 +333,8 @@ def test_every_version_is_exactly_its_rows(
 ) -> None:
     """Put, delete, append, drop, spill, commit, abort, crash, reload, snapshot, in any order."""
     monkeypatch.setattr(local_state, "_SORTED_AT_ONCE_ROWS", 4)
+    monkeypatch.setattr(local_state, "_READ_LATELY_VERSIONS", 2)
+    monkeypatch.setattr(local_state, "_MAX_UNSORTED", 3)
     monkeypatch.setattr(local_state, "_MAX_RUNS", 2)
     monkeypatch.setattr(local_state, "_PIECE_ROWS", 3)
     run_state_machine_as_test(

@@ -139,7 +139,7 @@ def test_a_read_after_the_failure_gets_its_error(rig: Rig, monkeypatch: pytest.M
     fail_to_write(rig, monkeypatch)
     failures: list[CairnError | None] = []
 
-    rig.event_loop.run(lambda: rig.local.when_applied(3, failures.append))
+    rig.event_loop.run(lambda: rig.local.when_readable(3, failures.append))
 
     assert isinstance(failures[0], DiskFullError)
 

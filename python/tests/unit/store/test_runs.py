@@ -53,10 +53,7 @@ def test_rows_are_ordered_as_python_orders_their_keys(data: st.DataObject) -> No
     cfs = data.draw(st.lists(st.integers(0, 2), min_size=len(keys), max_size=len(keys)))
     pairs = list(zip(cfs, keys, strict=True))
 
-    are_distinct = data.draw(st.booleans())
-    found = sorting.key_order(
-        batch([(OP_PUT, cf, key, b"") for cf, key in pairs]), are_distinct=are_distinct
-    )
+    found = sorting.key_order(batch([(OP_PUT, cf, key, b"") for cf, key in pairs]))
 
     order = list(range(len(pairs))) if found.order is None else found.order.tolist()
     assert order == sorted(range(len(pairs)), key=pairs.__getitem__)
@@ -143,7 +140,7 @@ def empty(database: RocksDb) -> None:
 
 
 def write(database: RocksDb, delta: Delta, run: Run) -> None:
-    ingestion = database.new_ingestion(run.rows, delta.version, frozenset({LISTS}))
+    ingestion = database.new_ingestion(run.rows, delta.last, frozenset({LISTS}))
     while ingestion.rows_left:
         ingestion.add(4)
     ingestion.finish()
@@ -155,6 +152,7 @@ def write(database: RocksDb, delta: Delta, run: Run) -> None:
     versions=VERSIONS,
     written=st.integers(0, 4),
     merge=st.integers(0, 4),
+    are_sorted=st.booleans(),
     drop=st.sampled_from([None, 2, 5]),
     limits=st.sampled_from([(3, 1 << 20), (1000, 7), (1000, 1 << 20)]),
 )
@@ -165,11 +163,13 @@ def test_reads_over_runs_equal_the_versions_one_by_one(
     merge: int,
     drop: int | None,
     limits: tuple[int, int],
+    *,
+    are_sorted: bool,
 ) -> None:
     """The first versions are in the database, the next ones in one merged run, the rest in runs."""
     empty(database)
     model: dict[int, dict[bytes, bytes]] = {0: {}, LISTS: {}}
-    runs = []
+    deltas: list[Delta] = []
     none: frozenset[int] = frozenset()
     for version, rows in enumerate(versions, start=2):
         delta = Delta(version, [batch(rows)], frozenset({LISTS}))
@@ -178,16 +178,16 @@ def test_reads_over_runs_equal_the_versions_one_by_one(
         apply(model, rows)
         if version == drop:
             model[LISTS] = {}
-        delta.sort()
-        assert delta.failure is None
-        if delta.run is not None and version - 2 < written:
-            write(database, delta, delta.run.run)
-        elif delta.run is not None:
-            runs.append(delta.run)
+        if delta.row_count and version - 2 < written:
+            write(database, delta, merged([delta]).run)
+        elif delta.row_count:
+            deltas.append(delta)
         if version == drop:
             break
+    runs = [merged([delta]) for delta in deltas]
     if merge > 1 and len(runs) > 1:
-        runs = [merged(runs[:merge]), *runs[merge:]]
+        together = runs[:merge] if are_sorted else deltas[:merge]
+        runs = [merged(together), *runs[merge:]]
     committed = CommittedRows(database)
     committed.runs = Runs(tuple(one.run for one in runs))
     keys = [b"%02d" % number for number in range(30)]

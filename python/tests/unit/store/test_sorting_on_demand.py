@@ -1,0 +1,86 @@
+"""Committed deltas are sorted when somebody needs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rig import Rig, family
+
+from cairn.store import deltas, local_state
+
+FAMILY = family(0, multi=False)
+VERSIONS = 5
+
+
+@pytest.fixture
+def sorts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return the first and last version of each sort and merge."""
+    seen: list[tuple[int, int]] = []
+    merged = deltas.merged
+
+    def noted(parts: Any) -> Any:  # noqa: ANN401 - passes on what it gets
+        seen.append((parts[0].first, parts[-1].last))
+        return merged(parts)
+
+    monkeypatch.setattr(local_state, "merged", noted)
+    monkeypatch.setattr(local_state, "_SORTED_AT_ONCE_ROWS", 0)
+    return seen
+
+
+def commit(rig: Rig, first: int, last: int, base: str | None = None) -> str:
+    """Commit versions whose presence the shim knows, so that no commit reads; load the last one."""
+    found = base
+    for version in range(first, last + 1):
+        presence = 2 if version == 1 else 1
+        rig.write([(1, 0, b"%03d" % version, b"v", 2), (1, 0, b"all", b"%d" % version, presence)])
+        found = rig.commit(version, found, [FAMILY])["checkpoint_id"]
+        rig.load(version, found)
+    rig.event_loop.run(lambda: None)
+    assert found is not None
+    return found
+
+
+def expected(last: int) -> dict[bytes, bytes]:
+    return {b"%03d" % version: b"v" for version in range(1, last + 1)} | {b"all": b"%d" % last}
+
+
+def test_nothing_is_sorted_until_the_first_read(rig: Rig, sorts: list[tuple[int, int]]) -> None:
+    """The shim's cache answers most reads: sorting costs as much CPU as the rest of a commit."""
+    commit(rig, 1, VERSIONS)
+    assert sorts == []
+    assert rig.local.applied_through == VERSIONS  # the shim may drop what it has cached
+
+    found = rig.look_up(0, [b"all", b"002"], 0)
+
+    assert found == [b"%d" % VERSIONS, b"v"]
+    assert sorts == [(1, VERSIONS)]
+    assert rig.contents(0, VERSIONS) == expected(VERSIONS)
+
+
+def test_a_store_that_was_read_lately_is_sorted_at_once(
+    rig: Rig, sorts: list[tuple[int, int]]
+) -> None:
+    """No read of it waits for a sort."""
+    last = commit(rig, 1, VERSIONS)
+    rig.look_up(0, [b"all"], 0)
+    sorts.clear()
+
+    commit(rig, VERSIONS + 1, VERSIONS + 1, last)
+    rig.until_applied(VERSIONS + 1)
+
+    assert sorts == [(VERSIONS + 1, VERSIONS + 1)]
+
+
+def test_the_first_read_never_sorts_more_than_some_versions(
+    rig: Rig,
+    sorts: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would wait too long after a day of tiny commits."""
+    monkeypatch.setattr(local_state, "_MAX_UNSORTED", 3)
+
+    commit(rig, 1, 6)
+    rig.until_applied(4)
+
+    assert sorts[0] == (1, 4)
