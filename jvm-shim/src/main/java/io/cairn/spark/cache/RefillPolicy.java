@@ -19,8 +19,8 @@ final class RefillPolicy {
   /** A request costs as much as the refill of this number of rows. */
   static final int ROWS_PER_REQUEST = 16;
 
-  /** Rows that the start of every session may read: about 0.1 seconds. */
-  static final long START_ROWS = 1 << 16;
+  /** Rows that the start of every session may read: some tenths of a second. */
+  static final long START_ROWS = 1 << 17;
 
   /** A part of the pool that a refill leaves to the writes of the next batches. */
   private static final int FREE_PART = 8;
