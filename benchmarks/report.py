@@ -5,7 +5,7 @@
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
-memory.json, worker-start.json. A table without its file says so. A group has three tables: GROUP,
+memory.json, gil-hold.json, worker-start.json. A table without its file says so. A group has three tables: GROUP,
 GROUP-resources and GROUP-times.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,18 @@ def worker_start_table(content: dict[str, Any]) -> str:
     return _table(["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl")
 
 
+def gil_hold_table(content: dict[str, Any]) -> str:
+    """Return the median and the longest wait for each call."""
+    rows = [
+        [call["call"], f"{statistics.median(call['waits_ms']):.2f}", f"{max(call['waits_ms']):.2f}"]
+        for call in content["calls"]
+    ]
+    table = _table(["call", "median, ms", "longest, ms"], rows, "lrr")
+    return (
+        f"{table}\n\n{content['key_count']:,} keys, {len(content['calls'][0]['waits_ms'])} calls."
+    )
+
+
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
     marks = {"l": "---", "r": "---:"}
     lines = [head, [marks[side] for side in align], *rows]
@@ -169,6 +182,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "machine": ("results-*.json", machine_table),
     "requests": ("s3-requests.json", requests_table),
     "memory": ("memory.json", memory_table),
+    "gil-hold": ("gil-hold.json", gil_hold_table),
     "worker-start": ("worker-start.json", worker_start_table),
 }
 GROUP_TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
