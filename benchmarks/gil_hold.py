@@ -103,6 +103,7 @@ def measure(folder: Path, key_count: int, runs: int) -> list[dict[str, object]]:
     for first in range(0, key_count, _BATCH_KEYS):
         ingest(database, first, min(_BATCH_KEYS, key_count - first), 1, lambda _, call: call())
     keys = key_column(0, key_count).to_pylist()
+    opened: list[RocksDb] = []
     for run in range(runs):
         copy = folder / f"copy{run}"
         some = keys[run * 4096 :][:4096]
@@ -111,7 +112,7 @@ def measure(folder: Path, key_count: int, runs: int) -> list[dict[str, object]]:
         ingest(database, 0, min(_BATCH_KEYS, key_count), run + 2, note)
         note("flush", database.flush)
         note("checkpoint", lambda copy=copy: database.checkpoint(copy))
-        opened: list[RocksDb] = []
+        opened.clear()
         note("open", lambda copy=copy: opened.append(RocksDb(copy, memory, create=False)))
         opened[0].retire()
         note("close", opened[0].close)

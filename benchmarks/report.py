@@ -5,8 +5,8 @@
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
-memory.json, gil-hold.json, worker-start.json. A table without its file says so. A group has three tables: GROUP,
-GROUP-resources and GROUP-times.
+memory.json, gil-hold.json, worker-start.json. A table without its file says so. A group has three
+tables: GROUP, GROUP-resources and GROUP-times.
 """
 
 from __future__ import annotations
@@ -166,10 +166,9 @@ def gil_hold_table(content: dict[str, Any]) -> str:
         [call["call"], f"{statistics.median(call['waits_ms']):.2f}", f"{max(call['waits_ms']):.2f}"]
         for call in content["calls"]
     ]
+    runs = len(content["calls"][0]["waits_ms"])
     table = _table(["call", "median, ms", "longest, ms"], rows, "lrr")
-    return (
-        f"{table}\n\n{content['key_count']:,} keys, {len(content['calls'][0]['waits_ms'])} calls."
-    )
+    return f"{table}\n\n{content['key_count']:,} keys, {runs} calls."
 
 
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
