@@ -21,8 +21,8 @@ from rocksdict import (
 _MIB = 1 << 20
 _BLOOM_BITS_PER_KEY = 10
 _SST_BYTES = 16 * _MIB
-_ARENA_BLOCK_BYTES = 64 * 1024
-_BLOCK_BYTES = 8 * 1024
+_ARENABLOCK_BYTES = 64 * 1024
+BLOCK_BYTES = 8 * 1024
 _MIN_OPEN_FILES = 16
 _ENTRIES_OF_ANY_SIZE = 0
 _NEVER = 1 << 20  # files in level 0
@@ -75,7 +75,7 @@ def _table_options() -> BlockBasedOptions:
     # 10 bits per key: 1 % false positives, so that absent keys cost no read.
     table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)  # noqa: FBT003 - rocksdict takes it by place
     # Twice the default: state rows are small, scans are frequent, and the index is halved.
-    table.set_block_size(_BLOCK_BYTES)
+    table.set_block_size(BLOCK_BYTES)
     return table
 
 
@@ -106,7 +106,7 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     options.create_if_missing(create)
     options.set_block_based_table_factory(table)
     # A hundred small databases used 105 MB of memtables with the default block, 7 MB with this.
-    options.set_arena_block_size(_ARENA_BLOCK_BYTES)
+    options.set_arena_block_size(_ARENABLOCK_BYTES)
     options.set_write_buffer_size(memory.write_buffer_bytes)
     # A write that RocksDB delays or stops holds the GIL and blocks the whole worker. So RocksDB
     # must not slow writes down and has four memtables. The store checks for stops before it writes.
@@ -156,7 +156,7 @@ def engine_description() -> dict[str, object]:
         "version": importlib.metadata.version("rocksdict"),
         "options": {
             "bloom_bits_per_key": _BLOOM_BITS_PER_KEY,
-            "block_bytes": _BLOCK_BYTES,
+            "block_bytes": BLOCK_BYTES,
             "compaction": "universal",
             "compression": "lz4",
             "target_file_bytes": _SST_BYTES,
