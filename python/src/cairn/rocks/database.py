@@ -6,8 +6,8 @@ Rows enter as SST files (``Ingestion``). Memtables have only deletes of whole fa
 lists; the WAL is off, so a directory that was not closed lacks the last of them.
 
 Threads: a database is opened in any thread, and then belongs to the worker's event loop. Only
-``flush`` and ``checkpoint`` may run in other threads, and ``close`` after the event loop has called
-``retire``.
+``write``, ``flush`` and ``checkpoint`` may run in other threads, and ``close`` after the event loop
+has called ``retire``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cairn.rocks.ingestion import Ingestion, RowEncoding, chunks
 from cairn.rocks.options import RocksMemory, database_options, file_options, write_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -83,7 +83,7 @@ class RocksDb:
         self._memory = memory
         self._name = str(directory)
         self._translated = Translation(self._name)
-        # INVARIANT: no close during a flush or checkpoint of another thread.
+        # INVARIANT: no close during a write, flush or checkpoint of another thread.
         self._uses = threading.Condition()
         self._use_count = 0
         self._retired: Rdict | None = None
@@ -244,6 +244,17 @@ class RocksDb:
         encoding = RowEncoding(version, multi_families, self._db.iter)
         return Ingestion(path, self._file_options, rows, encoding, self._translated)
 
+    def write(self, ingestion: Ingestion, is_wanted: Callable[[], bool]) -> bool:
+        """Write the file of an ingestion if that is possible at once; see ``Ingestion.write``.
+
+        Any thread; ``close`` waits for it.
+
+        Raises:
+            ClosedError: ``retire`` was called before.
+        """
+        with self._in_use():
+            return ingestion.write(is_wanted)
+
     def ingest(self, ingestion: Ingestion) -> None:
         """Make the rows of a finished ingestion part of the database.
 
@@ -342,7 +353,7 @@ class RocksDb:
                 self._retired, self._db = self._db, cast("Rdict", _Retired(self._name))
 
     def close(self) -> None:
-        """Wait for running flushes and checkpoints, then close. Any thread; idempotent.
+        """Wait for running writes, flushes and checkpoints, then close. Any thread; idempotent.
 
         It takes as long as a flush. rocksdict releases the GIL. REQUIRES: no call of the event loop
         is in progress: it has called ``retire``, or this is its thread.

@@ -2,8 +2,9 @@
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
 
-Rows are added in slices on the event loop. ``finish`` may run in any thread: it writes the rest of
-the file and syncs it. Then ``RocksDb.ingest`` makes the rows part of the database.
+``write`` makes the whole file with numpy, in any thread, if the rows have fixed widths. All other
+rows are added in slices on the event loop; then ``finish`` completes the file in any thread. At
+last ``RocksDb.ingest`` makes the rows part of the database.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rocksdict import SstFileWriter
 
 from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
+from cairn.rocks.options import BLOCK_BYTES
+from cairn.rocks.sst import FixedRows, TableWriter, fixed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 SMALL_FILE_BYTES = 16 << 20
 """Files of at least so many bytes, before compression, need not be merged with others."""
+# A call of numpy for so many rows takes less than 1 ms, and its arrays fit into the caches.
+_PART_ROWS = 1 << 14
+_PART_BYTES = 2 << 20
 
 
 class Ingestion:
@@ -38,6 +44,7 @@ class Ingestion:
     Attributes:
         path: the file.
         dropped: families whose rows in the database must be deleted first.
+        row_count: the number of rows, without the dropped families.
         rows_left: rows that were not added yet.
     """
 
@@ -54,28 +61,70 @@ class Ingestion:
         self._encoding = encoding
         self._translated = translated
         self._writer: SstFileWriter | None = None
+        self._is_written = False
         is_drop = pc.equal(rows.column("op"), pa.scalar(OP_DROP_CF, pa.uint8()))
         self.dropped = cast("list[int]", rows.column("cf").filter(is_drop).to_pylist())
         self._rows = rows.filter(pc.invert(is_drop)) if self.dropped else rows
+        self.row_count = self._rows.num_rows
         cfs = self._rows.column("cf").to_numpy()
         # Where each family ends, in descending order.
-        self._ends = [self._rows.num_rows, *(np.flatnonzero(np.diff(cfs)) + 1).tolist()[::-1]]
+        self._ends = [self.row_count, *(np.flatnonzero(np.diff(cfs)) + 1).tolist()[::-1]]
         self._offset = 0
 
     @property
     def rows_left(self) -> int:
         """See the class."""
-        return self._rows.num_rows - self._offset
+        return self.row_count - self._offset
 
     @property
     def row_bytes(self) -> int:
         """The mean size of a row, at least 1."""
-        return max(1, self._rows.nbytes // max(1, self._rows.num_rows))
+        return max(1, self._rows.nbytes // max(1, self.row_count))
 
     @property
     def has_file(self) -> bool:
         """Whether there is a file to ingest: not if no row made an entry."""
-        return self._writer is not None
+        return self._writer is not None or self._is_written
+
+    def write(self, is_wanted: Callable[[], bool]) -> bool:
+        """Write and sync the whole file, if the rows of each family have fixed widths.
+
+        Any thread, once, before all other methods; called by ``RocksDb.write``.
+
+        Args:
+            is_wanted: asked often; once it returns ``False``, the file is left incomplete.
+
+        Returns:
+            Whether no rows are left. If not, nothing was written: use ``add`` and ``finish``.
+
+        Raises:
+            DiskFullError: the local disk is full.
+        """
+        parts: list[FixedRows] = []
+        for cf, rows in self._families():
+            fixed = self._encoding.fixed(cf, rows)
+            if fixed is None:
+                return False
+            parts.append(fixed)
+        if parts and self._is_small:
+            parts.insert(0, _below_all_keys())
+        with self._translated:
+            self._is_written = bool(parts) and _write_table(self.path, parts, is_wanted)
+        self._offset = self.row_count
+        return True
+
+    def _families(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        start = 0
+        for end in reversed(self._ends) if self.row_count else ():
+            rows = self._rows.slice(start, end - start)
+            yield cast("int", rows.column("cf")[0].as_py()), rows
+            start = end
+
+    @property
+    def _is_small(self) -> bool:
+        # RocksDB places a file that overlaps no other one in the lowest level and would never
+        # merge it with others. Deletions of BELOW_ALL_KEYS make small files overlap.
+        return self._rows.nbytes < SMALL_FILE_BYTES
 
     def add(self, row_count: int) -> int:
         """Add at most ``row_count`` of the rows that are left, at least one; return how many.
@@ -104,9 +153,7 @@ class Ingestion:
     def _opened(self) -> SstFileWriter:
         writer = SstFileWriter(self._options)
         writer.open(str(self.path))
-        if self._rows.nbytes < SMALL_FILE_BYTES:
-            # RocksDB places a file that overlaps no other one in the lowest level and would never
-            # merge it with others. Deletions of this key make small files overlap.
+        if self._is_small:
             del writer[layout.BELOW_ALL_KEYS]
         self._writer = writer
         return writer
@@ -148,6 +195,12 @@ class RowEncoding:
         self._multi_families = multi_families
         self._seeker = seeker
 
+    def fixed(self, cf: int, rows: pa.RecordBatch) -> FixedRows | None:
+        """Return the entries of rows, at least one; ``None`` if they have no fixed widths."""
+        if cf in self._multi_families:
+            return None
+        return fixed_rows(layout.family_start(cf), rows)
+
     def entries(self, cf: int, rows: pa.RecordBatch) -> Iterable[tuple[bytes, bytes | None]]:
         """Return key and value of each entry; a value of ``None`` deletes the key."""
         if cf in self._multi_families:
@@ -173,6 +226,25 @@ class RowEncoding:
                     yield chunk, None
             if op in (OP_PUT, OP_APPEND):
                 yield layout.chunk_key(start, self._version), value
+
+
+def _write_table(path: Path, parts: list[FixedRows], is_wanted: Callable[[], bool]) -> bool:
+    """Write a file; return whether it is complete."""
+    with TableWriter(path, BLOCK_BYTES) as table:
+        for part in parts:
+            row_count = max(1, min(_PART_ROWS, _PART_BYTES // part.row_bytes))
+            for rows in part.parts(row_count):
+                if not is_wanted():
+                    return False
+                table.add(rows)
+        table.finish()
+    return True
+
+
+def _below_all_keys() -> FixedRows:
+    """Return the deletion of ``BELOW_ALL_KEYS``."""
+    none = np.zeros((1, 0), np.uint8)
+    return FixedRows(layout.BELOW_ALL_KEYS, none, none[:0], np.zeros(1, np.bool_))
 
 
 def chunks(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -22,7 +22,7 @@ _MIB = 1 << 20
 _BLOOM_BITS_PER_KEY = 10
 _SST_BYTES = 16 * _MIB
 _ARENA_BLOCK_BYTES = 64 * 1024
-_BLOCK_BYTES = 8 * 1024
+BLOCK_BYTES = 8 * 1024
 _MIN_OPEN_FILES = 16
 _ENTRIES_OF_ANY_SIZE = 0
 _NEVER = 1 << 20  # files in level 0
@@ -75,7 +75,7 @@ def _table_options() -> BlockBasedOptions:
     # 10 bits per key: 1 % false positives, so that absent keys cost no read.
     table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)  # noqa: FBT003 - rocksdict takes it by place
     # Twice the default: state rows are small, scans are frequent, and the index is halved.
-    table.set_block_size(_BLOCK_BYTES)
+    table.set_block_size(BLOCK_BYTES)
     return table
 
 
@@ -156,7 +156,7 @@ def engine_description() -> dict[str, object]:
         "version": importlib.metadata.version("rocksdict"),
         "options": {
             "bloom_bits_per_key": _BLOOM_BITS_PER_KEY,
-            "block_bytes": _BLOCK_BYTES,
+            "block_bytes": BLOCK_BYTES,
             "compaction": "universal",
             "compression": "lz4",
             "target_file_bytes": _SST_BYTES,

@@ -466,9 +466,29 @@ class LocalState:
         self._advance()
 
     def _begin_write(self, run: CommittedRun) -> None:
-        ingestion = self.db.new_ingestion(run.run.rows, run.last, run.multi_families)
+        database = self.db
+        ingestion = database.new_ingestion(run.run.rows, run.last, run.multi_families)
         self._writing = run, ingestion
-        self._scheduler.writing[self] = None
+        self._resources.in_background(lambda: self._write(database, ingestion))
+
+    def _write(self, database: RocksDb, ingestion: Ingestion) -> None:
+        """Write the file at once, or let the event loop write it in slices. In the background."""
+        failure = self._tried(
+            ingestion,
+            lambda: database.write(ingestion, lambda: self._is_writing_file(ingestion)),
+        )
+        if failure is None and ingestion.rows_left:
+            self._resources.event_loop.post(lambda: self._write_in_slices(ingestion))
+        else:
+            self._resources.event_loop.post(lambda: self._ingest(ingestion, failure))
+
+    def _is_writing_file(self, ingestion: Ingestion) -> bool:
+        writing = self._writing
+        return writing is not None and writing[1] is ingestion
+
+    def _write_in_slices(self, ingestion: Ingestion) -> None:
+        if self._is_writing_file(ingestion):
+            self._scheduler.writing[self] = None
 
     @property
     def has_work(self) -> bool:
@@ -513,34 +533,38 @@ class LocalState:
         clock = self._resources.clock
         began = clock.monotonic_ns()
         piece_rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES // ingestion.row_bytes))
-        rows = 0
         try:
             while ingestion.rows_left and clock.monotonic_ns() - began < _SLICE_NS:
-                rows += ingestion.add(piece_rows)
+                ingestion.add(piece_rows)
         except CairnError as failure:
             self._break(failure)
             return
-        self._metrics.add("applied_rows_count", rows)
         self._metrics.raise_to("apply_slice_max_us", (clock.monotonic_ns() - began) // 1000)
         if not ingestion.rows_left:
             self._scheduler.writing.pop(self, None)
             self._resources.in_background(lambda: self._finish(ingestion))
 
     def _finish(self, ingestion: Ingestion) -> None:
-        failure: CairnError | None = None
+        failure = self._tried(ingestion, ingestion.finish)
+        self._resources.event_loop.post(lambda: self._ingest(ingestion, failure))
+
+    @staticmethod
+    def _tried(ingestion: Ingestion, work: Callable[[], object]) -> CairnError | None:
+        """Do work on a file; return the error that it raised."""
         try:
-            ingestion.finish()
+            work()
         except CairnError as problem:
-            failure = problem
+            return problem
         except Exception as problem:  # noqa: BLE001 - all calls of this store must get it
             _LOG.exception("%s was not written", ingestion.path)
-            failure = unexpected(problem)
-        self._resources.event_loop.post(lambda: self._ingest(ingestion, failure))
+            return unexpected(problem)
+        return None
 
     def _ingest(self, ingestion: Ingestion, failure: CairnError | None) -> None:
         if self._writing is None or self._writing[1] is not ingestion:
             return
         run, _ = self._writing
+        self._metrics.add("applied_rows_count", ingestion.row_count)
         try:
             if failure is not None:
                 raise failure

@@ -7,6 +7,7 @@ import operator
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,9 @@ from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import Ingestion
 from cairn.store.session import StoreSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ONE_PUT = pa.RecordBatch.from_pylist(
     [{"op": 1, "cf": 0, "key": b"a", "value": b"1", "presence": 2}], WRITES_SCHEMA
@@ -121,13 +125,13 @@ def test_a_store_that_cannot_write_does_not_block_reads(
 ) -> None:
     """A version is read from memory until its file is complete."""
     release = threading.Event()
-    finish = Ingestion.finish
+    write = Ingestion.write
 
-    def finish_late(ingestion: Ingestion) -> None:
+    def write_late(ingestion: Ingestion, is_wanted: Callable[[], bool]) -> bool:
         assert release.wait(30)
-        finish(ingestion)
+        return write(ingestion, is_wanted)
 
-    monkeypatch.setattr(Ingestion, "finish", finish_late)
+    monkeypatch.setattr(Ingestion, "write", write_late)
     local = served.instance.state.local
     served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
     served.commit()
