@@ -342,6 +342,12 @@ def make_write_and_read_frames() -> None:
         sequence=3,
     )
     frame(
+        "early",
+        0x07,
+        rows(WRITES, (1, 0, b"\x00key-a", b"\x00value-a", 2), (2, 3, b"\x00key-b", None, 1)),
+        sequence=1,
+    )
+    frame(
         "get",
         0x03,
         rows(GET, (0, b"\x00a"), (0, b"\x00b"), (1, b"\x00c"), (1, b"")),

@@ -28,6 +28,7 @@ MANIFESTS = sorted(
 FRAMES = sorted((VECTORS / "frames").glob("*.frame"))
 PAYLOADS = {
     0x02: WRITES_SCHEMA,
+    0x07: WRITES_SCHEMA,
     0x03: frames.GET_SCHEMA,
     0x83: frames.GET_REPLY_SCHEMA,
     0x04: frames.SCAN_SCHEMA,
@@ -52,7 +53,7 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 2, 14)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (5, 2, 15)
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:

@@ -39,7 +39,7 @@ class Dispatcher(Protocol):
 
         The payload of a small frame is ``bytes``.
 
-        An error that it raises is sent to the peer as the reply, unless the frame is of WRITES.
+        An error that it raises is sent to the peer as the reply, unless the frame has writes.
         """
 
 
@@ -277,7 +277,7 @@ class Connection:
             self._refuse(header, unexpected(failure))
 
     def _refuse(self, header: Header, failure: CairnError) -> None:
-        if header.kind == frames.WRITES:
+        if header.kind in (frames.WRITES, frames.EARLY):
             # WRITES have no reply: the peer would take it for the reply to its next request. The
             # commit reports the missing frame.
             _LOG.warning("a frame of writes was refused: %s", failure)

@@ -1,4 +1,4 @@
-"""FrameService: takes WRITES, and answers LOOKUP, GET, SCAN and CHANGES.
+"""FrameService: takes WRITES and EARLY, and answers LOOKUP, GET, SCAN and CHANGES.
 
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
@@ -72,7 +72,7 @@ class FrameService:
             if reply is not None:
                 connection.send_reply(reply)
                 return
-        if header.kind == frames.WRITES:
+        if header.kind in (frames.WRITES, frames.EARLY):
             self._take_writes(session, header, payload, connection)
             return
         if header.kind not in _REPLIES:
@@ -120,7 +120,11 @@ class FrameService:
         if target is None:
             return  # the session has ended
         try:
-            target.add_frame(header.sequence, frames.decode_rows(payload, frames.WRITES_SCHEMA))
+            rows = frames.decode_rows(payload, frames.WRITES_SCHEMA)
+            if header.kind == frames.EARLY:
+                target.add_early_frame(header.sequence, rows)
+                return
+            target.add_frame(header.sequence, rows)
             if target.pause_if_full(connection.resume):
                 connection.pause()
         except Exception as failure:  # noqa: BLE001 - the commit must report it

@@ -59,6 +59,8 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 """The first bytes of every Arrow IPC message."""
 _SNIFFED_BYTES = 1 << 16
 """How much of an object without a trailer is searched for the magic; the schema comes first."""
+_SCHEMA_BYTES = CHANGELOG_SCHEMA.serialize().size
+_END_OF_STREAM = struct.pack("<4si", _CONTINUATION, 0)
 _RESTORE = "restore the object from the bucket's versions, or restart from the version before"
 
 
@@ -71,13 +73,43 @@ class Changelog:
     size_bytes: int
 
 
-def encode(header: ChangelogHeader, batches: Iterable[pa.RecordBatch]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Rows as they are in the object: messages of record batches, without schema and end."""
+
+    messages: pa.Buffer
+    row_count: int
+
+
+def encode_rows(batches: Iterable[pa.RecordBatch], *, use_threads: bool = True) -> EncodedRows:
+    """Return rows in the form in which ``encode`` takes them without further work.
+
+    Args:
+        batches: as for ``encode``.
+        use_threads: whether other threads may compress columns too.
+
+    Raises:
+        InternalError: as ``encode``.
+    """
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=use_threads)
+    row_count = 0
+    with pa.ipc.new_stream(sink, CHANGELOG_SCHEMA, options=options) as out:
+        for batch in _pieces(batches):
+            row_count += batch.num_rows
+            out.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=CHANGELOG_SCHEMA))
+    stream = sink.getvalue()
+    size = stream.size - _SCHEMA_BYTES - len(_END_OF_STREAM)
+    return EncodedRows(stream.slice(_SCHEMA_BYTES, size), row_count)
+
+
+def encode(header: ChangelogHeader, rows: Iterable[pa.RecordBatch | EncodedRows]) -> bytes:
     """Return the object's bytes.
 
     Args:
         header: the version's header.
-        batches: columns of ``CHANGELOG_SCHEMA``, any number of rows; at most one op per key in all
-            of them; ``value`` is null exactly where the op takes none.
+        rows: columns of ``CHANGELOG_SCHEMA``, any number of rows, some perhaps encoded already; at
+            most one op per key in all of them; ``value`` is null exactly where the op takes none.
 
     Raises:
         InternalError: a batch has another schema, or nulls in a column that allows none.
@@ -89,15 +121,19 @@ def encode(header: ChangelogHeader, batches: Iterable[pa.RecordBatch]) -> bytes:
             b"cairn.header": header.to_json().encode(),
         }
     )
-    sink = pa.BufferOutputStream()
-    rows = 0
-    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
-        for batch in _pieces(batches):
-            rows += batch.num_rows
-            out.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-    arrow = sink.getvalue()
-    body = _TRAILER_BODY.pack(_TRAILER_MAGIC, FORMAT_VERSION, rows, arrow.size)
-    return b"".join((arrow, body, _CRC.pack(crc32c(body, crc32c(arrow)))))
+    encoded = [one if isinstance(one, EncodedRows) else encode_rows([one]) for one in rows]
+    row_count = sum(one.row_count for one in encoded)
+    # The schema is a message of its own: those of record batches do not depend on its metadata.
+    parts: list[pa.Buffer | bytes] = [schema.serialize()]
+    parts += [one.messages for one in encoded]
+    parts.append(_END_OF_STREAM)
+    arrow_bytes = sum(len(part) for part in parts)
+    parts.append(_TRAILER_BODY.pack(_TRAILER_MAGIC, FORMAT_VERSION, row_count, arrow_bytes))
+    checksum = 0
+    for part in parts:
+        checksum = crc32c(part, checksum)
+    parts.append(_CRC.pack(checksum))
+    return b"".join(parts)
 
 
 def decode(

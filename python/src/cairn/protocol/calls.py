@@ -155,7 +155,10 @@ class LoadAnswer(Answer):
 
 @dataclass(frozen=True)
 class CommitRequest(Request):
-    """``commit`` of a session that has sent ``frames`` with ``rows``, as ``version``."""
+    """``commit`` of a session that has sent ``frames`` with ``rows``, as ``version``.
+
+    ``early_frames`` of 0: early frames that it has sent are void.
+    """
 
     instance: int
     session: SessionId
@@ -169,6 +172,8 @@ class CommitRequest(Request):
     snapshot: bool = False
     track_counts: bool = True
     are_distinct: bool = False
+    early_frames: int = 0
+    early_rows: int = 0
 
 
 @dataclass

@@ -39,6 +39,7 @@ GET = 0x03
 SCAN = 0x04
 CHANGES = 0x05
 LOOKUP = 0x06
+EARLY = 0x07
 REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
@@ -54,6 +55,8 @@ ORIGIN_COMMITTED = 1
 ORIGIN_SPILL = 2
 ORIGIN_DELETED = 3
 
+# Early frames of a session are sent until their bytes reach this.
+MAX_EARLY_BYTES = 16 << 20
 MAX_LOOKUP_KEYS = 64
 MAX_LOOKUP_BYTES = 16 << 10
 _NO_VALUE = 0xFFFFFFFF

@@ -17,16 +17,15 @@ from cairn.format import changelog
 from cairn.format.header import ChangelogHeader, counts_to_json
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import CommitAnswer
-from cairn.store import writes
+from cairn.store import early, writes
 from cairn.store.local_state import nothing_loaded
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
-
     from cairn.protocol.calls import CommitRequest
+    from cairn.store.early import WrittenRows
     from cairn.store.session import StoreSession
     from cairn.store.state import StoreState
 
@@ -38,27 +37,27 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     clock, checkpoint = state.resources.clock, state.checkpoint
     base = state.snapshots.rebased(_base_of(state, request))
     began = clock.monotonic_ns()
-    batches = session.complete(
-        request.frames, request.rows, checkpoint.conf.frame_timeout_ms / 1000
-    )
+    timeout_s = checkpoint.conf.frame_timeout_ms / 1000
+    early_frames = session.complete_early(request.early_frames, request.early_rows, timeout_s)
+    batches = session.complete(request.frames, request.rows, timeout_s)
     arrived = clock.monotonic_ns()
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
-    rows = writes.gather(batches, are_distinct=request.are_distinct) if batches else None
+    parts = early.gather(early_frames, batches, are_distinct=request.are_distinct)
     if not request.track_counts:
         counts: dict[int, int] = {}
-    elif rows is None:
+    elif not parts:
         counts = _kept_counts(base, request)
     else:
-        rows, counts = _counted(state, base, rows, request)
-    changes = [] if rows is None else [writes.as_changes(rows)]
+        parts, counts = _counted(state, base, parts, request)
+    changes = [writes.as_changes(part.rows) for part in parts]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
     if not changes and _is_empty(state, base, request, counts):
         version = replace(base, version=request.version)
     else:
         header = _header(state, base, request, counts)
-        data = changelog.encode(header, changes)
+        data = changelog.encode(header, (part.encoded() for part in parts))
         encoded = clock.monotonic_ns()
         checkpoint.commit(header, data)
         stored = clock.monotonic_ns()
@@ -130,15 +129,16 @@ def _header(
 
 
 def _counted(
-    state: StoreState, base: StoreVersion, rows: pa.RecordBatch, request: CommitRequest
-) -> tuple[pa.RecordBatch, dict[int, int]]:
+    state: StoreState, base: StoreVersion, parts: list[WrittenRows], request: CommitRequest
+) -> tuple[list[WrittenRows], dict[int, int]]:
     """Return the rows with every presence known, and the keys per family after them."""
     run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
-    keys_by_family = writes.unknown_keys(rows)
+    # Several parts have no unknown presence.
+    keys_by_family = writes.unknown_keys(parts[0].rows) if len(parts) == 1 else []
     if keys_by_family:
         # RocksDB must have all deltas up to the base before it can tell which keys exist.
         present = run_stepwise(local.find_present(base.version, keys_by_family))
-        rows = writes.with_presence(rows, present)
+        parts = [replace(parts[0], rows=writes.with_presence(parts[0].rows, present))]
     counts = dict(base.counts)
     known_before = {family.id for family in base.families}
     ids = [family.id for family in request.column_families]
@@ -146,7 +146,7 @@ def _counted(
         if cf in known_before and cf not in counts:
             # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
-    return rows, writes.counts_after(counts, rows, ids)
+    return parts, writes.counts_after(counts, [part.rows for part in parts], ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:

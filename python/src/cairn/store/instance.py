@@ -220,10 +220,10 @@ class ProviderInstance:
             found.when_readable(act)
 
     def is_readable_now(self, session: int) -> bool:
-        """Whether reads of a session need neither a wait nor its spill, as it sent no frames."""
+        """Whether reads of a session need neither a wait nor its spill: it has none."""
         found = self._session
         return (
-            (found is None or found.number != session)
+            (found is None or found.number != session or found.is_unread)
             and session > self._ended_through
             and self.state.version is not None
         )

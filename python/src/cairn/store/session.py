@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, FramesMissingError, ProtocolError, unexpected
 from cairn.rocks.failures import translate
+from cairn.store.early import EarlyFrames
 from cairn.store.runs import Runs
 from cairn.store.spill import RunFiles
 from cairn.store.writes import check_writes
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from cairn.store.early import EarlyFrame
 
     Callback = Callable[[], None]
 
@@ -62,6 +65,7 @@ class StoreSession:
         self._arrival = threading.Condition()
         self._frames: dict[int, pa.RecordBatch] = {}  # not yet in a run
         self._frame_bytes = 0
+        self._early = EarlyFrames()
         self._in_order = 0  # all sequences up to here have arrived
         self._in_runs = 0  # all sequences up to here are in a run
         self._row_count = 0
@@ -100,12 +104,32 @@ class StoreSession:
             self._arrival.notify_all()
         self._start_job_if_needed()
 
+    def add_early_frame(self, sequence: int, rows: pa.RecordBatch) -> None:
+        """Take an early frame, and encode it in the background. On the event loop.
+
+        Args:
+            sequence: the frame's number among the early frames of its session, from 1, in order.
+            rows: have ``WRITES_SCHEMA``; kept, not copied.
+        """
+        with self._arrival:
+            if self._failure is not None:
+                return  # the commit reports it
+            try:
+                check_writes(rows)
+                frame = self._early.add(sequence, rows)
+            except ProtocolError as failure:
+                self.fail(failure)
+                return
+            self._arrival.notify_all()
+        self._threads.in_background(frame.encode_early)
+
     def fail(self, failure: CairnError) -> None:
         """Drop all writes: the commit fails with ``failure``, or an earlier one. Any thread."""
         with self._arrival:
             self._failure = self._failure or failure
             self._frames.clear()
             self._frame_bytes = 0
+            self._early.drop()
             self._spill = Runs()
             self._notify()
             self._arrival.notify_all()
@@ -199,6 +223,11 @@ class StoreSession:
 
     # -- reads ---------------------------------------------------------------------------------
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether reads find the same as without this session: it sent early frames at most."""
+        return self._failure is None and not self._in_runs and not self._frames
+
     def when_readable(self, act: Callback) -> None:
         """Call ``act`` once ``spill`` has all frames that have arrived, or the session is over.
 
@@ -251,8 +280,29 @@ class StoreSession:
             in_memory = range(self._in_runs + 1, frame_count + 1)
             return [*spill.batches(), *(self._frames[sequence] for sequence in in_memory)]
 
+    def complete_early(
+        self, frame_count: int, row_count: int, timeout_s: float
+    ) -> list[EarlyFrame]:
+        """Wait until ``frame_count`` early frames have arrived, and return them.
+
+        Args:
+            frame_count: 0: those that have arrived are void.
+            row_count: rows of the frames.
+            timeout_s: for the wait.
+
+        Raises:
+            as ``complete``.
+        """
+        with self._arrival:
+            self._arrival.wait_for(
+                lambda: self._failure or self._early.has_arrived(frame_count), timeout_s
+            )
+            if self._failure is not None:
+                raise self._failure
+            return self._early.complete(frame_count, row_count)
+
     def forget_frames(self) -> None:
-        """Free what ``complete`` returned; a second commit of the session then fails."""
+        """Free what was returned to the commit; a second commit of the session then fails."""
         self.fail(ClosedError("the session's writes were committed already"))
 
     def close(self) -> None:

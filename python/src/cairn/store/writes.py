@@ -27,7 +27,7 @@ from cairn.protocol.frames import (
 from cairn.store.sorting import KeyOrder, key_order, take
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cairn.store.sorting import Flags
 
@@ -118,9 +118,12 @@ def _has_drops(rows: pa.RecordBatch) -> bool:
     return bool(rows.num_rows and pc.max(rows.column("op")).as_py() == OP_DROP_CF)
 
 
-def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
+def check_size(batches: Sequence[pa.RecordBatch]) -> None:
+    """Refuse more writes than one batch can have.
+
+    Raises:
+        BatchTooLargeError: keys or values have too many bytes together.
+    """
     for name in {"key", "value"}.intersection(batches[0].schema.names):
         size = sum(batch.column(name).nbytes for batch in batches)
         if size > MAX_COLUMN_BYTES:
@@ -130,6 +133,12 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
                 next_step="make batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), or "
                 "use a new checkpoint with more spark.sql.shuffle.partitions",
             )
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    check_size(batches)
     schema = batches[0].schema
     whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
     return whole[0] if whole else pa.RecordBatch.from_pylist([], schema)
@@ -222,24 +231,25 @@ def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def counts_after(
-    counts: Mapping[int, int], rows: pa.RecordBatch, families: Sequence[int]
+    counts: Mapping[int, int], parts: Iterable[pa.RecordBatch], families: Sequence[int]
 ) -> dict[int, int]:
     """Return the keys per family after these writes.
 
     Args:
         counts: the keys per family before the writes.
-        rows: the coalesced writes, with every presence known.
+        parts: the writes, at most one op per key, with every presence known.
         families: the ids that exist after the writes; others are left out.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
-    op, presence = rows.column("op"), rows.column("presence")
-    writes = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
-    added = pc.and_(writes, pc.equal(presence, PRESENCE_ABSENT))
-    removed = pc.and_(pc.equal(op, OP_DELETE), pc.equal(presence, PRESENCE_PRESENT))
-    for chosen, sign in ((added, 1), (removed, -1)):
-        for entry in pc.value_counts(rows.column("cf").filter(chosen)).to_pylist():
-            if entry["values"] in after:
-                after[entry["values"]] += sign * entry["counts"]
+    for rows in parts:
+        op, presence = rows.column("op"), rows.column("presence")
+        writes = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
+        added = pc.and_(writes, pc.equal(presence, PRESENCE_ABSENT))
+        removed = pc.and_(pc.equal(op, OP_DELETE), pc.equal(presence, PRESENCE_PRESENT))
+        for chosen, sign in ((added, 1), (removed, -1)):
+            for entry in pc.value_counts(rows.column("cf").filter(chosen)).to_pylist():
+                if entry["values"] in after:
+                    after[entry["values"]] += sign * entry["counts"]
     return after
 
 

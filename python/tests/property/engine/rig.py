@@ -53,6 +53,14 @@ def family(number: int, *, multi: bool) -> ColumnFamily:
     return ColumnFamily(number, name, multi, False, False, "key", "value", "encoder")  # noqa: FBT003
 
 
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True))
+    return pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, WRITES_SCHEMA, strict=True)],
+        schema=WRITES_SCHEMA,
+    )
+
+
 class Rig:
     """The threads of one worker, and one instance.
 
@@ -95,8 +103,7 @@ class Rig:
         checkpoint = self.new_checkpoint(str(local))
         self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
         self.number = 0
-        self.frames = self.rows = 0
-        self.keys: list[tuple[int, bytes]] = []
+        self._forget_writes()
         self.event_loop.start()
         self.peer, served = socket.socketpair()
         self.peer.settimeout(20)
@@ -148,8 +155,7 @@ class Rig:
 
     def _next_session(self) -> SessionId:
         self.number += 1
-        self.frames = self.rows = 0
-        self.keys = []
+        self._forget_writes()
         return SessionId(1, self.number)
 
     def _load(self, request: LoadRequest) -> dict[str, Any]:
@@ -168,12 +174,30 @@ class Rig:
         """Wait until the database has all deltas up to ``version``."""
         self.local.wait_until_written(version)
 
-    def write(self, rows: list[tuple[Any, ...]]) -> None:
-        columns = list(zip(*rows, strict=True))
-        batch = pa.record_batch(
-            [pa.array(c, f.type) for c, f in zip(columns, WRITES_SCHEMA, strict=True)],
-            schema=WRITES_SCHEMA,
+    def _forget_writes(self) -> None:
+        self.frames = self.rows = 0
+        self.early_frames = self.early_rows = 0
+        self.keys: list[tuple[int, bytes]] = []
+
+    def write_early(self, rows: list[tuple[Any, ...]]) -> None:
+        """Send an early frame over the connection."""
+        self.early_frames += 1
+        self.early_rows += len(rows)
+        self.keys += [(cf, key) for _, cf, key, *_ in rows]
+        payload = memoryview(_batch(rows).serialize())
+        header = Header(
+            frames.EARLY,
+            0,
+            SessionId(1, self.number).pack(),
+            self.early_frames,
+            0,
+            len(rows),
+            len(payload),
         )
+        self.peer.sendall(frames.encode_header(header) + payload)
+
+    def write(self, rows: list[tuple[Any, ...]]) -> None:
+        batch = _batch(rows)
         self.frames += 1
         self.rows += len(rows)
         self.keys += [(cf, key) for _, cf, key, *_ in rows]
@@ -196,6 +220,8 @@ class Rig:
                 session=SessionId(1, self.number),
                 frames=self.frames,
                 rows=self.rows,
+                early_frames=self.early_frames,
+                early_rows=self.early_rows,
                 are_distinct=len(self.keys) == len(set(self.keys)),
                 version=version,
                 base_checkpoint_id=base,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,10 @@ ROWS = st.one_of(
 )
 
 Row = tuple[int, int, bytes, bytes | None]
+SINGLES = st.one_of(
+    st.tuples(st.just(PUT), st.sampled_from([PLAIN, SPARE]), KEYS, VALUES),
+    st.tuples(st.just(DELETE), st.sampled_from([PLAIN, SPARE]), KEYS, st.none()),
+)
 ROW_LISTS = st.lists(ROWS, min_size=1, max_size=12)
 State = dict[int, dict[bytes, bytes]]
 
@@ -123,7 +128,58 @@ class InstanceMachine(RuleBasedStateMachine):
         """Return the row that is written for a drawn one."""
         return row
 
+    @rule(
+        early=st.lists(st.lists(SINGLES, min_size=1, max_size=12), min_size=1, max_size=3),
+        late=st.lists(ROWS, max_size=12),
+        knows=st.sampled_from([True, True, False]),
+        then=st.sampled_from(["commit", "commit", "drop", "spill", "abort", "crash"]),
+    )
+    def commit_early(
+        self, early: list[list[Row]], late: list[Row], *, knows: bool, then: str
+    ) -> None:
+        """Frames that only the commit finds, with later writes of some of their keys."""
+        self.abort()
+        committed = {cf: dict(rows) for cf, rows in self.now.items()}
+        seen: set[tuple[int, bytes]] = set()
+        sent = [_first_of_keys(map(self.shaped, rows), seen) for rows in early]
+        late = _first_of_keys(map(self.shaped, late), set())
+        for rows in sent:
+            frame = self.applied(rows, knows=knows)
+            if frame:
+                self.rig.write_early(frame)
+        keys = [b"a", b"001"]
+        assert self.rig.look_up(PLAIN, keys, self.version) == [
+            committed[PLAIN].get(key) for key in keys
+        ]
+        for cf, rows_before in committed.items():
+            assert self.rig.contents(cf, self.version) == rows_before
+        if then == "abort":
+            self.abort()
+            return
+        if then in ("crash", "spill"):
+            # The shim has all writes, and sends them again.
+            if then == "crash":
+                self.crash()
+            else:
+                self.rig.early_frames = self.rig.early_rows = 0
+                self.now = committed
+            for rows in sent:
+                self.write_frame(rows, knows=knows)
+        if then == "drop" and not self.dropped:
+            self.drop_family()
+            late = [row for row in late if row[1] != SPARE]
+        if late:
+            self.write_frame(late, knows=knows)
+        self.commit_and_open(follow=True)
+        self.scan_all()
+
     def write_frame(self, rows: list[Row], *, knows: bool) -> None:
+        frame = self.applied(rows, knows=knows)
+        if frame:
+            self.rig.write(frame)
+
+    def applied(self, rows: list[Row], *, knows: bool) -> list[tuple[Any, ...]]:
+        """Apply writes to the model; return them as a frame has them."""
         committed = self.history[self.version][0]
         kept = [row for row in map(self.shaped, rows) if row[1] in self.now]
         frame: list[tuple[Any, ...]] = []
@@ -137,8 +193,7 @@ class InstanceMachine(RuleBasedStateMachine):
                 family_rows.pop(key, None)
             presence = PRESENT if key in committed.get(cf, {}) else ABSENT
             frame.append((op, cf, key, value, presence if knows else 0))
-        if frame:
-            self.rig.write(frame)
+        return frame
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=5), cf=st.sampled_from([PLAIN, LISTS]))
     def read(self, keys: list[bytes], cf: int) -> None:
@@ -324,6 +379,16 @@ class FixedWidthsMachine(InstanceMachine):
         if value is not None:
             op, value = PUT, value.ljust(4, b"\xff")
         return op, PLAIN if cf == LISTS else cf, key[:3].ljust(3, b"\x00"), value
+
+
+def _first_of_keys(rows: Iterable[Row], seen: set[tuple[int, bytes]]) -> list[Row]:
+    """Return the first write of each key that is not in ``seen``, which then has them."""
+    kept = []
+    for row in rows:
+        if row[1:3] not in seen:
+            seen.add(row[1:3])
+            kept.append(row)
+    return kept
 
 
 def rows_of(directory: Path, rig: Rig, state: State) -> State:

@@ -13,6 +13,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -250,6 +251,109 @@ ControlEntry.call = dying
       rows.forEach((key, text) -> assertEquals("v" + key, text));
       assertEquals(KEYS, read.metrics().numKeys());
       read.release();
+    }
+  }
+
+  /**
+   * The engine loses writes that it received before the commit; some of them were replaced by later
+   * ones. The next worker receives all of them.
+   */
+  @ParameterizedTest
+  @ValueSource(strings = {"writes", "a read", "the commit"})
+  void aSessionThatSentWritesEarlySurvivesItsWorker(String next) throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
+    Path received = noteEarlyFrames();
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = large(provider);
+    Files.deleteIfExists(received);
+    StateStore store = provider.getStore(1, id, false, false);
+    for (long key = 0; key < 2 * KEYS; key++) {
+      store.put(key(key), value("old"), "default");
+    }
+    store.remove(key(3), "default");
+    store.put(key(KEYS), value("new"), "default");
+    store.remove(key(KEYS + 1), "default");
+    awaitFrames(received, 2);
+
+    fixture.killWorkers();
+    long keys = 2 * KEYS;
+    if (next.equals("writes")) {
+      for (; keys < 4 * KEYS; keys++) {
+        store.put(key(keys), value("old"), "default");
+      }
+    } else if (next.equals("a read")) {
+      assertEquals("new", text(store.get(key(KEYS), "default")));
+    }
+
+    assertEquals(2, store.commit());
+    id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    for (CairnStateStoreProvider reader : List.of(provider, fixture.provider())) {
+      StateStore read = reader.getReadStore(2, id);
+      Map<Long, String> rows = all(read.iterator("default"));
+      assertEquals(keys - 2, rows.size());
+      assertEquals("new", rows.remove(KEYS));
+      rows.forEach((key, text) -> assertEquals("old", text));
+      assertEquals(keys - 2, read.metrics().numKeys());
+      read.release();
+    }
+  }
+
+  /** Keys that were sent early and written again are in the version once, with the last value. */
+  @Test
+  void writesThatWereSentEarlyAreReplacedByLaterOnes() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "200m");
+    Path received = noteEarlyFrames();
+    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    for (long key = 0; key < 2 * KEYS; key++) {
+      store.put(key(key), value("old"), "default");
+    }
+    for (long key = 0; key < KEYS; key += 2) {
+      store.put(key(key), value(key % 4 == 0 ? "new" : "longer than before".repeat(9)), "default");
+    }
+    for (long key = 1; key < KEYS; key += 100) {
+      store.remove(key(key), "default");
+    }
+
+    assertEquals(1, store.commit());
+
+    assertTrue(Files.readAllLines(received).size() >= 2);
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    Map<Long, String> rows = all(read.iterator("default"));
+    assertEquals(2 * KEYS - KEYS / 100, rows.size());
+    assertEquals(rows.size(), read.metrics().numKeys());
+    rows.forEach(
+        (key, text) ->
+            assertEquals(
+                key >= KEYS || key % 2 == 1
+                    ? "old"
+                    : key % 4 == 0 ? "new" : "longer than before".repeat(9),
+                text));
+    read.release();
+  }
+
+  /** Makes workers write a line into a file for each early frame. */
+  private Path noteEarlyFrames() throws IOException {
+    Path received = fixture.folder.resolve("early");
+    fixture.patchEngine(
+        """
+from cairn.store.session import StoreSession
+add = StoreSession.add_early_frame
+def noting(self, sequence, rows):
+    add(self, sequence, rows)
+    with open('%s', 'a') as file:
+        file.write('frame\\n')
+StoreSession.add_early_frame = noting
+"""
+            .formatted(received));
+    return received;
+  }
+
+  private static void awaitFrames(Path received, int count) throws Exception {
+    long deadline = System.nanoTime() + 20_000_000_000L;
+    while (!Files.exists(received) || Files.readAllLines(received).size() < count) {
+      assertTrue(System.nanoTime() < deadline, "no early frames");
+      Thread.sleep(5);
     }
   }
 

@@ -3,28 +3,25 @@ package io.cairn.spark.cache;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryCursor;
-import io.cairn.spark.cache.memory.EntryMap;
-import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
+import java.util.function.Consumer;
 
-/** Sends writes to the engine in blocks; one writer per spill or commit. */
+/** Sends writes to the engine in blocks; one writer per spill, commit or early frame. */
 final class BlockWriter {
   private static final int MAX_SPARE_BLOCKS = 4;
   private static final ArrayDeque<WriteBlock> SPARE_BLOCKS = new ArrayDeque<>();
 
-  private final EngineSource source;
+  private final Consumer<WriteBlock> sink;
   private final ByteSpan key = new ByteSpan();
   private final ByteSpan value = new ByteSpan();
-  private final boolean isSpill;
   private WriteBlock block;
 
   /**
-   * @param isSpill whether the cache drops the writes afterwards
+   * @param sink sends a block, which it reads before it returns
    */
-  BlockWriter(EngineSource source, boolean isSpill) {
-    this.source = source;
-    this.isSpill = isSpill;
+  BlockWriter(Consumer<WriteBlock> sink) {
+    this.sink = sink;
   }
 
   void dropFamily(int family) {
@@ -37,22 +34,27 @@ final class BlockWriter {
    * Sends the writes of a family. {@code all}: also deletes of keys that are not committed, because
    * they may have been spilled.
    */
-  void add(int family, EntryMap writes, boolean all) {
-    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
-      byte[] slab = entries.slab;
-      long at = entries.at;
-      byte op = Entry.state(slab, at);
-      byte presence = Entry.presence(slab, at);
-      Entry.key(slab, at, key);
-      if (op != WriteBlock.DELETE) {
-        Entry.value(slab, at, value);
-      } else if (all || presence != WriteBlock.MISSING) {
-        value.set(slab, at, -1);
-      } else {
-        continue;
-      }
-      add(op, presence, family);
+  void add(int family, EntryCursor entries, boolean all) {
+    while (entries.next()) {
+      add(family, entries.slab, entries.at, all);
     }
+  }
+
+  /**
+   * Sends one write of a family; {@code isNeeded}: also a delete of a key that is not committed.
+   */
+  void add(int family, byte[] slab, long at, boolean isNeeded) {
+    byte op = Entry.state(slab, at);
+    byte presence = Entry.presence(slab, at);
+    if (op != WriteBlock.DELETE) {
+      Entry.value(slab, at, value);
+    } else if (isNeeded || presence != WriteBlock.MISSING) {
+      value.set(slab, at, -1);
+    } else {
+      return;
+    }
+    Entry.key(slab, at, key);
+    add(op, presence, family);
   }
 
   private void add(byte op, byte presence, int family) {
@@ -74,7 +76,7 @@ final class BlockWriter {
     }
     block = null;
     try {
-      source.write(full, isSpill);
+      sink.accept(full);
     } finally {
       full.clear();
       returnSpare(full);

@@ -178,8 +178,8 @@ public final class CacheSession {
   }
 
   /**
-   * Sends all writes that were not spilled; no write may follow. A repeated call sends the same
-   * writes again, to an engine that lost them.
+   * Sends all writes that the engine does not have; no write may follow. A repeated call sends the
+   * same writes again, to an engine that lost them, with those that it had received before.
    */
   public void sendWrites() {
     buffer.checkOpen();
@@ -280,6 +280,11 @@ public final class CacheSession {
   /** Whether the engine has writes of this session that the cache has dropped. */
   public boolean hasSpilled() {
     return buffer.spillCount() > 0;
+  }
+
+  /** Whether the writes that the engine receives may have a key more than once. */
+  public boolean mayRepeatKeys() {
+    return buffer.mayRepeatKeys();
   }
 
   long spillCount() {

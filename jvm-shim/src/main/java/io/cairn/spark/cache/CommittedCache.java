@@ -30,6 +30,7 @@ final class CommittedCache {
   final Eviction eviction;
   private final Refill refill;
   final RefillPolicy refillPolicy;
+  final EarlyPolicy earlyPolicy = new EarlyPolicy();
 
   /** The engine as the open session reads it; null without session. */
   private EngineSource source;

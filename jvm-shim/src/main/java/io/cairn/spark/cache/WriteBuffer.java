@@ -32,6 +32,7 @@ final class WriteBuffer {
   private final CommittedCache committed;
   private final MemoryAccount account;
   private final EngineSource source;
+  private final EarlyWrites early;
   private final LastKey last = new LastKey();
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
@@ -45,7 +46,7 @@ final class WriteBuffer {
   private long spillCount;
 
   /** The writes of one family. */
-  static final class Writes extends EntryMap {
+  static final class Writes extends EarlyWrites.Marked {
     /** Each scan that opens increments it: entries with a lower epoch existed before the scan. */
     private int epoch;
 
@@ -70,6 +71,7 @@ final class WriteBuffer {
     this.committed = committed;
     this.account = committed.account;
     this.source = source;
+    this.early = new EarlyWrites(committed.earlyPolicy, source);
   }
 
   void checkOpen() {
@@ -82,7 +84,10 @@ final class WriteBuffer {
     return isOpen;
   }
 
-  /** Whether a spill failed half-way: the writes can neither be sent nor be dropped. */
+  /**
+   * Whether sending failed half-way before the commit: the writes can neither be sent nor be
+   * dropped.
+   */
   boolean hasFailed() {
     return hasFailed;
   }
@@ -185,13 +190,20 @@ final class WriteBuffer {
   void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     int gap = isVersioned ? 1 : 0;
     checkSize(key.length + (long) value.length + gap);
+    sendEarlyIfDue();
     int length = value.length + gap;
+    int found;
     int address;
     do {
-      address = place(family, findToWrite(family, key), key, length);
+      found = findToWrite(family, key);
+      address = place(family, found, key, length);
     } while (address == 0);
-    byte[] slab = families[family.id].slab(address);
+    Writes writes = families[family.id];
+    byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
+    if (found != 0) {
+      early.noteRewrite(writes, found, slab, at);
+    }
     long to = Entry.valueAt(slab, at);
     if (isVersioned) {
       slab[(int) (to - Bytes.ARRAY)] = 0;
@@ -242,18 +254,35 @@ final class WriteBuffer {
     return true;
   }
 
+  private void sendEarlyIfDue() {
+    if (early.isDue()) {
+      // As for a spill: part of a frame may be in the channel.
+      hasFailed = true;
+      early.send(families, committed.families);
+      hasFailed = false;
+    }
+  }
+
   void remove(CachedFamily family, ByteSpan key) {
+    sendEarlyIfDue();
     int address = findToWrite(family, key);
     if (address == 0 && !family.isSpilled && presence(family, key) == WriteBlock.MISSING) {
       return;
     }
+    int found = address;
     while (address == 0) {
       address = insert(family, key, Entry.capacityFor(0));
       if (address == 0) {
         findToWrite(family, key);
       }
     }
-    Entry.setState(families[family.id].slab(address), Slabs.at(address), WriteBlock.DELETE);
+    Writes writes = families[family.id];
+    byte[] slab = writes.slab(address);
+    long at = Slabs.at(address);
+    if (found != 0) {
+      early.noteRewrite(writes, found, slab, at);
+    }
+    Entry.setState(slab, at, WriteBlock.DELETE);
   }
 
   /** Refuses a row that is too large for a frame. */
@@ -302,6 +331,7 @@ final class WriteBuffer {
     long at = Slabs.at(address);
     Entry.setEpoch(slab, at, writes.epoch);
     Entry.setPresence(slab, at, presence);
+    early.countInsert();
     last.address = address;
     return address;
   }
@@ -345,7 +375,8 @@ final class WriteBuffer {
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     hasFailed = true;
-    send(new BlockWriter(source, true));
+    early.forget(families);
+    send(new BlockWriter(block -> source.write(block, true)));
     hasFailed = false;
     last.forget();
     for (int i = 0; i < families.length; i++) {
@@ -387,15 +418,23 @@ final class WriteBuffer {
   private void send(BlockWriter writer) {
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        writer.add(i, families[i], committed.families.get(i).isSpilled);
+        early.addRest(writer, i, families[i], committed.families.get(i).isSpilled);
       }
     }
     writer.flush();
   }
 
-  /** Sends the drops of families, and all writes that were not spilled. */
+  /** Whether the engine may have received a key twice. */
+  boolean mayRepeatKeys() {
+    return spillCount > 0 || early.hasRewritten();
+  }
+
+  /** Sends the drops of families, and all writes that the engine does not have. */
   void send(List<Integer> droppedFamilies) {
-    BlockWriter writer = new BlockWriter(source, false);
+    if (!early.areKept()) {
+      early.forget(families);
+    }
+    BlockWriter writer = new BlockWriter(block -> source.write(block, false));
     droppedFamilies.forEach(writer::dropFamily);
     send(writer);
   }

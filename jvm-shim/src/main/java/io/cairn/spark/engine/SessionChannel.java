@@ -69,6 +69,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long requestNumber = FIRST_REQUEST;
   private long framesSent;
   private long rowsSent;
+  private long earlyFramesSent;
+  private long earlyRowsSent;
   private long rowsRead;
   private long appliedThrough;
   private volatile boolean hasFailed;
@@ -223,8 +225,42 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       send(block);
       return;
     }
+    forgetEarly();
     FrameBytes frame = attempt(version + 1, () -> send(block));
     spilled.add(frame, block.count());
+  }
+
+  @Override
+  public boolean writeEarly(WriteBlock block) {
+    try {
+      if (!instance.isOpen()) {
+        forgetEarly();
+        return false;
+      }
+      Frames.writes(writer, block);
+      writer.finish(FrameKind.EARLY, session, earlyFramesSent + 1, 0);
+      channel().send(writer.frame());
+      earlyFramesSent++;
+      earlyRowsSent += block.count();
+      return true;
+    } catch (CairnException e) {
+      try {
+        recover(e);
+      } catch (CairnException again) {
+        throw again.at(instance.store(), version + 1);
+      }
+      return false;
+    }
+  }
+
+  @Override
+  public long earlyRows() {
+    return earlyRowsSent;
+  }
+
+  private void forgetEarly() {
+    earlyFramesSent = 0;
+    earlyRowsSent = 0;
   }
 
   private FrameBytes send(WriteBlock block) {
@@ -251,6 +287,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
             () -> {
               sendWrites.run();
               arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
+              arguments.put("early_frames", earlyFramesSent).put("early_rows", earlyRowsSent);
               return meanwhile == null
                   ? instance.call("commit", arguments)
                   : instance.call("commit", arguments, meanwhile);
@@ -261,7 +298,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   /** Makes the engine drop the session's writes, if it has any. */
   public void abort() {
-    if (framesSent > 0) {
+    if (framesSent + earlyFramesSent > 0) {
       instance.callIfOpen("abort", Json.object().put("session", session));
     }
   }
@@ -299,6 +336,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     Loaded loaded = reload.get();
     session = loaded.session;
     appliedThrough = loaded.appliedThrough;
+    forgetEarly();
     framesSent = spilled.frameCount();
     rowsSent = spilled.rowCount();
     if (framesSent > 0) {

@@ -41,6 +41,18 @@ public interface EngineSource {
    */
   void write(WriteBlock block, boolean isSpill);
 
+  /**
+   * Sends writes of the session that the cache keeps: the engine prepares them for the commit, but
+   * no read finds them. All of them together are at most {@link WriteBlock#MAX_EARLY_BYTES}, PUT
+   * and DELETE only, and have no key twice. A spill makes them void.
+   *
+   * @return false: the engine has lost its state, and has none of the session's early writes
+   */
+  boolean writeEarly(WriteBlock block);
+
+  /** Number of early writes that the engine has. After it has lost its state, it has none. */
+  long earlyRows();
+
   /** The error for a row (key and value) over {@link WriteBlock#MAX_ROW_BYTES}. */
   RuntimeException rowTooLarge(long bytes);
 

@@ -8,9 +8,10 @@ public final class FrameKind {
   public static final int SCAN = 0x04;
   public static final int CHANGES = 0x05;
   public static final int LOOKUP = 0x06;
+  public static final int EARLY = 0x07;
   public static final int ERROR = 0xFF;
 
-  /** A reply has the kind of its request with this bit set. WRITES have no reply. */
+  /** A reply has the kind of its request with this bit set. WRITES and EARLY have no reply. */
   public static final int REPLY = 0x80;
 
   /** Flag of a reply: rows follow after its last one. */

@@ -16,6 +16,9 @@ public final class WriteBlock {
   /** Bound of a key with its value: a payload, minus 64 KiB for metadata and other columns. */
   public static final int MAX_ROW_BYTES = FrameHeader.MAX_PAYLOAD_BYTES - (64 << 10);
 
+  /** Bound of the early frames of a session. */
+  public static final long MAX_EARLY_BYTES = 16 << 20;
+
   /** Operations, as in the changelog. DO NOT RENUMBER. */
   public static final byte PUT = 1;
 

@@ -309,7 +309,7 @@ public final class StoreSession {
     attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());
     arguments.put("snapshot", isForcingSnapshot);
     arguments.put("track_counts", store.conf.isCountingRows);
-    arguments.put("are_distinct", !cache.hasSpilled());
+    arguments.put("are_distinct", !cache.mayRepeatKeys());
     return arguments;
   }
 

@@ -1,6 +1,7 @@
 package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.protocol.EngineSource;
@@ -30,6 +31,7 @@ final class MapEngine implements EngineSource {
   private final Random random;
   private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
   private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
+  private Map<Integer, TreeMap<byte[], Write>> early = new HashMap<>();
   private long applied;
   private final RowPage reply = new RowPage();
 
@@ -43,6 +45,15 @@ final class MapEngine implements EngineSource {
   long rows;
   long blocks;
   long spillBlocks;
+
+  long earlyRows;
+  long earlyRowsEver;
+
+  /** A key was sent early, and again. */
+  boolean hasRepeated;
+
+  /** Sometimes the worker is lost while it receives early writes. */
+  boolean losesEarlyWrites;
 
   /** Maximum number of keys per reply, as if values were large. */
   int mostKeys = Integer.MAX_VALUE;
@@ -84,6 +95,7 @@ final class MapEngine implements EngineSource {
   void begin(long version) {
     base = version;
     writes = new HashMap<>();
+    forgetEarly();
     if (random.nextInt(4) == 0) {
       applied = Math.max(applied, version - random.nextInt(3));
     }
@@ -93,12 +105,62 @@ final class MapEngine implements EngineSource {
   void commit() {
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
-    writes.forEach(
+    applyTo(next, early);
+    applyTo(next, writes);
+    versions.add(next);
+  }
+
+  private static void applyTo(
+      Map<Integer, TreeMap<byte[], byte[]>> state, Map<Integer, TreeMap<byte[], Write>> changes) {
+    changes.forEach(
         (family, rows) -> {
-          TreeMap<byte[], byte[]> to = next.computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED));
+          TreeMap<byte[], byte[]> to = state.computeIfAbsent(family, f -> new TreeMap<>(UNSIGNED));
           rows.forEach((key, write) -> to.compute(key, (k, before) -> apply(write, before)));
         });
-    versions.add(next);
+  }
+
+  private void forgetEarly() {
+    early = new HashMap<>();
+    earlyRows = 0;
+    hasRepeated = false;
+  }
+
+  @Override
+  public boolean writeEarly(WriteBlock block) {
+    if (failsWrites) {
+      throw new IllegalStateException("worker lost");
+    }
+    if (losesEarlyWrites && random.nextInt(8) == 0) {
+      forgetEarly();
+      return false;
+    }
+    for (int i = 0; i < block.count(); i++) {
+      assertTrue(block.op(i) == WriteBlock.PUT || block.op(i) == WriteBlock.DELETE, "op");
+      checkPresence(block, i);
+      Write before =
+          early
+              .computeIfAbsent(block.family(i), f -> new TreeMap<>(UNSIGNED))
+              .put(block.key(i), new Write(block.op(i), block.value(i)));
+      assertNull(before, "a key that was sent early twice");
+    }
+    earlyRows += block.count();
+    earlyRowsEver += block.count();
+    return true;
+  }
+
+  @Override
+  public long earlyRows() {
+    return earlyRows;
+  }
+
+  private void checkPresence(WriteBlock block, int row) {
+    boolean present = state(base, block.family(row)).containsKey(block.key(row));
+    if (block.presence(row) != WriteBlock.UNKNOWN) {
+      assertEquals(
+          present ? WriteBlock.PRESENT : WriteBlock.MISSING,
+          block.presence(row),
+          "presence of a committed key");
+    }
   }
 
   private static byte[] apply(Write write, byte[] before) {
@@ -247,6 +309,9 @@ final class MapEngine implements EngineSource {
     if (failsWrites) {
       throw new IllegalStateException("worker lost");
     }
+    if (isSpill) {
+      forgetEarly();
+    }
     blocks++;
     rows += block.count();
     spillBlocks += isSpill ? 1 : 0;
@@ -257,18 +322,14 @@ final class MapEngine implements EngineSource {
       int family = block.family(i);
       byte[] key = block.key(i);
       if (block.op(i) == WriteBlock.DROP_CF) {
+        early.remove(family);
         TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
         state(base, family).keySet().forEach(k -> gone.put(k, new Write(WriteBlock.DELETE, null)));
         writes.put(family, gone);
         continue;
       }
-      boolean present = state(base, family).containsKey(key);
-      if (block.presence(i) != WriteBlock.UNKNOWN) {
-        assertEquals(
-            present ? WriteBlock.PRESENT : WriteBlock.MISSING,
-            block.presence(i),
-            "presence of a committed key");
-      }
+      checkPresence(block, i);
+      hasRepeated |= early.containsKey(family) && early.get(family).containsKey(key);
       byte[] value = block.value(i);
       Write write = new Write(block.op(i), value);
       writes

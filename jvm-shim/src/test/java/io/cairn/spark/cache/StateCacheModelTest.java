@@ -2,6 +2,7 @@ package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
@@ -58,6 +59,30 @@ class StateCacheModelTest {
     assertTrue(runSeeds(3_000, 3_040, 64_000_000) > 20, "few refills");
   }
 
+  /**
+   * The engine receives writes before the commit, which later writes replace, or which it loses.
+   */
+  @Test
+  void sameRowsAsAMapWhenWritesAreSentEarly() {
+    long rows = 0;
+    for (long poolBytes : new long[] {30_000, 120_000, 64_000_000}) {
+      for (int seed = 6_000; seed < 6_030; seed++) {
+        try {
+          Run run = new Run(seed, new MemoryPool(poolBytes));
+          run.hasEarlyWrites = true;
+          run.sessions(25);
+          assertEquals(0, run.pool.accountedBytes(), "bytes left after all stores are closed");
+          for (Store store : run.stores) {
+            rows += store.engine.earlyRowsEver;
+          }
+        } catch (Throwable failure) {
+          throw new AssertionError("seed " + seed + ", pool " + poolBytes, failure);
+        }
+      }
+    }
+    assertTrue(rows > 20_000, "few early writes: " + rows);
+  }
+
   /** Stores of several tasks evict each other's entries while they are idle. */
   @Test
   void sameRowsAsAMapWhenTwoThreadsShareAPool() throws Exception {
@@ -110,6 +135,9 @@ class StateCacheModelTest {
     final MemoryPool pool;
     final List<Store> stores = new ArrayList<>();
 
+    /** Sessions send some writes before their commit. */
+    boolean hasEarlyWrites;
+
     Run(int seed, MemoryPool pool) {
       random = new Random(seed);
       this.pool = pool;
@@ -154,6 +182,10 @@ class StateCacheModelTest {
       engine.mostKeys = 1 + random.nextInt(8);
       engine.losesReplies = random.nextBoolean();
       this.cache = new StateCache(run.pool);
+      if (run.hasEarlyWrites) {
+        engine.losesEarlyWrites = random.nextBoolean();
+        cache.committed.earlyPolicy.minWrites = 1 + random.nextInt(30);
+      }
       cache.reset(0, "v0", true);
       define();
     }
@@ -176,6 +208,9 @@ class StateCacheModelTest {
         define();
       } else {
         engine.begin(version);
+      }
+      if (run.hasEarlyWrites && random.nextBoolean()) {
+        cache.committed.earlyPolicy.pausedSessions = 0;
       }
       session = cache.begin(engine);
       if (reload && random.nextBoolean()) {
@@ -259,6 +294,9 @@ class StateCacheModelTest {
           engine.begin(version);
           session.sendWrites();
         }
+      }
+      if (!session.mayRepeatKeys()) {
+        assertFalse(engine.hasRepeated, "a key was sent twice");
       }
       engine.commit();
       long next = engine.newest();

@@ -98,6 +98,7 @@ class FrameVectorsTest {
             "hello",
             "hello_reply",
             "writes",
+            "early",
             "get",
             "get_reply",
             "scan_all",
@@ -210,8 +211,8 @@ class FrameVectorsTest {
     assertBlock(new WriteBlock(), new BatchWriter());
   }
 
-  private static void fill(WriteBlock block) throws IOException {
-    for (JsonNode cells : meaning("writes").get("payload").get("rows")) {
+  private static void fill(String name, WriteBlock block) throws IOException {
+    for (JsonNode cells : meaning(name).get("payload").get("rows")) {
       byte[] value = bytes(cells.get("value"));
       ByteSpan valueSpan = new ByteSpan(value == null ? new byte[0] : value);
       valueSpan.length = value == null ? -1 : value.length;
@@ -268,10 +269,19 @@ class FrameVectorsTest {
   }
 
   private void assertBlock(WriteBlock block, BatchWriter writer) throws IOException {
-    fill(block);
+    assertBlock("writes", block, writer);
+  }
+
+  private void assertBlock(String name, WriteBlock block, BatchWriter writer) throws IOException {
+    fill(name, block);
     Frames.writes(writer, block);
-    assertWritten("writes", writer, WRITES);
+    assertWritten(name, writer, WRITES);
     block.clear();
+  }
+
+  @Test
+  void earlyWritesAreWrittenWithTheEnginesMeaning() throws IOException {
+    assertBlock("early", new WriteBlock(), new BatchWriter());
   }
 
   @Test

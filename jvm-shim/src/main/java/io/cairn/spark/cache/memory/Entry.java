@@ -26,6 +26,9 @@ public final class Entry {
   /** Flag: the open session has spilled a newer write. */
   public static final byte SHADOWED = 2;
 
+  /** Flag (write buffer): changed after the engine received it. */
+  public static final byte REWRITTEN = 4;
+
   private static final int HEADER = 24;
   private static final int VALUE_LENGTH = 4;
   private static final int CAPACITY = 8;
@@ -133,6 +136,10 @@ public final class Entry {
 
   public static void lower(byte[] slab, long at, byte flag) {
     Platform.putByte(slab, at + FLAGS, (byte) (Platform.getByte(slab, at + FLAGS) & ~flag));
+  }
+
+  static void copyFlags(byte[] from, long fromAt, byte[] to, long toAt) {
+    Platform.putByte(to, toAt + FLAGS, Platform.getByte(from, fromAt + FLAGS));
   }
 
   public static byte presence(byte[] slab, long at) {

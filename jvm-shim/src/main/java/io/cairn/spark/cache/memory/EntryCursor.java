@@ -10,6 +10,7 @@ import io.cairn.spark.bytes.Bytes;
 public final class EntryCursor {
   private final Slabs slabs;
   private final boolean frees;
+  private final int[] from;
   private int number;
   private long next;
   private long end;
@@ -19,9 +20,13 @@ public final class EntryCursor {
 
   public long at;
 
-  EntryCursor(Slabs slabs, boolean frees) {
+  /**
+   * @param from by slab: bytes at its start that are left out
+   */
+  EntryCursor(Slabs slabs, boolean frees, int[] from) {
     this.slabs = slabs;
     this.frees = frees;
+    this.from = from;
   }
 
   public boolean next() {
@@ -41,8 +46,8 @@ public final class EntryCursor {
         return false;
       }
       slab = slabs.slab(number);
-      next = Bytes.ARRAY;
-      end = slab == null ? next : next + slabs.used(number);
+      next = Bytes.ARRAY + (number < from.length ? from[number] : 0);
+      end = slab == null ? next : Bytes.ARRAY + slabs.used(number);
     }
   }
 

@@ -94,9 +94,9 @@ public class EntryMap {
   }
 
   /**
-   * Gives an entry more capacity: key, hash, epoch and presence are copied, the caller sets state
-   * and value. The old copy names the address of the new one. REQUIRES: {@link #bytesToGrow} are
-   * reserved.
+   * Gives an entry more capacity: key, hash, epoch, flags and presence are copied, the caller sets
+   * state and value. The old copy names the address of the new one. REQUIRES: {@link #bytesToGrow}
+   * are reserved.
    */
   public final int grow(int address, int capacity) {
     byte[] old = slabs.array(address);
@@ -108,6 +108,7 @@ public class EntryMap {
     long at = Slabs.at(moved);
     Entry.write(slab, at, hash, key, capacity);
     Entry.setEpoch(slab, at, Entry.epoch(old, oldAt));
+    Entry.copyFlags(old, oldAt, slab, at);
     Entry.setPresence(slab, at, Entry.presence(old, oldAt));
     readdress(hash, address, moved);
     Entry.setState(old, oldAt, Entry.MOVED);
@@ -175,7 +176,12 @@ public class EntryMap {
    * The entries in the order of the slabs. {@code frees}: each slab is freed after its last one.
    */
   public final EntryCursor cursor(boolean frees) {
-    return new EntryCursor(slabs, frees);
+    return new EntryCursor(slabs, frees, new int[0]);
+  }
+
+  /** The entries behind these bytes of each slab, which {@link Slabs#usedNow} returned before. */
+  public final EntryCursor cursorFrom(int[] used) {
+    return new EntryCursor(slabs, false, used);
   }
 
   /** Keeps an order from now on. REQUIRES: the map is empty, or keeps one already. */

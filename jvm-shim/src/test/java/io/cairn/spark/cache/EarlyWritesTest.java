@@ -1,0 +1,160 @@
+package io.cairn.spark.cache;
+
+import static io.cairn.spark.cache.CacheFixture.LISTS;
+import static io.cairn.spark.cache.CacheFixture.ORDERED;
+import static io.cairn.spark.cache.CacheFixture.PLAIN;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.cairn.spark.bytes.ByteSpan;
+import org.junit.jupiter.api.Test;
+
+/** When a session sends writes before its commit, and when it does not. */
+class EarlyWritesTest {
+  private static final long POOL_BYTES = 200 << 20;
+
+  private static CacheFixture fixture(int minWrites, long poolBytes) {
+    CacheFixture fixture = new CacheFixture(poolBytes);
+    fixture.cache.committed.earlyPolicy.minWrites = minWrites;
+    fixture.begin();
+    return fixture;
+  }
+
+  private static void put(CacheFixture fixture, int family, int from, int to, String value) {
+    for (int key = from; key < to; key++) {
+      fixture.put(family, "key" + key, value);
+    }
+  }
+
+  /** The commit sends only what is new since the last early frame. */
+  @Test
+  void manyWritesAreSentBeforeTheCommit() {
+    CacheFixture fixture = fixture(10, POOL_BYTES);
+    put(fixture, PLAIN, 0, 15, "a");
+    put(fixture, ORDERED, 0, 10, "b");
+    assertEquals(20, fixture.engine.earlyRows);
+
+    fixture.commit();
+
+    assertEquals(5, fixture.engine.rows);
+    assertEquals(15, fixture.engine.state(1, PLAIN).size());
+    assertEquals(10, fixture.engine.state(1, ORDERED).size());
+  }
+
+  @Test
+  void fewWritesAreNotSentBeforeTheCommit() {
+    CacheFixture fixture = fixture(10, POOL_BYTES);
+    put(fixture, PLAIN, 0, 10, "a");
+
+    fixture.commit();
+
+    assertEquals(0, fixture.engine.earlyRowsEver);
+    assertEquals(10, fixture.engine.rows);
+  }
+
+  /** The engine would encode nearly all frames twice. */
+  @Test
+  void aStoreWhoseKeysAreWrittenAgainPauses() {
+    CacheFixture fixture = fixture(10, POOL_BYTES);
+    put(fixture, PLAIN, 0, 11, "a");
+    put(fixture, PLAIN, 0, 10, "b");
+    put(fixture, PLAIN, 11, 21, "a");
+    put(fixture, PLAIN, 11, 19, "b");
+    assertEquals(20, fixture.engine.earlyRows);
+    put(fixture, PLAIN, 21, 100, "a");
+    assertEquals(20, fixture.engine.earlyRows, "18 keys were written again");
+    assertTrue(fixture.session.mayRepeatKeys());
+    fixture.commit();
+    assertEquals(18 + 80, fixture.engine.rows);
+
+    for (int session = 0; session < 16; session++) {
+      fixture.begin();
+      put(fixture, PLAIN, 0, 30, "c");
+      assertEquals(0, fixture.engine.earlyRows);
+      assertFalse(fixture.session.mayRepeatKeys());
+      fixture.commit();
+    }
+    fixture.begin();
+    put(fixture, PLAIN, 0, 30, "d");
+    assertEquals(20, fixture.engine.earlyRows);
+    fixture.commit();
+    assertEquals(100, fixture.engine.state(18, PLAIN).size());
+  }
+
+  /** The engine has the put of a key that is not committed: it must receive the delete. */
+  @Test
+  void aNewKeyThatWasSentAndRemovedIsAbsent() {
+    CacheFixture fixture = fixture(2, POOL_BYTES);
+    put(fixture, PLAIN, 0, 3, "a");
+    fixture.remove(PLAIN, "key0");
+    assertNull(fixture.get(PLAIN, "key0"));
+
+    fixture.commit();
+
+    assertEquals(2, fixture.engine.state(1, PLAIN).size());
+  }
+
+  /** An append would have to be joined with what was sent. */
+  @Test
+  void listsAreNotSentEarly() {
+    CacheFixture fixture = fixture(2, POOL_BYTES);
+    for (int key = 0; key < 20; key++) {
+      fixture.append("key" + key, "a");
+      put(fixture, PLAIN, key, key + 1, "a");
+    }
+
+    fixture.commit();
+
+    assertTrue(fixture.engine.earlyRowsEver < 20);
+    assertEquals(20, fixture.engine.state(1, LISTS).size());
+  }
+
+  /** The spill has all writes: the engine must not have two orders of them. */
+  @Test
+  void aSpillMakesEarlyWritesVoid() {
+    CacheFixture fixture = fixture(5, 30_000);
+    put(fixture, PLAIN, 0, 20, "a");
+    assertEquals(15, fixture.engine.earlyRows);
+
+    fixture.fillUntilSpilled();
+    put(fixture, PLAIN, 0, 50, "b");
+
+    assertEquals(0, fixture.engine.earlyRows);
+    fixture.commit();
+    assertEquals("b", CacheFixture.text(new ByteSpan(value(fixture))));
+  }
+
+  private static byte[] value(CacheFixture fixture) {
+    return fixture.engine.state(1, PLAIN).get(CacheFixture.bytes("key0"));
+  }
+
+  /** A part of a frame may be in the channel. */
+  @Test
+  void aSessionThatFailedToSendFailsForGood() {
+    CacheFixture fixture = fixture(5, POOL_BYTES);
+    put(fixture, PLAIN, 0, 5, "a");
+    fixture.engine.failsWrites = true;
+    assertThrows(IllegalStateException.class, () -> fixture.put(PLAIN, "more", "a"));
+    fixture.engine.failsWrites = false;
+
+    assertThrows(IllegalStateException.class, () -> fixture.put(PLAIN, "more", "a"));
+    assertThrows(IllegalStateException.class, fixture.session::sendWrites);
+    fixture.session.abort();
+    assertEquals(0, fixture.cache.version());
+  }
+
+  /** The engine keeps early writes in memory. */
+  @Test
+  void earlyWritesHaveABound() {
+    CacheFixture fixture = fixture(1, POOL_BYTES);
+    put(fixture, PLAIN, 0, 40, "x".repeat(1 << 20));
+
+    assertTrue(fixture.engine.earlyRows >= 8, "rows: " + fixture.engine.earlyRows);
+    assertTrue(fixture.engine.earlyRows < 16, "rows: " + fixture.engine.earlyRows);
+    fixture.commit();
+    assertEquals(40, fixture.engine.state(1, PLAIN).size());
+  }
+}

@@ -1,0 +1,193 @@
+"""Early frames: encoded before the commit, and replaced by later writes of their keys."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cairn.errors import FramesMissingError, ProtocolError
+from cairn.format import changelog
+from cairn.format.changelog import EncodedRows
+from cairn.protocol.frames import MAX_EARLY_BYTES, WRITES_SCHEMA
+from cairn.store import early, writes
+from cairn.store.early import EarlyFrame, EarlyFrames
+
+PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
+UNKNOWN, PRESENT, ABSENT = 0, 1, 2
+
+
+def batch(rows: list[tuple[int, int, bytes, bytes | None, int]]) -> pa.RecordBatch:
+    names = WRITES_SCHEMA.names
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(names, row, strict=True)) for row in rows], WRITES_SCHEMA
+    )
+
+
+def puts(first: int, last: int, value: bytes = b"v") -> pa.RecordBatch:
+    return batch([(PUT, 0, b"%03d" % key, value, ABSENT) for key in range(first, last)])
+
+
+class Header:
+    def to_json(self) -> str:
+        return json.dumps({})
+
+
+def stored(parts: list[early.WrittenRows]) -> list[dict[str, Any]]:
+    """Return the rows of the changelog of a commit."""
+    data = changelog.encode(Header(), (part.encoded() for part in parts))  # type: ignore[arg-type]
+    rows = pa.ipc.open_stream(pa.py_buffer(data)).read_all().to_pylist()
+    delta = [row for part in parts for row in writes.as_changes(part.rows).to_pylist()]
+    assert rows == delta, "the changelog and the local state differ"
+    return rows
+
+
+@pytest.mark.parametrize("cut", [[], [0], [1], [3, 40], list(range(50))])
+def test_a_changelog_does_not_depend_on_what_was_encoded_early(cut: list[int]) -> None:
+    """The format has one form: a reader cannot see when rows were encoded."""
+    rows = [writes.as_changes(puts(key, key + 3)) for key in range(50)]
+    mixed: list[pa.RecordBatch | EncodedRows] = [
+        changelog.encode_rows([one], use_threads=False) if index in cut else one
+        for index, one in enumerate(rows)
+    ]
+
+    assert changelog.encode(Header(), mixed) == changelog.encode(Header(), rows)  # type: ignore[arg-type]
+
+
+def test_frames_without_repeated_keys_are_not_encoded_again() -> None:
+    """Otherwise the commit takes as long as without early frames."""
+    frames = [EarlyFrame(puts(0, 10)), EarlyFrame(puts(10, 20))]
+    encoded = [frame.encoded() for frame in frames]
+
+    parts = early.gather(frames, [puts(20, 25)], are_distinct=True)
+
+    assert [part.encoded() for part in parts[:2]] == encoded
+    assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
+    assert [row["key"] for row in stored(parts)] == [b"%03d" % key for key in range(25)]
+
+
+def test_only_frames_with_a_repeated_key_are_encoded_again() -> None:
+    """A few keys that are written again do not cost the work of all frames."""
+    frames = [EarlyFrame(puts(0, 10)), EarlyFrame(puts(10, 20))]
+    encoded = frames[1].encoded()
+    late = batch([(PUT, 0, b"003", b"new", ABSENT), (DELETE, 1, b"012", None, PRESENT)])
+
+    parts = early.gather(frames, [late], are_distinct=False)
+
+    assert parts[1].encoded() is encoded
+    rows = {(row["cf"], row["key"]): row["value"] for row in stored(parts)}
+    assert len(rows) == 21 == sum(part.rows.num_rows for part in parts)
+    assert rows[0, b"003"] == b"new"
+    assert rows[0, b"012"] == b"v"
+    assert writes.counts_after({0: 0, 1: 5}, [part.rows for part in parts], [0, 1]) == {0: 20, 1: 4}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [(PUT, 0, b"005", b"new", UNKNOWN), (DROP, 1, b"", None, UNKNOWN)],
+    ids=["unknown presence", "drop"],
+)
+def test_all_rows_are_coalesced_if_the_commit_must_sort_them(
+    row: tuple[int, int, bytes, bytes | None, int],
+) -> None:
+    """Presences are searched in sorted keys, and a drop removes rows of early frames."""
+    both = batch(
+        [(PUT, 0, b"000", b"v", ABSENT), (PUT, 0, b"005", b"v", ABSENT), (PUT, 1, b"x", b"v", 2)]
+    )
+
+    parts = early.gather([EarlyFrame(both)], [batch([row])], are_distinct=False)
+
+    assert len(parts) == 1
+    keys = [(entry["cf"], entry["key"], entry["value"]) for entry in stored(parts)]
+    last = (1, b"", None) if row[0] == DROP else (1, b"x", b"v")
+    assert keys == [(0, b"000", b"v"), (0, b"005", b"new" if row[0] == PUT else b"v"), last]
+
+
+def test_lists_beside_early_frames_keep_all_elements() -> None:
+    """A list has one chunk per version."""
+    late = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"b", b"2", ABSENT)])]
+
+    parts = early.gather([EarlyFrame(puts(0, 3))], late, are_distinct=True)
+
+    assert [row["key"] for row in stored(parts)] == [b"000", b"001", b"002", b"a", b"b"]
+    twice = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"a", b"2", ABSENT)])]
+    with pytest.raises(ProtocolError):
+        early.gather([EarlyFrame(puts(0, 3))], twice, are_distinct=True)
+
+
+def test_random_writes_equal_a_dictionary() -> None:
+    """The last write of a key wins, whatever was sent early."""
+    random.seed(7)
+    for _ in range(300):
+        model: dict[tuple[int, bytes], bytes | None] = {}
+        frames, seen = [], set[tuple[int, bytes]]()
+        late: dict[tuple[int, bytes], bytes | None] = {}
+        for _ in range(random.randrange(4)):
+            rows = []
+            for _ in range(random.randrange(1, 20)):
+                name = (random.randrange(2), b"%d" % random.randrange(40))
+                value = random.choice([None, b"old"])
+                if name not in seen:
+                    seen.add(name)
+                    rows.append(one(name, value))
+                    model[name] = value
+            if rows:
+                frames.append(EarlyFrame(batch(rows)))
+                if random.random() < 0.5:
+                    frames[-1].encode_early()
+        for _ in range(random.randrange(15)):
+            name = (random.randrange(2), b"%d" % random.randrange(40))
+            late[name] = random.choice([None, b"new"])
+        model |= late
+        rows = [one(name, value) for name, value in late.items()]
+        batches = [batch(rows[:5]), batch(rows[5:])]
+
+        parts = early.gather(frames, batches, are_distinct=not seen.intersection(late))
+
+        found = stored(parts) if parts else []
+        assert len(found) == len(model)
+        assert {(row["cf"], row["key"]): row["value"] for row in found} == model
+
+
+def one(name: tuple[int, bytes], value: bytes | None) -> tuple[int, int, bytes, bytes | None, int]:
+    return (DELETE if value is None else PUT, *name, value, PRESENT)
+
+
+def test_frames_are_counted() -> None:
+    """A lost frame must not become a version without its rows."""
+    frames = EarlyFrames()
+    frames.add(1, puts(0, 3))
+    frames.add(2, puts(3, 4))
+
+    assert len(frames.complete(2, 4)) == 2
+    assert frames.complete(0, 0) == [], "a spill makes them void"
+    for wrong in ((1, 3), (3, 4), (2, 5)):
+        with pytest.raises(FramesMissingError):
+            frames.complete(*wrong)
+
+
+def test_frames_that_are_not_allowed_are_refused() -> None:
+    """They would be committed in another order, or fill the memory."""
+    frames = EarlyFrames()
+    for sequence in (0, 2):
+        with pytest.raises(ProtocolError):
+            frames.add(sequence, puts(0, 3))
+    with pytest.raises(ProtocolError):
+        frames.add(1, batch([(APPEND, 1, b"a", b"1", ABSENT)]))
+    frames.add(1, puts(0, 1, bytes(MAX_EARLY_BYTES)))
+    with pytest.raises(ProtocolError):
+        frames.add(2, puts(1, 2))
+
+
+def test_a_dropped_frame_is_not_encoded_in_the_background() -> None:
+    """Work for a session that has ended delays others."""
+    frames = EarlyFrames()
+    frame = frames.add(1, puts(0, 3))
+
+    frames.drop()
+    frame.encode_early()
+
+    assert frame._encoded is None
