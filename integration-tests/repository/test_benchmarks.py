@@ -141,8 +141,8 @@ def test_a_table_without_results_says_so(tmp_path: Path) -> None:
 def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:
     """The workers' memory counts as well as the JVM's."""
     ready = tmp_path / "ready"
-    child = f"import pathlib, signal; a = bytearray({64 * MIB}); pathlib.Path({str(ready)!r}).touch()"
-    child += "; signal.pause()"
+    child = f"import pathlib, signal; a = bytearray({64 * MIB}); "
+    child += f"pathlib.Path({str(ready)!r}).touch(); signal.pause()"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     sample = "import sys, process_memory as m; print(m.resident_bytes(int(sys.argv[1])))"
     parent = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
