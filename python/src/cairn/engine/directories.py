@@ -37,6 +37,8 @@ _LOCK = "lock"
 _SOCKET_NOTE = "socket-dir"
 # sockaddr_un has 108 bytes; some libraries add a final zero and a suffix of their own.
 _MAX_SOCKET_PATH_BYTES = 100
+# Threads of a worker that ends still create files, until their folders are gone.
+_REMOVALS_MAX = 5
 
 
 class WorkerDirectories:
@@ -104,7 +106,10 @@ class WorkerDirectories:
             else:
                 # At once, so that no other worker takes a slot that is being removed.
                 self.cache_directory.rename(self.root / "removed-cache")
-        shutil.rmtree(self.root, ignore_errors=True)
+        for _ in range(_REMOVALS_MAX):
+            shutil.rmtree(self.root, ignore_errors=True)
+            if not self.root.exists():
+                break
 
     def close(self) -> None:
         """Release the locks, as the end of the process does."""

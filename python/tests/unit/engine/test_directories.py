@@ -145,3 +145,27 @@ def test_another_user_s_slot_is_not_used(tmp_path: Path) -> None:
     assert worker.other_caches() == []
     end(worker)
     assert names(tmp_path) == ["cairn-cache-0", "cairn-cache-1"]
+
+
+def test_a_file_created_during_the_removal_is_removed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker ends while its threads write; its folder would stay on the disk."""
+    worker = WorkerDirectories(tmp_path / "local", tmp_path / "sockets")
+    folder = worker.instance_directory(1)
+    folder.mkdir()
+    rmdir = os.rmdir
+
+    def write_then_remove(path: str | Path, **options: int | None) -> None:
+        if Path(path).name == folder.name and not written:
+            written.append(folder)
+            (folder / "incoming-1.sst").write_bytes(b"rows")
+        rmdir(path, **options)
+
+    written: list[Path] = []
+    monkeypatch.setattr(os, "rmdir", write_then_remove)
+    worker.remove()
+
+    assert written
+    assert not worker.root.exists()
+    worker.close()
