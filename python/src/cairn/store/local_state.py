@@ -46,6 +46,7 @@ from cairn.rocks import RocksDb
 from cairn.store.committed import CommittedRows
 from cairn.store.deltas import CommittedRun, Delta, merged
 from cairn.store.runs import Runs, first_to_merge
+from cairn.store.waiters import Waiters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -57,8 +58,7 @@ if TYPE_CHECKING:
     from cairn.metrics import Metrics
     from cairn.rocks import Ingestion
     from cairn.store.resources import WorkerResources
-
-    Waiter = Callable[[CairnError | None], None]
+    from cairn.store.waiters import Waiter
 
 _LOG = logging.getLogger(__name__)
 _SLICE_NS = 800_000
@@ -90,36 +90,6 @@ def _closed() -> ClosedError:
     return ClosedError("the store was loaded again or closed meanwhile")
 
 
-class _Waiters:
-    """Calls that wait for a version. On the event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Version, Waiter]] = []
-
-    def add(self, version: Version, waiter: Waiter) -> None:
-        self._waiting.append((version, waiter))
-
-    def call(self, is_reached: Callable[[Version], bool]) -> None:
-        """Call those whose version is reached."""
-        if self._waiting:
-            due = [(version, waiter) for version, waiter in self._waiting if is_reached(version)]
-            self._waiting = [entry for entry in self._waiting if entry not in due]
-            _call(due, None)
-
-    def fail(self, failure: CairnError) -> None:
-        """Call all with an error."""
-        due, self._waiting = self._waiting, []
-        _call(due, failure)
-
-
-def _call(due: list[tuple[Version, Waiter]], failure: CairnError | None) -> None:
-    for version, waiter in due:
-        try:
-            waiter(failure)
-        except Exception:  # noqa: BLE001 - the other waiters must be called
-            _LOG.exception("a read that waited for version %d failed", version)
-
-
 class LocalState:
     """See the module.
 
@@ -148,8 +118,8 @@ class LocalState:
         self._writing: tuple[CommittedRun, Ingestion] | None = None  # the first run
         self._write_through = 0  # runs up to this version must be written
         self._barrier: Version | None = None  # runs above it are held back for a snapshot
-        self._readers = _Waiters()
-        self._writers = _Waiters()
+        self._readers = Waiters()
+        self._writers = Waiters()
         self.applied_through = 0
         self.readable_through = 0
         self.written_through = 0
