@@ -166,7 +166,8 @@ def test_prefetch_changes_no_row_and_no_count(
     assert on.metrics["cairnPrefetchHits"] > 0
     assert off.metrics["cairnPrefetchHits"] == off.metrics["cairnPrefetchMisses"] == 0
     saved = 1 - _read_alone(on.metrics) / _read_alone(off.metrics)
-    assert saved > (0.3 if operator in JOINS else 0.8)
+    # Refills between batches save reads in both runs, as many as there is time for.
+    assert saved > (0.3 if operator in JOINS else 0.5), (on.metrics, off.metrics)
 
 
 def _read_alone(metrics: Mapping[str, Any]) -> int:
