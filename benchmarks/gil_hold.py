@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import machine
 import numpy as np
@@ -28,6 +28,8 @@ from cairn.rocks import RocksDb, RocksMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Note = Callable[[str, Callable[[], object]], None]
 
 _SWITCH_INTERVAL_S = 0.0005  # as in the worker
 _PAUSE_S = 0.0001
@@ -78,20 +80,20 @@ def main() -> int:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-        calls = measure(Path(folder), options.key_count, options.runs)
-    for call in calls:
-        print(f"{call['call']:<32} longest {max(call['waits_ms']):6.2f} ms")
+        waits = measure(Path(folder), options.key_count, options.runs)
+    for name, waits_ms in waits.items():
+        print(f"{name:<32} longest {max(waits_ms):6.2f} ms")
     content = {
         "key_count": options.key_count,
-        "calls": calls,
+        "calls": [{"call": name, "waits_ms": waits_ms} for name, waits_ms in waits.items()],
         "machine": machine.describe(BUILD),
     }
     result_file.write(options.result, content)
     return 0
 
 
-def measure(folder: Path, key_count: int, runs: int) -> list[dict[str, object]]:
-    """Return the waits of each kind of call, in milliseconds."""
+def measure(folder: Path, key_count: int, runs: int) -> dict[str, list[float]]:
+    """Return the longest wait of each call, in milliseconds, by the call's name."""
     memory = RocksMemory(_MEMORY_BYTES, _MEMORY_BYTES)
     waits: dict[str, list[float]] = {}
     wait = LongestWait()
@@ -101,28 +103,38 @@ def measure(folder: Path, key_count: int, runs: int) -> list[dict[str, object]]:
 
     database = RocksDb(folder / "first", memory, create=True)
     for first in range(0, key_count, _BATCH_KEYS):
-        ingest(database, first, min(_BATCH_KEYS, key_count - first), 1, lambda _, call: call())
-    keys = key_column(0, key_count).to_pylist()
-    opened: list[RocksDb] = []
+        ingest(database, first, min(_BATCH_KEYS, key_count - first), 1, _without_note)
+    keys = [key.as_py() for key in key_column(0, key_count)]
     for run in range(runs):
         copy = folder / f"copy{run}"
-        some = keys[run * 4096 :][:4096]
-        note("get of one key", lambda keys=some: database.get(0, keys[7]))
-        note("get of 512 keys", lambda keys=some: database.get_many(0, keys[:512]))
-        ingest(database, 0, min(_BATCH_KEYS, key_count), run + 2, note)
-        note("flush", database.flush)
-        note("checkpoint", lambda copy=copy: database.checkpoint(copy))
-        opened.clear()
-        note("open", lambda copy=copy: opened.append(RocksDb(copy, memory, create=False)))
-        opened[0].retire()
-        note("close", opened[0].close)
+        measure_once(database, memory, copy, keys[run * 512 :][:512], run + 2, note)
     wait.stop()
     database.retire()
     database.close()
-    return [{"call": name, "waits_ms": times} for name, times in waits.items()]
+    return waits
 
 
-def key_column(first: int, count: int) -> pa.Array:
+def measure_once(
+    database: RocksDb,
+    memory: RocksMemory,
+    copy: Path,
+    keys: list[bytes],
+    version: int,
+    note: Note,
+) -> None:
+    """Make each kind of call once; ``copy`` is where the checkpoint goes."""
+    note("get of one key", lambda: database.get(0, keys[7]))
+    note("get of 512 keys", lambda: database.get_many(0, keys))
+    ingest(database, 0, _BATCH_KEYS, version, note)
+    note("flush", database.flush)
+    note("checkpoint", lambda: database.checkpoint(copy))
+    opened: list[RocksDb] = []
+    note("open", lambda: opened.append(RocksDb(copy, memory, create=False)))
+    opened[0].retire()
+    note("close", opened[0].close)
+
+
+def key_column(first: int, count: int) -> pa.Array[Any]:
     """Return ascending keys of 17 bytes, as a row of one long is encoded."""
     cells = np.zeros((count, _KEY_BYTES), np.uint8)
     numbers = np.arange(first, first + count).astype(">u8")
@@ -130,7 +142,7 @@ def key_column(first: int, count: int) -> pa.Array:
     return column(cells)
 
 
-def column(cells: np.ndarray) -> pa.Array:
+def column(cells: np.ndarray) -> pa.Array[Any]:
     """Return the rows of a matrix as a binary column."""
     count, width = cells.shape
     offsets = (np.arange(count + 1) * width).astype(np.int32)
@@ -144,7 +156,7 @@ def ingest(
     first: int,
     count: int,
     version: int,
-    note: Callable[[str, Callable[[], object]], object],
+    note: Note,
 ) -> None:
     """Write rows as one SST file, and let RocksDB ingest it."""
     values = np.random.default_rng(version).integers(0, 256, (count, _VALUE_BYTES), np.uint8)
@@ -162,6 +174,10 @@ def ingest(
         ingestion.add(1024)
     note("end of an SST file", ingestion.finish)
     note("ingestion of an SST file", lambda: database.ingest(ingestion))
+
+
+def _without_note(_name: str, call: Callable[[], object]) -> None:
+    call()
 
 
 if __name__ == "__main__":

@@ -299,6 +299,7 @@ class LocalState:
 
     def _sort_if_needed(self) -> None:
         """Begin to sort the first deltas, if they are needed and none is being sorted."""
+        self._admit_runs()  # a delta without rows, of which `_admit` does not know yet, has no run
         if self._sorting or not self._arrived or self._arrived[0].first > self._sort_through:
             return
         deltas: list[Delta] = []
@@ -331,7 +332,6 @@ class LocalState:
         self._sorting = ()
         if not self._is_split_by_barrier(run):
             self._make_readable(deltas, run)
-            self._admit_runs()
         self._advance()
 
     def _is_split_by_barrier(self, run: CommittedRun) -> bool:

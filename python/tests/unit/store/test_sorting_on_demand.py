@@ -8,6 +8,7 @@ import pytest
 from rig import Rig, family
 
 from cairn.store import deltas, local_state
+from cairn.store.deltas import Delta
 
 FAMILY = family(0, multi=False)
 VERSIONS = 5
@@ -84,3 +85,19 @@ def test_the_first_read_never_sorts_more_than_some_versions(
     rig.until_applied(4)
 
     assert sorts[0] == (1, 4)
+
+
+def test_a_read_may_come_before_an_empty_delta_is_noted(rig: Rig) -> None:
+    """An empty commit has no rows to sort."""
+    commit(rig, 1, 1)
+    rig.look_up(0, [b"all"], 0)
+    failures: list[object] = []
+
+    def read_at_once() -> None:
+        rig.local.enqueue(Delta(2, [], frozenset()))
+        rig.local.when_readable(2, failures.append)
+
+    rig.event_loop.run(read_at_once)
+
+    rig.until_applied(2)
+    assert failures == [None]

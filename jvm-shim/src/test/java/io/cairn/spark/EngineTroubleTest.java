@@ -45,6 +45,10 @@ class EngineTroubleTest {
     fixture.close();
   }
 
+  private static Option<String> commitAll(CairnStateStoreProvider provider) {
+    return commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+  }
+
   private static void readAll(StateStore store) {
     for (long key = 0; key < KEYS; key++) {
       store.get(key(key), "default");
@@ -116,7 +120,7 @@ LocalStore.put = failing
 """
             .formatted(fixture.folder.resolve("full")));
     CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    Option<String> id = commitAll(provider);
     StateStore store = provider.getStore(1, id, false, false);
     for (long key = 0; key < KEYS; key += 2) {
       store.put(key(key), value("never"), "default");
@@ -161,7 +165,7 @@ LocalState.get = failing
 """
             .formatted(fixture.folder.resolve("full")));
     CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    Option<String> id = commitAll(provider);
     provider.getStore(1, id, false, false).abort();
     assertEquals(1, provider.latestVersion());
 
@@ -192,7 +196,7 @@ LocalState.get = failing
         ProviderInstance.scan = failing
         """);
     CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    Option<String> id = commitAll(provider);
     StateStore store = provider.getStore(1, id, false, false);
     store.iterator("default").next();
 
@@ -263,7 +267,7 @@ LocalState.get = failing
     fixture.withLeastCache();
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
     CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
+    Option<String> id = commitAll(provider);
     StateStore store = provider.getStore(1, id, false, false);
     fixture.signalWorker("STOP");
 
