@@ -78,6 +78,62 @@ def test_a_moved_store_is_loaded_from_snapshot_and_changelogs(
     assert answer["counts"] == {"0": len(moved.scan()), "1": 1}
 
 
+@pytest.mark.parametrize("checkpoint_format", [1, 2])
+def test_a_version_that_has_a_snapshot_is_loaded_from_it(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, checkpoint_format: int
+) -> None:
+    """Its changelog is older than its snapshot and names all changelogs before it."""
+    store = Store(spawn(), 1, url, checkpoint_format=checkpoint_format, conf=CONF)
+    store.load(0)
+    done = fill(store, 5)
+    maintain(store)
+
+    moved = Store(
+        spawn(local=tmp_path / "other"), 1, url, checkpoint_format=checkpoint_format, conf=CONF
+    )
+    answer = moved.load(5, done[5][0] if checkpoint_format == 2 else None)
+
+    assert (answer["source"], answer["changelogs_replayed"]) == ("snapshot", 0)
+    assert answer["snapshot_version"] == 5
+    assert answer["checkpoint_id"] == done[5][0]
+    assert answer["counts"] == {"0": len(done[5][1]), "1": 1}
+    assert moved.scan() == done[5][1]
+    assert moved.scan(1) == {b"L": b"1,2,3,4,5,"}
+    # Later versions, snapshots and deletions continue from there.
+    fill(moved, 3)
+    report = maintain(moved)
+    assert (report["snapshot_version"], report["reused_files"]) == (8, 1)
+    third = Store(
+        spawn(local=tmp_path / "third"), 1, url, checkpoint_format=checkpoint_format, conf=CONF
+    )
+    third.load(8, moved.checkpoint_id if checkpoint_format == 2 else None)
+    assert third.scan() == moved.scan()
+    assert third.scan(1) == {b"L": b"1,2,3,4,5,6,7,8,"}
+
+
+@pytest.mark.parametrize("kind", ["sst", "snapshot"])
+@pytest.mark.parametrize("harm", ["missing", "flipped"])
+def test_a_version_is_replayed_if_its_own_snapshot_is_unusable(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, kind: str, harm: str
+) -> None:
+    """The lineage does not need that snapshot: the query must go on."""
+    store = Store(spawn(), 1, url, conf=CONF)
+    store.load(0)
+    done = fill(store, 5)
+    maintain(store)
+    for victim in Path(url, kind).iterdir():
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 2] ^= 0x40
+        victim.unlink() if harm == "missing" else victim.write_bytes(bytes(content))
+
+    moved = Store(spawn(local=tmp_path / "other"), 1, url, conf=CONF)
+    answer = moved.load(5, done[5][0])
+
+    assert (answer["source"], answer["changelogs_replayed"]) == ("replay", 5)
+    assert moved.scan() == done[5][1]
+    assert moved.scan(1) == {b"L": b"1,2,3,4,5,"}
+
+
 def test_a_second_snapshot_uploads_only_new_files_and_purges(store: Store, url: str) -> None:
     """Snapshots are incremental; retention deletes old versions without a LIST."""
     store = Store(store.worker, 2, url, conf=CONF)

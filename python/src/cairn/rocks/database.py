@@ -426,13 +426,16 @@ def _read_rows(
     rows: Iterator[tuple[bytes, bytes]], limit_rows: int, limit_bytes: int
 ) -> tuple[list[bytes], list[bytes], bytes | None]:
     """Return keys, values, and the RocksDB key of the last row."""
-    page: list[tuple[bytes, bytes]] = []
-    size = 0
-    while len(page) < limit_rows and size < limit_bytes:
-        stride = list(islice(rows, min(_SCAN_STRIDE_ROWS, limit_rows - len(page))))
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    last, size = None, 0
+    while len(keys) < limit_rows and size < limit_bytes:
+        stride = list(islice(rows, min(_SCAN_STRIDE_ROWS, limit_rows - len(keys))))
         if not stride:
             break
-        page += stride
-        size += sum(map(len, (value for _, value in stride))) + _ROW_OVERHEAD_BYTES * len(stride)
-    keys, values = [key[layout.CF_BYTES :] for key, _ in page], [value for _, value in page]
-    return keys, values, page[-1][0] if page else None
+        stride_keys, stride_values = zip(*stride, strict=True)
+        keys += [key[layout.CF_BYTES :] for key in stride_keys]
+        values += stride_values
+        last = stride_keys[-1]
+        size += sum(map(len, stride_values)) + _ROW_OVERHEAD_BYTES * len(stride)
+    return keys, values, last

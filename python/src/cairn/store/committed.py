@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.rocks.keys import scan_bounds
@@ -152,34 +152,43 @@ def _merged(page: CommittedPage, runs: list[Run], request: ScanRequest) -> Commi
     start = request.start
     first = start if start is None or request.inclusive else start + b"\0"
     through = page.through
-    writes: list[tuple[int, bytes, bytes]] = []
+    rows = dict(zip(page.keys, page.values, strict=True))
+    is_changed = False
     for run in runs:
-        some, more = run.writes_between(
+        ops, names, written, more = run.writes_between(
             request.cf,
             first,
             request.end,
             limit_rows=request.limit_rows,
             limit_bytes=request.limit_bytes,
         )
-        writes += some
-        if more and (through is None or some[-1][1] < through):
-            through = some[-1][1]
-    if not writes:
+        is_changed |= bool(ops)
+        _apply(ops, names, written, rows)
+        if more and (through is None or names[-1] < through):
+            through = names[-1]
+    if not is_changed:
         return page
-    rows = dict(zip(page.keys, page.values, strict=True))
-    for op, key, value in writes:
-        if op == OP_PUT:
-            rows[key] = value
-        elif op == OP_DELETE:
-            rows.pop(key, None)
-        else:
-            rows[key] = rows.get(key, b"") + value
     keys = sorted(rows) if through is None else sorted(key for key in rows if key <= through)
     values = [rows[key] for key in keys]
     count = _count_within(values, request)
     if count < len(keys):
         through = keys[count - 1]
     return CommittedPage(keys[:count], values[:count], through)
+
+
+def _apply(
+    ops: list[int], keys: list[bytes], values: list[bytes | None], rows: dict[bytes, bytes]
+) -> None:
+    if ops.count(OP_PUT) == len(ops):
+        rows.update(zip(keys, cast("list[bytes]", values), strict=True))
+        return
+    for op, key, value in zip(ops, keys, values, strict=True):
+        if op == OP_DELETE:
+            rows.pop(key, None)
+        elif op == OP_PUT:
+            rows[key] = value or b""
+        else:
+            rows[key] = rows.get(key, b"") + (value or b"")
 
 
 def _count_within(values: list[bytes], request: ScanRequest) -> int:

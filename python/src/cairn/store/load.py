@@ -5,12 +5,13 @@ Layer: store.  Spec: docs/checkpoint-format.md#changelog (base, lineage).
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.recovery import Head
-from cairn.errors import DataError
+from cairn.errors import AccessError, DataError, MissingError
 from cairn.format.header import counts_to_json
 from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from cairn.format.changelog import Changelog
     from cairn.store.state import StoreState
 
+_LOG = logging.getLogger(__name__)
 _MS = 1_000_000
+# With fewer changelogs, the request for a manifest that may not exist costs more than it saves.
+_LONG_LINEAGE = 4
 
 
 def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
@@ -106,6 +110,9 @@ def _load_as_planned(
         wanted = on_snapshot(state.checkpoint, wanted, request)
         current = None
     missing = None if current is None else wanted.lineage_after(current)
+    is_free = missing is None and not isinstance(request, LoadSnapshotRequest)
+    if is_free and _open_own_snapshot(state, wanted, answer):
+        return _continue_to(state, state.require_version(), wanted.version)
     if current is not None and missing == ():
         # Format 1: this instance has the attempt that wrote the object.
         return _continue_to(state, current, wanted.version)
@@ -116,14 +123,28 @@ def _load_as_planned(
         return replay.run(wanted, answer)
 
 
+def _open_own_snapshot(state: StoreState, wanted: StoreVersion, answer: LoadAnswer) -> bool:
+    """Open the snapshot of the version itself, if there is one; return whether that was done.
+
+    Its changelog is older than that snapshot: it names the one before it and a long lineage.
+    """
+    if wanted.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
+        return False
+    try:
+        _open_snapshot(state, wanted.ref, answer)
+    except (MissingError, AccessError):
+        return False  # S3 denies access to an absent object if it may not be listed
+    except DataError as failure:
+        _LOG.warning("version %d is replayed without its snapshot: %s", wanted.version, failure)
+        return False
+    return True
+
+
 def _open_base(state: StoreState, wanted: StoreVersion, answer: LoadAnswer) -> None:
     if wanted.base.ref is None:
         _open_empty(state, StoreVersion.empty(wanted.base.version))
         return
-    answer.source = "snapshot"
-    began = state.resources.clock.monotonic_ns()
     _open_snapshot(state, wanted.base.ref, answer)
-    answer.from_snapshot_ms = (state.resources.clock.monotonic_ns() - began) // _MS
 
 
 def _open_empty(state: StoreState, version: StoreVersion) -> None:
@@ -132,13 +153,16 @@ def _open_empty(state: StoreState, version: StoreVersion) -> None:
 
 
 def _open_snapshot(state: StoreState, ref: VersionRef, answer: LoadAnswer) -> None:
-    recovery = state.checkpoint.recovery
+    clock, recovery = state.resources.clock, state.checkpoint.recovery
+    began = clock.monotonic_ns()
     with state.new_database_directory() as directory:
         manifest = recovery.fetch_manifest(ref)
         files = recovery.materialize(manifest, directory)
         answer.bytes_downloaded += files.bytes_downloaded
-        answer.snapshot_version = ref.version
         state.open_database(directory, StoreVersion.of_manifest(manifest), manifest, files.known)
+    answer.source = "snapshot"
+    answer.snapshot_version = ref.version
+    answer.from_snapshot_ms = (clock.monotonic_ns() - began) // _MS
 
 
 class _HeaderChangedError(Exception):

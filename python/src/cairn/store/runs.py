@@ -186,18 +186,19 @@ class Run:
         *,
         limit_rows: int,
         limit_bytes: int,
-    ) -> tuple[list[tuple[int, bytes, bytes]], bool]:
-        """Return op, key and value of rows from ``start`` to before ``end``; see ``between``.
+    ) -> tuple[list[int], list[bytes], list[bytes | None], bool]:
+        """Return ops, keys and values of rows from ``start`` to before ``end``; see ``between``.
 
-        Ends after the row at which the values reach ``limit_bytes``. A delete has an empty value.
+        Ends after the row at which the values reach ``limit_bytes``.
         """
         first, last = self._bounds(cf, start, end)
         stop = min(last, first + limit_rows)
         offsets = self._values.offsets
         stop = min(stop, bisect_left(offsets, offsets[first] + limit_bytes, first + 1, stop + 1))
-        some = range(first, stop)
-        ops, keys, values = self._ops, self._keys, self._values
-        return [(ops[row], keys[row], values[row]) for row in some], stop < last
+        some = self.rows.slice(first, stop - first)
+        ops = cast("list[int]", some.column("op").to_pylist())
+        keys = cast("list[bytes]", some.column("key").to_pylist())
+        return ops, keys, some.column("value").to_pylist(), stop < last
 
     def _bounds(self, cf: int, start: bytes | None, end: bytes | None) -> tuple[int, int]:
         """Return the first row of a range of keys, and the row after its last."""

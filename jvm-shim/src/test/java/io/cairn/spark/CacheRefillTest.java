@@ -27,6 +27,9 @@ class CacheRefillTest {
   private static final long KEYS = 20_000;
   private static final long OVERSIZED_KEYS = 200_000;
 
+  /** More than a session reads at once. */
+  private static final long MANY_KEYS = 150_000;
+
   private StoreFixture fixture;
 
   @BeforeEach
@@ -116,9 +119,8 @@ class CacheRefillTest {
     next.abort();
   }
 
-  /** The pages before and after the loss come from two databases. */
-  @Test
-  void aWorkerKilledDuringARefillCostsNoRow() throws Exception {
+  /** Lets the worker end when it reads a page that is not the first, once the file exists. */
+  private void killWorkerAtASecondPage() throws IOException {
     fixture.patchEngine(
         """
 import os
@@ -133,6 +135,12 @@ def killing(self, session, request):
 ProviderInstance.scan = killing
 """
             .formatted(fixture.folder.resolve("kill")));
+  }
+
+  /** The pages before and after the loss come from two databases. */
+  @Test
+  void aWorkerKilledDuringARefillCostsNoRow() throws Exception {
+    killWorkerAtASecondPage();
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, LongStream.range(0, KEYS).toArray());
     Files.createFile(fixture.folder.resolve("kill"));
@@ -151,5 +159,68 @@ ProviderInstance.scan = killing
     second.abort();
 
     assertTrue(Files.notExists(fixture.folder.resolve("kill")), "no worker was killed");
+  }
+
+  /** A task that reads one key of a large state would wait for all of it, after each restart. */
+  @Test
+  void aSessionAfterALoadReadsTheStateOnlyIfItNeedsMuchOfIt() {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "64m");
+    Option<String> id = commit(fixture.provider(), 0, NO_ID, manyKeys());
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore first = provider.getStore(1, id, false, false);
+    assertEquals("v7@1", text(first.get(key(7), "default")));
+    assertNull(first.get(key(-1), "default"));
+    first.put(key(7), value("changed"), "default");
+    first.commit();
+    assertEquals(2, metric(first, "cairnCacheMisses"));
+    assertEquals(2, metric(first, "cairnRowsRead"));
+
+    id = first.getStateStoreCheckpointInfo().stateStoreCkptId();
+    StateStore store = provider.getStore(2, id, false, false);
+    for (long key = 0; key < MANY_KEYS; key++) {
+      assertEquals(key == 7 ? "changed" : "v" + key + "@1", text(store.get(key(key), "default")));
+    }
+    store.commit();
+
+    assertTrue(metric(store, "cairnCacheMisses") < 1_000);
+    assertEquals(1, metric(store, "cairnCompleteStores"));
+  }
+
+  /** The session has writes, and its rows come from two workers. */
+  @Test
+  void aWorkerKilledDuringTheRefillOfARunningSessionCostsNoRow() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "64m");
+    killWorkerAtASecondPage();
+    Option<String> id = commit(fixture.provider(), 0, NO_ID, manyKeys());
+    Map<Long, String> expected = new TreeMap<>();
+    for (long key : manyKeys()) {
+      expected.put(key, "v" + key + "@1");
+    }
+    StateStore store = fixture.provider().getStore(1, id, false, false);
+    store.put(key(3), value("changed"), "default");
+    store.put(key(-1), value("new"), "default");
+    store.remove(key(5), "default");
+    expected.put(3L, "changed");
+    expected.put(-1L, "new");
+    expected.remove(5L);
+    Files.createFile(fixture.folder.resolve("kill"));
+
+    for (long key = 0; key < 2_000; key++) {
+      assertEquals(expected.get(key), text(store.get(key(key), "default")));
+    }
+    assertTrue(Files.notExists(fixture.folder.resolve("kill")), "no worker was killed");
+    assertEquals(expected, all(store.iterator("default")));
+    store.commit();
+
+    assertTrue(metric(store, "cairnCacheMisses") < 1_000);
+    assertEquals(1, metric(store, "cairnCompleteStores"));
+    id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    StateStore again = fixture.provider().getStore(2, id, false, false);
+    assertEquals(expected, all(again.iterator("default")));
+    again.abort();
+  }
+
+  private static long[] manyKeys() {
+    return LongStream.range(0, MANY_KEYS).toArray();
   }
 }

@@ -149,32 +149,26 @@ public final class CacheSession {
     droppedFamilies.add(id);
   }
 
-  /** Fills the cache with all committed rows, before any write. True: all families are complete. */
-  public boolean loadCommitted() {
-    checkUnwritten();
-    return committed.load();
-  }
-
-  /** Reads some of the rows that the cache lacks, before any write; see {@link Refill}. */
-  public void refillSome() {
-    checkUnwritten();
-    committed.refill(committed.refillPolicy.startRows(), () -> false);
+  /**
+   * Lets the session read the rows that the cache lacks: now if they are few, else when requests to
+   * the engine have cost a part of what a refill costs. REQUIRES: {@link StateCache#expectRows}.
+   */
+  public void refillOnDemand() {
+    buffer.checkOpen();
+    committed.refillOnDemand();
   }
 
   /**
-   * Reads the rows that the cache lacks, before any write, until it has all or {@code stops} is
-   * true. A later refill continues there.
+   * Reads the rows that the cache lacks, until it has all or {@code stops} is true. A later refill
+   * continues there. REQUIRES: the session has sent no write to the engine.
    */
   public void refillUntil(BooleanSupplier stops) {
-    checkUnwritten();
-    committed.refill(Long.MAX_VALUE, stops);
-  }
-
-  private void checkUnwritten() {
     buffer.checkOpen();
-    if (puts + removes > 0 || !droppedFamilies.isEmpty()) {
-      throw new IllegalStateException("[CAIRN_INTERNAL] a refill after the session's first write");
+    if (hasSpilled() || !droppedFamilies.isEmpty() || isFinished) {
+      throw new IllegalStateException(
+          "[CAIRN_INTERNAL] a refill after a session has sent writes to the engine");
     }
+    committed.refill(stops);
   }
 
   /**
@@ -188,6 +182,7 @@ public final class CacheSession {
           "[CAIRN_INTERNAL] the session is finished after sending its writes failed");
     }
     isFinished = true;
+    committed.endRefills();
     buffer.send(droppedFamilies);
   }
 

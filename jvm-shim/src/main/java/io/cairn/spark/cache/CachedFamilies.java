@@ -187,9 +187,9 @@ final class CachedFamilies {
     return count < MIN_AVERAGE_COUNT ? 0 : bytes / count + INDEX_BYTES;
   }
 
-  /** Whether the cache has all keys of the version. */
+  /** Whether the cache has all keys of the version. Without a family that is not known. */
   boolean areComplete() {
-    boolean areComplete = true;
+    boolean areComplete = areUnknownEmpty || !all.isEmpty();
     for (CachedFamily family : all) {
       areComplete &= family.isComplete;
     }

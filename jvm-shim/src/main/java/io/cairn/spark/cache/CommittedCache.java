@@ -9,9 +9,9 @@ import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
-import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
+import java.util.List;
 import java.util.function.BooleanSupplier;
 
 /**
@@ -28,6 +28,7 @@ final class CommittedCache {
   final MemoryAccount account;
   final CachedFamilies families;
   final Eviction eviction;
+  final PageSource pages;
   private final Refill refill;
   final RefillPolicy refillPolicy;
   final EarlyPolicy earlyPolicy = new EarlyPolicy();
@@ -44,10 +45,14 @@ final class CommittedCache {
   private long singleReads;
   private long refillCount;
 
+  /** Requests of the open session may begin a refill. */
+  private boolean mayRefill;
+
   CommittedCache(MemoryAccount account) {
     this.account = account;
     families = new CachedFamilies(account);
     eviction = new Eviction(families, account);
+    pages = new PageSource(families);
     refill = new Refill(families, eviction, account);
     refillPolicy = new RefillPolicy(account);
   }
@@ -96,11 +101,14 @@ final class CommittedCache {
   /** Begins a session; reads go through to its engine. */
   void begin(EngineSource newSource) {
     source = newSource;
+    pages.use(newSource);
     noteApplied();
   }
 
   void end() {
     source = null;
+    pages.use(null);
+    endRefills();
     // They cover pages of replies, which no bound counts.
     rowKey.clear();
     rowValue.clear();
@@ -140,6 +148,9 @@ final class CommittedCache {
   }
 
   private boolean getFromEngine(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
+    if (refillIfWorthwhile()) {
+      return get(family, hash, key, out);
+    }
     misses++;
     singleReads++;
     RowPage rows = request(family, new byte[][] {key.toArray()}, 1);
@@ -218,7 +229,8 @@ final class CommittedCache {
    */
   private int fill(CachedFamily family, int hash, ByteSpan key, RowPage rows, int row) {
     boolean isPresent = rows.origin[row] == RowPage.COMMITTED;
-    if (!isPresent && rows.origin[row] != RowPage.ABSENT || family.find(hash, key) != 0) {
+    boolean isNoted = rows.origin[row] == RowPage.ABSENT && !family.knowsAbsentKeys();
+    if (!isPresent && !isNoted || family.find(hash, key) != 0) {
       return 0;
     }
     if (isPresent) {
@@ -278,60 +290,67 @@ final class CommittedCache {
     }
   }
 
-  /** Reads a page of committed and spilled rows; valid until the next request. */
-  RowPage page(ScanRequest request) {
-    return notePaid(scan(request));
-  }
-
-  /** Requests a page and returns without the reply. */
-  PendingRows startPage(ScanRequest request) {
-    return source.startScan(request, families.version());
-  }
-
-  /** Waits for a page, which stays valid; null: there is no reply. */
-  RowPage page(PendingRows pending) {
-    RowPage rows = pending.take();
-    return rows == null ? null : notePaid(checkPage(rows));
-  }
-
-  private RowPage notePaid(RowPage rows) {
+  /** Notes the cost of a page that was read for a scan. */
+  void notePaid(RowPage rows) {
     refillPolicy.notePaid(RefillPolicy.ROWS_PER_REQUEST + rows.count);
-    return rows;
   }
 
   /**
-   * Reads rows that the cache lacks. REQUIRES: the session has written nothing.
+   * Reads the rows that the cache lacks. REQUIRES: the session has spilled nothing.
    *
    * @param stops see {@link Refill#run}
    */
-  void refill(long maxRows, BooleanSupplier stops) {
-    boolean wasComplete = families.areComplete();
-    refillPolicy.noteRefilled(refill.run(this::scan, maxRows, stops));
-    refillCount += !wasComplete && families.areComplete() ? 1 : 0;
+  void refill(BooleanSupplier stops) {
+    refill(List.copyOf(families.all()), stops);
   }
 
-  /** Fills the cache after a load. True: all families are complete. */
-  boolean load() {
-    refill.run(this::scan, Long.MAX_VALUE, () -> false);
-    return families.areComplete();
+  private void refill(List<CachedFamily> some, BooleanSupplier stops) {
+    boolean wasComplete = families.areComplete();
+    refillPolicy.noteRefilled(refill.run(new ScanPages(pages), some, stops));
+    refillCount += !wasComplete && families.areComplete() && !refillPolicy.isFirst() ? 1 : 0;
+  }
+
+  /** Lets the requests of the open session begin a refill, and begins it now if it is small. */
+  void refillOnDemand() {
+    mayRefill = true;
+    refillIfWorthwhile();
+  }
+
+  /** Lets no later request of the open session begin a refill. */
+  void endRefills() {
+    mayRefill = false;
+  }
+
+  /** Refills all families if the requests so far are worth it. True: the cache has more rows. */
+  boolean refillIfWorthwhile() {
+    if (!mayRefill || !refillPolicy.isWorthwhile()) {
+      return false;
+    }
+    mayRefill = false; // once per session
+    return tryRefill(List.copyOf(families.all()));
+  }
+
+  /** Refills a family before a scan of all its rows, which costs as much. */
+  void refillForScan(CachedFamily family) {
+    if (mayRefill && !family.isComplete) {
+      mayRefill = tryRefill(List.of(family)) && family.isComplete;
+    }
+  }
+
+  /** Refills, unless there is no memory for all rows, or the session has spilled. */
+  private boolean tryRefill(List<CachedFamily> some) {
+    boolean isPossible =
+        refillPolicy.isDue() && families.all().stream().noneMatch(family -> family.isSpilled);
+    if (isPossible) {
+      // A task that was cancelled must not wait for all rows.
+      refill(some, () -> Thread.currentThread().isInterrupted());
+    }
+    return isPossible;
   }
 
   /** Refills that made all families complete. */
   long refillCount() {
     return refillCount;
-  }
-
-  private RowPage scan(ScanRequest request) {
-    return checkPage(source.scan(request, families.version()));
-  }
-
-  private RowPage checkPage(RowPage rows) {
-    noteApplied();
-    if (rows.count == 0 && rows.more) {
-      throw new IllegalStateException(
-          "[CAIRN_INTERNAL] the engine sent an empty page and says that more follows");
-    }
-    return rows;
   }
 
   /**

@@ -24,6 +24,7 @@ final class OrderedScan extends RowCursor {
   private static final int MAX_PAGE_BYTES = 1 << 20;
 
   private final WriteBuffer buffer;
+  private final CommittedCache committed;
   private final CachedFamily family;
   private final ScanPages pages;
   private final ByteSpan to;
@@ -80,8 +81,9 @@ final class OrderedScan extends RowCursor {
   OrderedScan(
       WriteBuffer buffer, CommittedCache committed, CachedFamily family, byte[] from, byte[] to) {
     this.buffer = buffer;
+    this.committed = committed;
     this.family = family;
-    pages = new ScanPages(committed);
+    pages = new ScanPages(committed.pages);
     if (from != null) {
       last.set(from);
     }
@@ -96,6 +98,9 @@ final class OrderedScan extends RowCursor {
     buffer.checkOpen();
     while (true) {
       boolean hasWrite = written.seek(buffer.writes(family.id));
+      if (!family.knowsAbsentKeys() && page == null) {
+        committed.refillIfWorthwhile();
+      }
       boolean isCached = family.knowsAbsentKeys();
       boolean hasCommitted = isCached ? seekCached() : seekInPage();
       int order = 1;
@@ -184,6 +189,7 @@ final class OrderedScan extends RowCursor {
       ScanRequest request =
           new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes);
       page = pages.read(request);
+      committed.notePaid(page);
       row = 0;
       pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
       pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);

@@ -87,6 +87,9 @@ public final class Prefetcher {
    */
   public Request start(int family, byte[][] keys, int count) {
     buffer.checkOpen();
+    if (committed.refillIfWorthwhile() && !isUseful(family)) {
+      return null;
+    }
     CachedFamily of = committed.families.get(family);
     WriteBuffer.Writes written = buffer.writes(family);
     Arrays.sort(keys, 0, count, Arrays::compareUnsigned);

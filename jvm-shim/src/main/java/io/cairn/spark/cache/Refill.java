@@ -10,16 +10,16 @@ import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.List;
 import java.util.function.BooleanSupplier;
-import java.util.function.Function;
 
 /**
- * Reads the committed rows that the cache lacks, until every family is complete.
+ * Reads the committed rows that the cache lacks, until families are complete.
  *
- * <p>Runs in a session before its first write. The rows come in pages, in the order of the keys; a
- * family notes the last key of each page. So a refill can stop after any page, and a later session
- * continues there: commits in between keep the cached part correct, and a loss of entries ends the
- * refill of that family. Each page is at the cached version, because the engine must have applied
- * it: a row that is cached already is the same there.
+ * <p>Runs in a session that has spilled nothing: a page then has committed rows only. The rows come
+ * in pages, in the order of the keys; a family notes the last key of each page. So a refill can
+ * stop after any page, and a later session continues there: commits in between keep the cached part
+ * correct, and a loss of entries ends the refill of that family. Each page is at the cached
+ * version, because the engine must have applied it: a row that is cached already is the same there.
+ * The engine reads the next page while the rows of this one are added.
  *
  * <p>Evicts no entry of this store, and of other stores only what is above their fair share. Spec:
  * docs/adr/0016-a-store-that-fits-is-refilled.md.
@@ -40,9 +40,6 @@ final class Refill {
   private final ByteSpan key = new ByteSpan();
   private final ByteSpan value = new ByteSpan();
 
-  /** What the present run has cost so far, in small rows. */
-  private long cost;
-
   Refill(CachedFamilies families, Eviction eviction, MemoryAccount account) {
     this.families = families;
     this.eviction = eviction;
@@ -50,30 +47,42 @@ final class Refill {
   }
 
   /**
-   * Refills until every family is complete, memory or {@code maxRows} are used up, or {@code stops}
-   * is true, which is called before each page. A family for which there is no memory keeps the rows
-   * that were read. Returns the rows that were read; a large row counts as several.
+   * Refills until the families are complete, memory is used up, or {@code stops} is true, which is
+   * called before each request. A family for which there is no memory keeps the rows that were
+   * read. Returns the rows that were read; a large row counts as several.
    *
-   * @param pages reads a page at the cached version
+   * @param pages of this run alone
    */
-  long run(Function<ScanRequest, RowPage> pages, long maxRows, BooleanSupplier stops) {
-    cost = 0;
+  long run(ScanPages pages, List<CachedFamily> some, BooleanSupplier stops) {
+    long cost = 0;
     try {
-      for (CachedFamily family : List.copyOf(families.all())) {
-        boolean hasMemory = true;
-        while (hasMemory && !family.isComplete) {
-          if (cost >= maxRows || stops.getAsBoolean()) {
-            return cost;
+      for (CachedFamily family : some) {
+        boolean goesOn = !family.isComplete && !stops.getAsBoolean();
+        while (goesOn) {
+          ScanRequest request = nextPage(family);
+          RowPage page = pages.read(request);
+          cost += costOf(page);
+          goesOn = page.more && !stops.getAsBoolean();
+          if (goesOn) {
+            pages.readAhead(page, request);
           }
-          cost += ROWS_PER_PAGE;
-          hasMemory = addAll(family, pages.apply(nextPage(family)));
+          goesOn &= addAll(family, page);
         }
       }
       return cost;
     } finally {
+      pages.drop();
       key.clear();
       value.clear();
     }
+  }
+
+  private static long costOf(RowPage page) {
+    long cost = ROWS_PER_PAGE;
+    for (int row = 0; row < page.count; row++) {
+      cost += 1 + (page.keyLength[row] + (long) page.valueLength[row]) / BYTES_PER_ROW;
+    }
+    return cost;
   }
 
   private ScanRequest nextPage(CachedFamily family) {
@@ -89,9 +98,11 @@ final class Refill {
   /** Adds the rows of a page. False: there was no memory, and the family's refill has ended. */
   private boolean addAll(CachedFamily family, RowPage page) {
     for (int row = 0; row < page.count; row++) {
+      if (page.origin[row] != RowPage.COMMITTED) {
+        throw new IllegalStateException("[CAIRN_INTERNAL] a refill read a row that is spilled");
+      }
       page.key(row, key);
       page.value(row, value);
-      cost += 1 + (key.length + (long) value.length) / BYTES_PER_ROW;
       if (!add(family)) {
         families.loseCompleteness(family);
         return false;

@@ -3,11 +3,12 @@ package io.cairn.spark.cache;
 import io.cairn.spark.cache.memory.MemoryAccount;
 
 /**
- * Decides when the cache of a store is refilled, and how much of it at the start of a session.
+ * Decides when the cache of a store is refilled.
  *
  * <p>Counts in rows and in sessions, not in time. A store that is not complete pays for each
- * request to the engine. The start of a session may read as many rows as were paid for before, and
- * a few more: so a refill costs no more than what it ends, and a small store is refilled at once.
+ * request to the engine. A session begins a refill when the requests have cost a part of what is
+ * left to read: so a session that reads little does not wait for the whole state, and one that
+ * reads much pays little more than the refill. A few rows are read at once.
  *
  * <p>A refill that is lost soon afterwards, or half-way, was in vain: the store then waits for some
  * sessions, each time twice as many.
@@ -19,8 +20,11 @@ final class RefillPolicy {
   /** A request costs as much as the refill of this number of rows. */
   static final int ROWS_PER_REQUEST = 16;
 
-  /** Rows that the start of every session may read: some tenths of a second. */
-  static final long START_ROWS = 1 << 17;
+  /** A session refills when requests have cost this part of the refill. */
+  static final int PAID_PART = 8;
+
+  /** So many rows are read at once, at the start of a session: some tenths of a second. */
+  static final long FEW_ROWS = 1 << 17;
 
   /** A part of the pool that a refill leaves to the writes of the next batches. */
   private static final int FREE_PART = 8;
@@ -31,10 +35,23 @@ final class RefillPolicy {
   private static final int MAX_WAIT_SESSIONS = 256;
 
   private final MemoryAccount account;
+
+  /** {@link #FEW_ROWS}; tests set another number. */
+  long fewRows = FEW_ROWS;
+
+  private volatile long rows;
+  private volatile long assumedBytesPerRow;
   private volatile boolean isComplete;
   private volatile int waitSessions;
   private volatile long paidRows;
   private volatile long bytesPerRow;
+
+  /** Rows that an unfinished refill has read. */
+  private long refilledRows;
+
+  /** The cache was never complete since the version was loaded. */
+  private boolean isFirst = true;
+
   private boolean wasRefilled;
   private long refills;
   private long lostRefills;
@@ -43,6 +60,17 @@ final class RefillPolicy {
 
   RefillPolicy(MemoryAccount account) {
     this.account = account;
+  }
+
+  /**
+   * Sets the size of the version.
+   *
+   * @param newRows rows of the version, or an estimate
+   * @param newAssumedBytesPerRow used if too few rows are cached to know
+   */
+  void expect(long newRows, long newAssumedBytesPerRow) {
+    rows = newRows;
+    assumedBytesPerRow = newAssumedBytesPerRow;
   }
 
   /**
@@ -63,10 +91,14 @@ final class RefillPolicy {
       lastWait = Math.min(MAX_WAIT_SESSIONS, Math.max(MIN_SESSIONS, lastWait * 2));
       waitSessions = lastWait;
     }
+    if (isNowComplete || lost > lostRefills) {
+      refilledRows = 0;
+    }
     isComplete = isNowComplete;
     refills = finished;
     lostRefills = lost;
     if (isComplete) {
+      isFirst = false;
       paidRows = 0;
     }
   }
@@ -79,7 +111,10 @@ final class RefillPolicy {
   /** Notes that all entries were dropped, because another version is loaded. */
   void noteReset() {
     isComplete = false;
+    isFirst = true;
     wasRefilled = false;
+    paidRows = 0;
+    refilledRows = 0;
   }
 
   /** Notes the end of a session that read or wrote rows. */
@@ -92,32 +127,33 @@ final class RefillPolicy {
   }
 
   /** Notes what requests to the engine have cost, in rows. */
-  void notePaid(long rows) {
-    paidRows += rows;
+  void notePaid(long costRows) {
+    paidRows += costRows;
   }
 
   /** Notes the rows that a refill has read. */
-  void noteRefilled(long rows) {
-    paidRows = Math.max(0, paidRows - rows);
+  void noteRefilled(long readRows) {
+    paidRows = Math.max(0, paidRows - readRows);
+    refilledRows += readRows;
   }
 
-  /**
-   * Whether the store should be refilled now.
-   *
-   * @param rows of the version, or an estimate
-   * @param assumedBytesPerRow used if too few rows are cached to know
-   */
-  boolean isDue(long rows, long assumedBytesPerRow) {
+  /** Whether the cache was never complete since the version was loaded. */
+  boolean isFirst() {
+    return isFirst;
+  }
+
+  /** Whether a session should refill now: few rows are left, or much was paid for requests. */
+  boolean isWorthwhile() {
+    return rows - refilledRows <= fewRows + PAID_PART * paidRows;
+  }
+
+  /** Whether the store may be refilled now: all rows fit, and no refill was lost recently. */
+  boolean isDue() {
     long known = bytesPerRow;
     long wanted = rows * (known > 0 ? known : assumedBytesPerRow) - account.bytes();
     return !isComplete
         && waitSessions == 0
         && wanted <= account.obtainableBytes() - account.pool().limitBytes() / FREE_PART;
-  }
-
-  /** Rows that the start of a session may read. */
-  long startRows() {
-    return START_ROWS + paidRows;
   }
 
   /** What the store has paid since it was complete, in rows: the gain of a refill. */

@@ -6,28 +6,28 @@ import io.cairn.spark.protocol.ScanRequest;
 import java.util.Arrays;
 
 /**
- * The pages of one scan. The engine reads the next page while the rows of this one are used, so a
- * scan holds at most two pages.
+ * The pages of one scan or refill. The engine reads the next page while the rows of this one are
+ * used, so there are at most two pages.
  */
 final class ScanPages {
-  private final CommittedCache committed;
+  private final PageSource source;
   private PendingRows ahead;
 
   /** The key after which the page that was requested ahead begins. */
   private byte[] aheadFrom;
 
-  ScanPages(CommittedCache committed) {
-    this.committed = committed;
+  ScanPages(PageSource source) {
+    this.source = source;
   }
 
   /** Reads the page of a request; it stays valid. */
   RowPage read(ScanRequest request) {
     RowPage page = null;
     if (ahead != null && !request.isInclusive() && Arrays.equals(aheadFrom, request.from())) {
-      page = committed.page(ahead);
+      page = source.take(ahead);
     }
     ahead = null;
-    return page == null ? committed.page(request).copy() : page;
+    return page == null ? source.read(request).copy() : page;
   }
 
   /**
@@ -41,7 +41,7 @@ final class ScanPages {
       int start = page.keyOffset[last];
       aheadFrom = Arrays.copyOfRange(page.data, start, start + page.keyLength[last]);
       ahead =
-          committed.startPage(
+          source.start(
               new ScanRequest(
                   request.family(),
                   aheadFrom,

@@ -215,14 +215,21 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
   }
 
   /**
-   * Whether the cache lacks rows and should be refilled by the next session: all rows probably fit,
-   * and no refill was lost recently.
+   * Sets the size of the version, of which a refill depends.
    *
    * @param rows rows of the version, or an estimate
-   * @param bytesPerRow used for the estimate if too few rows are cached to know
+   * @param bytesPerRow used if too few rows are cached to know
    */
-  public boolean isRefillDue(long rows, long bytesPerRow) {
-    return committed.refillPolicy.isDue(rows, bytesPerRow);
+  public void expectRows(long rows, long bytesPerRow) {
+    committed.refillPolicy.expect(rows, bytesPerRow);
+  }
+
+  /**
+   * Whether the cache lacks rows and may be refilled: all rows probably fit, and no refill was lost
+   * recently.
+   */
+  public boolean isRefillDue() {
+    return committed.refillPolicy.isDue();
   }
 
   /** What requests to the engine have cost since the cache was complete, in rows of a refill. */

@@ -10,8 +10,8 @@ import io.cairn.spark.protocol.WriteBlock;
 
 /**
  * All rows of a family in the order of their storage: first the writes that existed when the scan
- * opened, then the committed rows of other keys, from the cache if it has all keys, or else in
- * pages from the engine.
+ * opened, then the committed rows of other keys, from the cache if it has all keys or can be
+ * refilled, or else in pages from the engine.
  *
  * <p>Writes and cached rows are read slab by slab. A write that has moved since is found through
  * its old copy, so none is missed or met twice.
@@ -24,7 +24,7 @@ final class UnorderedScan extends RowCursor {
   private final WriteBuffer buffer;
   private final CommittedCache committed;
   private final CachedFamily family;
-  private final boolean isCached;
+  private boolean isCached;
   private final ScanPages pages;
 
   /** The writes that the scan reads: those below the limits, one per slab. Null: there are none. */
@@ -47,12 +47,16 @@ final class UnorderedScan extends RowCursor {
     this.buffer = buffer;
     this.committed = committed;
     this.family = family;
-    pages = new ScanPages(committed);
+    pages = new ScanPages(committed.pages);
     WriteBuffer.Writes current = buffer.writes(family.id);
     writes = current == null || current.count() == 0 ? null : current;
     epoch = writes == null ? 0 : writes.openScan();
     limits = writes == null ? null : writes.slabs.usedNow();
     isInWrites = writes != null;
+    useCacheIfComplete();
+  }
+
+  private void useCacheIfComplete() {
     isCached = family.knowsAbsentKeys();
     if (isCached) {
       family.openScans++;
@@ -196,6 +200,13 @@ final class UnorderedScan extends RowCursor {
   }
 
   private boolean nextInPages() {
+    if (page == null) {
+      committed.refillForScan(family);
+      useCacheIfComplete();
+      if (isCached) {
+        return nextCached();
+      }
+    }
     while (true) {
       if (page == null || row == page.count) {
         if (page != null && !page.more) {
@@ -206,6 +217,7 @@ final class UnorderedScan extends RowCursor {
         ScanRequest request =
             new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
         page = pages.read(request);
+        committed.notePaid(page);
         // A write that is spilled from now on is new to the scan, which may return its old value.
         pages.readAhead(page, request);
         row = 0;

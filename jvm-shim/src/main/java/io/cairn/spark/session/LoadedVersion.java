@@ -8,7 +8,7 @@ import com.fasterxml.jackson.databind.JsonNode;
  * @param session id of the session
  * @param answer the engine's answer to the load; a missing node if no load was needed
  * @param isLoadedEmpty whether the content of the version was left out, at Spark's request
- * @param fill what the session does first for the cache
+ * @param fillsCache whether the session may read all rows into the cache
  * @param workerStartMs how long the start of the worker took, if this load started it
  */
 public record LoadedVersion(
@@ -16,21 +16,11 @@ public record LoadedVersion(
     long session,
     JsonNode answer,
     boolean isLoadedEmpty,
-    Fill fill,
+    boolean fillsCache,
     long workerStartMs) {
-  /** How a session fills the cache before it is used. */
-  enum Fill {
-    NONE,
-
-    /** Some of the rows that the cache lacks, if that is due. */
-    SOME,
-
-    /** All rows, because they fit and the cache is empty. */
-    ALL
-  }
 
   /** The same version for a session that reads few keys: it does not fill the cache. */
   public LoadedVersion withoutCaching() {
-    return new LoadedVersion(version, session, answer, isLoadedEmpty, Fill.NONE, workerStartMs);
+    return new LoadedVersion(version, session, answer, isLoadedEmpty, false, workerStartMs);
   }
 }

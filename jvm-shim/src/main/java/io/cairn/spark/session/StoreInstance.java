@@ -14,7 +14,6 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.protocol.SessionId;
-import io.cairn.spark.session.LoadedVersion.Fill;
 import io.cairn.spark.settings.S3Settings;
 import io.cairn.spark.settings.StorageLocation;
 import io.cairn.spark.settings.StoreSettings;
@@ -205,7 +204,7 @@ public final class StoreInstance implements RefillThread.Store {
   public LoadedVersion load(long version, String checkpointId, boolean loadEmpty) {
     StoreVersion now = current;
     if (now != null && !loadEmpty && isAt(now, version, checkpointId)) {
-      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, Fill.SOME, 0);
+      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, true, 0);
     }
     return load("load", loadArguments(version, checkpointId, loadEmpty));
   }
@@ -259,35 +258,33 @@ public final class StoreInstance implements RefillThread.Store {
     // 1 another attempt may replace the version: only versions that this instance commits are
     // trusted.
     setCurrent(loadEmpty ? null : loaded, false);
+    loadedBytes = answer.path("data_bytes").asLong() * ENTRY_OVERHEAD_FACTOR;
     noteSnapshot(answer);
     return new LoadedVersion(
         loaded,
         arguments.get("session").asLong(),
         answer,
         loadEmpty,
-        isReset && fitsCache(answer) ? Fill.ALL : Fill.SOME,
+        true,
         wasOpen ? 0 : engine.takeStartMs());
   }
 
-  /** Whether the whole loaded state probably fits into the cache. */
-  private boolean fitsCache(JsonNode answer) {
-    loadedBytes = answer.path("data_bytes").asLong() * ENTRY_OVERHEAD_FACTOR;
-    return loadedBytes > 0 && loadedBytes <= memory.limitBytes() - memory.accountedBytes();
-  }
-
-  /** Fills the cache at the start of a session. REQUIRES: the lock. */
+  /** Lets a session fill the cache, now or when that is worth it. REQUIRES: the lock. */
   void fill(CacheSession session, LoadedVersion loaded) {
-    if (loaded.fill() == Fill.ALL) {
-      session.loadCommitted();
-    } else if (loaded.fill() == Fill.SOME && isRefillDue(loaded.version())) {
-      session.refillSome();
+    if (loaded.fillsCache() && isRefillDue(loaded.version())) {
+      session.refillOnDemand();
     }
   }
 
   private boolean isRefillDue(StoreVersion version) {
-    long keys = conf.isCountingRows ? version.keys(true) + version.keys(false) : estimatedKeys;
-    long loadedBytesPerKey = keys <= 0 ? 0 : loadedBytes / keys;
-    return keys >= 0 && cache.isRefillDue(keys, Math.max(MIN_BYTES_PER_KEY, loadedBytesPerKey));
+    boolean isCounted = conf.isCountingRows && version.isCounted();
+    long keys = isCounted ? version.keys(true) + version.keys(false) : estimatedKeys;
+    if (keys < 0) {
+      keys = loadedBytes / MIN_BYTES_PER_KEY;
+    }
+    long loadedBytesPerKey = keys == 0 ? 0 : loadedBytes / keys;
+    cache.expectRows(keys, Math.max(MIN_BYTES_PER_KEY, loadedBytesPerKey));
+    return cache.isRefillDue();
   }
 
   /** After an error of the engine the next session loads the version again. */

@@ -68,6 +68,16 @@ public record StoreVersion(
     return keys;
   }
 
+  /** Whether the number of keys is known, of all families. */
+  boolean isCounted() {
+    for (FamilyInfo family : families.values()) {
+      if (counts.getOrDefault(family.id(), -1L) < 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   static void addFamilies(ObjectNode arguments, Map<String, FamilyInfo> families) {
     ArrayNode array = arguments.putArray("column_families");
     for (FamilyInfo family : families.values()) {

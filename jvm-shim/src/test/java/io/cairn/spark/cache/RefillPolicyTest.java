@@ -18,9 +18,14 @@ class RefillPolicyTest {
     policy.note(isComplete, refills, lost);
   }
 
+  private boolean isDue(long rows, long assumedBytesPerRow) {
+    policy.expect(rows, assumedBytesPerRow);
+    return policy.isDue();
+  }
+
   private int sessionsUntilDue() {
     int sessions = 0;
-    while (!policy.isDue(10, 100)) {
+    while (!isDue(10, 100)) {
       policy.noteSession();
       sessions++;
       assertTrue(sessions < 10_000);
@@ -31,7 +36,7 @@ class RefillPolicyTest {
   @Test
   void aStoreThatLosesItsFirstCompletenessIsRefilledAtOnce() {
     note(true);
-    assertFalse(policy.isDue(10, 100), "it is complete");
+    assertFalse(isDue(10, 100), "it is complete");
     note(false);
     assertEquals(0, sessionsUntilDue());
   }
@@ -85,27 +90,66 @@ class RefillPolicyTest {
   @Test
   void aStateThatLeavesNoMemoryForWritesIsNotRefilled() {
     note(false);
-    assertTrue(policy.isDue(9_000, 100));
-    assertFalse(policy.isDue(10_000, 100), "an eighth stays free");
+    assertTrue(isDue(9_000, 100));
+    assertFalse(isDue(10_000, 100), "an eighth stays free");
     policy.noteSize(50);
-    assertTrue(policy.isDue(18_000, 100));
+    assertTrue(isDue(18_000, 100));
     policy.noteSize(0);
-    assertFalse(policy.isDue(19_000, 10), "the last known size counts");
+    assertFalse(isDue(19_000, 10), "the last known size counts");
     assertTrue(account.tryReserve(500_000));
-    assertTrue(policy.isDue(18_000, 100), "cached rows need no more memory");
+    assertTrue(isDue(18_000, 100), "cached rows need no more memory");
+  }
+
+  /** A session that reads little must not wait for the whole state. */
+  @Test
+  void aRefillBeginsWhenRequestsHaveCostAPartOfIt() {
+    policy.expect(RefillPolicy.FEW_ROWS + 80_000, 100);
+    assertFalse(policy.isWorthwhile());
+    policy.notePaid(9_999);
+    assertFalse(policy.isWorthwhile());
+    policy.notePaid(1);
+    assertTrue(policy.isWorthwhile());
+  }
+
+  @Test
+  void fewRowsAreReadAtOnce() {
+    policy.expect(RefillPolicy.FEW_ROWS, 100);
+    assertTrue(policy.isWorthwhile());
+  }
+
+  /** Else a refill that stopped shortly before its end would be paid for again. */
+  @Test
+  void whatAnUnfinishedRefillHasReadIsNotPaidForAgain() {
+    policy.expect(RefillPolicy.FEW_ROWS + 80_000, 100);
+    policy.noteRefilled(79_999);
+    assertFalse(policy.isWorthwhile());
+    policy.noteRefilled(1);
+    assertTrue(policy.isWorthwhile());
+    lost++;
+    note(false);
+    assertFalse(policy.isWorthwhile(), "the refill was lost");
+  }
+
+  /** What was paid before says nothing about the sessions of another version. */
+  @Test
+  void aLoadForgetsWhatWasPaid() {
+    policy.notePaid(1_000_000);
+    policy.noteReset();
+    assertEquals(0, policy.gain());
+    policy.expect(RefillPolicy.FEW_ROWS + 1, 100);
+    assertFalse(policy.isWorthwhile());
   }
 
   /** What was paid for requests may be spent, once. */
   @Test
-  void theStartOfASessionReadsAsManyRowsAsWerePaidFor() {
+  void aRefillUsesUpWhatWasPaid() {
     policy.notePaid(1_000);
     policy.notePaid(500);
-    assertEquals(RefillPolicy.START_ROWS + 1_500, policy.startRows());
     assertEquals(1_500, policy.gain());
     policy.noteRefilled(400);
     assertEquals(1_100, policy.gain());
     policy.noteRefilled(4_000);
-    assertEquals(RefillPolicy.START_ROWS, policy.startRows());
+    assertEquals(0, policy.gain());
     policy.notePaid(10);
     note(true);
     assertEquals(0, policy.gain());

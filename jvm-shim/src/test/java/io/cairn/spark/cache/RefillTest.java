@@ -66,6 +66,11 @@ class RefillTest {
     f.session.abort();
   }
 
+  private static boolean isDue(CacheFixture of, long rows, long bytesPerRow) {
+    of.cache.expectRows(rows, bytesPerRow);
+    return of.cache.isRefillDue();
+  }
+
   private long requests() {
     return f.engine.getRequests + f.engine.scanRequests;
   }
@@ -75,10 +80,10 @@ class RefillTest {
   void aStoreThatFitsAgainAnswersEverythingAfterARefill() {
     commitKeys();
     commitOversizedBatch();
-    assertTrue(f.cache.isRefillDue(3 * KEYS, 100));
+    assertTrue(isDue(f, 3 * KEYS, 100));
 
     f.begin();
-    f.session.refillSome();
+    f.session.refillOnDemand();
     long before = requests();
     assertEquals("plain7", f.get(PLAIN, key(7)));
     assertNull(f.get(PLAIN, "fill0"));
@@ -94,7 +99,7 @@ class RefillTest {
     assertEquals(before, requests());
     assertTrue(f.cache.stats().isComplete());
     assertEquals(1, f.cache.stats().refills());
-    assertFalse(f.cache.isRefillDue(3 * KEYS, 100));
+    assertFalse(isDue(f, 3 * KEYS, 100));
   }
 
   /** A task that wants the store must not lose what was read, and its writes must not be lost. */
@@ -148,7 +153,7 @@ class RefillTest {
     refillPages(2);
     assertTrue(f.cache.evictIfIdle(1));
 
-    assertFalse(f.cache.isRefillDue(3 * KEYS, 100), "the store waits for some sessions");
+    assertFalse(isDue(f, 3 * KEYS, 100), "the store waits for some sessions");
     refill();
 
     assertTrue(f.cache.stats().isComplete());
@@ -237,7 +242,7 @@ class RefillTest {
       small.put(ORDERED, key(i), "x".repeat(50));
     }
     small.commit();
-    assertFalse(small.cache.isRefillDue(2_000, 100));
+    assertFalse(isDue(small, 2_000, 100));
 
     small.begin();
     small.session.refillUntil(() -> false);
@@ -247,15 +252,163 @@ class RefillTest {
     assertEquals(2_000, rows(small.session.range(ORDERED, null, null)).size());
     assertEquals(0, small.cache.stats().refills());
     small.session.abort();
-    assertFalse(small.cache.isRefillDue(0, 100), "it was in vain");
+    assertFalse(isDue(small, 0, 100), "it was in vain");
   }
 
-  /** It would see its own writes as committed rows. */
+  /** It would read its own writes as committed rows. */
   @Test
-  void aRefillAfterAWriteIsRefused() {
+  void aRefillAfterASpillIsRefused() {
     f.begin();
-    f.put(PLAIN, "k", "v");
-    assertThrows(IllegalStateException.class, f.session::refillSome);
+    f.fillUntilSpilled();
+    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+  }
+
+  /** Begins a session on an empty cache that refills on demand; no number of rows is few. */
+  private void beginOnDemand(CacheFixture on, long rows) {
+    on.forget();
+    on.cache.committed.refillPolicy.fewRows = 0;
+    on.begin();
+    on.cache.expectRows(rows, 100);
+    on.session.refillOnDemand();
+  }
+
+  /** A load would be as slow as the read of the whole state. */
+  @Test
+  void aSessionThatReadsLittleReadsNoPage() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    assertEquals("plain7", f.get(PLAIN, key(7)));
+    assertNull(f.get(ORDERED, "absent"));
+    f.put(ORDERED, key(8), "changed");
+    f.commit();
+
+    assertEquals(0, f.engine.scanRequests);
+    assertFalse(f.cache.stats().isComplete());
+  }
+
+  /** Each key would be a request, in each batch. */
+  @Test
+  void aSessionThatReadsMuchRefillsBetweenItsWrites() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    f.put(PLAIN, key(1), "changed");
+    f.remove(ORDERED, key(2));
+    f.append(key(3), "b");
+    f.append("new", "n");
+    f.remove(PLAIN, key(5));
+    // 900 rows, an eighth of which is paid by 7 requests.
+    for (int i = 0; i < 7; i++) {
+      assertEquals("plain" + (10 + i), f.get(PLAIN, key(10 + i)));
+    }
+    assertFalse(f.isComplete(PLAIN));
+    assertEquals("plain50", f.get(PLAIN, key(50)));
+    assertTrue(f.isComplete(PLAIN) && f.isComplete(ORDERED) && f.isComplete(LISTS));
+
+    long before = requests();
+    assertEquals("changed", f.get(PLAIN, key(1)));
+    assertNull(f.get(ORDERED, key(2)));
+    assertEquals("ab", f.get(LISTS, key(3)));
+    assertEquals("n", f.get(LISTS, "new"));
+    assertEquals(KEYS - 1, rows(f.session.range(ORDERED, null, null)).size());
+    assertEquals(KEYS + 1, rows(f.session.scan(LISTS)).size());
+    f.commit();
+    f.begin();
+    assertEquals("changed", f.get(PLAIN, key(1)));
+    assertNull(f.get(PLAIN, key(5)));
+    assertNull(f.get(ORDERED, key(2)));
+    assertEquals("ab", f.get(LISTS, key(3)));
+    assertEquals(KEYS - 1, rows(f.session.scan(PLAIN)).size());
+    assertEquals(before, requests());
+    assertEquals(0, f.cache.stats().refills(), "the cache of a load was never complete before");
+  }
+
+  /** A scan reads all rows anyway: the next one need not. */
+  @Test
+  void aScanOfAllRowsRefillsItsFamily() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    f.put(PLAIN, "new", "v");
+    RowCursor early = f.session.scan(PLAIN);
+    assertEquals(0, requests());
+    assertEquals(KEYS + 1, rows(early).size());
+    assertTrue(f.isComplete(PLAIN));
+    assertFalse(f.isComplete(ORDERED));
+
+    long before = requests();
+    assertEquals(KEYS + 1, rows(f.session.scan(PLAIN)).size());
+    assertEquals(before, requests());
+  }
+
+  @Test
+  void manyScansOfRangesBeginARefill() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    for (int i = 0; i < 20; i++) {
+      assertEquals(2, rows(f.session.range(ORDERED, bytes(key(i)), bytes(key(i + 2)))).size());
+    }
+    assertTrue(f.isComplete(ORDERED));
+  }
+
+  /** The pages of the engine have what was spilled, which an abort takes back. */
+  @Test
+  void aSessionThatHasSpilledDoesNotRefill() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    f.fillUntilSpilled();
+    for (int i = 0; i < 100; i++) {
+      assertEquals("plain" + i, f.get(PLAIN, key(i)));
+    }
+    rows(f.session.scan(PLAIN));
+    assertFalse(f.isComplete(PLAIN) || f.isComplete(ORDERED));
+    f.session.abort();
+    f.begin();
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+  }
+
+  /** A reply that comes after the refill would add its absent keys as rows. */
+  @Test
+  void aPrefetchThatIsFinishedAfterARefillAddsNothing() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    byte[][] keys = {bytes("absent"), bytes(key(7)), bytes("zero")};
+    Prefetcher.Request request = f.session.prefetcher.start(PLAIN, keys, keys.length);
+    f.session.refillUntil(() -> false);
+    assertTrue(f.isComplete(PLAIN));
+    request.finish();
+
+    assertEquals(KEYS, f.entries(PLAIN));
+    long before = requests();
+    assertNull(f.get(PLAIN, "absent"));
+    assertEquals("plain7", f.get(PLAIN, key(7)));
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+    assertNull(f.session.prefetcher.start(ORDERED, new byte[][] {bytes("absent")}, 1));
+    assertEquals(before, requests());
+  }
+
+  /** A cancelled task would hold its slot until the whole state is read. */
+  @Test
+  void aRefillStopsWhenItsTaskIsInterrupted() {
+    commitKeys();
+    beginOnDemand(f, 3 * KEYS);
+    Thread.currentThread().interrupt();
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+    assertTrue(Thread.interrupted());
+    assertFalse(f.isComplete(PLAIN));
+  }
+
+  /** Another session, such as the change reader's, must not replace cached rows. */
+  @Test
+  void aSessionThatMayNotRefillReadsThroughTheEngine() {
+    commitKeys();
+    f.forget();
+    f.cache.committed.refillPolicy.fewRows = 0;
+    f.cache.expectRows(3 * KEYS, 100);
+    f.begin();
+    for (int i = 0; i < 100; i++) {
+      f.get(PLAIN, key(i));
+    }
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+    assertFalse(f.isComplete(PLAIN));
   }
 
   /** The memory of a store that went idle is there for the store that is in use. */
@@ -283,7 +436,7 @@ class RefillTest {
       busy.session.abort();
     }
     assertTrue(pool.accountedBytes() > pool.limitBytes() / 2);
-    assertTrue(busy.cache.isRefillDue(3_000, 100));
+    assertTrue(isDue(busy, 3_000, 100));
 
     busy.begin();
     busy.session.refillUntil(() -> false);

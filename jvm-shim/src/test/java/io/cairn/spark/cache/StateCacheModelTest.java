@@ -56,7 +56,7 @@ class StateCacheModelTest {
 
   @Test
   void sameRowsAsAMapWithMemoryForAll() {
-    assertTrue(runSeeds(3_000, 3_040, 64_000_000) > 20, "few refills");
+    assertTrue(runSeeds(3_000, 3_040, 64_000_000) > 40, "few refills");
   }
 
   /**
@@ -103,7 +103,7 @@ class StateCacheModelTest {
     assertEquals(0, pool.accountedBytes());
   }
 
-  /** Returns the number of refills that made a store complete. */
+  /** Returns the number of steps in which a store became complete. */
   private static long runSeeds(int from, int to, long poolBytes) {
     long refills = 0;
     for (int seed = from; seed < to; seed++) {
@@ -112,7 +112,7 @@ class StateCacheModelTest {
         run.sessions(25);
         assertEquals(0, run.pool.accountedBytes(), "bytes left after all stores are closed");
         for (Store store : run.stores) {
-          refills += store.cache.stats().refills();
+          refills += store.refillsOnDemand;
         }
       } catch (Throwable failure) {
         throw new AssertionError("seed " + seed + ", pool " + poolBytes, failure);
@@ -172,6 +172,7 @@ class StateCacheModelTest {
     final List<ModelScan> scans = new ArrayList<>();
     final List<Prefetcher.Request> requests = new ArrayList<>();
     CacheSession session;
+    int refillsOnDemand;
     int lastFamily;
     byte[] lastKey;
 
@@ -201,7 +202,7 @@ class StateCacheModelTest {
       if (random.nextInt(8) == 0) {
         version = Math.max(0, version - random.nextInt(3));
       }
-      boolean reload = cache.version() != version || random.nextInt(10) == 0;
+      boolean reload = cache.version() != version || random.nextInt(5) == 0;
       if (reload) {
         engine.load(version);
         cache.reset(version, "v" + version, version == 0);
@@ -213,9 +214,7 @@ class StateCacheModelTest {
         cache.committed.earlyPolicy.pausedSessions = 0;
       }
       session = cache.begin(engine);
-      if (reload && random.nextBoolean()) {
-        session.loadCommitted();
-      } else if (random.nextInt(2) == 0) {
+      if (reload || random.nextInt(2) == 0) {
         refill();
       }
       model = new HashMap<>();
@@ -231,7 +230,9 @@ class StateCacheModelTest {
       }
       int steps = random.nextInt(3) == 0 ? 20 : 400;
       for (int i = 0; i < steps; i++) {
+        boolean wasComplete = cache.committed.families.areComplete();
         step();
+        refillsOnDemand += !wasComplete && cache.committed.families.areComplete() ? 1 : 0;
         run.checkBound();
       }
       finish(version);
@@ -245,8 +246,11 @@ class StateCacheModelTest {
 
     /** Reads what the cache lacks, or only some pages of it; sometimes the engine fails. */
     void refill() {
-      if (random.nextInt(4) == 0) {
-        session.refillSome();
+      if (random.nextInt(2) == 0) {
+        // Later steps refill, when their requests have cost enough.
+        cache.committed.refillPolicy.fewRows = random.nextInt(3) == 0 ? 1_000 : -200;
+        cache.expectRows(random.nextInt(600), 1 + random.nextInt(200));
+        session.refillOnDemand();
         return;
       }
       int[] pages = {random.nextInt(8)};

@@ -312,7 +312,8 @@ class StateCacheTest {
     f.forget();
     assertFalse(f.isComplete(ORDERED));
     f.begin();
-    assertTrue(f.session.loadCommitted());
+    f.session.refillUntil(() -> false);
+    assertTrue(f.isComplete(ORDERED) && f.isComplete(PLAIN));
     long requestsBefore = f.engine.scanRequests;
     assertEquals(500, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals("v7", f.get(ORDERED, "k7"));
@@ -330,7 +331,7 @@ class StateCacheTest {
     f.commit();
     f.forget();
     f.begin();
-    assertFalse(f.session.loadCommitted());
+    f.session.refillUntil(() -> false);
     assertFalse(f.isComplete(ORDERED));
     assertEquals(2_000, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals(2_000, rows(f.session.scan(ORDERED)).size());
