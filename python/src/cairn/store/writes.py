@@ -237,7 +237,8 @@ def counts_after(
 
     Args:
         counts: the keys per family before the writes.
-        parts: the writes, at most one op per key, with every presence known.
+        parts: op, family and presence of the writes, at most one op per key; every presence is
+            known.
         families: the ids that exist after the writes; others are left out.
     """
     after = {cf: counts.get(cf, 0) for cf in families}

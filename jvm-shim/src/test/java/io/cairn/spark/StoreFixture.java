@@ -128,7 +128,7 @@ public final class StoreFixture implements AutoCloseable {
   }
 
   /** Commits one version of puts and returns its checkpoint id. */
-  static Option<String> commit(
+  public static Option<String> commit(
       CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
     StateStore store = provider.getStore(version, checkpointId, false, false);
     for (long key : keys) {
@@ -136,6 +136,18 @@ public final class StoreFixture implements AutoCloseable {
     }
     store.commit();
     return store.getStateStoreCheckpointInfo().stateStoreCkptId();
+  }
+
+  /** Values of some keys of a version. */
+  public static List<String> read(
+      CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
+    StateStore store = provider.getStore(version, checkpointId, false, false);
+    List<String> values = new ArrayList<>();
+    for (long key : keys) {
+      values.add(text(store.get(key(key), "default")));
+    }
+    store.abort();
+    return values;
   }
 
   static UnsafeRow key(long key) {

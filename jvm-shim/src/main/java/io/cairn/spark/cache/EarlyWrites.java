@@ -102,7 +102,7 @@ final class EarlyWrites {
    */
   void send(Marked[] families, CachedFamilies known) {
     untilDue = policy.minWrites;
-    if (!policy.mayContinue(rewrittenCount)) {
+    if (!policy.mayContinue(rows, rewrittenCount)) {
       stop();
       return;
     }
