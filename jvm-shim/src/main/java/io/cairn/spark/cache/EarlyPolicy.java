@@ -15,7 +15,7 @@ final class EarlyPolicy {
    * Number of new keys after which their writes are sent: fewer are encoded in little time at the
    * commit.
    */
-  int minWrites = 16_384;
+  int minWrites = 8_192;
 
   /** The next sessions that send nothing early. */
   int pausedSessions;
