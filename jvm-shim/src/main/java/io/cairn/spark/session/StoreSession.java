@@ -281,21 +281,9 @@ public final class StoreSession {
           long version = baseVersion.version() + 1;
           BackgroundFold fold =
               cache.isFoldLong() ? new BackgroundFold(() -> cache.foldEarly(version)) : null;
-          boolean isEarly = fold != null && cache.canFoldEarly();
+          BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
           try {
-            commitAnswer =
-                channel.commit(
-                    commitArguments(),
-                    () -> {
-                      if (isEarly) {
-                        fold.await();
-                      }
-                      cache.sendWrites();
-                      counters = store.cache.publishSession();
-                      if (isEarly) {
-                        fold.begin();
-                      }
-                    });
+            commitAnswer = channel.commit(commitArguments(), () -> sendWrites(early));
             result = baseVersion.next(commitAnswer, present, maxFamilyId);
             if (fold == null) {
               cache.commit(version, result.checkpointId());
@@ -320,26 +308,46 @@ public final class StoreSession {
         });
   }
 
+  /**
+   * Sends the writes. Runs again after the loss of the worker.
+   *
+   * @param early begins then, and reads the writes; null: the fold follows the commit
+   */
+  private void sendWrites(BackgroundFold early) {
+    if (early != null) {
+      early.await();
+    }
+    cache.sendWrites();
+    counters = store.cache.publishSession();
+    if (early != null) {
+      early.begin();
+    }
+  }
+
   /** Ends a committed session when its writes are folded. REQUIRES: no row call runs. */
   private void endAfter(BackgroundFold fold) {
     state = State.COMMITTED;
-    closeChannel();
-    fold.thenEnd(
-        error -> {
-          try {
-            if (error != null) {
-              throw error;
-            }
-            cache.commit(result.version(), result.checkpointId());
-          } catch (Throwable failure) {
-            LOG.warn("store {}: its cache is emptied, because a fold failed", store.name, failure);
-            cache.abort();
-            // The version is durable: the next session loads it.
-            store.forgetVersion();
-          } finally {
-            store.endSession(counters);
-          }
-        });
+    try {
+      closeChannel();
+    } finally {
+      fold.thenEnd(this::endFolded);
+    }
+  }
+
+  private void endFolded(Throwable error) {
+    try {
+      if (error != null) {
+        throw error;
+      }
+      cache.commit(result.version(), result.checkpointId());
+    } catch (Throwable failure) {
+      LOG.warn("store {}: its cache is emptied, because a fold failed", store.name, failure);
+      cache.abort();
+      // The version is durable: the next session loads it.
+      store.forgetVersion();
+    } finally {
+      store.endSession(counters);
+    }
   }
 
   private ObjectNode commitArguments() {

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.CairnStateStoreProvider;
 import io.cairn.spark.StoreFixture;
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -15,6 +16,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.stream.LongStream;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -88,6 +90,26 @@ class BackgroundFoldTest {
     areFree.countDown();
 
     assertEquals(List.of("v3@1"), StoreFixture.read(fixture.provider(), 1, id, 3));
+  }
+
+  /** The version is durable: the task must not fail, and the next session loads. */
+  @Test
+  void aFoldThatFailsAfterTheCommitCostsALoad() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
+    StateStore store = provider.getStore(1, first, false, false);
+    StoreFixture.put(store, 2, KEYS);
+    occupyThreads();
+    store.commit();
+    Field session = store.getClass().getDeclaredField("session");
+    session.setAccessible(true);
+    ((StoreSession) session.get(store)).cache.abort();
+
+    areFree.countDown();
+
+    Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    List<String> values = StoreFixture.read(provider, 2, second, SOME);
+    assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
   }
 
   @Test
