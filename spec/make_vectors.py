@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cairn.format import changelog, manifest
@@ -114,7 +115,7 @@ def write(name: str, data: bytes, meaning: object) -> None:
 
 
 def make_changelogs() -> None:
-    """Write changelogs: all ops; no rows; several batches; empty at 2; after empty commits."""
+    """Write changelogs: all ops; no rows; batches; empty at 2; after empty commits; void rows."""
     ops = rows(
         changelog.CHANGELOG_SCHEMA,
         (1, 0, b"\x00key-a", b"\x00value-a"),
@@ -171,6 +172,30 @@ def make_changelogs() -> None:
                 "rows": spelled(table),
             },
         )
+
+
+def make_void_rows() -> None:
+    """Write a changelog with rows that do not count; ``stored_rows`` are all that it has."""
+    first = [(1, 0, struct.pack(">Q", key), b"old") for key in range(4)]
+    later = [(1, 0, struct.pack(">Q", 1), b"new"), (2, 0, struct.pack(">Q", 3), None)]
+    schema = changelog.CHANGELOG_SCHEMA
+    stored = [
+        rows(schema, *first),
+        rows(schema, *later),
+        rows(schema, (5, 0, struct.pack("<I", 1), None), (5, 0, struct.pack("<I", 3), None)),
+    ]
+    data = changelog.encode(HEADER, stored[:2], np.array([1, 3]))
+    counting = [rows(schema, first[0], first[2]), stored[1]]
+    write(
+        "changelog/void_rows.arrow",
+        data,
+        {
+            "header": json.loads(HEADER.to_json()),
+            "batches": [batch.num_rows for batch in counting],
+            "rows": spelled(pa.Table.from_batches(counting)),
+            "stored_rows": spelled(pa.Table.from_batches(stored)),
+        },
+    )
 
 
 def make_checkpoint_ids() -> None:
@@ -447,6 +472,7 @@ def main() -> int:
     """Write the vectors that are missing."""
     make_checkpoint_ids()
     make_changelogs()
+    make_void_rows()
     make_manifests()
     make_write_and_read_frames()
     make_lookup_frames()

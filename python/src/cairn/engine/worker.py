@@ -56,7 +56,7 @@ class WorkerLimits:
 
     ``memory_bytes`` is in addition to what the process uses after its start. The code and libraries
     that the first batches load are subtracted. A quarter of the rest is for the block cache, 1/32
-    for memtables, 5/32 for pending deltas. The remainder is for buffers in flight: a commit needs
+    for memtables, 7/32 for pending deltas. The remainder is for buffers in flight: a commit needs
     some three times the size of its rows, a merge of pending deltas as much memory as they have.
     """
 
@@ -87,7 +87,7 @@ class WorkerLimits:
     @property
     def pending_bytes(self) -> int:
         """Bound of committed deltas that RocksDB does not have yet."""
-        return max(self._shared_bytes // 32 * 5, 4 * _MIB)
+        return max(self._shared_bytes // 32 * 7, 4 * _MIB)
 
 
 class Worker:

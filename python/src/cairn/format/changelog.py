@@ -6,7 +6,8 @@ Spec: docs/checkpoint-format.md#changelog.
     changelog := arrow trailer
     arrow     := Arrow IPC stream (schema, record batches of 1..65536 rows, end-of-stream), zstd
     schema    := op: uint8 not null, cf: uint16 not null, key: binary not null, value: binary
-    metadata  := {"cairn.magic": "CAIRN-CHANGELOG", "cairn.format": "1", "cairn.header": JSON}
+    metadata  := {"cairn.magic": "CAIRN-CHANGELOG", "cairn.format": format, "cairn.header": JSON}
+    format    := "2" if there are VOID rows, otherwise "1"
     trailer   := magic[8] = "CAIRNEND"  u32 format  u64 rows  u64 arrow_bytes  u32 crc32c
 
 Little-endian. ``crc32c`` covers every byte before it.
@@ -18,6 +19,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,15 +32,21 @@ from cairn.errors import (
     InternalError,
 )
 from cairn.format.header import ChangelogHeader
-from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, OP_VOID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    Indexes = np.ndarray[Any, np.dtype[np.int64]]
+
     from cairn.ids import StoreId, Version
 
-FORMAT_VERSION = 1
+_PLAIN_FORMAT = 1
+_FORMAT_WITH_VOID_ROWS = 2
+_FORMATS = {_PLAIN_FORMAT: OP_DROP_CF, _FORMAT_WITH_VOID_ROWS: OP_VOID}
+"""The known formats, with the highest op of each."""
 MAX_BATCH_ROWS = 65_536
+_INDEX_BYTES = 4  # of a VOID row
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("op", pa.uint8(), nullable=False),
@@ -66,7 +74,11 @@ _RESTORE = "restore the object from the bucket's versions, or restart from the v
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog as read: its header, its rows of ``CHANGELOG_SCHEMA``, the object's length."""
+    """A changelog as read: its header, the rows that count, the object's length.
+
+    Attributes:
+        table: has ``CHANGELOG_SCHEMA``; at most one op per key.
+    """
 
     header: ChangelogHeader
     table: pa.Table
@@ -103,37 +115,61 @@ def encode_rows(batches: Iterable[pa.RecordBatch], *, use_threads: bool = True) 
     return EncodedRows(stream.slice(_SCHEMA_BYTES, size), row_count)
 
 
-def encode(header: ChangelogHeader, rows: Iterable[pa.RecordBatch | EncodedRows]) -> bytes:
+def encode(
+    header: ChangelogHeader,
+    rows: Iterable[pa.RecordBatch | EncodedRows],
+    void_rows: Indexes | None = None,
+) -> bytes:
     """Return the object's bytes.
 
     Args:
         header: the version's header.
         rows: columns of ``CHANGELOG_SCHEMA``, any number of rows, some perhaps encoded already; at
-            most one op per key in all of them; ``value`` is null exactly where the op takes none.
+            most one op per key counts; ``value`` is null exactly where the op takes none.
+        void_rows: the indexes of the rows that do not count, ascending; puts and deletes only.
 
     Raises:
         InternalError: a batch has another schema, or nulls in a column that allows none.
     """
+    encoded = [one if isinstance(one, EncodedRows) else encode_rows([one]) for one in rows]
+    format_version = _PLAIN_FORMAT
+    if void_rows is not None and len(void_rows):
+        format_version = _FORMAT_WITH_VOID_ROWS
+        encoded.append(encode_rows([_as_void_rows(void_rows)]))
     schema = CHANGELOG_SCHEMA.with_metadata(
         {
             b"cairn.magic": _MAGIC,
-            b"cairn.format": str(FORMAT_VERSION).encode(),
+            b"cairn.format": str(format_version).encode(),
             b"cairn.header": header.to_json().encode(),
         }
     )
-    encoded = [one if isinstance(one, EncodedRows) else encode_rows([one]) for one in rows]
     row_count = sum(one.row_count for one in encoded)
     # The schema is a message of its own: those of record batches do not depend on its metadata.
     parts: list[pa.Buffer | bytes] = [schema.serialize()]
     parts += [one.messages for one in encoded]
     parts.append(_END_OF_STREAM)
     arrow_bytes = sum(len(part) for part in parts)
-    parts.append(_TRAILER_BODY.pack(_TRAILER_MAGIC, FORMAT_VERSION, row_count, arrow_bytes))
+    parts.append(_TRAILER_BODY.pack(_TRAILER_MAGIC, format_version, row_count, arrow_bytes))
     checksum = 0
     for part in parts:
         checksum = crc32c(part, checksum)
     parts.append(_CRC.pack(checksum))
     return b"".join(parts)
+
+
+def _as_void_rows(indexes: Indexes) -> pa.RecordBatch:
+    count = len(indexes)
+    keys = indexes.astype("<u4")
+    offsets = np.arange(count + 1, dtype=np.int32) * _INDEX_BYTES
+    columns: list[pa.Array[Any]] = [
+        pa.array(np.full(count, OP_VOID, np.uint8)),
+        pa.array(np.zeros(count, np.uint16)),
+        pa.Array.from_buffers(
+            pa.binary(), count, [None, pa.py_buffer(offsets.data), pa.py_buffer(keys.data)]
+        ),
+        pa.nulls(count, pa.binary()),
+    ]
+    return pa.record_batch(columns, schema=CHANGELOG_SCHEMA)
 
 
 def decode(
@@ -143,7 +179,7 @@ def decode(
     store: StoreId | None = None,
     version: Version | None = None,
 ) -> Changelog:
-    """Return header and rows of a whole changelog.
+    """Return the header of a whole changelog, and the rows that count.
 
     Args:
         data: the whole object; the returned rows keep it alive.
@@ -202,7 +238,7 @@ def peek_header(
     except (pa.ArrowException, OSError, ValueError, CairnError):
         return None
     is_ours = metadata.get(b"cairn.magic") == _MAGIC
-    is_known = metadata.get(b"cairn.format") == str(FORMAT_VERSION).encode()
+    is_known = metadata.get(b"cairn.format") in {str(known).encode() for known in _FORMATS}
     is_expected = store in (None, header.store) and version in (None, header.ref.version)
     return header if is_ours and is_known and is_expected else None
 
@@ -221,7 +257,7 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _decode(view: memoryview) -> Changelog:
-    rows, arrow_bytes = _check_trailer(view)
+    format_version, rows, arrow_bytes = _check_trailer(view)
     try:
         reader = pa.ipc.open_stream(pa.py_buffer(view[:arrow_bytes]))
         metadata = reader.schema.metadata or {}
@@ -230,20 +266,46 @@ def _decode(view: memoryview) -> Changelog:
         raise CorruptError("the Arrow stream cannot be read") from error
     if metadata.get(b"cairn.magic") != _MAGIC:
         raise ForeignObjectError("an Arrow stream, but not a changelog of Cairn")
-    if metadata.get(b"cairn.format") != str(FORMAT_VERSION).encode():
-        raise FormatVersionError(f"changelog format {metadata.get(b'cairn.format')!r} is unknown")
+    if metadata.get(b"cairn.format") != str(format_version).encode():
+        raise FormatVersionError(
+            f"its schema has format {metadata.get(b'cairn.format')!r}, its trailer {format_version}"
+        )
     if not table.schema.equals(CHANGELOG_SCHEMA):
         raise CorruptError(f"its schema is not that of a changelog: {table.schema.names}")
     if table.num_rows != rows:
         raise CorruptError(f"{table.num_rows} rows, but the trailer says {rows}")
     header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
     table = table.replace_schema_metadata(None)
-    _check_ops(table)
+    _check_ops(table, _FORMATS[format_version])
+    if format_version == _FORMAT_WITH_VOID_ROWS:
+        table = _without_void_rows(table)
     return Changelog(header, table, len(view))
 
 
-def _check_trailer(view: memoryview) -> tuple[int, int]:
-    """Verify the checksum of all bytes, and return the trailer's rows and arrow_bytes."""
+def _without_void_rows(table: pa.Table) -> pa.Table:
+    """Return the rows that count.
+
+    Raises:
+        CorruptError: a VOID row names no earlier put or delete, or they are not in order.
+    """
+    ops = table["op"].to_numpy()
+    count = int(np.count_nonzero(ops == OP_VOID))
+    end = len(ops) - count
+    names: list[Any] = table["key"].slice(end).to_pylist()
+    is_last = count > 0 and not (ops[:end] == OP_VOID).any()
+    if not is_last or any(len(name) != _INDEX_BYTES for name in names):
+        raise CorruptError("its VOID rows are not at its end, or have no index")
+    voids = np.frombuffer(b"".join(names), "<u4").astype(np.int64)
+    is_ascending = bool((np.diff(voids) > 0).all())
+    if not is_ascending or voids[-1] >= end or ops[voids].max() > OP_DELETE:
+        raise CorruptError("its VOID rows do not name earlier puts and deletes in order")
+    counts = np.ones(end, np.bool_)
+    counts[voids] = False
+    return table.slice(0, end).filter(pa.array(counts))
+
+
+def _check_trailer(view: memoryview) -> tuple[int, int, int]:
+    """Verify the checksum of all bytes; return the trailer's format, rows and arrow_bytes."""
     if len(view) < _TRAILER_BYTES:
         raise _without_trailer(view)
     split = len(view) - _TRAILER_BYTES
@@ -253,14 +315,14 @@ def _check_trailer(view: memoryview) -> tuple[int, int]:
     (checksum,) = _CRC.unpack_from(view, len(view) - _CRC.size)
     if checksum != crc32c(view[: -_CRC.size]):
         raise CorruptError("its bytes differ from the checksum in the trailer")
-    if format_version != FORMAT_VERSION:
+    if format_version not in _FORMATS:
         raise FormatVersionError(
-            f"changelog format {format_version} is newer than {FORMAT_VERSION}",
+            f"changelog format {format_version} is newer than {max(_FORMATS)}",
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
     if arrow_bytes != split:
         raise CorruptError(f"{split} bytes of Arrow, but the trailer says {arrow_bytes}")
-    return rows, arrow_bytes
+    return format_version, rows, arrow_bytes
 
 
 def _without_trailer(view: memoryview) -> CairnError:
@@ -276,7 +338,7 @@ def _without_trailer(view: memoryview) -> CairnError:
     )
 
 
-def _check_ops(table: pa.Table) -> None:
+def _check_ops(table: pa.Table, highest_known: int) -> None:
     """Refuse unknown ops, and values that are null or not null against the op's rule."""
     op, value = table["op"], table["value"]
     if any(table[name].null_count for name in ("op", "cf", "key")):
@@ -285,7 +347,7 @@ def _check_ops(table: pa.Table) -> None:
         return
     ends = pc.min_max(op)
     highest = ends["max"].as_py()
-    if ends["min"].as_py() < OP_PUT or highest > OP_DROP_CF:
+    if ends["min"].as_py() < OP_PUT or highest > highest_known:
         raise FormatVersionError("it has ops that this release does not know")
     if highest == OP_PUT:
         is_valued = value.null_count == 0
@@ -296,7 +358,7 @@ def _check_ops(table: pa.Table) -> None:
         raise CorruptError(
             "a value is null where its op needs one, or present where its op takes none"
         )
-    if highest == OP_DROP_CF:
+    if highest >= OP_DROP_CF:
         lengths = pc.binary_length(table["key"].filter(_is(op, OP_DROP_CF)))
         if (pc.max(lengths).as_py() or 0) > 0:
             raise CorruptError("a row that drops a column family has a key")

@@ -57,7 +57,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         version = replace(base, version=request.version)
     else:
         header = _header(state, base, request, counts)
-        data = changelog.encode(header, (part.encoded() for part in parts))
+        data = changelog.encode(header, [part.encoded() for part in parts], early.void_rows(parts))
         encoded = clock.monotonic_ns()
         checkpoint.commit(header, data)
         stored = clock.monotonic_ns()
@@ -146,7 +146,7 @@ def _counted(
         if cf in known_before and cf not in counts:
             # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
-    return parts, writes.counts_after(counts, [part.rows for part in parts], ids)
+    return parts, writes.counts_after(counts, [part.presences() for part in parts], ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:

@@ -43,7 +43,7 @@ class CommittedRun:
 
 
 class Delta:
-    """One version's rows ``op, cf, key, value``, in any order, with one op per key.
+    """One version's rows ``op, cf, key, value``; of several of one key the last one counts.
 
     Args:
         version: the version of these writes.

@@ -1,9 +1,11 @@
 """Early frames: writes that a session sends, and that are encoded, before its commit.
 
-Layer: store.  Spec: docs/protocol.md#early-writes, docs/adr/0021-early-frames.md.
+Layer: store.
+Spec: docs/protocol.md#early-writes, docs/adr/0021-early-frames.md, docs/adr/0022-void-rows.md.
 
 They are for the commit alone: reads do not find them. No key occurs twice in all of them, but a
-write that follows them may be of the same key; it is newer.
+write that follows them may be of the same key; it is newer, and the early row is then void in the
+changelog.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from cairn.store import writes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cairn.format.changelog import EncodedRows
+    from cairn.format.changelog import EncodedRows, Indexes
+    from cairn.store.sorting import Flags
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
@@ -120,17 +123,19 @@ class EarlyFrames:
         self._frames = []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WrittenRows:
-    """A part of the writes of a commit; at most one op per key in all parts together.
+    """A part of the writes of a commit; at most one op per key counts in all parts together.
 
     Attributes:
         rows: have ``WRITES_SCHEMA``.
         early: the frame that has exactly these rows; ``None``: they are not encoded.
+        is_void: which rows do not count, because a later part has their keys; ``None``: all count.
     """
 
     rows: pa.RecordBatch
     early: EarlyFrame | None = None
+    is_void: Flags | None = None
 
     def encoded(self) -> EncodedRows:
         """Return the rows as a changelog has them; encodes them if nobody did."""
@@ -138,11 +143,29 @@ class WrittenRows:
             return self.early.encoded()
         return changelog.encode_rows([writes.as_changes(self.rows)])
 
+    def presences(self) -> pa.RecordBatch:
+        """Return op, family and presence of the rows that count."""
+        columns = self.rows.select(["op", "cf", "presence"])
+        return columns if self.is_void is None else columns.filter(pa.array(~self.is_void))
+
+
+def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
+    """Return the indexes of the rows that do not count, ascending; those of all parts are one."""
+    start = 0
+    found: list[Indexes] = [np.zeros(0, np.int64)]
+    for part in parts:
+        if part.is_void is not None:
+            found.append(start + np.flatnonzero(part.is_void))
+        start += part.rows.num_rows
+    return np.concatenate(found)
+
 
 def gather(
     early: Sequence[EarlyFrame], late: list[pa.RecordBatch], *, are_distinct: bool
 ) -> list[WrittenRows]:
-    """Return the writes of a commit with one op per key; one sorted part if a presence is unknown.
+    """Return the writes of a commit, of which one op per key counts.
+
+    If a presence is unknown, they are one sorted part without void rows.
 
     Args:
         early: the early frames.
@@ -164,7 +187,7 @@ def gather(
     writes.check_size(all_rows)
     parts = [WrittenRows(frame.rows, frame) for frame in early]
     if early and late and not are_distinct:
-        parts = _without_rewritten(early, late)
+        parts = _with_void_rows(early, late)
     parts += [WrittenRows(rows) for rows in late]
     late.clear()
     return [part for part in parts if part.rows.num_rows]
@@ -180,28 +203,22 @@ def _highest_op(rows: pa.RecordBatch) -> int:
     return int(np.max(rows.column("op").to_numpy(), initial=0))
 
 
-def _without_rewritten(
+def _with_void_rows(
     early: Sequence[EarlyFrame], late: Sequence[pa.RecordBatch]
 ) -> list[WrittenRows]:
-    """Return the early rows without those whose key is among the late ones."""
-    is_old = _are_among(
+    """Return the early rows; those are void whose key is among the late ones."""
+    is_void = _are_among(
         pa.Table.from_batches([frame.rows.select(["cf", "key"]) for frame in early]),
         pa.Table.from_batches([rows.select(["cf", "key"]) for rows in late]),
     )
-    parts: list[WrittenRows] = []
-    end = 0
-    for frame in early:
-        start, end = end, end + frame.rows.num_rows
-        is_kept = np.invert(is_old[start:end])
-        if is_kept.all():
-            parts.append(WrittenRows(frame.rows, frame))
-        else:
-            frame.drop()
-            parts.append(WrittenRows(frame.rows.filter(pa.array(is_kept))))
-    return parts
+    ends = np.cumsum([frame.rows.num_rows for frame in early])
+    return [
+        WrittenRows(frame.rows, frame, flags if flags.any() else None)
+        for frame, flags in zip(early, np.split(is_void, ends[:-1]), strict=True)
+    ]
 
 
-def _are_among(names: pa.Table, others: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _are_among(names: pa.Table, others: pa.Table) -> Flags:
     """Return for each key (with its family) whether it is among the others."""
     found = np.zeros(names.num_rows, np.bool_)
     cfs = names["cf"].to_numpy()

@@ -60,8 +60,11 @@ class PendingBytes:
 
     @property
     def is_high(self) -> bool:
-        """Whether rows should be written now, so that no commit has to wait at the limit."""
-        return self._bytes > self.limit_bytes // 4 * 3
+        """Whether rows should be written now, so that no commit has to wait at the limit.
+
+        While these rows are written, as many bytes again may be committed, and some more.
+        """
+        return self._bytes > self.limit_bytes // 8 * 3
 
     def add(self, amount: int) -> None:
         """Add bytes that were enqueued; a negative amount stands for bytes that were written."""

@@ -128,14 +128,31 @@ public final class StoreFixture implements AutoCloseable {
   }
 
   /** Commits one version of puts and returns its checkpoint id. */
-  static Option<String> commit(
+  public static Option<String> commit(
       CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
     StateStore store = provider.getStore(version, checkpointId, false, false);
-    for (long key : keys) {
-      store.put(key(key), value("v" + key + "@" + (version + 1)), "default");
-    }
+    put(store, version + 1, keys);
     store.commit();
     return store.getStateStoreCheckpointInfo().stateStoreCkptId();
+  }
+
+  /** Puts keys with values that name a version. */
+  public static void put(StateStore store, long version, long... keys) {
+    for (long key : keys) {
+      store.put(key(key), value("v" + key + "@" + version), "default");
+    }
+  }
+
+  /** Values of some keys of a version. */
+  public static List<String> read(
+      CairnStateStoreProvider provider, long version, Option<String> checkpointId, long... keys) {
+    StateStore store = provider.getStore(version, checkpointId, false, false);
+    List<String> values = new ArrayList<>();
+    for (long key : keys) {
+      values.add(text(store.get(key(key), "default")));
+    }
+    store.abort();
+    return values;
   }
 
   static UnsafeRow key(long key) {

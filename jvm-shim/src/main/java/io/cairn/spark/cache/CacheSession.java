@@ -186,10 +186,12 @@ public final class CacheSession {
     buffer.send(droppedFamilies);
   }
 
-  /**
-   * Whether {@link #foldEarly} would help: there are enough writes, and memory for a second copy of
-   * them is free.
-   */
+  /** Whether there are so many writes that their fold should not keep a task waiting. */
+  public boolean isFoldLong() {
+    return !hasFolded && buffer.hasManyWrites();
+  }
+
+  /** Whether {@link #foldEarly} is possible: memory for a second copy of the writes is free. */
   public boolean canFoldEarly() {
     return !hasFolded && buffer.canFoldEarly();
   }

@@ -3,10 +3,10 @@ package io.cairn.spark.cache;
 /** Decides whether the sessions of a store send writes before their commit. */
 final class EarlyPolicy {
   /**
-   * A frame is encoded in vain if one of its keys is written again. A session with more such keys
-   * sends no more frames early, and its successors none.
+   * A row that is written again is void in the changelog. A session with more than this part of
+   * such rows among those that it sent sends no more frames early, and its successors none.
    */
-  private static final int MAX_REWRITTEN = 16;
+  private static final int REWRITTEN_PART = 8;
 
   /** Sessions of a store that send nothing early after one whose keys were written again. */
   private static final int PAUSE_SESSIONS = 16;
@@ -15,7 +15,7 @@ final class EarlyPolicy {
    * Number of new keys after which their writes are sent: fewer are encoded in little time at the
    * commit.
    */
-  int minWrites = 16_384;
+  int minWrites = 8_192;
 
   /** The next sessions that send nothing early. */
   int pausedSessions;
@@ -29,9 +29,12 @@ final class EarlyPolicy {
     return true;
   }
 
-  /** Whether a session with so many rewritten keys may send more. If not, the next ones pause. */
-  boolean mayContinue(int rewrittenCount) {
-    if (rewrittenCount <= MAX_REWRITTEN) {
+  /**
+   * Whether a session that has sent so many rows may send more, if so many of them were written
+   * again. If not, the next ones pause.
+   */
+  boolean mayContinue(long sentCount, long rewrittenCount) {
+    if (rewrittenCount * REWRITTEN_PART <= sentCount) {
       return true;
     }
     pausedSessions = PAUSE_SESSIONS;

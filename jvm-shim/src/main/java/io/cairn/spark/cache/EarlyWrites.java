@@ -8,6 +8,7 @@ import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
+import java.util.Arrays;
 
 /**
  * The writes that a session sends to the engine before its commit, so that the engine encodes them
@@ -29,6 +30,11 @@ final class EarlyWrites {
 
     private long sentBytes;
 
+    /** Addresses at which entries were when they were written again, each entry once. */
+    private int[] rewritten = NONE;
+
+    private int rewrittenCount;
+
     Marked(MemoryAccount account) {
       super(account);
     }
@@ -46,6 +52,24 @@ final class EarlyWrites {
     private void unmark() {
       sent = NONE;
       sentBytes = 0;
+      rewritten = NONE;
+      rewrittenCount = 0;
+    }
+
+    private void addRewritten(int address) {
+      if (rewrittenCount == rewritten.length) {
+        rewritten = Arrays.copyOf(rewritten, Math.max(64, rewrittenCount * 2));
+      }
+      rewritten[rewrittenCount++] = address;
+    }
+
+    /** The present address of an entry that was at an address, and may have grown since. */
+    private int follow(int address) {
+      int now = address;
+      while (Entry.state(slab(now), Slabs.at(now)) == Entry.MOVED) {
+        now = Entry.valueLength(slab(now), Slabs.at(now));
+      }
+      return now;
     }
   }
 
@@ -92,6 +116,7 @@ final class EarlyWrites {
   void noteRewrite(Marked writes, int found, byte[] slab, long at) {
     if (writes.isSent(found) && !Entry.has(slab, at, Entry.REWRITTEN)) {
       Entry.raise(slab, at, Entry.REWRITTEN);
+      writes.addRewritten(found);
       rewrittenCount++;
     }
   }
@@ -102,7 +127,7 @@ final class EarlyWrites {
    */
   void send(Marked[] families, CachedFamilies known) {
     untilDue = policy.minWrites;
-    if (!policy.mayContinue(rewrittenCount)) {
+    if (!policy.mayContinue(rows, rewrittenCount)) {
       stop();
       return;
     }
@@ -172,16 +197,16 @@ final class EarlyWrites {
 
   /** Adds those writes of a family that the engine does not have. */
   void addRest(BlockWriter writer, int family, Marked writes, boolean all) {
-    if (rewrittenCount == 0) {
-      writer.add(family, writes.cursorFrom(writes.sent), all);
-      return;
-    }
-    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
-      // The engine may have an earlier write of the key, which the delete must replace.
-      boolean isRewritten = Entry.has(entries.slab, entries.at, Entry.REWRITTEN);
-      if (isRewritten || !writes.isSent(entries.address())) {
-        writer.add(family, entries.slab, entries.at, all || isRewritten);
+    for (int i = 0; i < writes.rewrittenCount; i++) {
+      int address = writes.follow(writes.rewritten[i]);
+      if (writes.isSent(address)) {
+        // The engine may have an earlier write of the key, which the delete must replace.
+        writer.add(family, writes.slab(address), Slabs.at(address), true);
       }
+    }
+    for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
+      boolean isRewritten = Entry.has(entries.slab, entries.at, Entry.REWRITTEN);
+      writer.add(family, entries.slab, entries.at, all || isRewritten);
     }
   }
 

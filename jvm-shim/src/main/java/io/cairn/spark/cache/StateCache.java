@@ -32,7 +32,20 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
       long evictions,
       long spills,
       long refills,
-      boolean isComplete) {}
+      boolean isComplete) {
+    /** This content with the counters of other figures. */
+    public Stats withCountersOf(Stats other) {
+      return new Stats(
+          entries,
+          bytes,
+          other.hits,
+          other.misses,
+          other.evictions,
+          other.spills,
+          other.refills,
+          isComplete);
+    }
+  }
 
   /** Held by the open session, and by a caller that changes the entries between sessions. */
   private final Semaphore inUse = new Semaphore(1);
@@ -212,6 +225,26 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
         s.spills,
         s.refills,
         s.isComplete);
+  }
+
+  /**
+   * Publishes the counters of the open session, which reads no more, and returns them. The entries
+   * are still those before the fold. REQUIRES: the caller uses the session, and no fold runs.
+   */
+  public Stats publishSession() {
+    long spillsNow = spills + session.spillCount();
+    Stats now =
+        new Stats(
+            committed.families.presentCount(),
+            account.bytes(),
+            committed.hits(),
+            committed.misses(),
+            committed.eviction.evictedSlabs(),
+            spillsNow,
+            committed.refillCount(),
+            committed.families.areComplete() && session.spillCount() == 0);
+    stats = now;
+    return now;
   }
 
   /**

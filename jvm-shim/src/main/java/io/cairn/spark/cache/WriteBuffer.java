@@ -26,8 +26,8 @@ final class WriteBuffer {
   /** Up to this part of the pool, a write buffer evicts others; above it, it uses free memory. */
   private static final int SHARE_PART = 4;
 
-  /** Fewer writes are folded in less time than another thread needs to start. */
-  private static final int MIN_EARLY_FOLD = 2_048;
+  /** Fewer writes are folded in little more time than another thread needs to start. */
+  private static final int MIN_BACKGROUND_FOLD = 2_048;
 
   private final CommittedCache committed;
   private final MemoryAccount account;
@@ -447,21 +447,27 @@ final class WriteBuffer {
     }
   }
 
+  /** Whether the fold takes longer than another thread needs to start. */
+  boolean hasManyWrites() {
+    long count = 0;
+    for (Writes writes : families) {
+      count += writes == null ? 0 : writes.count();
+    }
+    return count >= MIN_BACKGROUND_FOLD;
+  }
+
   /**
-   * Whether the writes are many enough to fold them on this thread while another one waits for the
-   * engine, and whether the committed cache can have them too, without an eviction. If so, that
-   * memory is reserved. Never after a spill.
+   * Whether the committed cache can have the writes before the buffer drops them, without an
+   * eviction. If so, that memory is reserved. Never after a spill.
    */
   boolean canFoldEarly() {
-    long count = 0;
     long bytes = 0;
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        count += families[i].count();
         bytes += committed.families.get(i).bytesToInsertAll(families[i]);
       }
     }
-    return count >= MIN_EARLY_FOLD && spillCount == 0 && account.tryReserve(bytes);
+    return spillCount == 0 && account.tryReserve(bytes);
   }
 
   /**

@@ -4,10 +4,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.Json;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.function.Supplier;
 
 /**
@@ -18,8 +14,6 @@ import java.util.function.Supplier;
  * has loaded in the engine; {@link #isOpen} says whether that version is still loaded.
  */
 public final class EngineInstance implements AutoCloseable {
-  private static final ExecutorService CALLERS = callers();
-
   private final int number = WorkerPool.nextInstance();
   private final WorkerPool pool;
   private final String group;
@@ -58,42 +52,6 @@ public final class EngineInstance implements AutoCloseable {
   /** Calls a method of the instance; opens the instance first if it is not open. */
   JsonNode call(String method, ObjectNode arguments) {
     return open().call(method, arguments.put("instance", number));
-  }
-
-  /**
-   * Calls a method on another thread while this one runs {@code meanwhile}; returns after both. An
-   * interrupt does not end the wait. The error of {@code meanwhile} is thrown, or else that of the
-   * call.
-   */
-  JsonNode call(String method, ObjectNode arguments, Runnable meanwhile) {
-    CompletableFuture<JsonNode> answer =
-        CompletableFuture.supplyAsync(() -> call(method, arguments), CALLERS);
-    try {
-      meanwhile.run();
-    } catch (RuntimeException | Error e) {
-      // The caller may end the session only after the call has ended.
-      answer.handle((ok, error) -> ok).join();
-      throw e;
-    }
-    try {
-      return answer.join();
-    } catch (CompletionException e) {
-      if (e.getCause() instanceof CairnException error) {
-        throw error;
-      }
-      throw e;
-    }
-  }
-
-  /** Its threads have no class loader of a job, and end when they are idle for a minute. */
-  private static ExecutorService callers() {
-    return Executors.newCachedThreadPool(
-        work -> {
-          Thread thread = new Thread(work, "cairn-commit");
-          thread.setDaemon(true);
-          thread.setContextClassLoader(EngineInstance.class.getClassLoader());
-          return thread;
-        });
   }
 
   /**

@@ -277,10 +277,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    *
    * @param arguments those of {@code commit} without instance, session, frames and rows
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
-   * @param meanwhile runs on this thread while the engine commits; again after a recovery. Null:
-   *     this thread waits
    */
-  public JsonNode commit(ObjectNode arguments, Runnable sendWrites, Runnable meanwhile) {
+  public JsonNode commit(ObjectNode arguments, Runnable sendWrites) {
     JsonNode answer =
         attempt(
             version + 1,
@@ -288,9 +286,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
               sendWrites.run();
               arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
               arguments.put("early_frames", earlyFramesSent).put("early_rows", earlyRowsSent);
-              return meanwhile == null
-                  ? instance.call("commit", arguments)
-                  : instance.call("commit", arguments, meanwhile);
+              return instance.call("commit", arguments);
             });
     appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
     return answer;

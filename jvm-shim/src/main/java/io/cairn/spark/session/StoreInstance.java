@@ -337,9 +337,13 @@ public final class StoreInstance implements RefillThread.Store {
     return lastStats;
   }
 
-  /** Ends a session: releases the lock, and offers the store for a refill if it lacks rows. */
-  void endSession() {
-    lastStats = cache.stats();
+  /**
+   * Ends a session: releases the lock, and offers the store for a refill if it lacks rows.
+   *
+   * @param stats the cache's figures, as the session reports them
+   */
+  void endSession(StateCache.Stats stats) {
+    lastStats = stats;
     StoreVersion version = current;
     boolean isDue = version != null && isRefillDue(version);
     unlock();

@@ -69,6 +69,9 @@ public final class StoreSession {
   private volatile JsonNode commitAnswer = MissingNode.getInstance();
   private long commitMs;
 
+  /** The cache's counters after the last row call; null before. */
+  private volatile StateCache.Stats counters;
+
   /**
    * Acquires the store's lock, loads a version, and opens a session that ends with the running
    * task.
@@ -266,29 +269,85 @@ public final class StoreSession {
     }
   }
 
-  /** Commits the session's writes as a version. After an error the session is aborted. */
+  /**
+   * Commits the session's writes as a version. After an error the session is aborted. The fold of
+   * many writes into the cache may still run afterwards; until it ends, the store is locked.
+   */
   public synchronized void commit() {
     whileNoRowCall(
         () -> {
           requireOpen("commit");
           long startedNs = System.nanoTime();
+          long version = baseVersion.version() + 1;
+          BackgroundFold fold =
+              cache.isFoldLong() ? new BackgroundFold(() -> cache.foldEarly(version)) : null;
+          BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
           try {
-            long version = baseVersion.version() + 1;
-            Runnable fold = cache.canFoldEarly() ? () -> cache.foldEarly(version) : null;
-            commitAnswer = channel.commit(commitArguments(), cache::sendWrites, fold);
+            commitAnswer = channel.commit(commitArguments(), () -> sendWrites(early));
             result = baseVersion.next(commitAnswer, present, maxFamilyId);
-            cache.commit(result.version(), result.checkpointId());
+            if (fold == null) {
+              cache.commit(version, result.checkpointId());
+            }
           } catch (RuntimeException | Error e) {
+            if (fold != null) {
+              fold.await();
+            }
             // The outcome is unknown.
             store.forgetVersion();
             end(State.ABORTED);
             throw e;
           }
           store.committed(result, task == null);
-          commitMs = (System.nanoTime() - startedNs) / 1_000_000;
-          end(State.COMMITTED);
           store.noteCommit(commitAnswer);
+          commitMs = (System.nanoTime() - startedNs) / 1_000_000;
+          if (fold == null) {
+            end(State.COMMITTED);
+          } else {
+            endAfter(fold);
+          }
         });
+  }
+
+  /**
+   * Sends the writes. Runs again after the loss of the worker.
+   *
+   * @param early begins then, and reads the writes; null: the fold follows the commit
+   */
+  private void sendWrites(BackgroundFold early) {
+    if (early != null) {
+      early.await();
+    }
+    cache.sendWrites();
+    counters = store.cache.publishSession();
+    if (early != null) {
+      early.begin();
+    }
+  }
+
+  /** Ends a committed session when its writes are folded. REQUIRES: no row call runs. */
+  private void endAfter(BackgroundFold fold) {
+    state = State.COMMITTED;
+    try {
+      closeChannel();
+    } finally {
+      fold.thenEnd(this::endFolded);
+    }
+  }
+
+  private void endFolded(Throwable error) {
+    try {
+      if (error != null) {
+        throw error;
+      }
+      cache.commit(result.version(), result.checkpointId());
+    } catch (Throwable failure) {
+      LOG.warn("store {}: its cache is emptied, because a fold failed", store.name, failure);
+      cache.abort();
+      // The version is durable: the next session loads it.
+      store.forgetVersion();
+    } finally {
+      store.endSession(counters);
+    }
   }
 
   private ObjectNode commitArguments() {
@@ -347,10 +406,15 @@ public final class StoreSession {
     } catch (CairnException e) {
       LOG.warn("store {}: the engine did not receive an abort: {}", store.name, e.getMessage());
     } finally {
-      open.values().forEach(known -> known.family().codec().clear());
-      channel.close();
-      store.endSession();
+      counters = store.cache.stats();
+      closeChannel();
+      store.endSession(counters);
     }
+  }
+
+  private void closeChannel() {
+    open.values().forEach(known -> known.family().codec().clear());
+    channel.close();
   }
 
   /** Makes the commit upload a snapshot, if {@code force}. */
@@ -389,9 +453,13 @@ public final class StoreSession {
     return commitMs;
   }
 
-  /** Present figures of the store's cache. */
+  /**
+   * Present figures of the store's cache; its counters are those of the session's last row call.
+   */
   public StateCache.Stats stats() {
-    return store.cache.stats();
+    StateCache.Stats now = store.cache.stats();
+    StateCache.Stats last = counters;
+    return last == null ? now : now.withCountersOf(last);
   }
 
   /** Figures of the store's cache at the end of the previous session. */

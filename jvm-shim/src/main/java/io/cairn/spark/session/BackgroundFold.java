@@ -1,0 +1,84 @@
+package io.cairn.spark.session;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The fold of one session's writes into the cache on another thread: it begins while the engine
+ * commits, and need not have ended when the task's commit returns. At most one fold per processor
+ * runs at a time. The caller's lock of the store is held until the fold has ended.
+ */
+final class BackgroundFold {
+  private static final int IDLE_SECONDS = 10;
+  private static final ThreadPoolExecutor THREADS = threads();
+
+  private final Runnable fold;
+
+  /** Null: the fold has not begun. */
+  private CompletableFuture<Void> folding;
+
+  BackgroundFold(Runnable fold) {
+    this.fold = fold;
+  }
+
+  private static ThreadPoolExecutor threads() {
+    int count = Runtime.getRuntime().availableProcessors();
+    ThreadPoolExecutor executor =
+        new ThreadPoolExecutor(
+            count,
+            count,
+            IDLE_SECONDS,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(),
+            work -> {
+              Thread thread = new Thread(work, "cairn-fold");
+              thread.setDaemon(true);
+              // No class loader of a job.
+              thread.setContextClassLoader(BackgroundFold.class.getClassLoader());
+              return thread;
+            });
+    executor.allowCoreThreadTimeOut(true);
+    return executor;
+  }
+
+  private static void execute(Runnable work) {
+    try {
+      THREADS.execute(work);
+    } catch (OutOfMemoryError e) {
+      // No thread can be started. The lock of the store must be released all the same.
+      work.run();
+    }
+  }
+
+  /** Begins the fold, unless it has begun. */
+  void begin() {
+    if (folding == null) {
+      folding = CompletableFuture.runAsync(fold, BackgroundFold::execute);
+    }
+  }
+
+  /** Waits until no fold runs, whether it failed or not. An interrupt does not end the wait. */
+  void await() {
+    if (folding != null) {
+      folding.handle((ok, error) -> ok).join();
+    }
+  }
+
+  /**
+   * Runs the end of the session after the fold.
+   *
+   * @param end gets the error of the fold, or null
+   */
+  void thenEnd(End end) {
+    CompletableFuture<Void> last =
+        folding == null ? CompletableFuture.completedFuture(null) : folding;
+    last.whenCompleteAsync((ok, error) -> end.run(error), BackgroundFold::execute);
+  }
+
+  /** What follows a fold. */
+  interface End {
+    void run(Throwable error);
+  }
+}

@@ -1,0 +1,150 @@
+package io.cairn.spark.session;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.cairn.spark.CairnStateStoreProvider;
+import io.cairn.spark.StoreFixture;
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.stream.LongStream;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+class BackgroundFoldTest {
+  /** More than are folded on the task's thread. */
+  private static final long[] KEYS = LongStream.range(0, 5_000).toArray();
+
+  private static final long[] SOME = {3, 4_999, 5_000};
+
+  private StoreFixture fixture;
+  private final CountDownLatch areFree = new CountDownLatch(1);
+
+  @BeforeEach
+  void setUp() throws Exception {
+    fixture = new StoreFixture();
+  }
+
+  @AfterEach
+  void tearDown() throws Exception {
+    areFree.countDown();
+    fixture.close();
+  }
+
+  /** Makes every thread for folds wait until {@link #areFree}. */
+  private void occupyThreads() throws Exception {
+    int count = Runtime.getRuntime().availableProcessors();
+    CountDownLatch areBusy = new CountDownLatch(count);
+    for (int i = 0; i < count; i++) {
+      new BackgroundFold(
+              () -> {
+                areBusy.countDown();
+                awaitUnchecked(areFree);
+              })
+          .begin();
+    }
+    assertTrue(areBusy.await(10, TimeUnit.SECONDS));
+  }
+
+  private static void awaitUnchecked(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  @Test
+  void aCommitReturnsBeforeItsFoldAndTheNextSessionWaitsForIt() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
+    occupyThreads();
+
+    Option<String> second = StoreFixture.commit(provider, 1, first, KEYS);
+    CompletableFuture<List<String>> read =
+        CompletableFuture.supplyAsync(() -> StoreFixture.read(provider, 2, second, SOME));
+
+    assertThrows(TimeoutException.class, () -> read.get(200, TimeUnit.MILLISECONDS));
+    areFree.countDown();
+    assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), read.get(20, TimeUnit.SECONDS));
+  }
+
+  @Test
+  void aProviderCanBeClosedBeforeTheFold() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    occupyThreads();
+    Option<String> id = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, KEYS);
+
+    provider.close();
+    areFree.countDown();
+
+    assertEquals(List.of("v3@1"), StoreFixture.read(fixture.provider(), 1, id, 3));
+  }
+
+  /** The version is durable: the task must not fail, and the next session loads. */
+  @Test
+  void aFoldThatFailsAfterTheCommitCostsALoad() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> first = StoreFixture.commit(provider, 0, StoreFixture.NO_ID, 3, 5_000);
+    StateStore store = provider.getStore(1, first, false, false);
+    StoreFixture.put(store, 2, KEYS);
+    occupyThreads();
+    store.commit();
+    Field session = store.getClass().getDeclaredField("session");
+    session.setAccessible(true);
+    ((StoreSession) session.get(store)).cache.abort();
+
+    areFree.countDown();
+
+    Option<String> second = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    List<String> values = StoreFixture.read(provider, 2, second, SOME);
+    assertEquals(List.of("v3@2", "v4999@2", "v5000@1"), values);
+  }
+
+  @Test
+  void theEndFollowsTheFoldAndGetsItsError() {
+    List<String> order = new ArrayList<>();
+    CompletableFuture<Throwable> error = new CompletableFuture<>();
+    BackgroundFold fold =
+        new BackgroundFold(
+            () -> {
+              awaitUnchecked(areFree);
+              order.add("fold");
+              throw new IllegalStateException("no memory");
+            });
+
+    fold.begin();
+    fold.begin();
+    fold.thenEnd(
+        failure -> {
+          order.add("end");
+          error.complete(failure);
+        });
+
+    assertFalse(error.isDone());
+    areFree.countDown();
+    assertTrue(error.join().getMessage().contains("no memory"));
+    fold.await();
+    assertEquals(List.of("fold", "end"), order);
+  }
+
+  @Test
+  void anEndWithoutFoldHasNoError() {
+    CompletableFuture<Throwable> error = new CompletableFuture<>();
+
+    new BackgroundFold(() -> {}).thenEnd(error::complete);
+
+    assertNull(error.join());
+  }
+}
