@@ -361,6 +361,11 @@ class LocalState:
         arrived = sum(delta.size_bytes for delta in list(self._arrived))
         return arrived + sum(run.size_bytes for run in self._runs)
 
+    def pending_rows(self) -> int:
+        """Return the number of rows that the database does not have; a key may have several."""
+        arrived = sum(delta.row_count for delta in list(self._arrived))
+        return arrived + sum(one.run.rows.num_rows for one in self._runs)
+
     # -- from runs to the database -------------------------------------------------------------
 
     def _advance(self) -> None:

@@ -234,7 +234,10 @@ class StoreState:
             values |= {
                 "memtable_bytes": database.memtable_bytes(),
                 "sst_bytes": database.sst_bytes(),
-                "estimated_keys_count": database.estimated_key_count(),
+                # Most pending rows have keys of the database, or it has hardly any.
+                "estimated_keys_count": max(
+                    database.estimated_key_count(), self.local.pending_rows()
+                ),
                 "applied_through": self.local.applied_through,
                 "written_through": self.local.written_through,
             }

@@ -101,3 +101,13 @@ def test_a_read_may_come_before_an_empty_delta_is_noted(rig: Rig) -> None:
 
     rig.until_applied(2)
     assert failures == [None]
+
+
+def test_the_estimate_of_keys_has_rows_that_the_database_lacks(rig: Rig) -> None:
+    """The shim reads a state without counts into its cache if it seems to fit."""
+    commit(rig, 1, VERSIONS)
+
+    assert rig.state.figures()["estimated_keys_count"] == 2 * VERSIONS
+
+    rig.look_up(0, [b"all"], 0)  # sorts and merges them
+    assert rig.state.figures()["estimated_keys_count"] == VERSIONS + 1
