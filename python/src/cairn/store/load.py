@@ -110,8 +110,10 @@ def _load_as_planned(
         wanted = on_snapshot(state.checkpoint, wanted, request)
         current = None
     missing = None if current is None else wanted.lineage_after(current)
+    # The id must be certain: Spark's, or that of a verified header.
+    is_certain = request.checkpoint_id is not None or head.changelog is not None
     is_free = missing is None and not isinstance(request, LoadSnapshotRequest)
-    if is_free and _open_own_snapshot(state, wanted, answer):
+    if is_free and is_certain and _open_own_snapshot(state, wanted, answer):
         return _continue_to(state, state.require_version(), wanted.version)
     if current is not None and missing == ():
         # Format 1: this instance has the attempt that wrote the object.
