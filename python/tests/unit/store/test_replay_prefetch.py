@@ -299,3 +299,30 @@ def test_a_stream_that_ends_early_returns_its_bytes() -> None:
         stopped.close()
 
     assert budget.current == 0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_format", "source", "replayed"), [(1, "replay", 5), (2, "snapshot", 0)]
+)
+def test_only_an_id_that_is_certain_leads_to_a_versions_own_snapshot(
+    tmp_path: Path, checkpoint_format: int, source: str, replayed: int
+) -> None:
+    """In format 1 the id of a large version comes from a header that nobody has verified."""
+    url, conf = str(tmp_path / "objects"), {"minDeltasForSnapshot": 5}
+    first = Rig(tmp_path / "first", url, checkpoint_format, conf)
+    first.load(0, None)
+    ids: list[str | None] = [None]
+    for version in range(1, 6):
+        first.write([(1, 0, b"%d-%d" % (version, row), noise(row), 2) for row in range(500)])
+        ids.append(first.commit(version, ids[-1], [FAMILY])["checkpoint_id"])
+        first.load(version, ids[-1])
+    assert first.maintain()["snapshot_version"] == 5
+    first.crash()
+    other = Rig(tmp_path / "other", url, checkpoint_format, conf)
+
+    answer = other.load(5, ids[5] if checkpoint_format == 2 else None)
+
+    assert (answer["source"], answer["changelogs_replayed"]) == (source, replayed)
+    assert answer["checkpoint_id"] == ids[5]
+    assert len(other.contents(0, 5)) == 2500
+    other.crash()
