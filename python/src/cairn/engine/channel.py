@@ -42,6 +42,22 @@ class Dispatcher(Protocol):
         An error that it raises is sent to the peer as the reply, unless the frame has writes.
         """
 
+    def look_up_one(
+        self, session: int, sequence: int, required: int, cf: int, key: bytes
+    ) -> bytes | None:
+        """Return the frame that answers a LOOKUP of one key; ``None``: give it to ``on_frame``.
+
+        Args:
+            session: session id of the frame, as ``sequence``.
+            sequence: number of the request.
+            required: the version that must be applied before.
+            cf: the key's family.
+            key: the key.
+
+        Raises:
+            CairnError: the answer is this error.
+        """
+
 
 class Listener:
     """The listening socket of a worker.
@@ -212,10 +228,10 @@ class Connection:
         if self._header is None:
             # Most requests are one small frame, which is received whole.
             count = self._socket.recv_into(self._received)
-            if count:
-                self._consume(count)
-            else:
+            if not count:
                 self.close()
+            elif not self._is_greeted or self._head or not self._answer_at_once(count):
+                self._consume(count)
             return
         header = self._header
         view = memoryview(self._payload)  # the buffer cannot change its size while this view exists
@@ -230,6 +246,24 @@ class Connection:
             self._filled += count
         payload, self._payload, self._header = self._payload, bytearray(), None
         self._serve(header, memoryview(payload))
+
+    def _answer_at_once(self, count: int) -> bool:
+        """Answer the received bytes if they are one LOOKUP of one key that needs no wait.
+
+        A query whose state is larger than the cache sends one for nearly every row.
+        """
+        request = frames.decode_lookup_of_one(self._received, count)
+        if request is None:
+            return False
+        try:
+            reply = self._dispatcher.look_up_one(*request)
+        except CairnError as failure:
+            self.reply_error(frames.decode_header(self._received), failure)
+            return True
+        if reply is None:
+            return False
+        self.send_reply(reply)
+        return True
 
     def _consume(self, count: int) -> None:
         """Serve the frames in the first ``count`` received bytes; keep what is incomplete."""

@@ -4,9 +4,13 @@ Layer: engine. Only this thread reads or writes rows in RocksDB. Between two rou
 runs at most one *slice* of some 2 ms: a task from another thread, one step of a stepwise task, or
 ``idle_work`` (deltas to apply, long lists to join).
 
-A peer that reads key by key sends its next request some microseconds after a reply. While slices
-wait, a round therefore lasts until no peer has sent anything for ``_ROUND_GAP_NS``, but at most
-``_ROUND_NS``: otherwise each of these requests would wait for a whole slice.
+A peer that reads key by key sends its next request some microseconds after a reply.
+
+- A thread that sleeps needs longer to be woken than to answer such a request. So the loop polls for
+  up to ``_GAP_NS`` before it sleeps, but only if the last wait was not longer than that: a slower
+  peer costs no CPU.
+- While slices wait, a round lasts until no peer has sent anything for ``_GAP_NS``, but at most
+  ``_ROUND_NS``: otherwise each of these requests would wait for a whole slice.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ _WAKE_BYTES = 4096
 _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 1_000_000_000
 _ROUND_NS = 1_000_000
-_ROUND_GAP_NS = 40_000
+_GAP_NS = 40_000
+# By default each call of ``poll`` allocates room for a thousand events.
+_MAX_EVENTS = 64
 # Events of ``watch``.
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
@@ -73,6 +79,7 @@ class EventLoop:
         self._tasks: deque[Callable[[], None]] = deque()
         self._stepwise: deque[Callable[[], bool]] = deque()
         self._stopping = False
+        self._was_wait_short = False
         self._thread = threading.Thread(target=self._loop, name="cairn-event-loop", daemon=True)
 
     def start(self) -> None:
@@ -172,9 +179,25 @@ class EventLoop:
                 self._serve_round()
             wait_s = self._slice()
 
+    def _wait_for_sockets(self, wait_s: float | None) -> list[tuple[int, int]]:
+        """Return the sockets that are ready, with their events; poll before a sleep, see above."""
+        poll = self._poll.poll
+        if wait_s == 0:
+            return poll(0, _MAX_EVENTS)
+        now_ns = self._clock.monotonic_ns
+        began = now_ns()
+        if self._was_wait_short:
+            while now_ns() - began < _GAP_NS:
+                ready = poll(0, _MAX_EVENTS)
+                if ready:
+                    return ready
+        ready = poll(wait_s, _MAX_EVENTS)
+        self._was_wait_short = now_ns() - began < _GAP_NS
+        return ready
+
     def _serve(self, wait_s: float | None) -> bool:
         """Wait for sockets that are ready, and serve them; return whether there were any."""
-        ready = self._poll.poll(wait_s)
+        ready = self._wait_for_sockets(wait_s)
         for number, events in ready:
             handler = self._handlers.get(number)
             if handler is None:
@@ -189,7 +212,7 @@ class EventLoop:
         """Serve the next requests too; see the module."""
         now = self._clock.monotonic_ns()
         end, last = now + _ROUND_NS, now
-        while now < end and now - last < _ROUND_GAP_NS:
+        while now < end and now - last < _GAP_NS:
             is_served = self._serve(0)
             now = self._clock.monotonic_ns()
             if is_served:

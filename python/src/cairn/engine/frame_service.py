@@ -5,8 +5,8 @@ Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 A read passes through ``Connection`` (bytes), ``FrameService`` (frames), ``ProviderInstance``
 (finds session and database), ``store.reads`` (spill over committed rows) and ``RocksDb``.
 
-A LOOKUP of one key that needs no wait is answered directly: a query whose state is larger than the
-cache sends one for nearly every row. All other requests become a ``_Request``, which can wait.
+A LOOKUP of one key that needs no wait is answered by ``look_up_one``, in the call that received it.
+All other requests become a ``_Request``, which can wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
 from cairn.protocol import frames
-from cairn.protocol.session_id import SessionId
+from cairn.protocol.session_id import SESSION_NUMBER_BITS, SESSION_NUMBERS, SessionId
 from cairn.store.committed import ScanRequest
 
 if TYPE_CHECKING:
@@ -67,11 +67,6 @@ class FrameService:
     def on_frame(self, header: Header, payload: bytes | memoryview, connection: Connection) -> None:
         """Serve one frame; see ``channel.Dispatcher``."""
         session = SessionId.unpack(header.session)
-        if header.kind == frames.LOOKUP and header.rows == 1:
-            reply = self._look_up_one(session, header, payload)
-            if reply is not None:
-                connection.send_reply(reply)
-                return
         if header.kind in (frames.WRITES, frames.EARLY):
             self._take_writes(session, header, payload, connection)
             return
@@ -84,26 +79,21 @@ class FrameService:
         except CairnError as failure:
             request.fail(failure)
 
-    def _look_up_one(
-        self, session: SessionId, header: Header, payload: bytes | memoryview
+    def look_up_one(
+        self, session: int, sequence: int, required: int, cf: int, key: bytes
     ) -> bytes | None:
-        """Return the frame that answers a LOOKUP; ``None``: a ``_Request`` must answer it."""
-        request = frames.decode_lookup_of_one(payload)
-        if request is None:
-            return None
-        instance = self._find_instance(session.instance)
-        # Before the read: it may miss deltas that are applied later.
-        local = instance.state.local
-        applied = local.readable_through
-        if not local.is_readable(header.applied) or not instance.is_readable_now(session.number):
-            return None
+        """Answer a LOOKUP of one key, or leave it to ``on_frame``; see ``channel.Dispatcher``."""
+        instance = self._find_instance(session >> SESSION_NUMBER_BITS)
         try:
-            value = instance.get_committed(*request)
+            found = instance.look_up(session & SESSION_NUMBERS, required, cf, key)
         except Exception as failure:
             raise reported(failure, instance) from failure
+        if found is None:
+            return None
+        applied, value = found
         if value is not None and len(value) > _MAX_DIRECT_BYTES:
             return None
-        return frames.encode_reply_to_one(header, applied, value)
+        return frames.encode_reply_to_one(session, sequence, applied, value)
 
     def _take_writes(
         self,

@@ -60,8 +60,16 @@ MAX_EARLY_BYTES = 16 << 20
 MAX_LOOKUP_KEYS = 64
 MAX_LOOKUP_BYTES = 16 << 10
 _NO_VALUE = 0xFFFFFFFF
-_LOOKUP_OF_ONE = struct.Struct("<HI")
-_REPLY_TO_ONE = struct.Struct("<IBBHQQQIIBI")
+# Whole frames of one key. The first word is magic, protocol, kind and flags; the fifth is the
+# number of rows, and above it the length of the payload.
+_LOOKUP_OF_ONE = struct.Struct("<QQQQQHI")
+_REPLY_TO_ONE = struct.Struct("<QQQQQBI")
+_LOOKUP_WORD, _LOOKUP_REPLY_WORD = (
+    _MAGIC | PROTOCOL << 32 | kind << 40 for kind in (LOOKUP, LOOKUP | REPLY)
+)
+_MAX_LOOKUP_FRAME_BYTES = HEADER_BYTES + MAX_LOOKUP_BYTES
+# One key, and the reply's origin and length of its value.
+_REPLY_TO_ONE_BYTES = _REPLY_TO_ONE.size - HEADER_BYTES
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field[Any]:
@@ -178,13 +186,23 @@ def decode_lookup(payload: bytes, rows: int) -> tuple[int, list[bytes]]:
     return cf, keys
 
 
-def decode_lookup_of_one(payload: bytes | memoryview) -> tuple[int, bytes] | None:
-    """Return family and key of a LOOKUP of one row; ``None`` if ``decode_lookup`` refuses it."""
-    if not _LOOKUP_OF_ONE.size <= len(payload) <= MAX_LOOKUP_BYTES:
+def decode_lookup_of_one(
+    received: memoryview, size: int
+) -> tuple[int, int, int, int, bytes] | None:
+    """Return session, sequence, required version, family and key of a LOOKUP of one key.
+
+    ``None`` if the first ``size`` bytes are not exactly one such frame.
+    """
+    if not _LOOKUP_OF_ONE.size <= size <= _MAX_LOOKUP_FRAME_BYTES:
         return None
-    cf, size = _LOOKUP_OF_ONE.unpack_from(payload)
-    key = bytes(payload[_LOOKUP_OF_ONE.size :])
-    return (cf, key) if len(key) == size else None
+    word, session, sequence, applied, lengths, cf, key_bytes = _LOOKUP_OF_ONE.unpack_from(received)
+    if (
+        word != _LOOKUP_WORD
+        or lengths != 1 | (size - HEADER_BYTES) << 32
+        or key_bytes != size - _LOOKUP_OF_ONE.size
+    ):
+        return None
+    return session, sequence, applied, cf, bytes(received[_LOOKUP_OF_ONE.size : size])
 
 
 def encode_lookup_reply(origins: Sequence[int], values: Sequence[bytes | None]) -> bytes:
@@ -194,25 +212,21 @@ def encode_lookup_reply(origins: Sequence[int], values: Sequence[bytes | None]) 
     return b"".join((bytes(origins), lengths, *filter(None, values)))
 
 
-def encode_reply_to_one(request: Header, applied: int, value: bytes | None) -> bytes:
+def encode_reply_to_one(session: int, sequence: int, applied: int, value: bytes | None) -> bytes:
     """Return the whole frame that answers a LOOKUP of one key with its committed value."""
-    size, payload_bytes, origin = _NO_VALUE, 5, ORIGIN_ABSENT
-    if value is not None:
-        size, payload_bytes, origin = len(value), 5 + len(value), ORIGIN_COMMITTED
-    head = _REPLY_TO_ONE.pack(
-        _MAGIC,
-        PROTOCOL,
-        LOOKUP | REPLY,
-        0,
-        request.session,
-        request.sequence,
-        applied,
-        1,
-        payload_bytes,
-        origin,
-        size,
+    if value is None:
+        lengths = 1 | _REPLY_TO_ONE_BYTES << 32
+        return _REPLY_TO_ONE.pack(
+            _LOOKUP_REPLY_WORD, session, sequence, applied, lengths, ORIGIN_ABSENT, _NO_VALUE
+        )
+    size = len(value)
+    lengths = 1 | (_REPLY_TO_ONE_BYTES + size) << 32
+    return (
+        _REPLY_TO_ONE.pack(
+            _LOOKUP_REPLY_WORD, session, sequence, applied, lengths, ORIGIN_COMMITTED, size
+        )
+        + value
     )
-    return head + value if value else head
 
 
 def encode_error(error: CairnError) -> bytes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_NUMBER_BITS = 32
+SESSION_NUMBER_BITS = 32
+SESSION_NUMBERS = (1 << SESSION_NUMBER_BITS) - 1
 
 
 class SessionId(NamedTuple):
@@ -21,8 +22,8 @@ class SessionId(NamedTuple):
     @classmethod
     def unpack(cls, session: int) -> SessionId:
         """Return the two parts of a session's number on the wire."""
-        return cls._make(divmod(session, 1 << _NUMBER_BITS))
+        return cls._make(divmod(session, 1 << SESSION_NUMBER_BITS))
 
     def pack(self) -> int:
         """Return the session's number on the wire."""
-        return self.instance << _NUMBER_BITS | self.number
+        return self.instance << SESSION_NUMBER_BITS | self.number

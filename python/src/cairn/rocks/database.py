@@ -65,6 +65,9 @@ class RocksDb:
         create: whether the database begins empty.
         multi_families: ids of families whose values are lists.
 
+    Attributes:
+        long_lists: keys whose lists a read found long; ``join_one_long_list`` joins them.
+
     Raises:
         CorruptError: the directory is not a whole database; no database is open.
         DiskFullError: the local disk is full.
@@ -88,8 +91,7 @@ class RocksDb:
         self._use_count = 0
         self._retired: Rdict | None = None
         self._is_closed = False
-        # Keys whose lists a read found long; the event loop joins them in idle time.
-        self._long_lists: dict[tuple[int, bytes], None] = {}
+        self.long_lists: dict[tuple[int, bytes], None] = {}
         self._write_options = write_options()
         self._file_options = file_options()
         self._ingest_options = IngestExternalFileOptions()
@@ -98,6 +100,10 @@ class RocksDb:
         memory.count_database(1)
         try:
             with self._translated:
+                # Those of the process that made the checkpoint. Nobody needs them: the options are
+                # given below. rocksdict would parse them with the GIL held, 1 ms of some 5.
+                for stored in directory.glob("OPTIONS-*"):
+                    stored.unlink()
                 options = database_options(memory, create=create)
                 # Named, because rocksdict would give an unnamed family the options of the
                 # directory's OPTIONS file, and a block cache of its own.
@@ -281,24 +287,19 @@ class RocksDb:
         """Whether a flush or compaction failed: all writes fail until the database is recreated."""
         return bool(self._property("rocksdb.background-errors"))
 
-    @property
-    def has_long_lists(self) -> bool:
-        """Whether ``join_one_long_list`` has work."""
-        return bool(self._long_lists)
-
     def _note_length(self, cf: int, key: bytes, chunk_count: int) -> None:
-        if chunk_count > _LONG_LIST_CHUNKS and len(self._long_lists) < _LONG_LISTS_MAX:
-            self._long_lists[cf, key] = None
+        if chunk_count > _LONG_LIST_CHUNKS and len(self.long_lists) < _LONG_LISTS_MAX:
+            self.long_lists[cf, key] = None
 
     def join_one_long_list(self) -> int:
         """Rewrite one list that a read found long as one chunk; return its bytes, 0 if none.
 
         REQUIRES: no ingestion is in progress, and ``is_write_stopped`` is false.
         """
-        if not self._long_lists:
+        if not self.long_lists:
             return 0
-        cf, key = next(iter(self._long_lists))
-        del self._long_lists[cf, key]
+        cf, key = next(iter(self.long_lists))
+        del self.long_lists[cf, key]
         with self._translated:
             found = list(chunks(self._db.iter(), layout.list_start(cf, key)))
             joined = b"".join(value for _, value in found)

@@ -66,7 +66,15 @@ class CommittedRows:
 
     def get(self, cf: int, key: bytes) -> bytes | None:
         """Return the value of one key, as ``get_many`` does."""
-        return self.get_many(cf, [key])[0] if self.runs else self.database.get(cf, key)
+        if not self.runs.runs:
+            return self.database.get(cf, key)
+        hit = self.runs.find(cf, key)
+        if hit is None:
+            return self.database.get(cf, key)
+        op, value = hit
+        if op != OP_APPEND:
+            return value
+        return (self.database.get(cf, key) or b"") + (value or b"")
 
     def get_many(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         """Return the value of each key, ``None`` where absent; errors as those of ``RocksDb``."""

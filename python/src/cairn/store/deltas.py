@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from cairn.ids import Version
 
-_INDEX_BYTES_PER_ROW = 8
+# A word, and a place in the directory.
+_INDEX_BYTES_PER_ROW = 12
 
 
 @dataclass(frozen=True, eq=False)

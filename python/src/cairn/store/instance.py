@@ -219,20 +219,26 @@ class ProviderInstance:
         else:
             found.when_readable(act)
 
-    def is_readable_now(self, session: int) -> bool:
-        """Whether reads of a session need neither a wait nor its spill: it has none."""
-        found = self._session
-        return (
-            (found is None or found.number != session or found.is_unread)
-            and session > self._ended_through
-            and self.state.version is not None
-        )
+    def look_up(
+        self, session: int, version: int, cf: int, key: bytes
+    ) -> tuple[int, bytes | None] | None:
+        """Return ``applied_through`` and the committed value of one key, at once.
 
-    def get_committed(self, cf: int, key: bytes) -> bytes | None:
-        """Return the committed value of a key. REQUIRES: ``is_readable_now``."""
-        state = self.state
-        state.metrics.add("gets_count")
-        return state.local.get(cf, key)
+        ``None`` if the read must wait, needs the session's spill, or is an error: ``get`` and
+        ``when_readable`` know what to do.
+
+        Args:
+            session: number of the session.
+            version: the version that must be applied.
+            cf: the key's family.
+            key: the key.
+        """
+        found = self._session
+        if found is not None and found.number == session and not found.is_unread:
+            return None
+        if session <= self._ended_through or self.state.version is None:
+            return None
+        return self.state.local.look_up(version, cf, key)
 
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]

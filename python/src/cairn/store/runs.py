@@ -1,12 +1,14 @@
 """Runs: writes sorted by family and key, in memory or in a mapped file, which reads search.
 
 Layer: store. Runs lie over RocksDB, oldest first: those of committed versions, and over them those
-of the open session (its *spill*). A key is found by bisection, first over numbers: the 8 bytes that
-follow the prefix which all keys of a family in this run share.
+of the open session (its *spill*). The search for a key uses its *word*: the number in the 8 bytes
+that follow the prefix which all keys of a family in this run share. A directory says where words of
+about that size begin. If words are spread evenly, it leaves one or two rows to look at.
 """
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
     Hit = tuple[int, bytes | None]
     """Op and value of a write."""
 
-_WORD_BYTES = 8
+_WORD = struct.Struct(">Q")
+_WORD_BYTES = _WORD.size
 # Fewer keys are found faster one by one.
 _BULK_KEYS = 16
+# Fewer words are compared faster one by one.
+_BISECTED_ROWS = 8
+_ABSENT = -1
 
 
 def first_to_merge(sizes: Sequence[int], limit: int) -> int:
@@ -76,6 +82,7 @@ class _Family:
         while common < len(first) and first[common] == last[common]:
             common += 1
         self.prefix = first[:common]
+        self._word_end = common + _WORD_BYTES
         sampled = keys.slice(self.start, self.end - self.start)
         if stride > 1:
             indices: Any = pa.array(np.arange(0, len(sampled), stride))
@@ -83,6 +90,50 @@ class _Family:
         # Ascending, like the keys; keys with equal words may differ behind them.
         self.words = BinaryColumn(sampled).words(common)
         self._words = self.words.data
+        # Parts of equal size of the range of words, not more than there are words. INVARIANT: the
+        # words of part i are those from _part_starts[i] to before _part_starts[i + 1].
+        self._lowest, highest = int(self.words[0]), int(self.words[-1])
+        span = highest - self._lowest
+        self._part_bits = max(0, span.bit_length() - len(self.words).bit_length() + 1)
+        self._part_count = (span >> self._part_bits) + 1
+        parts = (self.words - self.words[0]) >> np.uint64(self._part_bits)
+        sizes = np.bincount(parts.astype(np.int64), minlength=self._part_count)
+        self._part_starts = np.concatenate(([0], sizes.cumsum())).astype(np.int32).data
+
+    def _word_of(self, key: bytes) -> int:
+        """Return the word of a key. REQUIRES: it begins with the prefix."""
+        if len(key) >= self._word_end:
+            word: int = _WORD.unpack_from(key, self._word_end - _WORD_BYTES)[0]
+            return word
+        return int.from_bytes(key[len(self.prefix) :].ljust(_WORD_BYTES, b"\0"), "big")
+
+    def find(self, key: bytes) -> int:
+        """Return the row of a key, or ``_ABSENT``."""
+        if not key.startswith(self.prefix):
+            return _ABSENT
+        if self._stride > 1:
+            return self._checked(self.row_of(key), self.end, key)
+        word = self._word_of(key)
+        part = (word - self._lowest) >> self._part_bits
+        if part < 0 or part >= self._part_count:
+            return _ABSENT
+        words, at, end = self._words, self._part_starts[part], self._part_starts[part + 1]
+        if end - at > _BISECTED_ROWS:
+            at = bisect_left(words, word, at, end)
+        while at < end and words[at] < word:
+            at += 1
+        if at == end or words[at] != word:
+            return _ABSENT
+        row = self.start + at
+        if self._cells[row] == key:
+            return row
+        # Several keys have this word.
+        last = self.start + bisect_right(words, word, at, end)
+        return self._checked(bisect_left(self._cells, key, row, last), last, key)
+
+    def _checked(self, row: int, end: int, key: bytes) -> int:
+        """Return the row if it is before ``end`` and has the key, else ``_ABSENT``."""
+        return row if row < end and self._cells[row] == key else _ABSENT
 
     def row_of(self, key: bytes) -> int:
         """Return the first row whose key is not below ``key``, or ``end``."""
@@ -91,9 +142,16 @@ class _Family:
         head = key[:size]
         if head != prefix:
             return self.start if head < prefix else self.end
-        word = int.from_bytes(key[size : size + _WORD_BYTES].ljust(_WORD_BYTES, b"\0"), "big")
-        low = bisect_left(self._words, word)
-        high = bisect_right(self._words, word, low)
+        word = self._word_of(key)
+        part = (word - self._lowest) >> self._part_bits
+        if part < 0:
+            return self.start
+        if part >= self._part_count:
+            low = high = len(self._words)
+        else:
+            low, high = self._part_starts[part], self._part_starts[part + 1]
+            low = bisect_left(self._words, word, low, high)
+            high = bisect_right(self._words, word, low, high)
         # Sampled rows before `low` are below the key, those from `high` on are above it.
         first = self.start + ((low - 1) * self._stride + 1 if low else 0)
         last = min(self.start + high * self._stride, self.end)
@@ -146,13 +204,11 @@ class Run:
 
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return op and value of a key's write, or ``None``."""
-        if cf in self.dropped:
-            return OP_DELETE, None
         family = self._families.get(cf)
         if family is None:
-            return None
-        row = family.row_of(key)
-        return self._hit(row) if row < family.end and self._keys[row] == key else None
+            return (OP_DELETE, None) if cf in self.dropped else None
+        row = family.find(key)
+        return None if row == _ABSENT else self._hit(row)
 
     def _hit(self, row: int) -> Hit:
         op = self._ops[row]
@@ -219,6 +275,7 @@ class Runs:
 
     def __init__(self, runs: tuple[Run, ...] = ()) -> None:
         self.runs = runs
+        self._newest_first = runs[::-1]
 
     def __bool__(self) -> bool:
         """Whether there is any run."""
@@ -235,7 +292,7 @@ class Runs:
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return the net op and value of all writes of a key; ``None`` if there are none."""
         parts: list[bytes] = []
-        for run in reversed(self.runs):
+        for run in self._newest_first:
             hit = run.find(cf, key)
             if hit is None:
                 continue

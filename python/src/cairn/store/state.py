@@ -229,6 +229,7 @@ class StoreState:
     def figures(self) -> dict[str, int]:
         """Return the instance's metrics and its present sizes, by name."""
         values = self.metrics.values()
+        values["gets_count"] += self.local.looked_up_count
         if self.local.is_open:
             database = self.local.db
             values |= {

@@ -113,6 +113,23 @@ class _SteppingClock(FakeClock):
         return super().monotonic_ns()
 
 
+def test_the_loop_sleeps_soon_after_the_last_request() -> None:
+    """It polls for the next request of a quick peer, but an idle worker must cost no CPU."""
+    clock = _SteppingClock()
+    event_loop = EventLoop(lambda: False, clock)
+    event_loop.start()
+    for _ in range(50):
+        event_loop.run(lambda: None)
+    threading.Event().wait(0.1)
+
+    before = clock.monotonic_ns()
+    threading.Event().wait(0.1)
+    passed = clock.monotonic_ns() - before
+    event_loop.stop()
+
+    assert passed == 10_000  # nobody looked at the clock but this test
+
+
 @pytest.mark.parametrize(
     ("ready_count", "least", "most"), [(1 << 30, 50, 110), (3, 1, 3)], ids=["endless", "few"]
 )

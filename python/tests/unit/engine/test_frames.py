@@ -82,14 +82,27 @@ def test_an_error_crosses_the_channel_with_all_fields() -> None:
     assert read["kind"] == "retry"
 
 
+def lookup_frame(payload: bytes, rows: int) -> bytes:
+    """Return a whole LOOKUP."""
+    header = Header(frames.LOOKUP, 0, 9, 8, 7, rows, len(payload))
+    return frames.encode_header(header) + payload
+
+
+def decoded_at_once(frame: bytes, more: bytes = b"") -> tuple[int, int, int, int, bytes] | None:
+    """Decode what was received in a buffer that has other bytes behind it."""
+    return frames.decode_lookup_of_one(memoryview(frame + more + bytes(100)), len(frame + more))
+
+
 @given(U16, st.lists(st.binary(max_size=200), min_size=1, max_size=64))
 def test_a_lookup_is_read_as_it_was_written(cf: int, keys: list[bytes]) -> None:
     """The keys of one request are separated by their lengths alone."""
     payload = struct.pack(f"<H{len(keys)}I", cf, *map(len, keys)) + b"".join(keys)
 
     assert frames.decode_lookup(payload, len(keys)) == (cf, keys)
-    of_one = frames.decode_lookup_of_one(memoryview(payload))
-    assert len(keys) > 1 or of_one == (cf, keys[0])
+    frame = lookup_frame(payload, len(keys))
+    assert decoded_at_once(frame) == ((9, 8, 7, cf, keys[0]) if len(keys) == 1 else None)
+    for end in range(len(frame)):
+        assert decoded_at_once(frame[:end]) is None
     for end in range(len(payload)):
         with pytest.raises(ProtocolError):
             frames.decode_lookup(payload[:end], len(keys))
@@ -98,7 +111,8 @@ def test_a_lookup_is_read_as_it_was_written(cf: int, keys: list[bytes]) -> None:
 def test_a_lookup_over_its_limits_is_refused() -> None:
     """It is answered on the direct path, so it must stay short."""
     at_limit = frames.MAX_LOOKUP_BYTES - 6
-    assert frames.decode_lookup_of_one(struct.pack("<HI", 0, at_limit) + b"k" * at_limit)
+    longest = struct.pack("<HI", 0, at_limit) + b"k" * at_limit
+    assert decoded_at_once(lookup_frame(longest, 1)) == (9, 8, 7, 0, b"k" * at_limit)
 
     for payload, rows in (
         (struct.pack("<H65I", 0, *[0] * 65), 65),
@@ -109,7 +123,21 @@ def test_a_lookup_over_its_limits_is_refused() -> None:
     ):
         with pytest.raises(ProtocolError):
             frames.decode_lookup(payload, rows)
-        assert frames.decode_lookup_of_one(payload) is None
+        assert decoded_at_once(lookup_frame(payload, rows)) is None
+
+
+def test_only_a_single_whole_lookup_is_answered_at_once() -> None:
+    """All other frames need the general path, which checks them one by one."""
+    payload = struct.pack("<HI", 1, 1) + b"k"
+    frame = lookup_frame(payload, 1)
+
+    assert decoded_at_once(frame) == (9, 8, 7, 1, b"k")
+    assert decoded_at_once(frame, frame) is None
+    assert decoded_at_once(b"CRNX" + frame[4:]) is None
+    assert decoded_at_once(frame[:4] + b"\x02" + frame[5:]) is None
+    for field, value in (("kind", frames.GET), ("flags", 1), ("rows", 2), ("payload_bytes", 6)):
+        header = frames.decode_header(frame)._replace(**{field: value})
+        assert decoded_at_once(frames.encode_header(header) + payload) is None
 
 
 @given(U64, U64, U64, st.one_of(st.none(), st.binary(max_size=20)))
@@ -117,11 +145,10 @@ def test_the_reply_to_one_key_is_the_general_reply(
     session: int, sequence: int, applied: int, value: bytes | None
 ) -> None:
     """It is built at once for speed."""
-    request = Header(frames.LOOKUP, 0, session, sequence, 0, 1, 0)
     origin = frames.ORIGIN_ABSENT if value is None else frames.ORIGIN_COMMITTED
     payload = frames.encode_lookup_reply([origin], [value])
     header = Header(0x86, 0, session, sequence, applied, 1, len(payload))
 
-    frame = frames.encode_reply_to_one(request, applied, value)
+    frame = frames.encode_reply_to_one(session, sequence, applied, value)
 
     assert frame == frames.encode_header(header) + payload

@@ -92,7 +92,7 @@ SCAN = pa.RecordBatch.from_pydict(
     ("request_frame", "broken", "version"),
     [
         ((frames.GET, ONE_GET.serialize(), 1), "get", 0),
-        ((frames.LOOKUP, lookup(0, [b"a"]), 1), "get_committed", 0),
+        ((frames.LOOKUP, lookup(0, [b"a"]), 1), "look_up", 0),
         ((frames.LOOKUP, lookup(0, [b"a", b"b"]), 2), "get", 0),
         ((frames.SCAN, SCAN.serialize(), 1), "scan", 0),
         ((frames.CHANGES, CHANGES.serialize(), 1), "changes.page", 1),
