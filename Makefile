@@ -80,6 +80,10 @@ bench-all: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Run all gr
 bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests per batch of Cairn and of Spark's providers
 	$(PY) benchmarks/s3_requests.py $(ARGS)
 
+.PHONY: bench-idle
+bench-idle: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests of Cairn with 200 partitions, 190 of them idle
+	$(PY) benchmarks/s3_requests.py --providers cairn --format 2 --partitions 200 --busy-partitions 10 --batches 20 --result $(BUILD)/bench/s3-requests-idle.json $(ARGS)
+
 .PHONY: spark-suites
 spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn and under Spark's provider
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
@@ -129,6 +133,9 @@ $(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spar
 	@echo "Fetching the s3a:// jars"
 	@$(GRADLE) s3aJars
 	@touch $@
+
+.PHONY: bench-jars
+bench-jars: $(STAMPS)/bench-jars ## Fetch the jar of Spark's file manager for s3a:// into .build/bench-jars
 
 $(STAMPS)/bench-jars: build.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@$(GRADLE) benchJars

@@ -5,8 +5,8 @@
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->`; other text is not changed. The results
 are the JSON files of benchmarks/results/: results-GROUP.json (run.py), s3-requests.json,
-memory.json, gil-hold.json, worker-start.json. A table without its file says so. A group has three
-tables: GROUP, GROUP-resources and GROUP-times.
+s3-requests-idle.json, memory.json, gil-hold.json, worker-start.json. A table without its file says
+so. A group has three tables: GROUP, GROUP-resources and GROUP-times.
 """
 
 from __future__ import annotations
@@ -125,19 +125,40 @@ def _comparison(compared: Comparison) -> str:
 
 
 def requests_table(content: dict[str, Any]) -> str:
-    """Return the S3 requests per batch under ``state/``."""
+    """Return the S3 requests per batch, and those of a start and a restart with one batch."""
     rows = []
     for provider, groups in content["counts"].items():
         batches = groups["batches"]
-        commit = sum(groups["commit"].values()) / batches
         kinds = ", ".join(f"{count / batches:g} {api}" for api, count in groups["commit"].items())
-        snapshot = sum(groups["snapshot"].values()) / batches
-        rows.append([provider, str(batches), f"{commit:g}", kinds, f"{snapshot:g}"])
-    return _table(
-        ["provider", "batches counted", "requests per batch", "which", "snapshots and retention"],
-        rows,
-        "lrrlr",
-    )
+        per_batch = [
+            f"{sum(groups.get(name, {}).values()) / batches:g}"
+            for name in ("commit", "snapshot", "spark_state", "elsewhere")
+        ]
+        starts = [
+            " + ".join(
+                str(sum(groups[phase][name].values())) for name in ("spark_state", "elsewhere")
+            )
+            if phase in groups
+            else ""
+            for phase in ("start", "restart")
+        ]
+        rows.append([provider, str(batches), per_batch[0], kinds, *per_batch[1:], *starts])
+    head = [
+        "provider",
+        "batches counted",
+        "commits, per batch",
+        "which",
+        "snapshots and retention",
+        "`state/`, by Spark itself",
+        "Spark's other files",
+        "by Spark at a start",
+        "at a restart",
+    ]
+    note = f"{content['partitions']} partitions"
+    if content.get("busy_partitions", content["partitions"]) != content["partitions"]:
+        note += f", of which {content['busy_partitions']} have rows"
+    note += f"; checkpoint format {content['format']}."
+    return f"{_table(head, rows, 'lrrlrrrrr')}\n\n{note}"
 
 
 def memory_table(content: dict[str, Any]) -> str:
@@ -180,6 +201,7 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "machine": ("results-*.json", machine_table),
     "requests": ("s3-requests.json", requests_table),
+    "requests-idle": ("s3-requests-idle.json", requests_table),
     "memory": ("memory.json", memory_table),
     "gil-hold": ("gil-hold.json", gil_hold_table),
     "worker-start": ("worker-start.json", worker_start_table),

@@ -48,8 +48,15 @@ SIZES = {
     "batch_count": 6,
     "store_count": 1,
     "partition_count": 2,
+    "warm_up_batches": 3,  # of queries
 }
-QUICK = {"key_count": 50_000, "batch_rows": 5_000, "batch_count": 5, "store_count": 40}
+QUICK = {
+    "key_count": 50_000,
+    "batch_rows": 5_000,
+    "batch_count": 5,
+    "store_count": 40,
+    "warm_up_batches": 3,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,15 +2,18 @@
 
     make bench-requests                               Cairn and two forms of Spark's RocksDB
     make bench-requests ARGS='--providers rocksdb'
+    make bench-idle                                   Cairn with 200 partitions, 190 of them idle
 
 ``rocksdb`` is the provider as shipped; ``rocksdb_abortable`` has the checkpoint file manager of
 spark-hadoop-cloud, which does not rename. Spark's own files are offsets, commits, and the log of
 the file source.
 
 The query runs 10 batches, then 100 more (20 under Spark's own providers), with 4 shuffle
-partitions. The first 10 do not count. No engine worker may start after batch 0. MinIO's
-audit webhook reports each request with its API, key and query; a listing counts under its prefix.
-The file `<result>-<provider>.txt` has one line per request.
+partitions. The first 10 do not count, but the requests of the start with batch 0, and those of a
+restart with one more batch, are counted apart. Rows have only keys of the first
+``--busy-partitions`` partitions. No engine worker may start after batch 0. MinIO's audit webhook
+reports each request with its API, key, client and query; a listing counts under its prefix.
+The files `<result>-<provider>-<phase>.txt` have one line per request.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import result_file
 from driver import BUILD, CONF_PREFIX, HERE, REPOSITORY, SHIM_JAR
@@ -35,15 +38,24 @@ sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
 from harness.minio import MinioProcess, find_minio_binary
 from harness.s3 import endpoint_of
-from harness.s3_audit import AuditedS3, AuditEntry, AuditServer
+from harness.s3_audit import CAIRN_USER_AGENT, AuditedS3, AuditEntry, AuditServer
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 WARM_UP_BATCHES = 10
 COUNTED_BATCHES = 100
 SPARK_BATCHES = 20
 PARTITIONS = 4
+KEYS = 20_000
 ROWS_PER_BATCH = 1_000
 BUCKET = "bench"
-_GROUPS = ("commit", "snapshot", "elsewhere")
+_GROUPS = {
+    "commit": "state/ by the provider, without snapshots",
+    "snapshot": "snapshots and retention",
+    "spark_state": "state/ by Spark itself",
+    "elsewhere": "Spark's own files",
+}
 
 
 def main() -> int:
@@ -62,8 +74,13 @@ def main() -> int:
             print(f"{provider}: the query failed", file=sys.stderr)
             return 1
         counts[provider] = json.loads(done.stdout.splitlines()[-1])
-    _print_table(counts)
-    content = {"partitions": PARTITIONS, "format": options.format, "counts": counts}
+    _print_table(counts, options.partitions)
+    content = {
+        "partitions": options.partitions,
+        "busy_partitions": options.busy_partitions or options.partitions,
+        "format": options.format,
+        "counts": counts,
+    }
     result_file.write(options.result, content)
     return 0
 
@@ -90,6 +107,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", type=int, default=1, choices=(1, 2), help="checkpoint format (default 1)"
     )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        default=PARTITIONS,
+        help="shuffle partitions (default %(default)s)",
+    )
+    parser.add_argument(
+        "--busy-partitions", type=int, default=0, help="partitions with rows (default: all)"
+    )
     parser.add_argument("--cairn-conf", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR)
     parser.add_argument("--result", type=Path, default=BUILD / "s3-requests.json")
@@ -103,6 +129,8 @@ def _passed_on(options: argparse.Namespace, provider: str) -> list[str]:
     result = ["--result", str(options.result)]
     batches = options.batches if provider == "cairn" else options.spark_batches
     sizes = ["--batches", str(batches), "--format", str(options.format)]
+    sizes += ["--partitions", str(options.partitions)]
+    sizes += ["--busy-partitions", str(options.busy_partitions)]
     return [*sizes, *jar, *result, *confs]
 
 
@@ -120,17 +148,23 @@ def _one(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
             starts_ms, requests = _run_query(options, server, log, Path(folder))
         client.close()
-    trace = options.result.with_name(f"{options.result.stem}-{options.only}.txt")
-    trace.parent.mkdir(parents=True, exist_ok=True)
-    trace.write_text("".join(f"{one.api} {one.status} {one.key}\n" for one in requests))
-    found = {"batches": options.batches, "worker_starts_ms": starts_ms, **_counts(requests)}
+    for phase, sent in requests.items():
+        trace = options.result.with_name(f"{options.result.stem}-{options.only}-{phase}.txt")
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        trace.write_text("".join(f"{one.api} {one.status} {one.key}\n" for one in sent))
+    found = {
+        "batches": options.batches,
+        "worker_starts_ms": starts_ms,
+        **_counts(requests["batches"], options.only),
+        **{phase: _counts(requests[phase], options.only) for phase in ("start", "restart")},
+    }
     print(json.dumps(found))
 
 
 def _run_query(
     options: argparse.Namespace, server: MinioProcess, log: AuditedS3, folder: Path
-) -> tuple[dict[int, int], list[AuditEntry]]:
-    """Run the batches; return the workers' start times by batch, and the requests."""
+) -> tuple[dict[int, int], dict[str, list[AuditEntry]]]:
+    """Run the batches; return the workers' start times by batch, and the requests by phase."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH")])
@@ -142,7 +176,35 @@ def _run_query(
     spark.sparkContext.setLogLevel("ERROR")
     source = folder / "input"
     source.mkdir()
-    _write_input(source, 0, WARM_UP_BATCHES)
+    keys = _keys(spark, options.partitions, options.busy_partitions or options.partitions)
+    requests = {}
+    _write_input(source, keys, 0, 1)
+    log.restart_count()
+    query = _start(spark, source)
+    requests["start"] = log.settled()
+    _write_input(source, keys, 1, WARM_UP_BATCHES - 1)
+    query.processAllAvailable()
+    log.restart_count()
+    _write_input(source, keys, WARM_UP_BATCHES, options.batches)
+    query.processAllAvailable()
+    requests["batches"] = log.settled()
+    last, progress = query.lastProgress, query.recentProgress
+    query.stop()
+    expected = WARM_UP_BATCHES + options.batches
+    _write_input(source, keys, expected, 1)
+    log.restart_count()
+    query = _start(spark, source)
+    requests["restart"] = log.settled()
+    query.stop()
+    spark.stop()
+    if last is None or last["batchId"] < expected - 1:
+        message = f"the query ran {last and last['batchId']} batches, not {expected}"
+        raise SystemExit(message)
+    return _worker_starts(progress, expected, options.only), requests
+
+
+def _start(spark: SparkSession, source: Path) -> StreamingQuery:
+    """Start the query on its checkpoint, and let it run the batches of the present files."""
     rows = (
         spark.readStream.schema("key long, value long")
         .option("maxFilesPerTrigger", 1)
@@ -157,18 +219,14 @@ def _run_query(
         .start()
     )
     query.processAllAvailable()
-    log.restart_count()
-    _write_input(source, WARM_UP_BATCHES, options.batches)
-    query.processAllAvailable()
-    requests = log.settled()
-    last, progress = query.lastProgress, query.recentProgress
-    query.stop()
-    spark.stop()
-    expected = WARM_UP_BATCHES + options.batches
-    if last is None or last["batchId"] < expected - 1:
-        message = f"the query ran {last and last['batchId']} batches, not {expected}"
-        raise SystemExit(message)
-    return _worker_starts(progress, expected, options.only), requests
+    return query
+
+
+def _keys(spark: SparkSession, partitions: int, busy_partitions: int) -> list[int]:
+    """Return keys whose rows Spark shuffles to the first ``busy_partitions`` partitions."""
+    partition = sf.pmod(sf.hash("id"), sf.lit(partitions))
+    found = spark.range(KEYS).where(partition < busy_partitions).collect()
+    return sorted(row["id"] for row in found)
 
 
 def _worker_starts(progress: list[Any], expected: int, provider: str) -> dict[int, int]:
@@ -205,7 +263,7 @@ def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> di
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.sql.shuffle.partitions": str(options.partitions),
         # Twice the batches: a query also reports progress when it waits for rows.
         "spark.sql.streaming.numRecentProgressUpdates": str(
             2 * (WARM_UP_BATCHES + options.batches)
@@ -223,23 +281,26 @@ def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> di
     }
 
 
-def _write_input(folder: Path, first: int, count: int) -> None:
+def _write_input(folder: Path, keys: list[int], first: int, count: int) -> None:
     """Write one file per batch, with ascending modification times: the source orders by them."""
     for number in range(first, first + count):
-        keys = (number * 7919 + i * 31 for i in range(ROWS_PER_BATCH))
-        lines = [json.dumps({"key": key % 20_000, "value": number}) for key in keys]
+        places = (number * 7919 + i * 31 for i in range(ROWS_PER_BATCH))
+        lines = [json.dumps({"key": keys[place % len(keys)], "value": number}) for place in places]
         hidden = folder / f".{number:05}.json"
         hidden.write_text("\n".join(lines))
         os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
         hidden.rename(folder / f"{number:05}.json")
 
 
-def _counts(requests: list[AuditEntry]) -> dict[str, dict[str, int]]:
-    """Count requests by kind: commits and maintenance under ``state/``, and Spark's own files."""
+def _counts(requests: list[AuditEntry], provider: str) -> dict[str, dict[str, int]]:
+    """Count requests by the groups of ``_GROUPS`` and by API."""
     groups: dict[str, Counter[str]] = {name: Counter() for name in _GROUPS}
     for request in requests:
+        is_own = provider != "cairn" or CAIRN_USER_AGENT in request.user_agent
         if not request.key.startswith("query/state/"):
             groups["elsewhere"][request.api] += 1
+        elif not is_own:
+            groups["spark_state"][request.api] += 1
         elif _is_maintenance(request):
             groups["snapshot"][request.api] += 1
         else:
@@ -256,20 +317,19 @@ def _is_maintenance(request: AuditEntry) -> bool:
     )
 
 
-def _print_table(counts: dict[str, Any]) -> None:
-    print(f"\nrequests per batch with {PARTITIONS} partitions")
-    print(
-        f"{'provider':17} {'batches':>7} {'commits':>8} {'snapshots':>9} {'own files':>9}"
-        "   of the commits and own files"
-    )
+def _print_table(counts: dict[str, Any], partitions: int) -> None:
     for provider, groups in counts.items():
         batches = groups["batches"]
-        commit, snapshot, own = (sum(groups[name].values()) / batches for name in _GROUPS)
-        detail = "; ".join(
-            ", ".join(f"{count / batches:g} {api}" for api, count in groups[name].items())
-            for name in ("commit", "elsewhere")
-        )
-        print(f"{provider:17} {batches:7} {commit:8.2f} {snapshot:9.2f} {own:9.2f}   {detail}")
+        print(f"\n{provider}: requests with {partitions} partitions, {batches} batches counted")
+        for name, title in _GROUPS.items():
+            print(f"  {title:42} per batch {_kinds(groups[name], batches):40}")
+            print(f"  {'':42} start     {_kinds(groups['start'][name])}")
+            print(f"  {'':42} restart   {_kinds(groups['restart'][name])}")
+
+
+def _kinds(counts: dict[str, int], batches: int = 1) -> str:
+    kinds = ", ".join(f"{count / batches:g} {api}" for api, count in counts.items())
+    return f"{sum(counts.values()) / batches:g}" + (f" ({kinds})" if kinds else "")
 
 
 if __name__ == "__main__":

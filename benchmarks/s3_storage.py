@@ -52,10 +52,17 @@ class DistantS3:
         }
 
 
-def s3a_jars() -> list[Path]:
-    """Return the jars that Spark needs for `s3a://`, and those of Spark's file manager for it."""
-    folders = (REPOSITORY / ".build" / name for name in ("s3a-jars", "bench-jars"))
-    return [jar for folder in folders for jar in sorted(folder.glob("*.jar"))]
+def s3a_jars(build: Path = REPOSITORY / ".build") -> list[Path]:
+    """Return the jars that Spark needs for `s3a://`, and that of Spark's file manager for it.
+
+    Raises:
+        SystemExit: some of them were not fetched.
+    """
+    found = [sorted((build / name).glob("*.jar")) for name in ("s3a-jars", "bench-jars")]
+    if not all(found):
+        message = f"{build} has no jars for s3a://: run `make s3a-jars bench-jars`"
+        raise SystemExit(message)
+    return [jar for jars in found for jar in jars]
 
 
 @contextmanager
@@ -65,9 +72,10 @@ def distant_s3(latency_ms: int) -> Iterator[DistantS3]:
     Raises:
         SystemExit: there is no MinIO binary, or the jars for `s3a://` are missing.
     """
+    s3a_jars()
     binary = find_minio_binary()
-    if binary is None or not s3a_jars():
-        message = "no minio binary or no jars for s3a://: run `make minio s3a-jars bench-jars`"
+    if binary is None:
+        message = "no minio binary: run `make minio`"
         raise SystemExit(message)
     with (
         MinioProcess(binary) as server,

@@ -116,14 +116,20 @@ def compare_resources(outcome: dict[str, Any]) -> Comparison:
 
 
 def compare_times(outcome: dict[str, Any]) -> Comparison:
-    """Return the times that Cairn itself reports, such as ``commitMs``: ms per batch."""
-    return _compare(outcome, lambda _entry, found: _own_times(found), is_due=False)
+    """Return the times of a batch's parts: Spark's ``addBatch``, Cairn's ``commitMs`` and so on."""
+    return _compare(outcome, lambda _entry, found: _reported_times(found), is_due=False)
 
 
-def _own_times(by_provider: ByProvider) -> dict[str, str]:
-    names = {name for numbers in by_provider.values() for name in numbers}
-    own = sorted(name for name in names if name.startswith("cairn") and name.endswith("Ms"))
-    return {name: name[len("cairn")].lower() + name[len("cairn") + 1 :] for name in own}
+def _reported_times(by_provider: ByProvider) -> dict[str, str]:
+    names = sorted({name for numbers in by_provider.values() for name in numbers})
+    titles = {}
+    for name in names:
+        if phase := re.fullmatch(r"spark_(\w+)_ms", name):
+            titles[name] = f"Spark's {phase[1]}, ms"
+    for name in names:
+        if own := re.fullmatch(r"cairn([A-Z])(\w*Ms)", name):
+            titles[name] = own[1].lower() + own[2]
+    return titles
 
 
 def _compare(outcome: dict[str, Any], names_of: Names, *, is_due: bool) -> Comparison:

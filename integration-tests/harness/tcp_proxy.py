@@ -6,6 +6,7 @@ receive the answer. A fault applies to a request that it recognises by its first
 
 from __future__ import annotations
 
+import queue
 import re
 import socket
 import threading
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 16
 _IDLE_TIMEOUT_S = 60.0
+
+Answers = queue.SimpleQueue[tuple[float, bytes] | None]
+"""Pieces of answers with the times when they are due; ``None`` ends them."""
 
 
 @dataclass
@@ -73,7 +77,8 @@ class TcpProxy:
 
     Args:
         target_url: the server's ``http://host:port``.
-        latency_ms: delay of each piece of an answer.
+        latency_ms: how much later than the server sent it the client receives each piece of an
+            answer.
 
     Attributes:
         is_down: whether new connections are closed at once.
@@ -138,11 +143,20 @@ class TcpProxy:
                 client.close()
                 continue
             client.settimeout(_IDLE_TIMEOUT_S)
+            for end in (client, server):
+                # A request in two pieces would wait 40 ms for an acknowledgement of the first one.
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = _Connection(client, server)
             with self._lock:
                 self._connections.append(connection)
-            for pump in (self._pump_requests, self._pump_answers):
-                threading.Thread(target=pump, args=(connection,), daemon=True).start()
+            answers: Answers = queue.SimpleQueue()
+            threads = (
+                (self._pump_requests, (connection,)),
+                (self._receive_answers, (connection, answers)),
+                (self._send_answers, (connection, answers)),
+            )
+            for target, arguments in threads:
+                threading.Thread(target=target, args=arguments, daemon=True).start()
 
     def _pump_requests(self, connection: _Connection) -> None:
         with suppress(OSError):
@@ -183,11 +197,17 @@ class TcpProxy:
             rb"(?i)(\r\n)" + re.escape(name) + rb"(?=:)", rb"\1" + disguise, data, count=1
         )
 
-    def _pump_answers(self, connection: _Connection) -> None:
+    def _receive_answers(self, connection: _Connection, answers: Answers) -> None:
         with suppress(OSError):
             while data := connection.server.recv(_CHUNK_BYTES):
-                if self.latency_ms:
-                    time.sleep(self.latency_ms / 1000)
+                answers.put((time.monotonic() + self.latency_ms / 1000, data))
+        answers.put(None)
+
+    def _send_answers(self, connection: _Connection, answers: Answers) -> None:
+        with suppress(OSError):
+            while (piece := answers.get()) is not None:
+                due, data = piece
+                time.sleep(max(0.0, due - time.monotonic()))
                 fault = connection.fault
                 is_interim = data.startswith(b"HTTP/1.1 100")
                 if fault is not None and not is_interim:

@@ -89,11 +89,18 @@ def test_an_entry_of_a_log_is_one_put_and_nothing_else(s3_audited: AuditedS3) ->
     assert s3_audited.counted("query", user_agent="") == {"PutObject": 10}
 
 
-def test_a_put_does_not_wait_for_an_interim_answer(proxy: TcpProxy, s3_bucket: S3Bucket) -> None:
-    """The interim answer (100 Continue) doubles the time of a PUT on a distant server."""
+@pytest.mark.parametrize("is_audited", [True, False], ids=["audited", "without S3A's auditing"])
+def test_a_put_does_not_wait_for_an_interim_answer(
+    proxy: TcpProxy, s3_bucket: S3Bucket, *, is_audited: bool
+) -> None:
+    """The interim answer (100 Continue) doubles the time of a PUT on a distant server.
+
+    S3A's auditing, which a job may turn off, is what installs the interceptor.
+    """
     asking = proxy.add(Fault(b"PUT ", contains=b"100-continue", times=100))
     sent = proxy.add(Fault(b"PUT ", contains=b"offsets/", times=100))  # what is not asking
-    log = files_of(s3_bucket, proxy.url, **{"fs.s3a.impl.disable.cache": "false"})
+    conf = {"fs.s3a.impl.disable.cache": "false", "fs.s3a.audit.enabled": str(is_audited).lower()}
+    log = files_of(s3_bucket, proxy.url, **conf)
 
     log.create("0", b"v1")
     log.create("1.zip", b"x" * 1000, replace=True)

@@ -138,6 +138,41 @@ def test_a_table_without_results_says_so(tmp_path: Path) -> None:
     assert "Not measured yet: no `benchmarks/results/results-s3.json`" in rendered(tmp_path, "s3")
 
 
+def test_missing_jars_are_named_before_anything_runs(tmp_path: Path) -> None:
+    """Without them one provider of many fails, and its column is empty after hours of runs."""
+    (tmp_path / "s3a-jars").mkdir()
+    (tmp_path / "s3a-jars" / "hadoop-aws.jar").touch()
+    script = "import pathlib, sys, s3_storage; s3_storage.s3a_jars(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(tmp_path)]
+
+    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "run `make s3a-jars bench-jars`" in done.stderr
+
+
+def test_the_requests_of_idle_partitions_become_a_table(tmp_path: Path) -> None:
+    """A count must say how many partitions had rows: ten PUTs are good for 200, not for ten."""
+    nothing: dict[str, int] = {}
+    at_start = {"spark_state": {"HeadObject": 3}, "elsewhere": {"PutObject": 4}}
+    counts = {
+        "batches": 20,
+        "commit": {"PutObject": 200},
+        "snapshot": nothing,
+        "spark_state": nothing,
+        "elsewhere": {"PutObject": 60},
+        "start": at_start,
+        "restart": at_start,
+    }
+    content = {"partitions": 200, "busy_partitions": 10, "format": 2, "counts": {"cairn": counts}}
+    (tmp_path / "s3-requests-idle.json").write_text(json.dumps(content))
+
+    page = rendered(tmp_path, "requests-idle")
+
+    assert "| cairn | 20 | 10 | 10 PutObject | 0 | 0 | 3 | 3 + 4 | 3 + 4 |" in page
+    assert "200 partitions, of which 10 have rows; checkpoint format 2." in page
+
+
 def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:
     """The workers' memory counts as well as the JVM's."""
     ready = tmp_path / "ready"

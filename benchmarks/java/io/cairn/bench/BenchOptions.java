@@ -20,6 +20,7 @@ import java.util.Map;
  * @param batchCount measured batches
  * @param storeCount number of stores that the workload opens
  * @param partitionCount shuffle partitions of a query
+ * @param warmUpBatches batches of a query before the measured ones, after those that fill the state
  * @param durationS duration of workloads that run for a fixed time
  * @param seed seed of the random keys
  * @param conf Spark settings of the session, including those of the provider
@@ -36,6 +37,7 @@ record BenchOptions(
     int batchCount,
     int storeCount,
     int partitionCount,
+    int warmUpBatches,
     int durationS,
     long seed,
     Map<String, String> conf) {
@@ -65,6 +67,7 @@ record BenchOptions(
         number(named, "batch-count", 6),
         number(named, "store-count", 1),
         number(named, "partition-count", 2),
+        number(named, "warm-up-batches", 3),
         number(named, "duration-s", 0),
         number(named, "seed", 1),
         conf);
@@ -86,6 +89,7 @@ record BenchOptions(
         batchCount,
         storeCount,
         partitionCount,
+        warmUpBatches,
         durationS,
         seed,
         more);

@@ -15,6 +15,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.Column;
@@ -33,7 +34,6 @@ import org.apache.spark.sql.streaming.StreamingQueryProgress;
  * batches, from trigger to commit.
  */
 final class QueryWorkloads {
-  private static final int WARM_UP_BATCHES = 3;
   private static final long POLL_MS = 5;
   private static final long BATCH_LIMIT_MS = 600_000;
   private static final String ADVANCE = "10 seconds";
@@ -66,7 +66,7 @@ final class QueryWorkloads {
     Column key = when(number.mod(2).equalTo(0), number).otherwise(known);
     Dataset<Row> frame = rows().select(key.as("key")).dropDuplicates("key");
     int fillBatches = batchesOf(2 * options.keyCount());
-    long batches = fillBatches + WARM_UP_BATCHES + options.batchCount();
+    long batches = fillBatches + options.warmUpBatches() + options.batchCount();
     measure(frame, "append", fillBatches, batches * options.batchRows() / 2);
   }
 
@@ -82,7 +82,7 @@ final class QueryWorkloads {
     Column isNear =
         expr("r.timestamp >= l.timestamp AND r.timestamp <= l.timestamp + interval 20 seconds");
     Dataset<Row> frame = left.join(right, col("l.value").equalTo(col("r.value")).and(isNear));
-    measure(frame, "append", WARM_UP_BATCHES, -1);
+    measure(frame, "append", options.warmUpBatches(), -1);
   }
 
   /** Counts the rows of each key's session; a session ends 15 s after its last row. */
@@ -93,7 +93,7 @@ final class QueryWorkloads {
             .select(col("timestamp"), anyOf(lit(options.keyCount())).as("key"))
             .groupBy(session_window(col("timestamp"), "15 seconds"), col("key"))
             .agg(count("*"));
-    measure(frame, "append", WARM_UP_BATCHES, -1);
+    measure(frame, "append", options.warmUpBatches(), -1);
   }
 
   /** The number of batches that have {@code rowCount} rows together, or more. */
@@ -140,7 +140,7 @@ final class QueryWorkloads {
         await(query, fillBatches - 1);
         return;
       }
-      long first = fillBatches + WARM_UP_BATCHES;
+      long first = fillBatches + options.warmUpBatches();
       await(query, first - 1);
       Usage usage = Usage.ofQuery(options);
       await(query, first + options.batchCount() - 1);
@@ -193,10 +193,20 @@ final class QueryWorkloads {
     long rowCount = measured.stream().mapToLong(StreamingQueryProgress::numInputRows).sum();
     results.setRate(rowCount, Arrays.stream(nanos).sum());
     ProviderTimes times = new ProviderTimes();
+    Map<String, List<Long>> phases = new TreeMap<>();
     for (StreamingQueryProgress progress : measured) {
       times.add(customMetrics(progress));
+      progress
+          .durationMs()
+          .forEach((name, ms) -> phases.computeIfAbsent(name, key -> new ArrayList<>()).add(ms));
     }
     times.writeTo(results);
+    phases.remove("triggerExecution"); // the batch itself
+    phases.forEach((name, values) -> results.set("spark_" + name + "_ms", median(values)));
+  }
+
+  private static double median(List<Long> values) {
+    return values.stream().sorted().skip(values.size() / 2).findFirst().orElseThrow();
   }
 
   /** The metrics of the operators, which Spark has summed over the partitions. */

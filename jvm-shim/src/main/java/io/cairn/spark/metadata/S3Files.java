@@ -26,6 +26,12 @@ final class S3Files {
 
   private static final String INTERCEPTORS = "fs.s3a.audit.execution.interceptors";
   private static final String ONE_ROUND_TRIP = "io.cairn.spark.s3a.OneRoundTrip";
+
+  /** S3A installs interceptors only where its auditing is enabled. */
+  private static final String AUDIT = "fs.s3a.audit.enabled";
+
+  private static final String AUDITOR = "fs.s3a.audit.service.classname";
+  private static final String NO_AUDITOR = "org.apache.hadoop.fs.s3a.audit.impl.NoopAuditor";
   private static final Map<Bucket, Open> OPEN = new ConcurrentHashMap<>();
 
   private record Bucket(URI uri, UserGroupInformation user) {}
@@ -79,6 +85,10 @@ final class S3Files {
     Configuration own = new Configuration(hadoop);
     own.setClassLoader(S3Files.class.getClassLoader());
     own.setBoolean(EXPECT_CONTINUE, false);
+    if (!own.getBoolean(AUDIT, true)) {
+      own.setBoolean(AUDIT, true);
+      own.set(AUDITOR, NO_AUDITOR);
+    }
     String ofJob = own.getTrimmed(INTERCEPTORS, "");
     own.set(INTERCEPTORS, ofJob.isEmpty() ? ONE_ROUND_TRIP : ofJob + "," + ONE_ROUND_TRIP);
     return own;
