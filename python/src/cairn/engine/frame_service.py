@@ -90,10 +90,10 @@ class FrameService:
             raise reported(failure, instance) from failure
         if found is None:
             return None
-        applied, value = found
+        applied, origin, value = found
         if value is not None and len(value) > _MAX_DIRECT_BYTES:
             return None
-        return frames.encode_reply_to_one(session, sequence, applied, value)
+        return frames.encode_reply_to_one(session, sequence, applied, (origin, value))
 
     def _take_writes(
         self,

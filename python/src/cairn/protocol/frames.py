@@ -212,19 +212,20 @@ def encode_lookup_reply(origins: Sequence[int], values: Sequence[bytes | None]) 
     return b"".join((bytes(origins), lengths, *filter(None, values)))
 
 
-def encode_reply_to_one(session: int, sequence: int, applied: int, value: bytes | None) -> bytes:
-    """Return the whole frame that answers a LOOKUP of one key with its committed value."""
+def encode_reply_to_one(
+    session: int, sequence: int, applied: int, row: tuple[int, bytes | None]
+) -> bytes:
+    """Return the whole frame that answers a LOOKUP of one key; ``row``: its origin and value."""
+    origin, value = row
     if value is None:
         lengths = 1 | _REPLY_TO_ONE_BYTES << 32
         return _REPLY_TO_ONE.pack(
-            _LOOKUP_REPLY_WORD, session, sequence, applied, lengths, ORIGIN_ABSENT, _NO_VALUE
+            _LOOKUP_REPLY_WORD, session, sequence, applied, lengths, origin, _NO_VALUE
         )
     size = len(value)
     lengths = 1 | (_REPLY_TO_ONE_BYTES + size) << 32
     return (
-        _REPLY_TO_ONE.pack(
-            _LOOKUP_REPLY_WORD, session, sequence, applied, lengths, ORIGIN_COMMITTED, size
-        )
+        _REPLY_TO_ONE.pack(_LOOKUP_REPLY_WORD, session, sequence, applied, lengths, origin, size)
         + value
     )
 

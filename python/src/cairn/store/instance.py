@@ -14,7 +14,7 @@ from cairn.errors import CairnError, ClosedError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import ScanReply, read_keys, read_page
+from cairn.store.reads import ScanReply, read_keys, read_page, with_spill
 from cairn.store.runs import Runs
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.state import StoreState
@@ -221,11 +221,11 @@ class ProviderInstance:
 
     def look_up(
         self, session: int, version: int, cf: int, key: bytes
-    ) -> tuple[int, bytes | None] | None:
-        """Return ``applied_through`` and the committed value of one key, at once.
+    ) -> tuple[int, int, bytes | None] | None:
+        """Return ``applied_through``, and origin and value of one key, at once.
 
-        ``None`` if the read must wait, needs the session's spill, or is an error: ``get`` and
-        ``when_readable`` know what to do.
+        ``None`` if the read must wait or is an error: ``get`` and ``when_readable`` know what to
+        do.
 
         Args:
             session: number of the session.
@@ -233,12 +233,17 @@ class ProviderInstance:
             cf: the key's family.
             key: the key.
         """
+        spill: Runs | None = _NOTHING_SPILLED
         found = self._session
         if found is not None and found.number == session and not found.is_unread:
+            spill = found.settled_spill
+        if spill is None or session <= self._ended_through or self.state.version is None:
             return None
-        if session <= self._ended_through or self.state.version is None:
+        committed = self.state.local.look_up(version, cf, key)
+        if committed is None:
             return None
-        return self.state.local.look_up(version, cf, key)
+        through, value = committed
+        return through, *with_spill(spill, cf, key, value)
 
     def get(
         self, session: int, cfs: list[int], keys: list[bytes]

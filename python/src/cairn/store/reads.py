@@ -67,7 +67,7 @@ def read_keys(
         some = slice(len(values), len(values) + stride)
         found = _committed(rows, cfs[some], keys[some])
         for cf, key, committed in zip(cfs[some], keys[some], found, strict=True):
-            origin, value = _with_spill(spill, cf, key, committed)
+            origin, value = with_spill(spill, cf, key, committed)
             origins.append(origin)
             values.append(value)
             size += len(value or b"")
@@ -91,10 +91,17 @@ def _committed(rows: CommittedRows, cfs: list[int], keys: list[bytes]) -> list[b
     return values
 
 
-def _with_spill(
+def with_spill(
     spill: Runs, cf: int, key: bytes, committed: bytes | None
 ) -> tuple[int, bytes | None]:
-    """Return origin and value of a key."""
+    """Return origin and value of a key.
+
+    Args:
+        spill: the spill of the session that reads.
+        cf: the key's family.
+        key: the key.
+        committed: its committed value.
+    """
     hit = spill.find(cf, key) if spill else None
     if hit is None:
         return ORIGIN_ABSENT if committed is None else ORIGIN_COMMITTED, committed
@@ -164,7 +171,7 @@ def _with_spilled(
                 return
             origin, value = ORIGIN_COMMITTED, committed.get(key)
             if key in written:
-                origin, value = _with_spill(spill, request.cf, key, value)
+                origin, value = with_spill(spill, request.cf, key, value)
             if value is not None:
                 yield origin, key, value
 

@@ -228,6 +228,13 @@ class StoreSession:
         """Whether reads find the same as without this session: it sent early frames at most."""
         return self._failure is None and not self._in_runs and not self._frames
 
+    @property
+    def settled_spill(self) -> Runs | None:
+        """The runs, if they have all frames that have arrived; ``None``: see ``when_readable``."""
+        with self._arrival:
+            is_settled = self._failure is None and self._in_order == self._in_runs
+            return self._spill if is_settled else None
+
     def when_readable(self, act: Callback) -> None:
         """Call ``act`` once ``spill`` has all frames that have arrived, or the session is over.
 
