@@ -156,12 +156,12 @@ LocalStore.put = failing
 import os
 from cairn.errors import DiskFullError
 from cairn.store.local_state import LocalState
-get = LocalState.get
-def failing(self, cf, key):
+look_up = LocalState.look_up
+def failing(*arguments):
     if os.path.exists('%s'):
         raise DiskFullError('the local disk is full')
-    return get(self, cf, key)
-LocalState.get = failing
+    return look_up(*arguments)
+LocalState.look_up = failing
 """
             .formatted(fixture.folder.resolve("full")));
     CairnStateStoreProvider provider = fixture.provider();
