@@ -59,7 +59,9 @@ class Fault:
 
 
 @dataclass
-class _Connection:
+class Connection:
+    """A client's connection, and the one to the server for it."""
+
     client: socket.socket
     server: socket.socket
     fault: Fault | None = None
@@ -93,15 +95,20 @@ class TcpProxy:
         self.hidden_header = b""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
-        self._connections: list[_Connection] = []
+        self._connections: list[Connection] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
     def connection_count(self) -> int:
         """The number of connections that clients have opened so far."""
+        return len(self.connections)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The connections that clients have opened so far."""
         with self._lock:
-            return len(self._connections)
+            return list(self._connections)
 
     @property
     def url(self) -> str:
@@ -146,19 +153,19 @@ class TcpProxy:
             for end in (client, server):
                 # A request in two pieces would wait 40 ms for an acknowledgement of the first one.
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = _Connection(client, server)
+            connection = Connection(client, server)
             with self._lock:
                 self._connections.append(connection)
             answers: Answers = queue.SimpleQueue()
             threads = (
                 (self._pump_requests, (connection,)),
-                (self._receive_answers, (connection, answers)),
+                (self.receive_answers, (connection, answers)),
                 (self._send_answers, (connection, answers)),
             )
             for target, arguments in threads:
                 threading.Thread(target=target, args=arguments, daemon=True).start()
 
-    def _pump_requests(self, connection: _Connection) -> None:
+    def _pump_requests(self, connection: Connection) -> None:
         with suppress(OSError):
             while data := connection.client.recv(_CHUNK_BYTES):
                 fault = self._fault_of(data)
@@ -172,7 +179,7 @@ class TcpProxy:
                 connection.server.sendall(self._without_header(data))
         connection.close()
 
-    def _answer(self, connection: _Connection, answer: bytes) -> None:
+    def _answer(self, connection: Connection, answer: bytes) -> None:
         """Answer instead of the server, and discard the rest of the request."""
         connection.client.sendall(answer)
         connection.client.shutdown(socket.SHUT_WR)
@@ -197,13 +204,14 @@ class TcpProxy:
             rb"(?i)(\r\n)" + re.escape(name) + rb"(?=:)", rb"\1" + disguise, data, count=1
         )
 
-    def _receive_answers(self, connection: _Connection, answers: Answers) -> None:
+    def receive_answers(self, connection: Connection, answers: Answers) -> None:
+        """Receive the pieces of a server's answers until their end, without a delay."""
         with suppress(OSError):
             while data := connection.server.recv(_CHUNK_BYTES):
                 answers.put((time.monotonic() + self.latency_ms / 1000, data))
         answers.put(None)
 
-    def _send_answers(self, connection: _Connection, answers: Answers) -> None:
+    def _send_answers(self, connection: Connection, answers: Answers) -> None:
         with suppress(OSError):
             while (piece := answers.get()) is not None:
                 due, data = piece

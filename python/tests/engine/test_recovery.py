@@ -51,6 +51,14 @@ def maintain(store: Store, **which: bool) -> dict[str, Any]:
     )
 
 
+def elsewhere(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, checkpoint_format: int
+) -> Store:
+    """Return the store in a worker with a local directory of its own."""
+    worker = spawn(local=tmp_path / "other")
+    return Store(worker, 1, url, checkpoint_format=checkpoint_format, conf=CONF)
+
+
 @pytest.mark.parametrize("checkpoint_format", [1, 2])
 def test_a_moved_store_is_loaded_from_snapshot_and_changelogs(
     spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, checkpoint_format: int
@@ -63,9 +71,7 @@ def test_a_moved_store_is_loaded_from_snapshot_and_changelogs(
     done += fill(store, 2)[1:]
     # The second fill() began with empty rows: the scans below compare the two workers.
 
-    moved = Store(
-        spawn(local=tmp_path / "other"), 1, url, checkpoint_format=checkpoint_format, conf=CONF
-    )
+    moved = elsewhere(spawn, url, tmp_path, checkpoint_format)
     checkpoint_id = done[5][0] if checkpoint_format == 2 else None
     answer = moved.load(5, checkpoint_id)
 
@@ -88,9 +94,7 @@ def test_a_version_that_has_a_snapshot_is_loaded_from_it(
     done = fill(store, 5)
     maintain(store)
 
-    moved = Store(
-        spawn(local=tmp_path / "other"), 1, url, checkpoint_format=checkpoint_format, conf=CONF
-    )
+    moved = elsewhere(spawn, url, tmp_path, checkpoint_format)
     answer = moved.load(5, done[5][0] if checkpoint_format == 2 else None)
 
     assert (answer["source"], answer["changelogs_replayed"]) == ("snapshot", 0)

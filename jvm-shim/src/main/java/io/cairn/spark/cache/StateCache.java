@@ -198,19 +198,22 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     if (version < 0) {
       committed.refillPolicy.noteReset();
     }
-    long refills = committed.refillCount();
     committed.refillPolicy.noteSize(committed.families.bytesPerRow());
-    committed.refillPolicy.note(isComplete, refills, committed.families.lostRefills());
-    stats =
-        new Stats(
-            committed.families.presentCount(),
-            account.bytes(),
-            committed.hits(),
-            committed.misses(),
-            committed.eviction.evictedSlabs(),
-            spills,
-            refills,
-            isComplete);
+    committed.refillPolicy.note(
+        isComplete, committed.refillCount(), committed.families.lostRefills());
+    stats = count(spills, isComplete);
+  }
+
+  private Stats count(long spillsSoFar, boolean isComplete) {
+    return new Stats(
+        committed.families.presentCount(),
+        account.bytes(),
+        committed.hits(),
+        committed.misses(),
+        committed.eviction.evictedSlabs(),
+        spillsSoFar,
+        committed.refillCount(),
+        isComplete);
   }
 
   /** Counters at the last session or eviction; the bytes are the present ones. */
@@ -232,23 +235,14 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
    * are still those before the fold. REQUIRES: the caller uses the session, and no fold runs.
    */
   public Stats publishSession() {
-    long spillsNow = spills + session.spillCount();
-    Stats now =
-        new Stats(
-            committed.families.presentCount(),
-            account.bytes(),
-            committed.hits(),
-            committed.misses(),
-            committed.eviction.evictedSlabs(),
-            spillsNow,
-            committed.refillCount(),
-            committed.families.areComplete() && session.spillCount() == 0);
+    long newSpills = session.spillCount();
+    Stats now = count(spills + newSpills, newSpills == 0 && committed.families.areComplete());
     stats = now;
     return now;
   }
 
   /**
-   * Sets the size of the version, of which a refill depends.
+   * Sets the size of the version, on which a refill depends.
    *
    * @param rows rows of the version, or an estimate
    * @param bytesPerRow used if too few rows are cached to know
