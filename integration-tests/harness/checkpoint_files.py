@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
+from py4j.protocol import Py4JJavaError
+
 from harness.spark import CAIRN_FILES, driver_jvm, s3a_conf
 
 
@@ -15,10 +17,15 @@ class CheckpointFiles:
         folder: URL of the folder.
         settings: of the S3 server; empty for local files.
         conf: further Hadoop settings.
+        manager: the manager's class.
     """
 
     def __init__(
-        self, folder: str, settings: Mapping[str, str], conf: Mapping[str, str] | None = None
+        self,
+        folder: str,
+        settings: Mapping[str, str],
+        conf: Mapping[str, str] | None = None,
+        manager: str = CAIRN_FILES,
     ) -> None:
         self.folder = folder
         self._jvm = driver_jvm()
@@ -26,7 +33,7 @@ class CheckpointFiles:
         s3a = s3a_conf(settings) if settings else {}
         for name, value in {**s3a, **(conf or {})}.items():
             hadoop.set(name, value)
-        hadoop.set("spark.sql.streaming.checkpointFileManagerClass", CAIRN_FILES)
+        hadoop.set("spark.sql.streaming.checkpointFileManagerClass", manager)
         package = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
         self.manager: Any = package.CheckpointFileManager.create(self.path(""), hadoop)
 
@@ -72,3 +79,12 @@ class CheckpointFiles:
         """List the folder."""
         found = self.manager.list(self.path(""))
         return sorted(str(status.getPath().getName()) for status in found)
+
+
+def causes(failure: Py4JJavaError) -> list[str]:
+    """Return the text of an exception and of its causes."""
+    error, texts = failure.java_exception, []
+    while error is not None:
+        texts.append(str(error.toString()))
+        error = error.getCause()
+    return texts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from harness.checkpoint_files import CheckpointFiles
+from harness.checkpoint_files import CheckpointFiles, causes
 from harness.tcp_proxy import Fault, TcpProxy
 
 if TYPE_CHECKING:
@@ -53,15 +53,6 @@ def store(bucket: S3Bucket, name: str, content: bytes) -> None:
     client = bucket.endpoint.client()
     client.put_object(Bucket=bucket.name, Key=f"{LOG}/{name}", Body=content)
     client.close()
-
-
-def causes(failure: Py4JJavaError) -> list[str]:
-    """Return the text of an exception and of its causes."""
-    error, texts = failure.java_exception, []
-    while error is not None:
-        texts.append(str(error.toString()))
-        error = error.getCause()
-    return texts
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 package io.cairn.spark;
 
+import io.cairn.spark.metadata.LocalCheckpointFiles;
 import io.cairn.spark.metadata.S3CheckpointFiles;
 import java.io.IOException;
+import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
@@ -13,7 +15,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * The files that Spark itself keeps in a checkpoint: offsets, commits, schemas, metadata.
  *
  * <p>Set by {@code spark.sql.streaming.checkpointFileManagerClass}. On S3 each file is one
- * conditional PUT; see {@link S3CheckpointFiles}. Elsewhere, and if the S3 client cannot do a
+ * conditional PUT; see {@link S3CheckpointFiles}. In a local folder each file is a link that fails
+ * if the name exists; see {@link LocalCheckpointFiles}. Elsewhere, and if the S3 client cannot do a
  * conditional PUT, all calls go to the manager that Spark chooses itself.
  */
 public final class CairnCheckpointFileManager implements CheckpointFileManager {
@@ -28,10 +31,11 @@ public final class CairnCheckpointFileManager implements CheckpointFileManager {
    * @throws IOException the file system of the path cannot be used
    */
   public CairnCheckpointFileManager(Path path, Configuration hadoop) throws IOException {
-    this.files =
-        S3CheckpointFiles.of(path, hadoop)
-            .map(CheckpointFileManager.class::cast)
-            .orElseGet(() -> ofSpark(path, hadoop));
+    Optional<? extends CheckpointFileManager> own = S3CheckpointFiles.of(path, hadoop);
+    if (own.isEmpty()) {
+      own = LocalCheckpointFiles.of(path, hadoop);
+    }
+    this.files = own.isPresent() ? own.get() : ofSpark(path, hadoop);
   }
 
   private static CheckpointFileManager ofSpark(Path path, Configuration hadoop) {

@@ -18,8 +18,6 @@ import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.SparkConf;
-import org.apache.spark.SparkEnv;
 
 /**
  * One file's way to S3, and what became of it.
@@ -144,7 +142,7 @@ final class Put {
     } else {
       builder.must(CONDITIONAL, "true");
       builder.opt(HEADER + PUT_ID, ownId);
-      builder.opt(HEADER + WRITER, writer());
+      builder.opt(HEADER + WRITER, SecondDriver.thisDriver());
     }
     return builder.build();
   }
@@ -174,45 +172,18 @@ final class Put {
     if (id.equals(attribute(attributes, PUT_ID))) {
       return true;
     }
-    FileAlreadyExistsException exists = new FileAlreadyExistsException(file + " exists already");
-    exists.initCause(takenBy(attributes, failure));
-    throw exists;
-  }
-
-  private CairnException takenBy(Map<String, byte[]> attributes, IOException failure) {
     String other = attribute(attributes, WRITER);
-    return CairnException.of(
-        ErrorKind.CONFLICT,
-        "CAIRN_FENCED",
-        "two drivers use one checkpoint: "
-            + file
-            + " exists, written at "
+    String written =
+        "at "
             + attribute(attributes, LAST_MODIFIED)
             + " by "
-            + (other == null ? "another program" : other)
-            + "; this driver is "
-            + writer(),
-        "end one of the two queries, and start the other one again if it has failed; it continues"
-            + " after the last committed batch",
-        failure);
+            + (other == null ? "another program" : other);
+    throw SecondDriver.at(file, written, failure);
   }
 
   private static String attribute(Map<String, byte[]> attributes, String name) {
     byte[] value = attributes.get(ATTRIBUTE + name);
     return value == null ? null : new String(value, StandardCharsets.UTF_8);
-  }
-
-  /** This process in the errors of another one: application and host. */
-  private static String writer() {
-    SparkEnv environment = SparkEnv.get();
-    if (environment == null) {
-      return "a process without a Spark application";
-    }
-    SparkConf conf = environment.conf();
-    return "application "
-        + conf.get("spark.app.id", "(not started)")
-        + " of driver "
-        + conf.get("spark.driver.host", "(unknown)");
   }
 
   private static void pause(int attempt, IOException failure) throws IOException {

@@ -1,5 +1,6 @@
 /**
- * Spark's own files of a checkpoint on S3: one conditional PUT per file, without renames.
+ * Spark's own files of a checkpoint, without renames: one conditional PUT per file on S3, one link
+ * per file in a local folder.
  *
  * <p>It uses Hadoop's {@code FileSystem} only: the classes of {@code hadoop-aws} may be absent.
  */

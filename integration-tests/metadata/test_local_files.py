@@ -1,0 +1,127 @@
+"""The checkpoint file manager in a local folder, beside Spark's own manager."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from harness.checkpoint_files import CheckpointFiles, causes
+from harness.differential import Run
+from harness.events import Events
+from harness.operators import BY_NAME
+from harness.spark import SUBJECT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("driver")
+
+SPARKS_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> CheckpointFiles:
+    """Cairn's manager of a log's folder."""
+    return CheckpointFiles(f"file://{tmp_path}/offsets", {}).open_log()
+
+
+def of_spark(log: CheckpointFiles) -> CheckpointFiles:
+    """Return Spark's manager of the same folder."""
+    return CheckpointFiles(log.folder, {}, manager=SPARKS_MANAGER)
+
+
+def on_disk(tmp_path: Path) -> dict[str, bytes]:
+    """Return every file of the log, hidden ones too."""
+    return {file.name: file.read_bytes() for file in (tmp_path / "offsets").iterdir()}
+
+
+def test_a_file_appears_whole_and_leaves_nothing_else(log: CheckpointFiles, tmp_path: Path) -> None:
+    """A reader must never see a part of an entry, and old temporary files would pile up."""
+    stream = log.begin("0", b"v1\n")
+    assert not log.exists("0")
+    assert log.names() == [name for name in on_disk(tmp_path) if name.endswith(".tmp")]
+
+    stream.write(b"{}")
+    stream.close()
+
+    assert on_disk(tmp_path) == {"0": b"v1\n{}"}
+
+
+def test_a_cancelled_file_never_appears(log: CheckpointFiles, tmp_path: Path) -> None:
+    """Spark cancels an entry whose serialization failed."""
+    log.begin("0", b"half").cancel()
+
+    assert on_disk(tmp_path) == {}
+
+
+def test_an_entry_of_another_driver_stays(log: CheckpointFiles, tmp_path: Path) -> None:
+    """Overwriting it would lose the other driver's batch."""
+    of_spark(log).create("0", b"theirs")
+
+    with pytest.raises(Py4JJavaError) as failure:
+        log.create("0", b"ours")
+
+    text = "\n".join(causes(failure.value))
+    assert "org.apache.hadoop.fs.FileAlreadyExistsException" in text
+    assert "CAIRN_FENCED" in text
+    assert "offsets/0 exists" in text
+    assert of_spark(log).read("0") == b"theirs"
+    assert not [name for name in on_disk(tmp_path) if name.endswith(".tmp")]
+
+
+def test_one_of_many_drivers_creates_an_entry(log: CheckpointFiles) -> None:
+    """Spark's managers look first and rename then: two drivers can both see no file."""
+    managers = [CheckpointFiles(log.folder, {}) for _ in range(4)]
+
+    def is_first(driver: int, batch: int) -> bool:
+        try:
+            managers[driver].create(str(batch), b"%d" % driver)
+        except Py4JJavaError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(managers)) as pool:
+        for batch in range(25):
+            won = list(pool.map(is_first, range(len(managers)), [batch] * len(managers)))
+            assert won.count(True) == 1
+            assert log.read(str(batch)) == b"%d" % won.index(True)
+
+
+def test_a_replaced_file_loses_the_checksum_of_the_old_one(log: CheckpointFiles) -> None:
+    """Hadoop keeps checksums in a file beside; one of other bytes makes the file unreadable."""
+    of_spark(log).create("7.compact", b"old" * 1000, replace=True)
+
+    log.create("7.compact", b"new", replace=True)
+
+    assert log.read("7.compact") == b"new"
+    assert of_spark(log).read("7.compact") == b"new"
+
+
+def test_spark_reads_and_deletes_what_cairn_wrote(log: CheckpointFiles, tmp_path: Path) -> None:
+    """A job may turn the manager off between two starts of the query."""
+    log.create("a name with spaces %20 and ä", b"content")
+
+    assert of_spark(log).names() == ["a name with spaces %20 and ä"]
+    assert of_spark(log).read("a name with spaces %20 and ä") == b"content"
+    of_spark(log).delete("a name with spaces %20 and ä")
+    assert on_disk(tmp_path) == {}
+
+
+def test_a_foreign_entry_ends_the_query(tmp_path: Path) -> None:
+    """Two drivers on one checkpoint: the second one must not go on."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, 4)
+    checkpoint = tmp_path / "query"
+    run = Run(BY_NAME["windows_update"], events, str(checkpoint), SUBJECT, 2, {})
+    entry = checkpoint / "commits" / "2"
+    run.before_batch[2] = lambda: entry.write_bytes(b"theirs")
+
+    with pytest.raises(Exception, match="only one streaming job runs on a specific checkpoint"):
+        run.advance()
+
+    assert entry.read_bytes() == b"theirs"

@@ -1,0 +1,143 @@
+package io.cairn.spark.metadata;
+
+import java.io.BufferedOutputStream;
+import java.io.FileOutputStream;
+import java.io.FilterOutputStream;
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.Optional;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
+
+/**
+ * The files of a checkpoint in a local folder, or in one that is mounted.
+ *
+ * <p>Spark's own managers start a process of the shell ({@code chmod}, {@code readlink}) for each
+ * file; with a large JVM that costs more than the file. Here a file is written, synced, and linked
+ * to its name, and the folder is synced. The link fails if the name exists, so of two drivers on
+ * one checkpoint the second one fails. A folder that cannot hold links is used as Spark does it.
+ *
+ * <p>Thread-safe. Methods throw {@code IOException} undeclared, as Spark's own managers do.
+ */
+public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileManager {
+  /**
+   * The classes that serve the scheme {@code file}: Hadoop's own, and Hive's, which Spark's jars
+   * register in its place. Hive's is named, because it may be absent. Any other may do anything
+   * with a file; its users expect that it is asked.
+   */
+  private static final Set<String> SERVED_BY =
+      Set.of(
+          "org.apache.hadoop.fs.LocalFileSystem",
+          "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem");
+
+  private LocalCheckpointFiles(Path path, Configuration hadoop) {
+    super(path, hadoop);
+  }
+
+  /**
+   * Returns the manager of a folder; empty if the folder is not on a local file system.
+   *
+   * @throws IOException the file system cannot be used
+   */
+  public static Optional<LocalCheckpointFiles> of(Path path, Configuration hadoop)
+      throws IOException {
+    return SERVED_BY.contains(path.getFileSystem(hadoop).getClass().getName())
+        ? Optional.of(new LocalCheckpointFiles(path, hadoop))
+        : Optional.empty();
+  }
+
+  @Override
+  public FSDataOutputStream createTempFile(Path path) {
+    java.nio.file.Path file = local(path);
+    return Undeclared.call(
+        () -> {
+          Files.createDirectories(file.getParent());
+          return new FSDataOutputStream(new Synced(new FileOutputStream(file.toFile())), null);
+        });
+  }
+
+  @Override
+  public void renameTempFile(Path temporary, Path path, boolean overwriteIfPossible) {
+    java.nio.file.Path from = local(temporary);
+    java.nio.file.Path to = local(path);
+    Undeclared.call(
+        () -> {
+          try {
+            // Left by another manager, it would be the checksum of other bytes.
+            Files.deleteIfExists(to.resolveSibling("." + path.getName() + ".crc"));
+            if (overwriteIfPossible) {
+              Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
+            } else {
+              link(temporary, path);
+            }
+          } finally {
+            Files.deleteIfExists(from);
+          }
+          syncFolder(to.getParent());
+          return null;
+        });
+  }
+
+  private void link(Path temporary, Path path) throws IOException {
+    java.nio.file.Path to = local(path);
+    try {
+      Files.createLink(to, local(temporary));
+    } catch (FileAlreadyExistsException e) {
+      throw SecondDriver.at(path, "at " + Files.getLastModifiedTime(to), e);
+    } catch (NoSuchFileException e) {
+      throw e;
+    } catch (FileSystemException | UnsupportedOperationException e) {
+      // No links here, e.g. FAT and some network file systems.
+      super.renameTempFile(temporary, path, false);
+    }
+  }
+
+  private static java.nio.file.Path local(Path path) {
+    return java.nio.file.Path.of(path.toUri().getPath());
+  }
+
+  private static void syncFolder(java.nio.file.Path folder) throws IOException {
+    try (FileChannel channel = FileChannel.open(folder, StandardOpenOption.READ)) {
+      channel.force(true);
+    }
+  }
+
+  /** Bytes that are on the disk when the stream is closed. */
+  private static final class Synced extends FilterOutputStream {
+    private final FileOutputStream file;
+    private boolean isClosed;
+
+    Synced(FileOutputStream file) {
+      super(new BufferedOutputStream(file));
+      this.file = file;
+    }
+
+    @Override
+    public void write(byte[] bytes, int offset, int length) throws IOException {
+      out.write(bytes, offset, length);
+    }
+
+    @Override
+    public void close() throws IOException {
+      if (isClosed) {
+        return;
+      }
+      isClosed = true;
+      try {
+        out.flush();
+        file.getFD().sync();
+      } finally {
+        file.close();
+      }
+    }
+  }
+}
