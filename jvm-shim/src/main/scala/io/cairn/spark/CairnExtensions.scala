@@ -1,6 +1,6 @@
 package io.cairn.spark
 
-import io.cairn.spark.extension.{PhysicalRule, PrefetchRule}
+import io.cairn.spark.extension.{PhysicalRule, PrefetchRule, TransformWithStateRule}
 import org.apache.spark.sql.SparkSessionExtensions
 
 /**
@@ -12,6 +12,7 @@ import org.apache.spark.sql.SparkSessionExtensions
  */
 class CairnExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    extensions.injectColumnar(_ => new PhysicalRule(TransformWithStateRule))
     extensions.injectColumnar(_ => new PhysicalRule(PrefetchRule))
   }
 }

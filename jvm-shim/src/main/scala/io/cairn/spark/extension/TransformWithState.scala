@@ -1,0 +1,188 @@
+package io.cairn.spark.extension
+
+import io.cairn.spark.CairnStateStoreProvider
+import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
+import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Lets `transformWithState` run on Cairn.
+ *
+ * Spark's operators compare the name of the provider with that of its own one, and refuse any
+ * other. The operators that this rule puts in their place differ in that check alone.
+ */
+object TransformWithStateRule extends Rule[SparkPlan] {
+  override def apply(plan: SparkPlan): SparkPlan =
+    if (conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName) {
+      plan.transformUp {
+        case spark: TransformWithStateExec if spark.isStreaming => TransformWithStateOnCairn(spark)
+        case spark: TransformWithStateInPySparkExec if spark.isStreaming =>
+          TransformWithStateInPySparkOnCairn(spark)
+      }
+    } else {
+      plan
+    }
+}
+
+/** Spark's operator of the Scala API, for the provider that the rule has checked. */
+final class TransformWithStateOnCairn(
+    keyDeserializer: Expression,
+    valueDeserializer: Expression,
+    groupingAttributes: Seq[Attribute],
+    dataAttributes: Seq[Attribute],
+    statefulProcessor: StatefulProcessor[Any, Any, Any],
+    timeMode: TimeMode,
+    outputMode: OutputMode,
+    keyEncoder: ExpressionEncoder[Any],
+    outputObjAttr: Attribute,
+    stateInfo: Option[StatefulOperatorStateInfo],
+    batchTimestampMs: Option[Long],
+    prevBatchTimestampMs: Option[Long],
+    eventTimeWatermarkForLateEvents: Option[Long],
+    eventTimeWatermarkForEviction: Option[Long],
+    child: SparkPlan,
+    isStreaming: Boolean,
+    isRealTimeMode: Boolean,
+    hasInitialState: Boolean,
+    initialStateGroupingAttrs: Seq[Attribute],
+    initialStateDataAttrs: Seq[Attribute],
+    initialStateDeserializer: Expression,
+    initialState: SparkPlan)
+    extends TransformWithStateExec(
+      keyDeserializer,
+      valueDeserializer,
+      groupingAttributes,
+      dataAttributes,
+      statefulProcessor,
+      timeMode,
+      outputMode,
+      keyEncoder,
+      outputObjAttr,
+      stateInfo,
+      batchTimestampMs,
+      prevBatchTimestampMs,
+      eventTimeWatermarkForLateEvents,
+      eventTimeWatermarkForEviction,
+      child,
+      isStreaming,
+      isRealTimeMode,
+      hasInitialState,
+      initialStateGroupingAttrs,
+      initialStateDataAttrs,
+      initialStateDeserializer,
+      initialState) {
+
+  override def nodeName: String = "TransformWithState"
+
+  override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
+
+  override protected def withNewChildrenInternal(
+      newLeft: SparkPlan,
+      newRight: SparkPlan): TransformWithStateExec =
+    TransformWithStateOnCairn(super.withNewChildrenInternal(newLeft, newRight))
+}
+
+object TransformWithStateOnCairn {
+  def apply(spark: TransformWithStateExec): TransformWithStateExec =
+    new TransformWithStateOnCairn(
+      spark.keyDeserializer,
+      spark.valueDeserializer,
+      spark.groupingAttributes,
+      spark.dataAttributes,
+      spark.statefulProcessor,
+      spark.timeMode,
+      spark.outputMode,
+      spark.keyEncoder,
+      spark.outputObjAttr,
+      spark.stateInfo,
+      spark.batchTimestampMs,
+      spark.prevBatchTimestampMs,
+      spark.eventTimeWatermarkForLateEvents,
+      spark.eventTimeWatermarkForEviction,
+      spark.child,
+      spark.isStreaming,
+      spark.isRealTimeMode,
+      spark.hasInitialState,
+      spark.initialStateGroupingAttrs,
+      spark.initialStateDataAttrs,
+      spark.initialStateDeserializer,
+      spark.initialState)
+}
+
+/** Spark's operator of the Python API, for the provider that the rule has checked. */
+final class TransformWithStateInPySparkOnCairn(
+    functionExpr: Expression,
+    groupingAttributes: Seq[Attribute],
+    outputAttrs: Seq[Attribute],
+    outputMode: OutputMode,
+    timeMode: TimeMode,
+    stateInfo: Option[StatefulOperatorStateInfo],
+    batchTimestampMs: Option[Long],
+    prevBatchTimestampMs: Option[Long],
+    eventTimeWatermarkForLateEvents: Option[Long],
+    eventTimeWatermarkForEviction: Option[Long],
+    userFacingDataType: UserFacingDataType.Value,
+    child: SparkPlan,
+    isStreaming: Boolean,
+    hasInitialState: Boolean,
+    initialState: SparkPlan,
+    initialStateGroupingAttrs: Seq[Attribute],
+    initialStateSchema: StructType)
+    extends TransformWithStateInPySparkExec(
+      functionExpr,
+      groupingAttributes,
+      outputAttrs,
+      outputMode,
+      timeMode,
+      stateInfo,
+      batchTimestampMs,
+      prevBatchTimestampMs,
+      eventTimeWatermarkForLateEvents,
+      eventTimeWatermarkForEviction,
+      userFacingDataType,
+      child,
+      isStreaming,
+      hasInitialState,
+      initialState,
+      initialStateGroupingAttrs,
+      initialStateSchema) {
+
+  override def nodeName: String = "TransformWithStateInPySpark"
+
+  override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
+
+  override protected def withNewChildrenInternal(
+      newLeft: SparkPlan,
+      newRight: SparkPlan): TransformWithStateInPySparkExec =
+    TransformWithStateInPySparkOnCairn(super.withNewChildrenInternal(newLeft, newRight))
+}
+
+object TransformWithStateInPySparkOnCairn {
+  def apply(spark: TransformWithStateInPySparkExec): TransformWithStateInPySparkExec =
+    new TransformWithStateInPySparkOnCairn(
+      spark.functionExpr,
+      spark.groupingAttributes,
+      spark.outputAttrs,
+      spark.outputMode,
+      spark.timeMode,
+      spark.stateInfo,
+      spark.batchTimestampMs,
+      spark.prevBatchTimestampMs,
+      spark.eventTimeWatermarkForLateEvents,
+      spark.eventTimeWatermarkForEviction,
+      spark.userFacingDataType,
+      spark.child,
+      spark.isStreaming,
+      spark.hasInitialState,
+      spark.initialState,
+      spark.initialStateGroupingAttrs,
+      spark.initialStateSchema)
+}
