@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cairn.engine.event_loop import EventLoop
 
 _LOG = logging.getLogger(__name__)
-_READ_BYTES = 64 * 1024
+# The frames of a small batch, its COMMIT included, arrive together.
+_READ_BYTES = 256 * 1024
 _WRONG_TOKEN = "the token is not that of this worker"  # noqa: S105 - a message
 # Bound of replies that a peer has not read; the largest reply fits.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES

@@ -71,7 +71,6 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         checkpoint_id=str(version.checkpoint_id),
         counts=counts_to_json(counts),
         changelog_bytes=changelog_bytes,
-        applied_through=state.local.applied_through,
         wait_ms=(arrived - began) / _MS,
         encode_ms=(encoded - arrived) / _MS,
         put_ms=(stored - encoded) / _MS,
