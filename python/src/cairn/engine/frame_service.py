@@ -251,7 +251,7 @@ def _read_changes(request: _Request) -> None:
 
 
 def _commit(request: _Request) -> None:
-    """Commit a session and reply. In a thread of its own; the event loop sends the reply."""
+    """Commit a session and reply. In a thread of its own; the event loop sends errors."""
     instance, event_loop = request.instance, request.service.event_loop
     try:
         answer = instance.commit(_commit_request(request))
@@ -261,7 +261,7 @@ def _commit(request: _Request) -> None:
         error = reported(failure, instance)
         event_loop.post(lambda: request.fail(error))
     else:
-        event_loop.post(lambda: request.reply(payload, 0, more=False))
+        request.connection.reply_from_thread(request.header, payload, request.applied)
 
 
 def _commit_request(request: _Request) -> CommitRequest:
