@@ -40,6 +40,10 @@ final class DataChannel implements AutoCloseable {
   private final ByteBuffer in = ByteBuffer.allocateDirect(CHUNK_BYTES);
   private final byte[] headerBytes = new byte[FrameHeader.BYTES];
   private final int timeoutMs;
+
+  /** The limit of the call in progress. */
+  private int limitMs;
+
   private byte[] payload = new byte[0];
   private volatile boolean isBroken;
 
@@ -240,7 +244,7 @@ final class DataChannel implements AutoCloseable {
     long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
     if (leftMs <= 0) {
       restore(interrupted);
-      throw new SocketTimeoutException("no answer in time");
+      throw new SocketTimeoutException("no answer within " + limitMs + " ms");
     }
     key.interestOps(operation);
     selector.select(READY_KEYS_ARE_IGNORED, leftMs);
@@ -271,7 +275,8 @@ final class DataChannel implements AutoCloseable {
     return deadline(timeoutMs);
   }
 
-  private static long deadline(int waitMs) {
+  private long deadline(int waitMs) {
+    limitMs = waitMs;
     return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
   }
 

@@ -295,12 +295,12 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private JsonNode commitOnce(ObjectNode arguments, Runnable sendWrites, Runnable whileWaiting) {
-    DataChannel open = channel();
     sendWrites.run();
     arguments.put("frames", framesSent).put("rows", rowsSent);
     arguments.put("early_frames", earlyFramesSent).put("early_rows", earlyRowsSent);
     long number = ++requestNumber;
     byte[] frame = Frames.commit(session, number, arguments);
+    DataChannel open = channel();
     open.send(frame, 0, frame.length);
     try {
       whileWaiting.run();
