@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,14 +22,16 @@ import pyarrow.compute
 from cairn.errors import FramesMissingError, ProtocolError
 from cairn.format import changelog
 from cairn.format.ops import OP_DELETE
-from cairn.protocol.frames import MAX_EARLY_BYTES, PRESENCE_UNKNOWN
+from cairn.protocol.frames import MAX_EARLY_BYTES
 from cairn.store import writes
+from cairn.store.tally import tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cairn.format.changelog import EncodedRows, Indexes
     from cairn.store.sorting import Flags
+    from cairn.store.tally import Tally
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
@@ -37,12 +40,18 @@ pc: Any = pyarrow.compute
 class EarlyFrame:
     """The rows of one frame, and their encoded form.
 
-    Attributes:
+    Args:
         rows: have ``WRITES_SCHEMA``; puts and deletes only.
+        counted: their tally.
+
+    Attributes:
+        changes: the rows as a changelog has them.
     """
 
-    def __init__(self, rows: pa.RecordBatch) -> None:
+    def __init__(self, rows: pa.RecordBatch, counted: Tally) -> None:
         self.rows = rows
+        self.changes = writes.as_changes(rows)
+        self.tally = counted
         self._lock = threading.Lock()
         self._encoded: EncodedRows | None = None
         self._is_needed = True
@@ -57,8 +66,7 @@ class EarlyFrame:
         with self._lock:
             if self._encoded is None:
                 # One thread: the session's task needs the other cores.
-                rows = [writes.as_changes(self.rows)]
-                self._encoded = changelog.encode_rows(rows, use_threads=False)
+                self._encoded = changelog.encode_rows([self.changes], use_threads=False)
             return self._encoded
 
     def drop(self) -> None:
@@ -74,8 +82,8 @@ class EarlyFrames:
         self._bytes = 0
         self._row_count = 0
 
-    def add(self, sequence: int, rows: pa.RecordBatch) -> EarlyFrame:
-        """Take the next frame.
+    def add(self, sequence: int, rows: pa.RecordBatch, counted: Tally) -> EarlyFrame:
+        """Take the next frame, with the tally of its rows.
 
         Raises:
             ProtocolError: not the next one, over the limit of bytes, or rows that are not allowed.
@@ -84,9 +92,9 @@ class EarlyFrames:
             raise ProtocolError(f"early frame {sequence} came after {len(self._frames)} of them")
         if self._bytes >= MAX_EARLY_BYTES:
             raise ProtocolError(f"early frames of a session are over {MAX_EARLY_BYTES} bytes")
-        if _highest_op(rows) > OP_DELETE:
+        if counted.highest_op > OP_DELETE:
             raise ProtocolError("an early frame has other writes than puts and deletes")
-        frame = EarlyFrame(rows)
+        frame = EarlyFrame(rows, counted)
         self._frames.append(frame)
         self._bytes += rows.nbytes
         self._row_count += rows.num_rows
@@ -141,12 +149,20 @@ class WrittenRows:
         """Return the rows as a changelog has them; encodes them if nobody did."""
         if self.early is not None:
             return self.early.encoded()
-        return changelog.encode_rows([writes.as_changes(self.rows)])
+        return changelog.encode_rows([self.changes])
 
-    def presences(self) -> pa.RecordBatch:
-        """Return op, family and presence of the rows that count."""
-        columns = self.rows.select(["op", "cf", "presence"])
-        return columns if self.is_void is None else columns.filter(pa.array(~self.is_void))
+    @cached_property
+    def changes(self) -> pa.RecordBatch:
+        """The rows as a changelog has them."""
+        return writes.as_changes(self.rows) if self.early is None else self.early.changes
+
+    @cached_property
+    def counted(self) -> Tally:
+        """The tally of the rows that count."""
+        if self.is_void is not None:
+            columns = self.rows.select(["op", "cf", "presence"])
+            return tally(columns.filter(pa.array(~self.is_void)))
+        return tally(self.rows) if self.early is None else self.early.tally
 
 
 def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
@@ -180,27 +196,21 @@ def gather(
     all_rows = [*(frame.rows for frame in early), *late]
     if not all_rows:
         return []
-    is_plain = all(map(_is_plain, all_rows))
+    late_parts = [WrittenRows(rows) for rows in late]
+    is_plain = all(part.counted.is_plain for part in late_parts) and all(
+        frame.tally.is_plain for frame in early
+    )
     if not is_plain or not (early or are_distinct):
         late.clear()
+        late_parts.clear()
         return [WrittenRows(writes.gather(all_rows, are_distinct=are_distinct))]
     writes.check_size(all_rows)
     parts = [WrittenRows(frame.rows, frame) for frame in early]
     if early and late and not are_distinct:
         parts = _with_void_rows(early, late)
-    parts += [WrittenRows(rows) for rows in late]
+    parts += late_parts
     late.clear()
     return [part for part in parts if part.rows.num_rows]
-
-
-def _is_plain(rows: pa.RecordBatch) -> bool:
-    """Whether all rows are puts or deletes of keys whose presence is known."""
-    presence = rows.column("presence").to_numpy()
-    return bool(_highest_op(rows) <= OP_DELETE and (presence != PRESENCE_UNKNOWN).all())
-
-
-def _highest_op(rows: pa.RecordBatch) -> int:
-    return int(np.max(rows.column("op").to_numpy(), initial=0))
 
 
 def _with_void_rows(

@@ -115,8 +115,7 @@ class StoreSession:
             if self._failure is not None:
                 return  # the commit reports it
             try:
-                check_writes(rows)
-                frame = self._early.add(sequence, rows)
+                frame = self._early.add(sequence, rows, check_writes(rows))
             except ProtocolError as failure:
                 self.fail(failure)
                 return
@@ -318,4 +317,5 @@ class StoreSession:
             self._is_closed = True
             self._failure = None
             self.fail(ClosedError("the session has ended"))
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._files.have_begun:
+            shutil.rmtree(self._directory, ignore_errors=True)

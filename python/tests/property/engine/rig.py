@@ -108,7 +108,7 @@ class Rig:
         self.peer, served = socket.socketpair()
         self.peer.settimeout(20)
         served.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        service = FrameService(lambda _: self.instance, self.event_loop, pool)
+        service = FrameService(lambda _: self.instance, self.event_loop, pool, pool)
         self.connection = self.event_loop.run(
             lambda: Connection(
                 served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))

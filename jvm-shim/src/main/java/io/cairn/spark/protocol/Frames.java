@@ -1,5 +1,6 @@
 package io.cairn.spark.protocol;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -41,6 +42,15 @@ public final class Frames {
     writer.oneBinary(checkpointId.getBytes(StandardCharsets.UTF_8));
     writer.oneLong(fromRow);
     writer.oneInt(limitRows);
+  }
+
+  /** Returns a whole COMMIT frame. */
+  public static byte[] commit(long session, long sequence, ObjectNode arguments) {
+    byte[] json = Json.bytes(arguments);
+    byte[] frame = new byte[FrameHeader.BYTES + json.length];
+    new FrameHeader(FrameKind.COMMIT, 0, session, sequence, 0, 0, json.length).write(frame, 0);
+    System.arraycopy(json, 0, frame, FrameHeader.BYTES, json.length);
+    return frame;
   }
 
   /**

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
@@ -107,6 +108,8 @@ class FrameVectorsTest {
             "changes",
             "lookup",
             "lookup_reply",
+            "commit",
+            "commit_reply",
             "error")) {
       byte[] bytes = frame(name);
 
@@ -282,6 +285,20 @@ class FrameVectorsTest {
   @Test
   void earlyWritesAreWrittenWithTheEnginesMeaning() throws IOException {
     assertBlock("early", new WriteBlock(), new BatchWriter());
+  }
+
+  @Test
+  void commitsAreWrittenWithTheEnginesMeaning() throws IOException {
+    ObjectNode arguments = (ObjectNode) meaning("commit").get("payload").get("json");
+    FrameHeader header = FrameHeader.read(frame("commit"), 0);
+
+    byte[] written = Frames.commit(header.session(), header.sequence(), arguments);
+
+    FrameHeader found = FrameHeader.read(written, 0);
+    assertHeader(meaning("commit").get("header"), found);
+    assertEquals(written.length - FrameHeader.BYTES, found.payloadBytes());
+    byte[] payload = Arrays.copyOfRange(written, FrameHeader.BYTES, written.length);
+    assertEquals(arguments, Json.read(payload, payload.length));
   }
 
   @Test
