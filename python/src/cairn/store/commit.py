@@ -146,7 +146,7 @@ def _counted(
         if cf in known_before and cf not in counts:
             # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
-    return parts, writes.counts_after(counts, [part.presences() for part in parts], ids)
+    return parts, writes.counts_after(counts, [(part.rows, part.is_void) for part in parts], ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:

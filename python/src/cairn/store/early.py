@@ -12,30 +12,29 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute
 
 from cairn.errors import FramesMissingError, ProtocolError
 from cairn.format import changelog
 from cairn.format.ops import OP_DELETE
 from cairn.protocol.frames import MAX_EARLY_BYTES, PRESENCE_UNKNOWN
 from cairn.store import writes
+from cairn.store.key_search import are_among, key_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cairn.format.changelog import EncodedRows, Indexes
-    from cairn.store.sorting import Flags
+    import pyarrow as pa
 
-# Arrow's type hints cover neither plain numbers as operands nor the results.
-pc: Any = pyarrow.compute
+    from cairn.format.changelog import EncodedRows, Indexes
+    from cairn.store.key_search import Hashes
+    from cairn.store.sorting import Flags
 
 
 class EarlyFrame:
-    """The rows of one frame, and their encoded form.
+    """The rows of one frame, their encoded form and the hashes of their keys.
 
     Attributes:
         rows: have ``WRITES_SCHEMA``; puts and deletes only.
@@ -45,11 +44,14 @@ class EarlyFrame:
         self.rows = rows
         self._lock = threading.Lock()
         self._encoded: EncodedRows | None = None
+        self._hashes: Hashes | None = None
+        self._has_hashes = False
         self._is_needed = True
 
     def encode_early(self) -> None:
-        """Encode the rows, unless the session has ended. In the background."""
+        """Encode the rows and hash their keys, unless the session has ended. In the background."""
         if self._is_needed:
+            self.hashes()
             self.encoded()
 
     def encoded(self) -> EncodedRows:
@@ -60,6 +62,13 @@ class EarlyFrame:
                 rows = [writes.as_changes(self.rows)]
                 self._encoded = changelog.encode_rows(rows, use_threads=False)
             return self._encoded
+
+    def hashes(self) -> Hashes | None:
+        """Return ``key_hashes`` of the rows. Any thread."""
+        with self._lock:
+            if not self._has_hashes:
+                self._hashes, self._has_hashes = key_hashes(self.rows), True
+            return self._hashes
 
     def drop(self) -> None:
         """Let ``encode_early`` do nothing."""
@@ -143,11 +152,6 @@ class WrittenRows:
             return self.early.encoded()
         return changelog.encode_rows([writes.as_changes(self.rows)])
 
-    def presences(self) -> pa.RecordBatch:
-        """Return op, family and presence of the rows that count."""
-        columns = self.rows.select(["op", "cf", "presence"])
-        return columns if self.is_void is None else columns.filter(pa.array(~self.is_void))
-
 
 def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
     """Return the indexes of the rows that do not count, ascending; those of all parts are one."""
@@ -207,23 +211,8 @@ def _with_void_rows(
     early: Sequence[EarlyFrame], late: Sequence[pa.RecordBatch]
 ) -> list[WrittenRows]:
     """Return the early rows; those are void whose key is among the late ones."""
-    is_void = _are_among(
-        pa.Table.from_batches([frame.rows.select(["cf", "key"]) for frame in early]),
-        pa.Table.from_batches([rows.select(["cf", "key"]) for rows in late]),
-    )
-    ends = np.cumsum([frame.rows.num_rows for frame in early])
+    is_void = are_among([(frame.rows, frame.hashes()) for frame in early], late)
     return [
         WrittenRows(frame.rows, frame, flags if flags.any() else None)
-        for frame, flags in zip(early, np.split(is_void, ends[:-1]), strict=True)
+        for frame, flags in zip(early, is_void, strict=True)
     ]
-
-
-def _are_among(names: pa.Table, others: pa.Table) -> Flags:
-    """Return for each key (with its family) whether it is among the others."""
-    found = np.zeros(names.num_rows, np.bool_)
-    cfs = names["cf"].to_numpy()
-    for cf in pc.unique(others["cf"]).to_pylist():
-        keys = others["key"].filter(pc.equal(others["cf"], cf))
-        is_equal = pc.is_in(names["key"], value_set=keys.combine_chunks())
-        found |= cast("Any", is_equal.to_numpy()) & (cfs == cf)
-    return found

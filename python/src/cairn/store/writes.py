@@ -231,23 +231,28 @@ def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def counts_after(
-    counts: Mapping[int, int], parts: Iterable[pa.RecordBatch], families: Sequence[int]
+    counts: Mapping[int, int],
+    parts: Iterable[tuple[pa.RecordBatch, Flags | None]],
+    families: Sequence[int],
 ) -> dict[int, int]:
     """Return the keys per family after these writes.
 
     Args:
         counts: the keys per family before the writes.
-        parts: op, family and presence of the writes, at most one op per key; every presence is
-            known.
+        parts: the writes, every presence known; and which of them do not count, if any. At most
+            one op per key counts.
         families: the ids that exist after the writes; others are left out.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
-    for rows in parts:
+    for rows, is_void in parts:
         cf = rows.column("cf").to_numpy()
         op, presence = rows.column("op").to_numpy(), rows.column("presence").to_numpy()
         is_write = (op == OP_PUT) | (op == OP_APPEND)
         added = is_write & (presence == PRESENCE_ABSENT)
         removed = (op == OP_DELETE) & (presence == PRESENCE_PRESENT)
+        if is_void is not None:
+            added &= ~is_void
+            removed &= ~is_void
         if len(cf) and cf.min() == cf.max():  # counting is cheaper than adding up per family
             changes = {int(cf[0]): int(np.count_nonzero(added)) - int(np.count_nonzero(removed))}
         else:

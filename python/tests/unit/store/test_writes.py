@@ -120,7 +120,7 @@ def test_counts_follow_presence() -> None:
 
     known = writes.with_presence(rows, [False, True])
 
-    assert writes.counts_after({0: 10, 1: 5, 2: 7}, [known], [0, 1]) == {0: 11, 1: 5}
+    assert writes.counts_after({0: 10, 1: 5, 2: 7}, [(known, None)], [0, 1]) == {0: 11, 1: 5}
 
 
 @pytest.mark.parametrize(
