@@ -24,7 +24,7 @@ from cairn.store import writes
 from cairn.store.key_search import are_among, key_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from cairn.store.sorting import Flags
 
 
-class EarlyFrame:
-    """The rows of one frame, their encoded form and the hashes of their keys.
+class FrameRows:
+    """The rows of one frame, with their encoded form and the hashes of their keys.
 
     Attributes:
         rows: have ``WRITES_SCHEMA``; puts and deletes only.
@@ -53,6 +53,10 @@ class EarlyFrame:
         if self._is_needed:
             self.hashes()
             self.encoded()
+
+    def encode(self) -> None:
+        """Encode the rows. In the background."""
+        self.encoded()
 
     def encoded(self) -> EncodedRows:
         """Return the encoded rows; waits for a thread that encodes them already. Any thread."""
@@ -79,11 +83,11 @@ class EarlyFrames:
     """The early frames of one session. One thread at a time."""
 
     def __init__(self) -> None:
-        self._frames: list[EarlyFrame] = []
+        self._frames: list[FrameRows] = []
         self._bytes = 0
         self._row_count = 0
 
-    def add(self, sequence: int, rows: pa.RecordBatch) -> EarlyFrame:
+    def add(self, sequence: int, rows: pa.RecordBatch) -> FrameRows:
         """Take the next frame.
 
         Raises:
@@ -95,7 +99,7 @@ class EarlyFrames:
             raise ProtocolError(f"early frames of a session are over {MAX_EARLY_BYTES} bytes")
         if _highest_op(rows) > OP_DELETE:
             raise ProtocolError("an early frame has other writes than puts and deletes")
-        frame = EarlyFrame(rows)
+        frame = FrameRows(rows)
         self._frames.append(frame)
         self._bytes += rows.nbytes
         self._row_count += rows.num_rows
@@ -105,7 +109,7 @@ class EarlyFrames:
         """Whether that many frames have arrived."""
         return len(self._frames) >= frame_count
 
-    def complete(self, frame_count: int, row_count: int) -> list[EarlyFrame]:
+    def complete(self, frame_count: int, row_count: int) -> list[FrameRows]:
         """Return all frames.
 
         Args:
@@ -138,18 +142,18 @@ class WrittenRows:
 
     Attributes:
         rows: have ``WRITES_SCHEMA``.
-        early: the frame that has exactly these rows; ``None``: they are not encoded.
+        frame: the frame that has exactly these rows; ``None``: ``encoded`` encodes them.
         is_void: which rows do not count, because a later part has their keys; ``None``: all count.
     """
 
     rows: pa.RecordBatch
-    early: EarlyFrame | None = None
+    frame: FrameRows | None = None
     is_void: Flags | None = None
 
     def encoded(self) -> EncodedRows:
         """Return the rows as a changelog has them; encodes them if nobody did."""
-        if self.early is not None:
-            return self.early.encoded()
+        if self.frame is not None:
+            return self.frame.encoded()
         return changelog.encode_rows([writes.as_changes(self.rows)])
 
 
@@ -165,15 +169,21 @@ def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
 
 
 def gather(
-    early: Sequence[EarlyFrame], late: list[pa.RecordBatch], *, are_distinct: bool
+    early: Sequence[FrameRows],
+    late: list[pa.RecordBatch],
+    in_background: Callable[[Callable[[], None]], None],
+    *,
+    are_distinct: bool,
 ) -> list[WrittenRows]:
     """Return the writes of a commit, of which one op per key counts.
 
-    If a presence is unknown, they are one sorted part without void rows.
+    If a presence is unknown, they are one sorted part without void rows. Otherwise the late rows
+    are encoded in the background, beside the search for void rows.
 
     Args:
         early: the early frames.
         late: the writes after them, as for ``writes.gather``, which empties the list.
+        in_background: runs a call in another thread soon.
         are_distinct: whether no key occurs twice in all of them. If there are early frames, no key
             occurs twice in ``late``.
 
@@ -189,12 +199,21 @@ def gather(
         late.clear()
         return [WrittenRows(writes.gather(all_rows, are_distinct=are_distinct))]
     writes.check_size(all_rows)
-    parts = [WrittenRows(frame.rows, frame) for frame in early]
-    if early and late and not are_distinct:
-        parts = _with_void_rows(early, late)
-    parts += [WrittenRows(rows) for rows in late]
+    if not early:
+        parts = [WrittenRows(rows) for rows in late]
+    else:
+        frames = [FrameRows(rows) for rows in late if rows.num_rows]
+        for frame in frames:
+            in_background(frame.encode)
+        has_void_rows = bool(frames) and not are_distinct
+        parts = _with_void_rows(early, late) if has_void_rows else _parts(early)
+        parts += _parts(frames)
     late.clear()
     return [part for part in parts if part.rows.num_rows]
+
+
+def _parts(frames: Iterable[FrameRows]) -> list[WrittenRows]:
+    return [WrittenRows(frame.rows, frame) for frame in frames]
 
 
 def _is_plain(rows: pa.RecordBatch) -> bool:
@@ -208,7 +227,7 @@ def _highest_op(rows: pa.RecordBatch) -> int:
 
 
 def _with_void_rows(
-    early: Sequence[EarlyFrame], late: Sequence[pa.RecordBatch]
+    early: Sequence[FrameRows], late: Sequence[pa.RecordBatch]
 ) -> list[WrittenRows]:
     """Return the early rows; those are void whose key is among the late ones."""
     is_void = are_among([(frame.rows, frame.hashes()) for frame in early], late)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.protocol.frames import MAX_EARLY_BYTES, WRITES_SCHEMA
 from cairn.store import early, writes
 from cairn.store.deltas import Delta, merged
-from cairn.store.early import EarlyFrame, EarlyFrames
+from cairn.store.early import EarlyFrames, FrameRows
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 UNKNOWN, PRESENT, ABSENT = 0, 1, 2
@@ -31,6 +32,14 @@ def batch(rows: list[tuple[int, int, bytes, bytes | None, int]]) -> pa.RecordBat
 
 def puts(first: int, last: int, value: bytes = b"v") -> pa.RecordBatch:
     return batch([(PUT, 0, b"%03d" % key, value, ABSENT) for key in range(first, last)])
+
+
+def at_once(job: Callable[[], None]) -> None:
+    job()
+
+
+def too_late(_: Callable[[], None]) -> None:
+    """The threads in the background are busy until the end of the commit."""
 
 
 REF = VersionRef(1, CheckpointId("u" + "1" * 32))
@@ -79,10 +88,10 @@ def test_a_changelog_does_not_depend_on_what_was_encoded_early(cut: list[int]) -
 
 def test_frames_without_repeated_keys_are_not_encoded_again() -> None:
     """Otherwise the commit takes as long as without early frames."""
-    frames = [EarlyFrame(puts(0, 10)), EarlyFrame(puts(10, 20))]
+    frames = [FrameRows(puts(0, 10)), FrameRows(puts(10, 20))]
     encoded = [frame.encoded() for frame in frames]
 
-    parts = early.gather(frames, [puts(20, 25)], are_distinct=True)
+    parts = early.gather(frames, [puts(20, 25)], at_once, are_distinct=True)
 
     assert [part.encoded() for part in parts[:2]] == encoded
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
@@ -91,11 +100,11 @@ def test_frames_without_repeated_keys_are_not_encoded_again() -> None:
 
 def test_no_frame_is_encoded_again_for_a_repeated_key() -> None:
     """Random keys repeat in every frame: each would be encoded twice."""
-    frames = [EarlyFrame(puts(0, 10)), EarlyFrame(puts(10, 20))]
+    frames = [FrameRows(puts(0, 10)), FrameRows(puts(10, 20))]
     encoded = [frame.encoded() for frame in frames]
     late = batch([(PUT, 0, b"003", b"new", ABSENT), (DELETE, 1, b"012", None, PRESENT)])
 
-    parts = early.gather(frames, [late], are_distinct=False)
+    parts = early.gather(frames, [late], at_once, are_distinct=False)
 
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
     assert early.void_rows(parts).tolist() == [3]
@@ -120,7 +129,7 @@ def test_all_rows_are_coalesced_if_the_commit_must_sort_them(
         [(PUT, 0, b"000", b"v", ABSENT), (PUT, 0, b"005", b"v", ABSENT), (PUT, 1, b"x", b"v", 2)]
     )
 
-    parts = early.gather([EarlyFrame(both)], [batch([row])], are_distinct=False)
+    parts = early.gather([FrameRows(both)], [batch([row])], at_once, are_distinct=False)
 
     assert len(parts) == 1
     keys = [(entry["cf"], entry["key"], entry["value"]) for entry in stored(parts)]
@@ -132,12 +141,12 @@ def test_lists_beside_early_frames_keep_all_elements() -> None:
     """A list has one chunk per version."""
     late = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"b", b"2", ABSENT)])]
 
-    parts = early.gather([EarlyFrame(puts(0, 3))], late, are_distinct=True)
+    parts = early.gather([FrameRows(puts(0, 3))], late, at_once, are_distinct=True)
 
     assert [row["key"] for row in stored(parts)] == [b"000", b"001", b"002", b"a", b"b"]
     twice = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"a", b"2", ABSENT)])]
     with pytest.raises(ProtocolError):
-        early.gather([EarlyFrame(puts(0, 3))], twice, are_distinct=True)
+        early.gather([FrameRows(puts(0, 3))], twice, at_once, are_distinct=True)
 
 
 def test_random_writes_equal_a_dictionary() -> None:
@@ -158,7 +167,7 @@ def test_random_writes_equal_a_dictionary() -> None:
                     rows.append(one(name, value))
                     model[name] = value
             if rows:
-                frames.append(EarlyFrame(batch(rows)))
+                frames.append(FrameRows(batch(rows)))
                 if random.random() < 0.5:
                     frames[-1].encode_early()
         for _ in range(random.randrange(15)):
@@ -168,7 +177,10 @@ def test_random_writes_equal_a_dictionary() -> None:
         rows = [one(name, value) for name, value in late.items()]
         batches = [batch(rows[:5]), batch(rows[5:])]
 
-        parts = early.gather(frames, batches, are_distinct=not seen.intersection(late))
+        in_background = random.choice([at_once, too_late])
+        parts = early.gather(
+            frames, batches, in_background, are_distinct=not seen.intersection(late)
+        )
 
         found = stored(parts) if parts else []
         assert len(found) == len(model)
