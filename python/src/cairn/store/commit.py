@@ -43,7 +43,9 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     arrived = clock.monotonic_ns()
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
-    parts = early.gather(early_frames, batches, are_distinct=request.are_distinct)
+    parts = early.gather(
+        early_frames, batches, state.resources.in_background, are_distinct=request.are_distinct
+    )
     if not request.track_counts:
         counts: dict[int, int] = {}
     elif not parts:

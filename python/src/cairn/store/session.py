@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.store.early import EarlyFrame
+    from cairn.store.early import FrameRows
 
     Callback = Callable[[], None]
 
@@ -286,9 +286,7 @@ class StoreSession:
             in_memory = range(self._in_runs + 1, frame_count + 1)
             return [*spill.batches(), *(self._frames[sequence] for sequence in in_memory)]
 
-    def complete_early(
-        self, frame_count: int, row_count: int, timeout_s: float
-    ) -> list[EarlyFrame]:
+    def complete_early(self, frame_count: int, row_count: int, timeout_s: float) -> list[FrameRows]:
         """Wait until ``frame_count`` early frames have arrived, and return them.
 
         Args:

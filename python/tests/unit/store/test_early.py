@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.protocol.frames import MAX_EARLY_BYTES, WRITES_SCHEMA
 from cairn.store import early, writes
 from cairn.store.deltas import Delta, merged
-from cairn.store.early import EarlyFrame, EarlyFrames
+from cairn.store.early import EarlyFrames, FrameRows
 from cairn.store.tally import tally
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
@@ -32,6 +33,14 @@ def batch(rows: list[tuple[int, int, bytes, bytes | None, int]]) -> pa.RecordBat
 
 def puts(first: int, last: int, value: bytes = b"v") -> pa.RecordBatch:
     return batch([(PUT, 0, b"%03d" % key, value, ABSENT) for key in range(first, last)])
+
+
+def at_once(job: Callable[[], None]) -> None:
+    job()
+
+
+def too_late(_: Callable[[], None]) -> None:
+    """The threads in the background are busy until the end of the commit."""
 
 
 REF = VersionRef(1, CheckpointId("u" + "1" * 32))
@@ -62,11 +71,11 @@ def name_of(row: dict[str, Any]) -> tuple[int, bytes]:
     return row["cf"], row["key"]
 
 
-def early_frame(rows: pa.RecordBatch) -> EarlyFrame:
-    return EarlyFrame(rows, tally(rows))
+def early_frame(rows: pa.RecordBatch) -> FrameRows:
+    return FrameRows(rows, tally(rows))
 
 
-def add(frames: EarlyFrames, sequence: int, rows: pa.RecordBatch) -> EarlyFrame:
+def add(frames: EarlyFrames, sequence: int, rows: pa.RecordBatch) -> FrameRows:
     return frames.add(sequence, rows, tally(rows))
 
 
@@ -91,7 +100,7 @@ def test_frames_without_repeated_keys_are_not_encoded_again() -> None:
     frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
     encoded = [frame.encoded() for frame in frames]
 
-    parts = early.gather(frames, [puts(20, 25)], are_distinct=True)
+    parts = early.gather(frames, [puts(20, 25)], at_once, are_distinct=True)
 
     assert [part.encoded() for part in parts[:2]] == encoded
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
@@ -104,7 +113,7 @@ def test_no_frame_is_encoded_again_for_a_repeated_key() -> None:
     encoded = [frame.encoded() for frame in frames]
     late = batch([(PUT, 0, b"003", b"new", ABSENT), (DELETE, 1, b"012", None, PRESENT)])
 
-    parts = early.gather(frames, [late], are_distinct=False)
+    parts = early.gather(frames, [late], at_once, are_distinct=False)
 
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
     assert early.void_rows(parts).tolist() == [3]
@@ -129,7 +138,7 @@ def test_all_rows_are_coalesced_if_the_commit_must_sort_them(
         [(PUT, 0, b"000", b"v", ABSENT), (PUT, 0, b"005", b"v", ABSENT), (PUT, 1, b"x", b"v", 2)]
     )
 
-    parts = early.gather([early_frame(both)], [batch([row])], are_distinct=False)
+    parts = early.gather([early_frame(both)], [batch([row])], at_once, are_distinct=False)
 
     assert len(parts) == 1
     keys = [(entry["cf"], entry["key"], entry["value"]) for entry in stored(parts)]
@@ -141,25 +150,26 @@ def test_lists_beside_early_frames_keep_all_elements() -> None:
     """A list has one chunk per version."""
     late = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"b", b"2", ABSENT)])]
 
-    parts = early.gather([early_frame(puts(0, 3))], late, are_distinct=True)
+    parts = early.gather([early_frame(puts(0, 3))], late, at_once, are_distinct=True)
 
     assert [row["key"] for row in stored(parts)] == [b"000", b"001", b"002", b"a", b"b"]
     twice = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"a", b"2", ABSENT)])]
     with pytest.raises(ProtocolError):
-        early.gather([early_frame(puts(0, 3))], twice, are_distinct=True)
+        early.gather([early_frame(puts(0, 3))], twice, at_once, are_distinct=True)
 
 
 def test_random_writes_equal_a_dictionary() -> None:
     """The last write of a key wins, whatever was sent early."""
     random.seed(7)
-    for _ in range(300):
+    for round_number in range(300):
+        form = b"%d" if round_number % 2 else b"%02d"  # keys of one length are searched by hashes
         model: dict[tuple[int, bytes], bytes | None] = {}
         frames, seen = [], set[tuple[int, bytes]]()
         late: dict[tuple[int, bytes], bytes | None] = {}
         for _ in range(random.randrange(4)):
             rows = []
             for _ in range(random.randrange(1, 20)):
-                name = (random.randrange(2), b"%d" % random.randrange(40))
+                name = (random.randrange(2), form % random.randrange(40))
                 value = random.choice([None, b"old"])
                 if name not in seen:
                     seen.add(name)
@@ -170,13 +180,16 @@ def test_random_writes_equal_a_dictionary() -> None:
                 if random.random() < 0.5:
                     frames[-1].encode_early()
         for _ in range(random.randrange(15)):
-            name = (random.randrange(2), b"%d" % random.randrange(40))
+            name = (random.randrange(2), form % random.randrange(40))
             late[name] = random.choice([None, b"new"])
         model |= late
         rows = [one(name, value) for name, value in late.items()]
         batches = [batch(rows[:5]), batch(rows[5:])]
 
-        parts = early.gather(frames, batches, are_distinct=not seen.intersection(late))
+        in_background = random.choice([at_once, too_late])
+        parts = early.gather(
+            frames, batches, in_background, are_distinct=not seen.intersection(late)
+        )
 
         found = stored(parts) if parts else []
         assert len(found) == len(model)
