@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from harness.differential import Run
 from harness.events import Events
-from harness.operators import BY_NAME, Operator
+from harness.operators import BY_NAME, JOIN_STATE_FORMAT, Operator
 from harness.processes import engines_of
 from harness.spark import CAIRN, CAIRN_CONF, CONTROL, driver_pid
 
@@ -97,12 +97,19 @@ PREFETCHING = (
     BY_NAME["windows_then_distinct"],
     DISTINCT_THEN_LIMIT,
     Operator("groups", _groups),
+    BY_NAME["sessions"],
 )
 # The removal of old rows reads their keys too, and no input row names these.
 JOINS = (
     BY_NAME["join_inner_v2"],
     BY_NAME["join_left_outer_v2"],
     BY_NAME["join_left_outer_v3"],
+    BY_NAME["join_left_outer_v4"],
+)
+
+
+JOIN_OF_FORMAT_1 = replace(
+    BY_NAME["join_inner_v2"], name="join_inner_v1", conf={JOIN_STATE_FORMAT: "1"}
 )
 
 
@@ -199,7 +206,10 @@ def test_a_retried_task_has_the_same_rows(events: Events, tmp_path: Path) -> Non
     assert on.record.counts == off.record.counts
 
 
-def test_workers_killed_in_every_batch_change_no_row(events: Events, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["windows_update", "sessions", "join_left_outer_v4"])
+def test_workers_killed_in_every_batch_change_no_row(
+    name: str, events: Events, tmp_path: Path
+) -> None:
     """A prefetched key is a hint: its loss must not fail a task that would have survived."""
     killed = []
 
@@ -208,16 +218,38 @@ def test_workers_killed_in_every_batch_change_no_row(events: Events, tmp_path: P
             engine.kill()
             killed.append(engine)
 
-    on = PlannedRun(
-        BY_NAME["windows_update"], events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE
-    )
+    on = PlannedRun(BY_NAME[name], events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE)
     on.before_batch = dict.fromkeys(range(1, FILES), kill)
     on.advance()
-    off = run(BY_NAME["windows_update"], events, tmp_path / "off", OFF)
+    off = run(BY_NAME[name], events, tmp_path / "off", OFF)
 
     assert killed, "there was no engine to kill"
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        BY_NAME["sessions"],
+        JOIN_OF_FORMAT_1,
+        BY_NAME["join_inner_v2"],
+        BY_NAME["join_left_outer_v3"],
+        BY_NAME["join_left_outer_v4"],
+    ],
+    ids=lambda operator: operator.name,
+)
+def test_rows_are_those_of_sparks_provider(
+    operator: Operator, events: Events, tmp_path: Path
+) -> None:
+    """Prefetched rows are merged with those that the batch has written."""
+    ours = run(operator, events, tmp_path / "ours")
+    theirs = run(operator, events, tmp_path / "theirs", provider=CONTROL)
+
+    assert ours.metrics["cairnPrefetchHits"] > 0
+    assert NODE not in theirs.plan
+    assert ours.record.rows == theirs.record.rows
+    assert ours.record.counts == theirs.record.counts
 
 
 def test_a_cache_with_the_whole_state_prefetches_nothing(events: Events, tmp_path: Path) -> None:
