@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from harness.differential import Run
 from harness.events import Events
-from harness.operators import BY_NAME, JOIN_STATE_FORMAT, Operator
+from harness.operators import BY_NAME, Operator
 from harness.processes import engines_of
 from harness.spark import CAIRN, CAIRN_CONF, CONTROL, driver_pid
 
@@ -105,11 +105,6 @@ JOINS = (
     BY_NAME["join_left_outer_v2"],
     BY_NAME["join_left_outer_v3"],
     BY_NAME["join_left_outer_v4"],
-)
-
-
-JOIN_OF_FORMAT_1 = replace(
-    BY_NAME["join_inner_v2"], name="join_inner_v1", conf={JOIN_STATE_FORMAT: "1"}
 )
 
 
@@ -232,7 +227,6 @@ def test_workers_killed_in_every_batch_change_no_row(
     "operator",
     [
         BY_NAME["sessions"],
-        JOIN_OF_FORMAT_1,
         BY_NAME["join_inner_v2"],
         BY_NAME["join_left_outer_v3"],
         BY_NAME["join_left_outer_v4"],
