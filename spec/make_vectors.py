@@ -292,6 +292,7 @@ SCAN = _fields(
     ("limit_rows", U32, False),
     ("limit_bytes", U32, False),
 )
+RANGES = _fields(("cf", U16, False), ("from", BYTES, False), ("to", BYTES, True))
 SCAN_REPLY = _fields(("origin", U8, False), ("key", BYTES, False), ("value", BYTES, False))
 CHANGES = _fields(
     ("version", U64, False),
@@ -482,6 +483,21 @@ def make_scan_frames() -> None:
         applied=42,
     )
     frame("scan_reply_empty", 0x84, rows(SCAN_REPLY), sequence=78, applied=42)
+    frame(
+        "ranges",
+        0x09,
+        rows(RANGES, (1, b"", b"\x00"), (1, b"\x00a", b"\x00b"), (1, b"\xff", None)),
+        sequence=83,
+        applied=42,
+    )
+    frame(
+        "ranges_reply",
+        0x89,
+        rows(SCAN_REPLY, (1, b"\x00a", b"va"), (2, b"\x00a\x00", b"")),
+        flags=MORE_FOLLOWS,
+        sequence=83,
+        applied=42,
+    )
     frame("changes", 0x05, rows(CHANGES, (2**63 - 1, _id("2").encode(), 65536, 1000)), sequence=80)
     frame(
         "changes_reply",

@@ -33,6 +33,8 @@ PAYLOADS = {
     0x83: frames.GET_REPLY_SCHEMA,
     0x04: frames.SCAN_SCHEMA,
     0x84: frames.SCAN_REPLY_SCHEMA,
+    0x08: frames.RANGES_SCHEMA,
+    0x88: frames.SCAN_REPLY_SCHEMA,
     0x05: frames.CHANGES_SCHEMA,
     0x85: frames.CHANGES_REPLY_SCHEMA,
 }

@@ -1,4 +1,4 @@
-"""FrameService: takes WRITES and EARLY, and answers LOOKUP, GET, SCAN, CHANGES and COMMIT.
+"""FrameService: takes WRITES and EARLY; answers LOOKUP, GET, SCAN, RANGES, CHANGES, COMMIT.
 
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cairn.engine.event_loop import EventLoop
     from cairn.protocol.frames import Header
     from cairn.store.instance import ProviderInstance
+    from cairn.store.reads import ScanReply
 
     # The payload, its rows, and whether more rows follow.
     Reply = tuple[pa.Buffer | bytes, int, bool]
@@ -40,7 +41,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
-_REPLIES = (frames.GET, frames.SCAN, frames.CHANGES, frames.LOOKUP, frames.COMMIT)
+_REPLIES = (
+    frames.GET,
+    frames.SCAN,
+    frames.RANGES,
+    frames.CHANGES,
+    frames.LOOKUP,
+    frames.COMMIT,
+)
 # A larger value is not copied into one buffer with its header.
 _MAX_DIRECT_BYTES = 64 << 10
 # Bound of the values in one reply; the rest of a reply is small.
@@ -213,6 +221,30 @@ def _scan(request: _Request) -> Steps:
     page = yield from request.instance.scan(
         request.session, ScanRequest(cf, start, bool(inclusive), end, limit_rows, limit_bytes)
     )
+    return _scanned(page)
+
+
+def _ranges(request: _Request) -> Steps:
+    columns = frames.decode_rows(request.payload, frames.RANGES_SCHEMA).columns
+    cfs, starts, ends = cast(
+        "tuple[list[int], list[bytes], list[bytes | None]]", [one.to_pylist() for one in columns]
+    )
+    if len(set(cfs)) != 1 or len(starts) > frames.MAX_RANGES or not _ascend(starts, ends):
+        raise ProtocolError("ranges are of several families, too many, or do not ascend")
+    page = yield from request.instance.ranges(
+        request.session, cfs[0], list(zip(starts, ends, strict=True))
+    )
+    return _scanned(page)
+
+
+def _ascend(starts: list[bytes], ends: list[bytes | None]) -> bool:
+    return all(
+        end is not None and end <= following
+        for end, following in zip(ends[:-1], starts[1:], strict=True)
+    )
+
+
+def _scanned(page: ScanReply) -> Reply:
     _check_size(page.values)
     rows = pa.RecordBatch.from_arrays(
         [
@@ -225,7 +257,12 @@ def _scan(request: _Request) -> Steps:
     return rows.serialize(), rows.num_rows, page.more
 
 
-_READS = {frames.LOOKUP: _look_up, frames.GET: _get, frames.SCAN: _scan}
+_READS = {
+    frames.LOOKUP: _look_up,
+    frames.GET: _get,
+    frames.SCAN: _scan,
+    frames.RANGES: _ranges,
+}
 
 
 def _read_changes(request: _Request) -> None:

@@ -246,6 +246,13 @@ class Rig:
                 return found
             start, inclusive = page.keys[-1], False
 
+    def ranges(
+        self, cf: int, ranges: list[tuple[bytes, bytes | None]]
+    ) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return the rows of ranges, and whether others follow."""
+        page = self.read(lambda: self.instance.ranges(self.number, cf, ranges))
+        return list(zip(page.keys, page.values, strict=True)), page.more
+
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
 

@@ -126,6 +126,13 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return start(FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request));
   }
 
+  @Override
+  public PendingRows startRanges(
+      int family, byte[][] from, byte[][] to, int count, long requireApplied) {
+    return start(
+        FrameKind.RANGES, requireApplied, () -> Frames.ranges(writer, family, from, to, count));
+  }
+
   private PendingRows start(int kind, long requireApplied, Runnable build) {
     return attempt(
         version,

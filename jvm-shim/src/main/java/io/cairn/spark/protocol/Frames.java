@@ -35,6 +35,14 @@ public final class Frames {
     writer.oneInt(request.limitBytes());
   }
 
+  /** Ranges that ascend and do not overlap; a null end: the end of the family. */
+  public static void ranges(BatchWriter writer, int family, byte[][] from, byte[][] to, int count) {
+    writer.begin(count);
+    writer.shorts(family);
+    writer.binary(from);
+    writer.binary(to);
+  }
+
   public static void changes(
       BatchWriter writer, long version, String checkpointId, long fromRow, int limitRows) {
     writer.begin(1);
@@ -95,10 +103,10 @@ public final class Frames {
     into.data = payload;
   }
 
-  /** Reads a reply to GET, which has no keys, or to SCAN. */
+  /** Reads a reply to GET, which has no keys, or to SCAN or RANGES. */
   public static void readRows(
       BatchReader reader, FrameHeader header, byte[] payload, RowPage into) {
-    boolean hasKeys = header.kind() == (FrameKind.SCAN | FrameKind.REPLY);
+    boolean hasKeys = header.kind() != (FrameKind.GET | FrameKind.REPLY);
     into.reset(header.rows(), 0);
     reader.begin(payload, header, hasKeys ? 3 : 2);
     reader.bytes(into.origin);

@@ -105,6 +105,8 @@ class FrameVectorsTest {
             "scan_all",
             "scan_range",
             "scan_reply",
+            "ranges",
+            "ranges_reply",
             "changes",
             "lookup",
             "lookup_reply",
@@ -125,7 +127,8 @@ class FrameVectorsTest {
 
   @Test
   void repliesAreReadWithTheEnginesMeaning() throws IOException {
-    for (String name : List.of("get_reply", "scan_reply", "scan_reply_empty", "changes_reply")) {
+    for (String name :
+        List.of("get_reply", "scan_reply", "scan_reply_empty", "ranges_reply", "changes_reply")) {
       assertReply(name);
     }
   }
@@ -443,6 +446,22 @@ class FrameVectorsTest {
 
       assertWritten(name, writer, schema(columns));
     }
+  }
+
+  @Test
+  void rangesAreWrittenWithTheEnginesMeaning() throws IOException {
+    JsonNode rows = meaning("ranges").get("payload").get("rows");
+    byte[][] from = new byte[rows.size()][];
+    byte[][] to = new byte[rows.size()][];
+    for (int i = 0; i < from.length; i++) {
+      from[i] = bytes(rows.get(i).get("from"));
+      to[i] = bytes(rows.get(i).get("to"));
+    }
+    BatchWriter writer = new BatchWriter();
+
+    Frames.ranges(writer, rows.get(0).get("cf").asInt(), from, to, from.length);
+
+    assertWritten("ranges", writer, schema("cf", U16, "from", BINARY, "to", BINARY));
   }
 
   @Test
