@@ -22,6 +22,8 @@ Names = Callable[[dict[str, Any], ByProvider], dict[str, str]]
 RESOURCES = {
     "cpu_seconds": "CPU of all processes, s",
     "cpu_us_per_written_row": "CPU per written row, us",
+    "jvm_cpu_us_per_written_row": "of this the JVM, us",
+    "worker_cpu_us_per_written_row": "of this Cairn's workers, us",
     "peak_rss_bytes": "peak memory of all processes, MiB",
     "disk_written_bytes": "written to disks, MiB",
     "uploaded_bytes": "uploaded to the checkpoint, MiB",
@@ -33,7 +35,7 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     """Return the median of the successful runs by workload, provider and name of the number."""
     collected: dict[str, dict[str, dict[str, list[float]]]] = {}
     for record in outcome["runs"]:
-        for name, value in record.get("numbers", {}).items():
+        for name, value in _with_cpu_per_process(record.get("numbers", {})).items():
             by_provider = collected.setdefault(record["workload"], {}).setdefault(
                 record["provider"], {}
             )
@@ -45,6 +47,22 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
         }
         for workload, by_provider in collected.items()
     }
+
+
+def _with_cpu_per_process(numbers: Numbers) -> Numbers:
+    """Return the numbers of a run, with the CPU of the JVM and of the workers per written row.
+
+    The JVM includes the short-lived processes that Spark starts. A run whose only process is the
+    JVM has no workers.
+    """
+    rows = numbers.get("written_rows", 0)
+    if not rows or "jvm_cpu_seconds" not in numbers:
+        return numbers
+    workers_seconds = numbers["cpu_seconds"] - numbers["jvm_cpu_seconds"]
+    added = {"jvm_cpu_us_per_written_row": numbers["jvm_cpu_seconds"] * 1e6 / rows}
+    if workers_seconds > 0:
+        added["worker_cpu_us_per_written_row"] = workers_seconds * 1e6 / rows
+    return numbers | added
 
 
 def shown_numbers(entry: dict[str, Any], by_provider: ByProvider) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,6 +292,7 @@ SCAN = _fields(
     ("limit_rows", U32, False),
     ("limit_bytes", U32, False),
 )
+RANGES = _fields(("cf", U16, False), ("from", BYTES, False), ("to", BYTES, True))
 SCAN_REPLY = _fields(("origin", U8, False), ("key", BYTES, False), ("value", BYTES, False))
 CHANGES = _fields(
     ("version", U64, False),
@@ -424,6 +425,45 @@ def make_lookup_frames() -> None:
     )
 
 
+def make_commit_frames() -> None:
+    """Write the frames of a commit."""
+    frame(
+        "commit",
+        0x08,
+        {
+            "version": 43,
+            "base_checkpoint_id": _id("1"),
+            "column_families": [asdict(DEFAULT), asdict(LISTS)],
+            "max_cf_id": 1,
+            "attempt": asdict(ATTEMPT),
+            "snapshot": False,
+            "track_counts": True,
+            "are_distinct": True,
+            "frames": 3,
+            "rows": 1000,
+            "early_frames": 0,
+            "early_rows": 0,
+        },
+        sequence=83,
+    )
+    frame(
+        "commit_reply",
+        0x88,
+        {
+            "checkpoint_id": _id("2"),
+            "counts": {"0": 1000, "1": 3},
+            "changelog_bytes": 15360,
+            "wait_ms": 0.01,
+            "encode_ms": 0.5,
+            "put_ms": 25.25,
+            "snapshot_version": 40,
+            "engine": {"commits_count": 43},
+        },
+        sequence=83,
+        applied=43,
+    )
+
+
 def make_scan_frames() -> None:
     """Write frames of scans, changes and errors, with edge cases of each column."""
     frame("scan_all", 0x04, rows(SCAN, (0, None, 1, None, 1000, 1 << 20)), sequence=78)
@@ -443,6 +483,21 @@ def make_scan_frames() -> None:
         applied=42,
     )
     frame("scan_reply_empty", 0x84, rows(SCAN_REPLY), sequence=78, applied=42)
+    frame(
+        "ranges",
+        0x09,
+        rows(RANGES, (1, b"", b"\x00"), (1, b"\x00a", b"\x00b"), (1, b"\xff", None)),
+        sequence=83,
+        applied=42,
+    )
+    frame(
+        "ranges_reply",
+        0x89,
+        rows(SCAN_REPLY, (1, b"\x00a", b"va"), (2, b"\x00a\x00", b"")),
+        flags=MORE_FOLLOWS,
+        sequence=83,
+        applied=42,
+    )
     frame("changes", 0x05, rows(CHANGES, (2**63 - 1, _id("2").encode(), 65536, 1000)), sequence=80)
     frame(
         "changes_reply",
@@ -476,6 +531,7 @@ def main() -> int:
     make_manifests()
     make_write_and_read_frames()
     make_lookup_frames()
+    make_commit_frames()
     make_scan_frames()
     return 0
 

@@ -119,7 +119,11 @@ def test_a_foreign_entry_ends_the_query(tmp_path: Path) -> None:
     checkpoint = tmp_path / "query"
     run = Run(BY_NAME["windows_update"], events, str(checkpoint), SUBJECT, 2, {})
     entry = checkpoint / "commits" / "2"
-    run.before_batch[2] = lambda: entry.write_bytes(b"theirs")
+
+    def write_theirs() -> None:
+        entry.write_bytes(b"theirs")
+
+    run.before_batch[2] = write_theirs
 
     with pytest.raises(Exception, match="only one streaming job runs on a specific checkpoint"):
         run.advance()

@@ -97,12 +97,14 @@ PREFETCHING = (
     BY_NAME["windows_then_distinct"],
     DISTINCT_THEN_LIMIT,
     Operator("groups", _groups),
+    BY_NAME["sessions"],
 )
 # The removal of old rows reads their keys too, and no input row names these.
 JOINS = (
     BY_NAME["join_inner_v2"],
     BY_NAME["join_left_outer_v2"],
     BY_NAME["join_left_outer_v3"],
+    BY_NAME["join_left_outer_v4"],
 )
 
 
@@ -199,7 +201,10 @@ def test_a_retried_task_has_the_same_rows(events: Events, tmp_path: Path) -> Non
     assert on.record.counts == off.record.counts
 
 
-def test_workers_killed_in_every_batch_change_no_row(events: Events, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["windows_update", "sessions", "join_left_outer_v4"])
+def test_workers_killed_in_every_batch_change_no_row(
+    name: str, events: Events, tmp_path: Path
+) -> None:
     """A prefetched key is a hint: its loss must not fail a task that would have survived."""
     killed = []
 
@@ -208,16 +213,37 @@ def test_workers_killed_in_every_batch_change_no_row(events: Events, tmp_path: P
             engine.kill()
             killed.append(engine)
 
-    on = PlannedRun(
-        BY_NAME["windows_update"], events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE
-    )
+    on = PlannedRun(BY_NAME[name], events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE)
     on.before_batch = dict.fromkeys(range(1, FILES), kill)
     on.advance()
-    off = run(BY_NAME["windows_update"], events, tmp_path / "off", OFF)
+    off = run(BY_NAME[name], events, tmp_path / "off", OFF)
 
     assert killed, "there was no engine to kill"
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        BY_NAME["sessions"],
+        BY_NAME["join_inner_v2"],
+        BY_NAME["join_left_outer_v3"],
+        BY_NAME["join_left_outer_v4"],
+    ],
+    ids=lambda operator: operator.name,
+)
+def test_rows_are_those_of_sparks_provider(
+    operator: Operator, events: Events, tmp_path: Path
+) -> None:
+    """Prefetched rows are merged with those that the batch has written."""
+    ours = run(operator, events, tmp_path / "ours")
+    theirs = run(operator, events, tmp_path / "theirs", provider=CONTROL)
+
+    assert ours.metrics["cairnPrefetchHits"] > 0
+    assert NODE not in theirs.plan
+    assert ours.record.rows == theirs.record.rows
+    assert ours.record.counts == theirs.record.counts
 
 
 def test_a_cache_with_the_whole_state_prefetches_nothing(events: Events, tmp_path: Path) -> None:

@@ -268,11 +268,8 @@ class Store:
         )
 
     def commit(self, **more: Any) -> dict[str, Any]:
-        answer = self.worker.call(
-            "commit",
+        answer = self._commit(
             **{
-                "instance": self.number,
-                "session": self.session,
                 "frames": self.frames,
                 "rows": self.rows,
                 "version": self.version + 1,
@@ -288,6 +285,16 @@ class Store:
         self.version += 1
         self.checkpoint_id = answer["checkpoint_id"]
         return answer
+
+    def _commit(self, **arguments: Any) -> dict[str, Any]:
+        self.channel.send(
+            frames.COMMIT, self.session, json.dumps(arguments).encode(), sequence=self.version
+        )
+        header, payload = self.channel.receive()
+        assert (header.kind, header.session) == (0x88, self.session)
+        assert header.sequence == self.version
+        answer: dict[str, Any] = json.loads(payload)
+        return answer | {"applied_through": header.applied}
 
     def abort(self) -> None:
         self.worker.call("abort", instance=self.number, session=self.session)

@@ -33,6 +33,8 @@ PAYLOADS = {
     0x83: frames.GET_REPLY_SCHEMA,
     0x04: frames.SCAN_SCHEMA,
     0x84: frames.SCAN_REPLY_SCHEMA,
+    0x09: frames.RANGES_SCHEMA,
+    0x89: frames.SCAN_REPLY_SCHEMA,
     0x05: frames.CHANGES_SCHEMA,
     0x85: frames.CHANGES_REPLY_SCHEMA,
 }
@@ -53,7 +55,7 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (6, 2, 15)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (6, 2, 19)
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:

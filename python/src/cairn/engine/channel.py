@@ -1,7 +1,8 @@
 """The data channel: a Unix socket, its connections, and their frames.
 
-Layer: engine.  Spec: docs/protocol.md#data-channel.  All of it runs on the event loop; nothing
-blocks. A connection that breaks the protocol gets an error and is closed; others are not affected.
+Layer: engine.  Spec: docs/protocol.md#data-channel.  All of it but ``reply_from_thread`` runs on
+the event loop; nothing blocks. A connection that breaks the protocol gets an error and is closed;
+others are not affected.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hmac
 import logging
 import socket
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from cairn.engine.event_loop import EventLoop
 
 _LOG = logging.getLogger(__name__)
-_READ_BYTES = 64 * 1024
+# The frames of a small batch, its COMMIT included, arrive together.
+_READ_BYTES = 256 * 1024
 _WRONG_TOKEN = "the token is not that of this worker"  # noqa: S105 - a message
 # Bound of replies that a peer has not read; the largest reply fits.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
@@ -128,6 +131,7 @@ class Connection:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._is_paused = False
+        self._close_lock = threading.Lock()
         self._watched = READABLE
         event_loop.watch(peer, self, self._watched)
 
@@ -190,6 +194,23 @@ class Connection:
         if sent < len(frame):
             self._keep(memoryview(frame)[sent:])
 
+    def reply_from_thread(self, request: Header, payload: bytes, applied: int) -> None:
+        """As ``reply``, from any thread: it does not wait until the event loop is woken.
+
+        REQUIRES: the peer has no other request without a reply.
+        """
+        fields = (0, request.session, request.sequence, applied, 0, len(payload))
+        frame = frames.encode_header(Header(request.kind | frames.REPLY, *fields)) + payload
+        with self._close_lock:
+            if self.is_closed:
+                return
+            try:
+                sent = 0 if self._unsent else self._socket.send(frame)
+            except OSError:  # full, or broken: the event loop finds out which
+                sent = 0
+        if sent < len(frame):
+            self._event_loop.post(lambda: self._keep(memoryview(frame)[sent:]))
+
     def reply_error(self, request: Header, error: CairnError) -> None:
         """Answer ``request`` with an error. On the event loop."""
         self.reply(request, frames.encode_error(error), kind=frames.ERROR)
@@ -201,7 +222,8 @@ class Connection:
         self.is_closed = True
         if self._watched:
             self._event_loop.watch(self._socket, self, 0)
-        self._socket.close()
+        with self._close_lock:  # another socket may get its number
+            self._socket.close()
         self._unsent.clear()
 
     def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""FrameService: takes WRITES and EARLY, and answers LOOKUP, GET, SCAN and CHANGES.
+"""FrameService: takes WRITES and EARLY; answers LOOKUP, GET, SCAN, RANGES, CHANGES, COMMIT.
 
 Layer: engine.  Spec: docs/protocol.md#data-channel. On the event loop.
 
@@ -6,11 +6,12 @@ A read passes through ``Connection`` (bytes), ``FrameService`` (frames), ``Provi
 (finds session and database), ``store.reads`` (spill over committed rows) and ``RocksDb``.
 
 A LOOKUP of one key that needs no wait is answered by ``look_up_one``, in the call that received it.
-All other requests become a ``_Request``, which can wait.
+All other requests become a ``_Request``, which can wait. A COMMIT runs in a thread of its own.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
 from cairn.protocol import frames
+from cairn.protocol.calls import CommitRequest
 from cairn.protocol.session_id import SESSION_NUMBER_BITS, SESSION_NUMBERS, SessionId
 from cairn.store.committed import ScanRequest
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from cairn.engine.event_loop import EventLoop
     from cairn.protocol.frames import Header
     from cairn.store.instance import ProviderInstance
+    from cairn.store.reads import ScanReply
 
     # The payload, its rows, and whether more rows follow.
     Reply = tuple[pa.Buffer | bytes, int, bool]
@@ -38,7 +41,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
-_REPLIES = (frames.GET, frames.SCAN, frames.CHANGES, frames.LOOKUP)
+_REPLIES = (
+    frames.GET,
+    frames.SCAN,
+    frames.RANGES,
+    frames.CHANGES,
+    frames.LOOKUP,
+    frames.COMMIT,
+)
 # A larger value is not copied into one buffer with its header.
 _MAX_DIRECT_BYTES = 64 << 10
 # Bound of the values in one reply; the rest of a reply is small.
@@ -52,6 +62,7 @@ class FrameService:
         find_instance: returns the instance of a number, or raises ``UnknownInstanceError``.
         event_loop: runs the steps of long reads.
         downloads: threads that read pages of changes.
+        commits: threads that commit.
     """
 
     def __init__(
@@ -59,10 +70,12 @@ class FrameService:
         find_instance: Callable[[int], ProviderInstance],
         event_loop: EventLoop,
         downloads: Executor,
+        commits: Executor,
     ) -> None:
         self._find_instance = find_instance
         self.event_loop = event_loop
         self.downloads = downloads
+        self._commits = commits
 
     def on_frame(self, header: Header, payload: bytes | memoryview, connection: Connection) -> None:
         """Serve one frame; see ``channel.Dispatcher``."""
@@ -74,6 +87,9 @@ class FrameService:
             raise ProtocolError(f"the engine has no frames of kind 0x{header.kind:02x}")
         instance = self._find_instance(session.instance)
         request = _Request(self, instance, session.number, header, payload, connection)
+        if header.kind == frames.COMMIT:
+            self._commits.submit(_commit, request)
+            return
         try:
             instance.when_applied(header.applied, request.serve)
         except CairnError as failure:
@@ -205,6 +221,30 @@ def _scan(request: _Request) -> Steps:
     page = yield from request.instance.scan(
         request.session, ScanRequest(cf, start, bool(inclusive), end, limit_rows, limit_bytes)
     )
+    return _scanned(page)
+
+
+def _ranges(request: _Request) -> Steps:
+    columns = frames.decode_rows(request.payload, frames.RANGES_SCHEMA).columns
+    cfs, starts, ends = cast(
+        "tuple[list[int], list[bytes], list[bytes | None]]", [one.to_pylist() for one in columns]
+    )
+    if len(set(cfs)) != 1 or len(starts) > frames.MAX_RANGES or not _ascend(starts, ends):
+        raise ProtocolError("ranges are of several families, too many, or do not ascend")
+    page = yield from request.instance.ranges(
+        request.session, cfs[0], list(zip(starts, ends, strict=True))
+    )
+    return _scanned(page)
+
+
+def _ascend(starts: list[bytes], ends: list[bytes | None]) -> bool:
+    return all(
+        end is not None and end <= following
+        for end, following in zip(ends[:-1], starts[1:], strict=True)
+    )
+
+
+def _scanned(page: ScanReply) -> Reply:
     _check_size(page.values)
     rows = pa.RecordBatch.from_arrays(
         [
@@ -217,7 +257,12 @@ def _scan(request: _Request) -> Steps:
     return rows.serialize(), rows.num_rows, page.more
 
 
-_READS = {frames.LOOKUP: _look_up, frames.GET: _get, frames.SCAN: _scan}
+_READS = {
+    frames.LOOKUP: _look_up,
+    frames.GET: _get,
+    frames.SCAN: _scan,
+    frames.RANGES: _ranges,
+}
 
 
 def _read_changes(request: _Request) -> None:
@@ -240,6 +285,30 @@ def _read_changes(request: _Request) -> None:
             event_loop.post(lambda: request.reply(rows.serialize(), rows.num_rows, more))
 
     request.service.downloads.submit(read)
+
+
+def _commit(request: _Request) -> None:
+    """Commit a session and reply. In a thread of its own; the event loop sends errors."""
+    instance, event_loop = request.instance, request.service.event_loop
+    try:
+        answer = instance.commit(_commit_request(request))
+        payload = json.dumps(answer.to_json()).encode()
+        request.applied = instance.state.local.applied_through
+    except Exception as failure:  # noqa: BLE001 - a task waits for the reply
+        error = reported(failure, instance)
+        event_loop.post(lambda: request.fail(error))
+    else:
+        request.connection.reply_from_thread(request.header, payload, request.applied)
+
+
+def _commit_request(request: _Request) -> CommitRequest:
+    session = request.header.session
+    try:
+        arguments = json.loads(bytes(request.payload))
+        names = {"instance": session >> SESSION_NUMBER_BITS, "session": session}
+        return CommitRequest.from_json(arguments | names)
+    except (KeyError, TypeError, ValueError) as failure:
+        raise ProtocolError(f"a commit has wrong arguments: {type(failure).__name__}") from failure
 
 
 def reported(

@@ -24,7 +24,6 @@ from cairn.protocol.calls import (
     Answer,
     ChangesRequest,
     CloseRequest,
-    CommitRequest,
     Json,
     LoadRequest,
     LoadSnapshotRequest,
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _OPEN_FILES = 4096
+# They are started one by one, when no other is idle. As many as tasks of an executor may commit.
+_COMMIT_THREADS = 64
 _FIRST_USE_BYTES = 32 * _MIB
 _MIN_RUN_BYTES = 4 * _MIB
 _MAX_RUN_BYTES = 32 * _MIB
@@ -121,13 +122,17 @@ class Worker:
             fetched=ByteBudget(limits.pending_bytes),
             run_bytes=limits.run_bytes,
         )
-        frames = FrameService(self.instance, self._event_loop, self._resources.transfers.downloads)
+        frames = FrameService(
+            self.instance,
+            self._event_loop,
+            downloads=self._resources.transfers.downloads,
+            commits=ThreadPoolExecutor(_COMMIT_THREADS, "cairn-commit"),
+        )
         self._listener = Listener(directories.socket_path, token, self._event_loop, frames)
         self._methods: dict[str, tuple[type[Request], Callable[[Any], Answer]]] = {
             "open_instance": (OpenRequest, self._open),
             "load": (LoadRequest, self._load),
             "load_snapshot": (LoadSnapshotRequest, self._load),
-            "commit": (CommitRequest, self._commit),
             "abort": (AbortRequest, self._abort),
             "maintain": (MaintainRequest, self._maintain),
             "changes": (ChangesRequest, self._changes),
@@ -190,9 +195,6 @@ class Worker:
 
     def _load(self, request: LoadRequest) -> Answer:
         return self.instance(request.instance).load(request)
-
-    def _commit(self, request: CommitRequest) -> Answer:
-        return self.instance(request.instance).commit(request)
 
     def _abort(self, request: AbortRequest) -> Answer:
         found = self._instances.get(request.instance)

@@ -35,7 +35,7 @@ from cairn.format.header import ChangelogHeader
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, OP_VOID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -46,6 +46,12 @@ _FORMAT_WITH_VOID_ROWS = 2
 _FORMATS = {_PLAIN_FORMAT: OP_DROP_CF, _FORMAT_WITH_VOID_ROWS: OP_VOID}
 """The known formats, with the highest op of each."""
 MAX_BATCH_ROWS = 65_536
+_ONE_THREAD_ROWS = 16_384
+"""Up to here, waking other threads takes longer than they save."""
+_WRITE_OPTIONS = {
+    use_threads: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=use_threads)
+    for use_threads in (False, True)
+}
 _INDEX_BYTES = 4  # of a VOID row
 
 _FIELDS: list[pa.Field[Any]] = [
@@ -93,23 +99,26 @@ class EncodedRows:
     row_count: int
 
 
-def encode_rows(batches: Iterable[pa.RecordBatch], *, use_threads: bool = True) -> EncodedRows:
+def encode_rows(
+    batches: Sequence[pa.RecordBatch], *, use_threads: bool | None = None
+) -> EncodedRows:
     """Return rows in the form in which ``encode`` takes them without further work.
 
     Args:
         batches: as for ``encode``.
-        use_threads: whether other threads may compress columns too.
+        use_threads: whether other threads may compress columns too; by default, if the rows are
+            so many that this is faster.
 
     Raises:
         InternalError: as ``encode``.
     """
+    row_count = sum(batch.num_rows for batch in batches)
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=use_threads)
-    row_count = 0
+    with_threads = row_count > _ONE_THREAD_ROWS if use_threads is None else use_threads
+    options = _WRITE_OPTIONS[with_threads]
     with pa.ipc.new_stream(sink, CHANGELOG_SCHEMA, options=options) as out:
         for batch in _pieces(batches):
-            row_count += batch.num_rows
-            out.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=CHANGELOG_SCHEMA))
+            out.write_batch(batch)
     stream = sink.getvalue()
     size = stream.size - _SCHEMA_BYTES - len(_END_OF_STREAM)
     return EncodedRows(stream.slice(_SCHEMA_BYTES, size), row_count)
@@ -244,16 +253,25 @@ def peek_header(
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``batches`` in pieces of 1 to ``BATCH_ROWS_MAX`` rows."""
+    """Yield the rows of ``batches`` in pieces of 1 to ``MAX_BATCH_ROWS`` rows."""
     for batch in batches:
-        if batch.schema.names != CHANGELOG_SCHEMA.names or batch.schema.types != (
-            CHANGELOG_SCHEMA.types
-        ):
-            raise InternalError(f"a batch does not have the changelog's schema: {batch.schema}")
-        if any(batch.column(index).null_count for index in range(3)):
+        piece = batch if batch.schema.equals(CHANGELOG_SCHEMA) else _with_schema(batch)
+        if any(piece.column(index).null_count for index in range(3)):
             raise InternalError("op, cf or key of a batch has nulls")
-        for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
-            yield batch.slice(start, MAX_BATCH_ROWS)
+        if piece.num_rows <= MAX_BATCH_ROWS:
+            if piece.num_rows:
+                yield piece
+            continue
+        for start in range(0, piece.num_rows, MAX_BATCH_ROWS):
+            yield piece.slice(start, MAX_BATCH_ROWS)
+
+
+def _with_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with other promises about nulls."""
+    schema = batch.schema
+    if schema.names != CHANGELOG_SCHEMA.names or schema.types != CHANGELOG_SCHEMA.types:
+        raise InternalError(f"a batch does not have the changelog's schema: {schema}")
+    return pa.RecordBatch.from_arrays(batch.columns, schema=CHANGELOG_SCHEMA)
 
 
 def _decode(view: memoryview) -> Changelog:

@@ -1,6 +1,6 @@
-"""Control calls: the requests and answers that travel as JSON.
+"""Control calls and commits: the requests and answers that travel as JSON.
 
-Layer: protocol.  Spec: docs/protocol.md#control-calls.
+Layer: protocol.  Spec: docs/protocol.md#control-calls, docs/protocol.md#commit.
 
 Fields have the names of the JSON object. One with a default may be absent.
 """
@@ -155,7 +155,7 @@ class LoadAnswer(Answer):
 
 @dataclass(frozen=True)
 class CommitRequest(Request):
-    """``commit`` of a session that has sent ``frames`` with ``rows``, as ``version``.
+    """COMMIT of a session that has sent ``frames`` with ``rows``, as ``version``.
 
     ``early_frames`` of 0: early frames that it has sent are void.
     """
@@ -183,7 +183,6 @@ class CommitAnswer(Answer):
     checkpoint_id: str
     counts: Mapping[str, int]
     changelog_bytes: int
-    applied_through: int
     wait_ms: float
     encode_ms: float
     put_ms: float

@@ -40,6 +40,8 @@ SCAN = 0x04
 CHANGES = 0x05
 LOOKUP = 0x06
 EARLY = 0x07
+COMMIT = 0x08
+RANGES = 0x09
 REPLY = 0x80
 ERROR = 0xFF
 FLAG_MORE = 0x0001
@@ -57,6 +59,7 @@ ORIGIN_DELETED = 3
 
 # Early frames of a session are sent until their bytes reach this.
 MAX_EARLY_BYTES = 16 << 20
+MAX_RANGES = 16_384
 MAX_LOOKUP_KEYS = 64
 MAX_LOOKUP_BYTES = 16 << 10
 _NO_VALUE = 0xFFFFFFFF
@@ -88,6 +91,9 @@ SCAN_SCHEMA = pa.schema(
         _required("limit_rows", pa.uint32()),
         _required("limit_bytes", pa.uint32()),
     ]
+)
+RANGES_SCHEMA = pa.schema(
+    [_required("cf", pa.uint16()), _required("from", pa.binary()), pa.field("to", pa.binary())]
 )
 SCAN_REPLY_SCHEMA = pa.schema(
     [

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    from rocksdict import RdictIter
 
 _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
@@ -143,6 +144,8 @@ class RocksDb:
                 return [cast("bytes | None", self._db.get(prefix + keys[0]))]
             if len(keys) < _SORT_FROM_KEYS:
                 return cast("list[bytes | None]", self._db.get([prefix + key for key in keys]))
+            if sorted(keys) == keys:
+                return cast("list[bytes | None]", self._db.get([prefix + key for key in keys]))
             order = sorted(range(len(keys)), key=keys.__getitem__)
             found = cast(
                 "list[bytes | None]", self._db.get([prefix + keys[index] for index in order])
@@ -188,6 +191,47 @@ class RocksDb:
             else:
                 keys, values, last = _read_rows(rows, limit_rows, limit_bytes)
             return ScanPage(keys, values, self._follows(last, low, high))
+
+    def seeker(self) -> RdictIter:
+        """Return an iterator for ``read_range``. The caller drops it before the database closes."""
+        with self._translated:
+            return self._db.iter()
+
+    def read_range(
+        self, seeker: RdictIter, cf: int, start: bytes, end: bytes | None, limits: tuple[int, int]
+    ) -> ScanPage:
+        """Return the rows of a short range of a family of single values.
+
+        Args:
+            seeker: of ``seeker``; may serve several calls.
+            cf: the family.
+            start: first key.
+            end: the key above the last; ``None``: the family's end.
+            limits: rows, at least 1; bytes of values: the page ends after the row that reaches it.
+
+        Raises:
+            CorruptError: a block in the range is corrupt; no page is returned.
+        """
+        low, high = layout.scan_bounds(cf, multi=False, start=start, inclusive=True, end=end)
+        limit_rows, bytes_left = limits
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        with self._translated:
+            seeker.seek(low)
+            while seeker.valid():
+                key = cast("bytes", seeker.key())
+                if key >= high:
+                    return ScanPage(keys, values, more=False)
+                if len(keys) >= limit_rows or bytes_left <= 0:
+                    return ScanPage(keys, values, more=True)
+                value = cast("bytes", seeker.value())
+                keys.append(key[layout.CF_BYTES :])
+                values.append(value)
+                bytes_left -= len(value)
+                seeker.next()
+            # Invalid at the end of the database, and at a corrupt block: then this raises.
+            seeker.status()
+        return ScanPage(keys, values, more=False)
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.

@@ -43,14 +43,16 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     arrived = clock.monotonic_ns()
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
-    parts = early.gather(early_frames, batches, are_distinct=request.are_distinct)
+    parts = early.gather(
+        early_frames, batches, state.resources.in_background, are_distinct=request.are_distinct
+    )
     if not request.track_counts:
         counts: dict[int, int] = {}
     elif not parts:
         counts = _kept_counts(base, request)
     else:
         parts, counts = _counted(state, base, parts, request)
-    changes = [writes.as_changes(part.rows) for part in parts]
+    changes = [part.changes for part in parts]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
     if not changes and _is_empty(state, base, request, counts):
@@ -71,7 +73,6 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         checkpoint_id=str(version.checkpoint_id),
         counts=counts_to_json(counts),
         changelog_bytes=changelog_bytes,
-        applied_through=state.local.applied_through,
         wait_ms=(arrived - began) / _MS,
         encode_ms=(encoded - arrived) / _MS,
         put_ms=(stored - encoded) / _MS,
@@ -134,7 +135,8 @@ def _counted(
     """Return the rows with every presence known, and the keys per family after them."""
     run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
     # Several parts have no unknown presence.
-    keys_by_family = writes.unknown_keys(parts[0].rows) if len(parts) == 1 else []
+    has_unknown = len(parts) == 1 and parts[0].counted.has_unknown
+    keys_by_family = writes.unknown_keys(parts[0].rows) if has_unknown else []
     if keys_by_family:
         # RocksDB must have all deltas up to the base before it can tell which keys exist.
         present = run_stepwise(local.find_present(base.version, keys_by_family))
@@ -146,7 +148,7 @@ def _counted(
         if cf in known_before and cf not in counts:
             # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
-    return parts, writes.counts_after(counts, [part.presences() for part in parts], ids)
+    return parts, writes.counts_after(counts, [part.counted for part in parts], ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:

@@ -103,6 +103,10 @@ class CommittedRows:
                 found[row] = is_present
         return found
 
+    def is_merged(self, cf: int, start: bytes, end: bytes | None) -> bool:
+        """Return whether rows of a range are more than a read of the database: runs, lists."""
+        return cf in self.database.multi_families or self.runs.concern_range(cf, start, end)
+
     def scan(self, request: ScanRequest) -> CommittedPage:
         """Return the next rows of a scan, within its limits; the last row may exceed the bytes.
 

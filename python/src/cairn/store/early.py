@@ -12,54 +12,74 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from cairn.errors import FramesMissingError, ProtocolError
 from cairn.format import changelog
 from cairn.format.ops import OP_DELETE
-from cairn.protocol.frames import MAX_EARLY_BYTES, PRESENCE_UNKNOWN
+from cairn.protocol.frames import MAX_EARLY_BYTES
 from cairn.store import writes
+from cairn.store.key_search import are_among, key_hashes
+from cairn.store.tally import tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cairn.format.changelog import EncodedRows, Indexes
+    from cairn.store.key_search import Hashes
     from cairn.store.sorting import Flags
-
-# Arrow's type hints cover neither plain numbers as operands nor the results.
-pc: Any = pyarrow.compute
+    from cairn.store.tally import Tally
 
 
-class EarlyFrame:
-    """The rows of one frame, and their encoded form.
+class FrameRows:
+    """The rows of one frame, with their encoded form and the hashes of their keys.
+
+    Args:
+        rows: have ``WRITES_SCHEMA``; puts and deletes only.
+        counted: their tally.
 
     Attributes:
-        rows: have ``WRITES_SCHEMA``; puts and deletes only.
+        changes: the rows as a changelog has them.
     """
 
-    def __init__(self, rows: pa.RecordBatch) -> None:
+    def __init__(self, rows: pa.RecordBatch, counted: Tally) -> None:
         self.rows = rows
+        self.changes = writes.as_changes(rows)
+        self.tally = counted
         self._lock = threading.Lock()
         self._encoded: EncodedRows | None = None
+        self._hashes: Hashes | None = None
+        self._has_hashes = False
         self._is_needed = True
 
     def encode_early(self) -> None:
-        """Encode the rows, unless the session has ended. In the background."""
+        """Encode the rows and hash their keys, unless the session has ended. In the background."""
         if self._is_needed:
+            self.hashes()
             self.encoded()
+
+    def encode(self) -> None:
+        """Encode the rows. In the background."""
+        self.encoded()
 
     def encoded(self) -> EncodedRows:
         """Return the encoded rows; waits for a thread that encodes them already. Any thread."""
         with self._lock:
             if self._encoded is None:
                 # One thread: the session's task needs the other cores.
-                rows = [writes.as_changes(self.rows)]
-                self._encoded = changelog.encode_rows(rows, use_threads=False)
+                self._encoded = changelog.encode_rows([self.changes], use_threads=False)
             return self._encoded
+
+    def hashes(self) -> Hashes | None:
+        """Return ``key_hashes`` of the rows. Any thread."""
+        with self._lock:
+            if not self._has_hashes:
+                self._hashes, self._has_hashes = key_hashes(self.rows), True
+            return self._hashes
 
     def drop(self) -> None:
         """Let ``encode_early`` do nothing."""
@@ -70,12 +90,12 @@ class EarlyFrames:
     """The early frames of one session. One thread at a time."""
 
     def __init__(self) -> None:
-        self._frames: list[EarlyFrame] = []
+        self._frames: list[FrameRows] = []
         self._bytes = 0
         self._row_count = 0
 
-    def add(self, sequence: int, rows: pa.RecordBatch) -> EarlyFrame:
-        """Take the next frame.
+    def add(self, sequence: int, rows: pa.RecordBatch, counted: Tally) -> FrameRows:
+        """Take the next frame, with the tally of its rows.
 
         Raises:
             ProtocolError: not the next one, over the limit of bytes, or rows that are not allowed.
@@ -84,9 +104,9 @@ class EarlyFrames:
             raise ProtocolError(f"early frame {sequence} came after {len(self._frames)} of them")
         if self._bytes >= MAX_EARLY_BYTES:
             raise ProtocolError(f"early frames of a session are over {MAX_EARLY_BYTES} bytes")
-        if _highest_op(rows) > OP_DELETE:
+        if counted.highest_op > OP_DELETE:
             raise ProtocolError("an early frame has other writes than puts and deletes")
-        frame = EarlyFrame(rows)
+        frame = FrameRows(rows, counted)
         self._frames.append(frame)
         self._bytes += rows.nbytes
         self._row_count += rows.num_rows
@@ -96,7 +116,7 @@ class EarlyFrames:
         """Whether that many frames have arrived."""
         return len(self._frames) >= frame_count
 
-    def complete(self, frame_count: int, row_count: int) -> list[EarlyFrame]:
+    def complete(self, frame_count: int, row_count: int) -> list[FrameRows]:
         """Return all frames.
 
         Args:
@@ -129,24 +149,32 @@ class WrittenRows:
 
     Attributes:
         rows: have ``WRITES_SCHEMA``.
-        early: the frame that has exactly these rows; ``None``: they are not encoded.
+        frame: the frame that has exactly these rows; ``None``: ``encoded`` encodes them.
         is_void: which rows do not count, because a later part has their keys; ``None``: all count.
     """
 
     rows: pa.RecordBatch
-    early: EarlyFrame | None = None
+    frame: FrameRows | None = None
     is_void: Flags | None = None
 
     def encoded(self) -> EncodedRows:
         """Return the rows as a changelog has them; encodes them if nobody did."""
-        if self.early is not None:
-            return self.early.encoded()
-        return changelog.encode_rows([writes.as_changes(self.rows)])
+        if self.frame is not None:
+            return self.frame.encoded()
+        return changelog.encode_rows([self.changes])
 
-    def presences(self) -> pa.RecordBatch:
-        """Return op, family and presence of the rows that count."""
-        columns = self.rows.select(["op", "cf", "presence"])
-        return columns if self.is_void is None else columns.filter(pa.array(~self.is_void))
+    @cached_property
+    def changes(self) -> pa.RecordBatch:
+        """The rows as a changelog has them."""
+        return writes.as_changes(self.rows) if self.frame is None else self.frame.changes
+
+    @cached_property
+    def counted(self) -> Tally:
+        """The tally of the rows that count."""
+        if self.is_void is not None:
+            columns = self.rows.select(["op", "cf", "presence"])
+            return tally(columns.filter(pa.array(~self.is_void)))
+        return tally(self.rows) if self.frame is None else self.frame.tally
 
 
 def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
@@ -161,15 +189,21 @@ def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
 
 
 def gather(
-    early: Sequence[EarlyFrame], late: list[pa.RecordBatch], *, are_distinct: bool
+    early: Sequence[FrameRows],
+    late: list[pa.RecordBatch],
+    in_background: Callable[[Callable[[], None]], None],
+    *,
+    are_distinct: bool,
 ) -> list[WrittenRows]:
     """Return the writes of a commit, of which one op per key counts.
 
-    If a presence is unknown, they are one sorted part without void rows.
+    If a presence is unknown, they are one sorted part without void rows. Otherwise the late rows
+    are encoded in the background, beside the search for void rows.
 
     Args:
         early: the early frames.
         late: the writes after them, as for ``writes.gather``, which empties the list.
+        in_background: runs a call in another thread soon.
         are_distinct: whether no key occurs twice in all of them. If there are early frames, no key
             occurs twice in ``late``.
 
@@ -180,50 +214,37 @@ def gather(
     all_rows = [*(frame.rows for frame in early), *late]
     if not all_rows:
         return []
-    is_plain = all(map(_is_plain, all_rows))
+    late_parts = [WrittenRows(rows) for rows in late]
+    is_plain = all(part.counted.is_plain for part in late_parts) and all(
+        frame.tally.is_plain for frame in early
+    )
     if not is_plain or not (early or are_distinct):
         late.clear()
+        late_parts.clear()
         return [WrittenRows(writes.gather(all_rows, are_distinct=are_distinct))]
     writes.check_size(all_rows)
-    parts = [WrittenRows(frame.rows, frame) for frame in early]
-    if early and late and not are_distinct:
-        parts = _with_void_rows(early, late)
-    parts += [WrittenRows(rows) for rows in late]
+    parts = late_parts
+    if early:
+        frames = [FrameRows(part.rows, part.counted) for part in late_parts if part.rows.num_rows]
+        for frame in frames:
+            in_background(frame.encode)
+        has_void_rows = bool(frames) and not are_distinct
+        parts = _with_void_rows(early, late) if has_void_rows else _parts(early)
+        parts += _parts(frames)
     late.clear()
     return [part for part in parts if part.rows.num_rows]
 
 
-def _is_plain(rows: pa.RecordBatch) -> bool:
-    """Whether all rows are puts or deletes of keys whose presence is known."""
-    presence = rows.column("presence").to_numpy()
-    return bool(_highest_op(rows) <= OP_DELETE and (presence != PRESENCE_UNKNOWN).all())
-
-
-def _highest_op(rows: pa.RecordBatch) -> int:
-    return int(np.max(rows.column("op").to_numpy(), initial=0))
+def _parts(frames: Iterable[FrameRows]) -> list[WrittenRows]:
+    return [WrittenRows(frame.rows, frame) for frame in frames]
 
 
 def _with_void_rows(
-    early: Sequence[EarlyFrame], late: Sequence[pa.RecordBatch]
+    early: Sequence[FrameRows], late: Sequence[pa.RecordBatch]
 ) -> list[WrittenRows]:
     """Return the early rows; those are void whose key is among the late ones."""
-    is_void = _are_among(
-        pa.Table.from_batches([frame.rows.select(["cf", "key"]) for frame in early]),
-        pa.Table.from_batches([rows.select(["cf", "key"]) for rows in late]),
-    )
-    ends = np.cumsum([frame.rows.num_rows for frame in early])
+    is_void = are_among([(frame.rows, frame.hashes()) for frame in early], late)
     return [
         WrittenRows(frame.rows, frame, flags if flags.any() else None)
-        for frame, flags in zip(early, np.split(is_void, ends[:-1]), strict=True)
+        for frame, flags in zip(early, is_void, strict=True)
     ]
-
-
-def _are_among(names: pa.Table, others: pa.Table) -> Flags:
-    """Return for each key (with its family) whether it is among the others."""
-    found = np.zeros(names.num_rows, np.bool_)
-    cfs = names["cf"].to_numpy()
-    for cf in pc.unique(others["cf"]).to_pylist():
-        keys = others["key"].filter(pc.equal(others["cf"], cf))
-        is_equal = pc.is_in(names["key"], value_set=keys.combine_chunks())
-        found |= cast("Any", is_equal.to_numpy()) & (cfs == cf)
-    return found

@@ -14,7 +14,7 @@ from cairn.errors import CairnError, ClosedError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import ScanReply, read_keys, read_page, with_spill
+from cairn.store.reads import ScanReply, read_keys, read_page, read_ranges, with_spill
 from cairn.store.runs import Runs
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.state import StoreState
@@ -267,6 +267,18 @@ class ProviderInstance:
         spill = self._spill_of(session)
         with state.local.reading() as rows:
             page = yield from read_page(rows, spill, request, self._resources.clock)
+        state.metrics.add("scanned_rows_count", len(page.keys))
+        return page
+
+    def ranges(
+        self, session: int, cf: int, ranges: list[tuple[bytes, bytes | None]]
+    ) -> Generator[None, None, ScanReply]:
+        """Steps that return the rows of several ranges; see ``reads.read_ranges`` and ``get``."""
+        state = self.state
+        state.require_version()
+        spill = self._spill_of(session)
+        with state.local.reading() as rows:
+            page = yield from read_ranges(rows, spill, cf, ranges, self._resources.clock)
         state.metrics.add("scanned_rows_count", len(page.keys))
         return page
 

@@ -16,18 +16,20 @@ from cairn.protocol.frames import (
     ORIGIN_DELETED,
     ORIGIN_SPILL,
 )
+from cairn.store.committed import ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from cairn.clock import Clock
-    from cairn.store.committed import CommittedPage, CommittedRows, ScanRequest
+    from cairn.store.committed import CommittedPage, CommittedRows
     from cairn.store.runs import Runs
 
 # Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
 _MAX_PAGE_ROWS = 16_384
 _MAX_PAGE_BYTES = 4 << 20
+_MAX_RANGES_BYTES = 1 << 20
 _STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
 # Each key costs one bisection per run of the spill: some 2 ms for a stride.
@@ -58,6 +60,7 @@ def read_keys(
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     origins: list[int] = []
     values = []
+    cf = cfs[0] if len(set(cfs)) == 1 else None
     size = 0
     stride = 1  # grows while values are small
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
@@ -65,17 +68,38 @@ def read_keys(
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
         some = slice(len(values), len(values) + stride)
-        found = _committed(rows, cfs[some], keys[some])
-        for cf, key, committed in zip(cfs[some], keys[some], found, strict=True):
-            origin, value = with_spill(spill, cf, key, committed)
+        if cf is None:
+            found = _committed(rows, cfs[some], keys[some])
+        else:
+            found = rows.get_many(cf, keys[some])
+        if not spill.runs:
+            stop = _rows_within(found, _MAX_GET_BYTES - size)
+            origins += [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found[:stop]]
+            values += found[:stop]
+            size += sum(map(len, filter(None, found[:stop])))
+            stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _STRIDE_KEYS)
+            continue
+        for of, key, committed in zip(cfs[some], keys[some], found, strict=True):
+            origin, value = with_spill(spill, of, key, committed)
             origins.append(origin)
             values.append(value)
             size += len(value or b"")
             if size >= _MAX_GET_BYTES:
                 break
-        most = _SPILL_STRIDE_KEYS if spill else _STRIDE_KEYS
-        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, most)
+        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _SPILL_STRIDE_KEYS)
     return origins, values
+
+
+def _rows_within(values: list[bytes | None], limit: int) -> int:
+    """Return the number of the first rows that reach ``limit`` bytes, or that of all rows."""
+    if sum(map(len, filter(None, values))) < limit:
+        return len(values)
+    size = 0
+    for count, value in enumerate(values, start=1):
+        size += len(value or b"")
+        if size >= limit:
+            return count
+    return len(values)
 
 
 def _committed(rows: CommittedRows, cfs: list[int], keys: list[bytes]) -> list[bytes | None]:
@@ -148,6 +172,55 @@ def read_page(
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
+
+
+def read_ranges(
+    rows: CommittedRows,
+    spill: Runs,
+    cf: int,
+    ranges: list[tuple[bytes, bytes | None]],
+    clock: Clock,
+) -> Generator[None, None, ScanReply]:
+    """Steps that return the rows of ranges that ascend and do not overlap.
+
+    ``more`` says that the range of the last row may have more rows, and that those after it were
+    not read.
+    """
+    reply, size = ScanReply([], [], [], more=False), 0
+    step_end_ns = clock.monotonic_ns() + _STEP_NS
+    seeker = None
+    for place, (start, end) in enumerate(ranges, start=1):
+        if clock.monotonic_ns() >= step_end_ns:
+            seeker = None  # it must not outlive the database, which another load may close
+            yield
+            step_end_ns = clock.monotonic_ns() + _STEP_NS
+        request = ScanRequest(
+            cf,
+            start,
+            inclusive=True,
+            end=end,
+            limit_rows=_MAX_PAGE_ROWS - len(reply.keys),
+            limit_bytes=_MAX_RANGES_BYTES - size,
+        )
+        if rows.is_merged(cf, start, end) or spill.concern_range(cf, start, end):
+            seeker = None
+            page = yield from read_page(rows, spill, request, clock)
+            origins, keys, values, more = page.origins, page.keys, page.values, page.more
+        else:
+            seeker = seeker or rows.database.seeker()
+            found = rows.database.read_range(
+                seeker, cf, start, end, (request.limit_rows, request.limit_bytes)
+            )
+            origins, keys, values = [ORIGIN_COMMITTED] * len(found.keys), found.keys, found.values
+            more = found.more
+        reply.origins += origins
+        reply.keys += keys
+        reply.values += values
+        size += sum(map(len, values))
+        if more or size >= _MAX_RANGES_BYTES or len(reply.keys) >= _MAX_PAGE_ROWS:
+            reply.more = more or place < len(ranges)
+            return reply
+    return reply
 
 
 def _with_spilled(

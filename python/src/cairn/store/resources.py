@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
@@ -25,11 +25,30 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_RELEASE_AFTER_S = 1.0
 
-def _release_memory() -> None:
-    pa.default_memory_pool().release_unused()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+
+class _MemoryRelease:
+    """Returns unused memory of Arrow's pool and of the C library to the system. Thread-safe.
+
+    At most once per second: the system clears each page when it gives it out again, and the next
+    commit needs as much memory.
+    """
+
+    def __init__(self) -> None:
+        self._is_due = threading.Lock()  # held from the first call until the release
+
+    def soon(self) -> None:
+        if self._is_due.acquire(blocking=False):
+            timer = threading.Timer(_RELEASE_AFTER_S, self._release)
+            timer.daemon = True
+            timer.start()
+
+    def _release(self) -> None:
+        self._is_due.release()  # before the work: a later call needs a later release
+        pa.default_memory_pool().release_unused()
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 class EventLoopThread(Protocol):
@@ -137,10 +156,11 @@ class WorkerResources:
     run_bytes: int = 8 << 20
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
+    _memory_release: _MemoryRelease = field(init=False, default_factory=_MemoryRelease)
 
     def release_memory(self) -> None:
-        """Return unused memory of Arrow's pool and of the C library to the system, soon."""
-        self.in_background(_release_memory)
+        """Return unused memory to the system, within about a second."""
+        self._memory_release.soon()
 
     def in_background(self, job: Callable[[], None]) -> None:
         """Run a job in another thread soon."""

@@ -202,6 +202,13 @@ class Run:
         """Return whether there are writes of a family."""
         return cf in self._families or cf in self.dropped
 
+    def concerns_range(self, cf: int, start: bytes, end: bytes | None) -> bool:
+        """Return whether there are writes of a family from ``start`` to before ``end``."""
+        if cf in self.dropped:
+            return True
+        first, last = self._bounds(cf, start, end)
+        return first < last
+
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return op and value of a key's write, or ``None``."""
         family = self._families.get(cf)
@@ -288,6 +295,10 @@ class Runs:
     def of_family(self, cf: int) -> list[Run]:
         """Return the runs with writes of a family, oldest first."""
         return [run for run in self.runs if run.concerns(cf)]
+
+    def concern_range(self, cf: int, start: bytes, end: bytes | None) -> bool:
+        """Return whether any run has writes of a family from ``start`` to before ``end``."""
+        return any(run.concerns_range(cf, start, end) for run in self.runs)
 
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return the net op and value of all writes of a key; ``None`` if there are none."""

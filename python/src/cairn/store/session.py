@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.store.early import EarlyFrame
+    from cairn.store.early import FrameRows
 
     Callback = Callable[[], None]
 
@@ -115,8 +115,7 @@ class StoreSession:
             if self._failure is not None:
                 return  # the commit reports it
             try:
-                check_writes(rows)
-                frame = self._early.add(sequence, rows)
+                frame = self._early.add(sequence, rows, check_writes(rows))
             except ProtocolError as failure:
                 self.fail(failure)
                 return
@@ -287,9 +286,7 @@ class StoreSession:
             in_memory = range(self._in_runs + 1, frame_count + 1)
             return [*spill.batches(), *(self._frames[sequence] for sequence in in_memory)]
 
-    def complete_early(
-        self, frame_count: int, row_count: int, timeout_s: float
-    ) -> list[EarlyFrame]:
+    def complete_early(self, frame_count: int, row_count: int, timeout_s: float) -> list[FrameRows]:
         """Wait until ``frame_count`` early frames have arrived, and return them.
 
         Args:
@@ -318,4 +315,5 @@ class StoreSession:
             self._is_closed = True
             self._failure = None
             self.fail(ClosedError("the session has ended"))
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._files.have_begun:
+            shutil.rmtree(self._directory, ignore_errors=True)

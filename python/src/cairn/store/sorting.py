@@ -147,12 +147,23 @@ def _order_of(words: Words) -> KeyOrder:
         return _order_with_rows(words, row_bits)
     order = np.argsort(words)  # several times faster than a stable sort
     ranked = words[order]
-    starts = np.append(True, ranked[1:] != ranked[:-1])
-    if starts.all():
-        return KeyOrder(order, ~starts[1:])
-    ranks = np.empty(len(words), np.uint64)
-    ranks[order] = np.cumsum(starts)
-    return _order_with_rows(ranks, row_bits)
+    repeats = ranked[1:] == ranked[:-1]
+    if repeats.any():
+        _sort_equal_rows(order, repeats, row_bits)
+    return KeyOrder(order, repeats)
+
+
+def _sort_equal_rows(order: Indices, repeats: Flags, row_bits: int) -> None:
+    """Sort the rows of each key in ``order``, where a sort that is not stable has mixed them."""
+    is_equal = np.append(repeats, False)
+    is_equal[1:] |= repeats
+    places = np.flatnonzero(is_equal)
+    # The number of the key among those that repeat, and the row: both are below 2**32.
+    numbers = np.cumsum(~repeats[places[1:] - 1], dtype=np.uint64) << np.uint64(row_bits)
+    numbers = np.append(np.uint64(0), numbers)
+    numbers |= order[places].astype(np.uint64)
+    numbers.sort()
+    order[places] = (numbers & _low_bits(row_bits)).astype(np.int64)
 
 
 def _order_with_rows(words: Words, row_bits: int) -> KeyOrder:
@@ -164,9 +175,13 @@ def _order_with_rows(words: Words, row_bits: int) -> KeyOrder:
     numbers = words << bits
     numbers |= np.arange(len(words), dtype=np.uint64)
     numbers.sort()
-    order = (numbers & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    order = (numbers & _low_bits(row_bits)).astype(np.int64)
     numbers >>= bits
     return KeyOrder(order, numbers[1:] == numbers[:-1])
+
+
+def _low_bits(count: int) -> np.uint64:
+    return (np.uint64(1) << np.uint64(count)) - np.uint64(1)
 
 
 def _packed(columns: list[Words]) -> list[Words]:

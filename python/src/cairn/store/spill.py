@@ -40,6 +40,11 @@ class RunFiles:
         self._note_spilled = note_spilled
         self._count = 0
 
+    @property
+    def have_begun(self) -> bool:
+        """Whether the directory may exist. Any thread."""
+        return self._count > 0
+
     def make(self, batches: Sequence[pa.RecordBatch]) -> Run:
         """Write a run; ``batches`` are the writes in their order.
 
@@ -47,8 +52,8 @@ class RunFiles:
             OSError: the local disk failed; the run's file is removed.
         """
         rows = coalesce(batches)
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._count += 1
+        self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{self._count}.arrow"
         try:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, WRITES_SCHEMA) as writer:

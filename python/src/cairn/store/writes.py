@@ -25,11 +25,13 @@ from cairn.protocol.frames import (
     WRITES_SCHEMA,
 )
 from cairn.store.sorting import KeyOrder, key_order, take
+from cairn.store.tally import tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from cairn.store.sorting import Flags
+    from cairn.store.tally import Tally
 
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
@@ -38,24 +40,24 @@ pc: Any = pyarrow.compute
 MAX_COLUMN_BYTES = (1 << 31) - 1
 
 
-def check_writes(batch: pa.RecordBatch) -> None:
-    """Refuse rows that are not valid writes, before they can reach a changelog.
+def check_writes(batch: pa.RecordBatch) -> Tally:
+    """Refuse rows that are not valid writes, before they can reach a changelog; count them.
 
     Raises:
         ProtocolError: an op or presence is unknown, or an op has no value or an unexpected one.
     """
-    if not batch.num_rows:
-        return
-    op, _, _, value, presence = batch.columns
-    ops = pc.min_max(op).as_py()
-    if ops["min"] < OP_PUT or ops["max"] > OP_DROP_CF:
-        raise ProtocolError(f"writes with unknown ops: {ops['min']}..{ops['max']}")
-    if pc.max(presence).as_py() > PRESENCE_ABSENT:
+    counted = tally(batch)
+    if counted.lowest_op < OP_PUT or counted.highest_op > OP_DROP_CF:
+        raise ProtocolError(f"writes with unknown ops: {counted.lowest_op}..{counted.highest_op}")
+    if counted.highest_presence > PRESENCE_ABSENT:
         raise ProtocolError("writes with an unknown presence")
-    if value.null_count or ops["max"] != OP_PUT:
+    value = batch.column("value")
+    if value.null_count or counted.highest_op != OP_PUT:
+        op = batch.column("op")
         valued = pc.or_(pc.equal(op, OP_PUT), pc.equal(op, OP_APPEND))
         if pc.any(pc.not_equal(valued, value.is_valid())).as_py():
             raise ProtocolError("a put or append without a value, or another op with one")
+    return counted
 
 
 def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -231,34 +233,23 @@ def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def counts_after(
-    counts: Mapping[int, int], parts: Iterable[pa.RecordBatch], families: Sequence[int]
+    counts: Mapping[int, int], parts: Iterable[Tally], families: Sequence[int]
 ) -> dict[int, int]:
     """Return the keys per family after these writes.
 
     Args:
         counts: the keys per family before the writes.
-        parts: op, family and presence of the writes, at most one op per key; every presence is
-            known.
+        parts: those of the writes, at most one op per key; every presence is known.
         families: the ids that exist after the writes; others are left out.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
-    for rows in parts:
-        cf = rows.column("cf").to_numpy()
-        op, presence = rows.column("op").to_numpy(), rows.column("presence").to_numpy()
-        is_write = (op == OP_PUT) | (op == OP_APPEND)
-        added = is_write & (presence == PRESENCE_ABSENT)
-        removed = (op == OP_DELETE) & (presence == PRESENCE_PRESENT)
-        if len(cf) and cf.min() == cf.max():  # counting is cheaper than adding up per family
-            changes = {int(cf[0]): int(np.count_nonzero(added)) - int(np.count_nonzero(removed))}
-        else:
-            sums = np.bincount(cf, added) - np.bincount(cf, removed)
-            changes = {int(one): int(sums[one]) for one in np.flatnonzero(sums)}
-        for one, change in changes.items():
-            if one in after:
-                after[one] += change
+    for part in parts:
+        for cf, change in part.changes().items():
+            if cf in after:
+                after[cf] += change
     return after
 
 
 def as_changes(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows as a changelog has them: without presence."""
-    return pa.record_batch(rows.columns[:4], schema=CHANGELOG_SCHEMA)
+    return rows.select(CHANGELOG_SCHEMA.names)

@@ -108,7 +108,7 @@ class Rig:
         self.peer, served = socket.socketpair()
         self.peer.settimeout(20)
         served.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        service = FrameService(lambda _: self.instance, self.event_loop, pool)
+        service = FrameService(lambda _: self.instance, self.event_loop, pool, pool)
         self.connection = self.event_loop.run(
             lambda: Connection(
                 served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
@@ -245,6 +245,13 @@ class Rig:
             if not page.more:
                 return found
             start, inclusive = page.keys[-1], False
+
+    def ranges(
+        self, cf: int, ranges: list[tuple[bytes, bytes | None]]
+    ) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return the rows of ranges, and whether others follow."""
+        page = self.read(lambda: self.instance.ranges(self.number, cf, ranges))
+        return list(zip(page.keys, page.values, strict=True)), page.more
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]

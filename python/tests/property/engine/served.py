@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ FAMILY = {
     "key_encoder": "{}",
 }
 ATTEMPT = {"run_id": "run", "app_start_ms": 1, "stage_id": 1, "stage_attempt": 0, "task_attempt": 0}
+
+
+class RefusedError(Exception):
+    """The worker answered with an error."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        super().__init__(f"[{fields['code']}] {fields['message']}")
+        self.kind = fields["kind"]
 
 
 class Served:
@@ -80,7 +89,16 @@ class Served:
         return dict(answer.to_json())
 
     def commit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as JSON has it
-        return self.call("commit", **(self.writes | more))
+        arguments = {name: value for name, value in self.writes.items() if name != "session"}
+        session = more.pop("session", SESSION)
+        body = json.dumps(arguments | more).encode()
+        self.send(frames.COMMIT, body, session=session, sequence=99, rows=0)
+        header, payload = self.receive()
+        answer: dict[str, Any] = json.loads(payload)
+        if header.kind == frames.ERROR:
+            raise RefusedError(answer)
+        assert (header.kind, header.session, header.sequence) == (0x88, session, 99)
+        return answer
 
     def send(
         self,
@@ -119,7 +137,9 @@ class Served:
         for connection in self.connections:
             connection._socket.close()
         resources = self.worker._resources
+        service: Any = self.worker._listener._dispatcher
         for pool in (
+            service._commits,
             resources.background,
             resources.sorting,
             resources.maintenance,

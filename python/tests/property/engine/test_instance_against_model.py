@@ -206,6 +206,22 @@ class InstanceMachine(RuleBasedStateMachine):
         found = self.rig.look_up(cf, keys, self.version)
         assert found == [self.now[cf].get(key) for key in keys]
 
+    @rule(bounds=st.sets(KEYS, min_size=2, max_size=8), cf=st.sampled_from([PLAIN, LISTS]))
+    def ranges(self, bounds: set[bytes], cf: int) -> None:
+        """The shim's read of the rows of several prefixes."""
+        self.rig.until_applied(self.version)
+        ordered = sorted(bounds)
+        pairs = list(zip(ordered[::2], [*ordered[1::2], None], strict=False))
+
+        rows, more = self.rig.ranges(cf, pairs)
+
+        assert not more
+        assert rows == [
+            (key, value)
+            for key, value in sorted(self.now[cf].items())
+            if any(low <= key and (high is None or key < high) for low, high in pairs)
+        ]
+
     @rule()
     def scan(self) -> None:
         self.scan_all()

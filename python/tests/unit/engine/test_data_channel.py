@@ -14,7 +14,7 @@ from served import SESSION, Served
 
 from cairn.engine import frame_service
 from cairn.protocol import frames
-from cairn.protocol.frames import WRITES_SCHEMA
+from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksDb
 from cairn.store.runs import Run
@@ -69,7 +69,7 @@ def test_a_sender_that_is_faster_than_the_disk_waits(
     sender.join(20)
     assert sent.is_set()
     # Four runs, and what one read of the socket added to them.
-    assert held_bytes <= 4 * 64 * KIB + 64 * KIB + 16 * KIB
+    assert held_bytes <= 4 * 64 * KIB + 256 * KIB + 16 * KIB
     answer = served.commit(frames=count, rows=count)
     assert answer["counts"] == {"0": count}
 
@@ -167,3 +167,31 @@ def test_neither_reads_nor_the_load_wait_while_a_database_is_closed(
     is_released.set()
     while former.directory.exists():
         threading.Event().wait(0.01)
+
+
+@pytest.mark.parametrize("size", [0, 10, 16 << 20])
+def test_a_reply_of_another_thread_arrives_whole(served: Served, size: int) -> None:
+    """The rest of a reply that the socket does not take at once is sent by the event loop."""
+    served.send(frames.WRITES, put(b"a", b"1"), sequence=1)
+    served.commit()
+    request = Header(frames.COMMIT, 0, SESSION, 7, 0, 0, 0)
+    payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+    served.connections[0].reply_from_thread(request, payload, 3)
+    header, body = served.receive()
+
+    assert (header.kind, header.session, header.sequence) == (0x88, SESSION, 7)
+    assert header.applied == 3
+    assert body == payload
+
+
+def test_a_reply_of_another_thread_to_a_closed_connection_is_dropped(served: Served) -> None:
+    """The peer is gone, and its socket's number may belong to another connection."""
+    served.send(frames.WRITES, put(b"a", b"1"), sequence=1)
+    served.commit()
+    connection = served.connections[0]
+    served.worker._event_loop.run(connection.close)
+
+    connection.reply_from_thread(Header(frames.COMMIT, 0, SESSION, 7, 0, 0, 0), b"{}", 3)
+
+    assert served.peer.recv(1) == b""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from lookups import lookup
-from served import SESSION, Served
+from served import SESSION, RefusedError, Served
 
-from cairn.errors import CairnError
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
@@ -46,9 +45,33 @@ def test_writes_are_never_replied_to(served: Served, monkeypatch: pytest.MonkeyP
         header, _ = served.receive()
 
     assert (header.session, header.sequence) == (SECOND, 77)
-    with pytest.raises(CairnError, match=r"CAIRN_BUSY.*memory") as failure:
+    with pytest.raises(RefusedError, match=r"CAIRN_BUSY.*memory") as failure:
         served.commit()
     assert failure.value.kind == "retry"
+
+
+def test_a_commit_that_fails_is_answered_and_logged(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an answer the task waits until the shim ends the worker."""
+    monkeypatch.setattr(served.instance, "commit", out_of_memory)
+
+    with pytest.raises(RefusedError, match=r"CAIRN_BUSY.*memory"):
+        served.commit()
+
+    assert "malloc of size 3 failed" in caplog.text
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"{}", b'{"version": "seven"}'])
+def test_a_commit_with_wrong_arguments_is_refused(served: Served, payload: bytes) -> None:
+    """The connection stays usable: another session may use it."""
+    served.send(frames.COMMIT, payload, sequence=5, rows=0)
+    header, body = served.receive()
+
+    assert (header.kind, header.sequence) == (frames.ERROR, 5)
+    assert json.loads(body)["code"] == "CAIRN_PROTOCOL"
+    served.send(frames.WRITES, ONE_PUT.serialize(), sequence=1)
+    assert served.commit()["counts"] == {"0": 1}
 
 
 def test_a_read_that_waited_gets_the_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

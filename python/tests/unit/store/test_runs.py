@@ -19,6 +19,7 @@ from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import sorting
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.deltas import Delta, merged
+from cairn.store.key_search import are_among, key_hashes
 from cairn.store.runs import Run, Runs
 from cairn.store.writes import coalesce, newest
 
@@ -63,6 +64,39 @@ def test_rows_are_ordered_as_python_orders_their_keys(data: st.DataObject) -> No
     ordered = [pairs[row] for row in order]
     assert found.repeats.tolist() == [
         one == following for one, following in itertools.pairwise(ordered)
+    ]
+
+
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=200))
+def test_rows_of_keys_that_fill_a_word_keep_their_order(numbers: list[int]) -> None:
+    """Such keys leave no room for the row in the word; the newest write of a key is the last."""
+    keys = [(number * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "big") for number in numbers]
+
+    found = sorting.key_order(batch(puts(keys)))
+
+    order = list(range(len(keys))) if found.order is None else found.order.tolist()
+    assert order == sorted(range(len(keys)), key=keys.__getitem__)
+    ordered = [keys[row] for row in order]
+    assert found.repeats.tolist() == [
+        one == following for one, following in itertools.pairwise(ordered)
+    ]
+
+
+@given(st.data())
+def test_keys_are_found_among_those_of_other_rows(data: st.DataObject) -> None:
+    """An early row whose key is not found would count beside the newer one in the changelog."""
+    keys = data.draw(ANY_KEYS.flatmap(lambda keys: st.lists(keys, max_size=40)))
+    names = [(data.draw(st.integers(0, 2)), key) for key in keys]
+    rows = [batch([(OP_PUT, *name, b"") for name in part]) for part in (names[::3], names[1::3])]
+    others = names[2::3] + data.draw(st.lists(st.sampled_from(names))) if names else []
+
+    found = are_among(
+        [(part, key_hashes(part)) for part in rows],
+        [batch([(OP_DELETE, *name, None) for name in part]) for part in (others[:5], others[5:])],
+    )
+
+    assert [flags.tolist() for flags in found] == [
+        [name in others for name in part] for part in (names[::3], names[1::3])
     ]
 
 

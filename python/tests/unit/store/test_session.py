@@ -17,6 +17,7 @@ from cairn.clock import SystemClock
 from cairn.errors import CairnError, ClosedError
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
+from cairn.store import reads
 from cairn.store import spill as spills
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.reads import read_keys, read_page
@@ -386,3 +387,39 @@ def test_a_refused_early_frame_fails_the_commit(session: StoreSession) -> None:
 
     with pytest.raises(CairnError, match="early frame 2"):
         session.complete_early(1, 1, 20)
+
+
+def test_ranges_end_at_their_limits(
+    tmp_path: Path, committed: CommittedRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shim takes the ranges before the last row's as answered: the flag must be exact."""
+    keys = [b"%04d" % number for number in range(100)]
+    ingestion = committed.database.new_ingestion(
+        puts(keys).select(["op", "cf", "key", "value"]), 1, frozenset()
+    )
+    ingestion.add(1000)
+    ingestion.finish()
+    committed.database.ingest(ingestion)
+    spill = Runs((run_of(tmp_path, puts([b"0011", b"00115"], b"spilled")),))
+    ranges: list[tuple[bytes, bytes | None]] = [
+        (b"%04d" % low, b"%04d" % (low + 3)) for low in range(0, 100, 10)
+    ]
+    expected = [key for key in keys if int(key) % 10 < 3]
+    expected.insert(5, b"00115")
+
+    def read(limit_rows: int, limit_bytes: int, spilled: Runs = spill) -> tuple[list[bytes], bool]:
+        monkeypatch.setattr(reads, "_MAX_PAGE_ROWS", limit_rows)
+        monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", limit_bytes)
+        yields, page = all_steps(reads.read_ranges(committed, spilled, 0, ranges, HurriedClock()))
+        assert yields >= 1
+        assert page.origins == [2 if value == b"spilled" else 1 for value in page.values]
+        return page.keys, page.more
+
+    assert read(1000, MIB) == (expected, False)
+    assert read(len(expected), MIB) == (expected, False)
+    for limit in range(1, len(expected)):
+        assert read(limit, MIB) == (expected[:limit], True)
+    assert read(1000, 2) == (expected[:2], True)
+    plain = [key for key in expected if key != b"00115"]
+    assert read(1000, 30, Runs()) == (plain, False)
+    assert read(1000, 29, Runs()) == (plain[:29], True)

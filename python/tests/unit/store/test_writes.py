@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.store import writes
+from cairn.store.tally import tally
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 
@@ -120,7 +121,7 @@ def test_counts_follow_presence() -> None:
 
     known = writes.with_presence(rows, [False, True])
 
-    assert writes.counts_after({0: 10, 1: 5, 2: 7}, [known], [0, 1]) == {0: 11, 1: 5}
+    assert writes.counts_after({0: 10, 1: 5, 2: 7}, [tally(known)], [0, 1]) == {0: 11, 1: 5}
 
 
 @pytest.mark.parametrize(

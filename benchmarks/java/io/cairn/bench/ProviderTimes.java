@@ -7,7 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
 
 /**
  * Times that the provider itself reports of its batches: Cairn's custom metrics in milliseconds,
- * such as {@code cairnCommitMs}. Their mean per batch becomes a number with the metric's name.
+ * such as {@code cairnCommitMs}, and its counts of prefetched keys. Their mean per batch becomes a
+ * number with the metric's name.
  */
 final class ProviderTimes {
   private final Map<String, Long> sums = new TreeMap<>();
@@ -43,7 +44,8 @@ final class ProviderTimes {
   }
 
   private void add(String name, long value) {
-    if (name.startsWith("cairn") && name.endsWith("Ms") && !name.equals("cairnWorkerStartMs")) {
+    boolean isTime = name.endsWith("Ms") && !name.equals("cairnWorkerStartMs");
+    if (name.startsWith("cairn") && isTime || name.startsWith("cairnPrefetch")) {
       sums.merge(name, value, Long::sum);
     }
   }

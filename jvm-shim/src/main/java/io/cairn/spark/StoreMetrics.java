@@ -47,12 +47,12 @@ enum StoreMetrics {
       f -> f.now.evictions() - f.before.evictions()),
   PREFETCH_HITS(
       "cairnPrefetchHits",
-      "keys that were in the state cache before their row, because of a prefetch",
+      "keys and prefixes that were read before their row, because of a prefetch",
       Unit.COUNT,
       f -> f.session.cache.prefetcher.hits()),
   PREFETCH_MISSES(
       "cairnPrefetchMisses",
-      "keys that were read alone from the engine although the operator prefetches",
+      "keys and scans that were read alone from the engine although the operator prefetches",
       Unit.COUNT,
       f -> f.session.cache.prefetcher.misses()),
   PREFETCH_WAIT_MS(

@@ -230,6 +230,30 @@ LocalState.look_up = failing
     assertFalse(stopped.isAlive());
   }
 
+  /** A worker that stops during a commit is ended too; the outcome of the commit is unknown. */
+  @Test
+  void aWorkerThatStopsInACommitIsReplaced() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
+    fixture.settings.put(StoreFixture.CAIRN + "orphanGraceMs", "1000");
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commit(provider, 0, NO_ID, 1);
+    ProcessHandle stopped = fixture.workers().get(0);
+    StateStore store = provider.getStore(1, id, false, false);
+    store.put(key(2), value("lost"), "default");
+    fixture.signalWorker("STOP");
+
+    Throwable error = assertThrows(Throwable.class, store::commit);
+
+    store.abort();
+    String text = StoreFixture.chain(error);
+    assertTrue(text.contains("did not answer the call commit within 5500 ms"), text);
+    assertTrue(text.contains("store=0/0/default, version=2"), text);
+    stopped.onExit().get(20, TimeUnit.SECONDS);
+    StateStore read = provider.getReadStore(1, id);
+    assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
+    read.release();
+  }
+
   /**
    * A task that waits for the lock must not wait for the whole timeout when the provider is closed.
    */
@@ -286,13 +310,10 @@ LocalState.look_up = failing
     fixture.withLeastCache();
     fixture.patchEngine(
         """
-        from cairn.engine.control import ControlEntry
-        call = ControlEntry.call
-        def breaking(self, method, arguments):
-            if method == 'commit':
-                raise ValueError('no answer that Py4J could return')
-            return call(self, method, arguments)
-        ControlEntry.call = breaking
+        from cairn.engine import frame_service
+        def breaking(request):
+            request.service.event_loop.post(request.connection.close)
+        frame_service._commit = breaking
         """);
     CairnStateStoreProvider provider = fixture.provider();
     StateStore store = provider.getStore(0, NO_ID, false, false);

@@ -85,7 +85,7 @@ class PrefetchTest {
     return new PrefetchIterator(
         input,
         () -> UnsafeProjection.create(KEY),
-        List.of(new PrefetchIterator.Target(store, "default")),
+        List.of(new PrefetchIterator.Target(store, "default", false)),
         null,
         ROWS);
   }
@@ -223,7 +223,7 @@ class PrefetchTest {
               }
             },
             () -> UnsafeProjection.create(KEY),
-            List.of(new PrefetchIterator.Target(fixture.id, "default")),
+            List.of(new PrefetchIterator.Target(fixture.id, "default", false)),
             null,
             ROWS);
 

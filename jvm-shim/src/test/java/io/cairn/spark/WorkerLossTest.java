@@ -27,6 +27,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import scala.Option;
 
@@ -161,16 +162,16 @@ class WorkerLossTest {
     fixture.patchEngine(
         """
 import os, signal
-from cairn.engine.control import ControlEntry
-call = ControlEntry.call
-def dying(self, method, arguments):
-    if method != 'commit' or os.path.exists('%s'):
-        return call(self, method, arguments)
+from cairn.store.instance import ProviderInstance
+commit = ProviderInstance.commit
+def dying(self, request):
+    if os.path.exists('%s'):
+        return commit(self, request)
     open('%<s', 'w').close()
     if %s:
-        call(self, method, arguments)
+        commit(self, request)
     os.kill(os.getpid(), signal.SIGKILL)
-ControlEntry.call = dying
+ProviderInstance.commit = dying
 """
             .formatted(fixture.folder.resolve("killed"), isDurable ? "True" : "False"));
   }
@@ -205,24 +206,74 @@ ControlEntry.call = dying
     read.release();
   }
 
-  /** The commit is repeated after its version became durable: the repetition replaces it. */
+  /**
+   * The commit is repeated, perhaps after its version became durable: the repetition replaces it.
+   * The few writes were folded into the cache meanwhile, and the cache has them once.
+   */
   @ParameterizedTest
-  @ValueSource(strings = {"1", "2"})
-  void aCommitWithoutAReplyHappensOnce(String checkpointFormat) throws Exception {
+  @CsvSource({"1, false", "1, true", "2, false", "2, true"})
+  void aCommitWithoutAReplyHappensOnce(String checkpointFormat, boolean isDurable)
+      throws Exception {
     fixture.settings.put(
         "spark.sql.streaming.stateStore.checkpointFormatVersion", checkpointFormat);
-    killInCommit(true);
-    StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
+    killInCommit(isDurable);
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
     store.put(key(1), value("mine"), "default");
+    store.put(key(2), value("gone"), "default");
+    store.remove(key(2), "default");
 
     assertEquals(1, store.commit());
 
     assertTrue(Files.exists(fixture.folder.resolve("killed")));
-    StateStore read =
-        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
-    assertEquals(Map.of(1L, "mine"), all(read.iterator("default")));
-    assertEquals(1, read.metrics().numKeys());
-    read.release();
+    Option<String> id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    for (CairnStateStoreProvider reader : List.of(provider, fixture.provider())) {
+      StateStore read = reader.getReadStore(1, id);
+      assertEquals(Map.of(1L, "mine"), all(read.iterator("default")));
+      assertEquals(1, read.metrics().numKeys());
+      read.release();
+    }
+  }
+
+  /** The engine refuses a commit whose writes the cache already has: the cache drops them. */
+  @Test
+  void aRefusedCommitLeavesNoWritesInTheCache() throws Exception {
+    fixture.patchEngine(
+        """
+import os
+from cairn.errors import UnavailableError
+from cairn.store.instance import ProviderInstance
+commit = ProviderInstance.commit
+def refusing(self, request):
+    if request.version == 2 and not os.path.exists('%s'):
+        open('%<s', 'w').close()
+        raise UnavailableError('refused by the test')
+    return commit(self, request)
+ProviderInstance.commit = refusing
+"""
+            .formatted(fixture.folder.resolve("refused")));
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> one = commit(provider, 0, NO_ID, 1);
+    StateStore refused = provider.getStore(1, one, false, false);
+    refused.put(key(1), value("refused"), "default");
+    refused.put(key(2), value("refused"), "default");
+
+    Throwable error = assertThrows(Throwable.class, refused::commit);
+
+    refused.abort();
+    assertTrue(
+        StoreFixture.chain(error).contains("refused by the test"), StoreFixture.chain(error));
+    StateStore next = provider.getStore(1, one, false, false);
+    assertEquals(Map.of(1L, "v1@1"), all(next.iterator("default")));
+    next.put(key(3), value("next"), "default");
+    assertEquals(2, next.commit());
+    Option<String> two = next.getStateStoreCheckpointInfo().stateStoreCkptId();
+    for (CairnStateStoreProvider reader : List.of(provider, fixture.provider())) {
+      StateStore read = reader.getReadStore(2, two);
+      assertEquals(Map.of(1L, "v1@1", 3L, "next"), all(read.iterator("default")));
+      assertEquals(2, read.metrics().numKeys());
+      read.release();
+    }
   }
 
   /**

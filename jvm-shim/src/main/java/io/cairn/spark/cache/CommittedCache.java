@@ -29,6 +29,10 @@ final class CommittedCache {
   final CachedFamilies families;
   final Eviction eviction;
   final PageSource pages;
+
+  /** Rows that the open session has requested before their scans. */
+  final PrefetchedRanges ranges = new PrefetchedRanges();
+
   private final Refill refill;
   final RefillPolicy refillPolicy;
   final EarlyPolicy earlyPolicy = new EarlyPolicy();
@@ -108,6 +112,7 @@ final class CommittedCache {
   void end() {
     source = null;
     pages.use(null);
+    ranges.clear();
     endRefills();
     // They cover pages of replies, which no bound counts.
     rowKey.clear();

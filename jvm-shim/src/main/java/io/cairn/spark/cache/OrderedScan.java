@@ -38,6 +38,13 @@ final class OrderedScan extends RowCursor {
   private boolean isClosed;
   private RowPage page;
   private int row;
+
+  /** Rows of the page that belong to the range. */
+  private int rowEnd;
+
+  /** Rows of the range follow after the page. */
+  private boolean hasMore;
+
   private int pageRows = FIRST_PAGE_ROWS;
   private int pageBytes = FIRST_PAGE_BYTES;
   private long spillsSeen;
@@ -176,27 +183,44 @@ final class OrderedScan extends RowCursor {
   /** Sets key and value to the next committed or spilled row of a page. */
   private boolean seekInPage() {
     boolean isCurrent = page != null && spillsSeen == buffer.spillCount();
-    if (isCurrent && row == page.count && !page.more) {
+    if (isCurrent && row == rowEnd && !hasMore) {
       return false;
     }
-    if (!isCurrent || row == page.count) {
+    if (!isCurrent || row == rowEnd) {
       if (!isCurrent) {
         pages.drop();
       }
       byte[] start = last.base == null ? null : last.toArray();
       byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
+      if (page == null && !hasPassedLast) {
+        PrefetchedRanges.Slice found = committed.ranges.find(family, start, end, spillsSeen);
+        if (found != null) {
+          page = found.page();
+          row = found.first();
+          rowEnd = found.end();
+          hasMore = false;
+          return setRow();
+        }
+      }
       ScanRequest request =
           new ScanRequest(family.id, start, !hasPassedLast, end, pageRows, pageBytes);
       page = pages.read(request);
       committed.notePaid(page);
       row = 0;
+      rowEnd = page.count;
+      hasMore = page.more;
       pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 4);
       pageBytes = Math.min(MAX_PAGE_BYTES, pageBytes * 4);
       pages.readAhead(page, new ScanRequest(family.id, start, false, end, pageRows, pageBytes));
-      if (page.count == 0) {
-        return false;
-      }
+    }
+    return setRow();
+  }
+
+  /** False: the page has no further row of the range. */
+  private boolean setRow() {
+    if (row == rowEnd) {
+      return false;
     }
     page.key(row, key);
     page.value(row, value);

@@ -31,6 +31,11 @@ final class PageSource {
     return source.startScan(request, families.version());
   }
 
+  /** Requests the rows of ranges and returns without the reply. */
+  PendingRows startRanges(int family, byte[][] from, byte[][] to) {
+    return source.startRanges(family, from, to, from.length, families.version());
+  }
+
   /** Waits for a page, which stays valid; null: there is no reply. */
   RowPage take(PendingRows pending) {
     RowPage rows = pending.take();

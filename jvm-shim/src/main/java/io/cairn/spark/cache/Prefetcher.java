@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
@@ -17,8 +18,16 @@ import java.util.Arrays;
  * its request: it may be outdated. Threads: as the session.
  */
 public final class Prefetcher {
-  /** Bound of one request's keys; the keys above it are read when they are needed. */
+  /** Bounds of one request's keys; the keys above them are read when they are needed. */
+  private static final int MAX_KEYS = 16_384;
+
   private static final int MAX_KEY_BYTES = 4 << 20;
+
+  /** The entries of two requests may take this part of the store's share of the memory. */
+  private static final int MEMORY_PART = 4;
+
+  private static final int MIN_KEYS = 16;
+  private static final int MIN_BYTES_PER_ENTRY = 128;
 
   private final CommittedCache committed;
   private final WriteBuffer buffer;
@@ -27,6 +36,11 @@ public final class Prefetcher {
 
   /** Reads of single keys before the first request; -1: there was no request. */
   private long singleReadsBefore = -1;
+
+  private final long rangeMissesBefore;
+
+  /** Prefixes that the next request should have at most: so many as one reply can answer. */
+  private int prefixLimit = MAX_KEYS;
 
   /** Keys that were requested and whose reply is not cached yet. */
   public final class Request {
@@ -50,7 +64,7 @@ public final class Prefetcher {
     public void finish() {
       long startedNs = System.nanoTime();
       RowPage rows = reply.take();
-      if (isOpen()) {
+      if (isCurrent(family)) {
         hits +=
             rows != null && spillsSeen == buffer.spillCount()
                 ? committed.cacheReply(family, keys, hashes, rows)
@@ -58,17 +72,53 @@ public final class Prefetcher {
       }
       waitedNs += System.nanoTime() - startedNs;
     }
+  }
 
-    private boolean isOpen() {
-      return buffer.isOpen()
-          && committed.families.isDefined(family.id)
-          && committed.families.get(family.id) == family;
+  /** Ranges that were requested, and whose rows are not here yet. */
+  public final class RangeRequest {
+    private final CachedFamily family;
+    private final byte[][] from;
+    private final byte[][] to;
+    private final PendingRows reply;
+    private final long spillsSeen = buffer.spillCount();
+
+    private RangeRequest(CachedFamily family, byte[][] from, byte[][] to) {
+      this.family = family;
+      this.from = from;
+      this.to = to;
+      reply = committed.pages.startRanges(family.id, from, to);
+    }
+
+    /**
+     * Waits for the rows and keeps them for the scans of their ranges. A reply that was lost, or
+     * that may be outdated, is not used: the scans request their rows. Called once.
+     */
+    public void finish() {
+      long startedNs = System.nanoTime();
+      boolean isWanted = isCurrent(family) && spillsSeen == buffer.spillCount();
+      RowPage rows = isWanted ? committed.pages.take(reply) : null;
+      if (rows != null) {
+        committed.notePaid(rows);
+        int answered = committed.ranges.add(family, from, to, rows, spillsSeen);
+        hits += answered;
+        prefixLimit =
+            rows.more ? Math.max(MIN_KEYS, answered) : Math.min(MAX_KEYS, 2 * prefixLimit);
+      }
+      waitedNs += System.nanoTime() - startedNs;
     }
   }
 
   Prefetcher(CommittedCache committed, WriteBuffer buffer) {
+    rangeMissesBefore = committed.ranges.misses();
     this.committed = committed;
     this.buffer = buffer;
+  }
+
+  /** Whether the session is open and has this family. */
+  private boolean isCurrent(CachedFamily family) {
+    return buffer.isOpen()
+        && committed.families.isDefined(family.id)
+        && committed.families.get(family.id) == family;
   }
 
   /** Whether reads of a family may need the engine. */
@@ -79,10 +129,32 @@ public final class Prefetcher {
   }
 
   /**
+   * Keys that the next request should have at most: so many that their entries are not evicted
+   * before their reads. More keys per request cost less each: the engine reads a block once for all
+   * of its keys.
+   */
+  public int keyLimit(int family) {
+    if (!buffer.isOpen() || !committed.families.isDefined(family)) {
+      return MIN_KEYS;
+    }
+    CachedFamily of = committed.families.get(family);
+    long perEntry = Math.max(MIN_BYTES_PER_ENTRY, of.bytes() / Math.max(1, of.count()));
+    MemoryAccount account = committed.account;
+    long share = account.pool().fairShareBytes(account.use());
+    long limit = share / (2 * MEMORY_PART * perEntry);
+    return (int) Math.max(MIN_KEYS, Math.min(MAX_KEYS, limit));
+  }
+
+  /** As {@link #keyLimit}, for {@link #startPrefixes}. */
+  public int prefixLimit() {
+    return prefixLimit;
+  }
+
+  /**
    * Requests those keys that neither the cache nor the session's writes can answer, sorted and each
    * once, and returns without the reply.
    *
-   * @param keys is sorted by this call; at most {@link CommittedCache#MAX_KEYS} of them are used
+   * @param keys is sorted by this call; at most {@link #MAX_KEYS} of them are used
    * @return null if no key needs a request
    */
   public Request start(int family, byte[][] keys, int count) {
@@ -93,7 +165,7 @@ public final class Prefetcher {
     CachedFamily of = committed.families.get(family);
     WriteBuffer.Writes written = buffer.writes(family);
     Arrays.sort(keys, 0, count, Arrays::compareUnsigned);
-    byte[][] wanted = new byte[Math.min(count, CommittedCache.MAX_KEYS)][];
+    byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
     int[] hashes = new int[wanted.length];
     ByteSpan key = new ByteSpan();
     int wantedCount = 0;
@@ -117,6 +189,41 @@ public final class Prefetcher {
       singleReadsBefore = committed.singleReads();
     }
     return new Request(of, Arrays.copyOf(wanted, wantedCount), hashes);
+  }
+
+  /**
+   * Requests the rows of those prefixes that are not here yet, sorted and each once, and returns
+   * without the reply. The rows are kept until those of two further requests have come.
+   *
+   * @param prefixes is sorted by this call; at most {@link #MAX_KEYS} of them are used
+   * @return null if no prefix needs a request
+   */
+  public RangeRequest startPrefixes(int family, byte[][] prefixes, int count) {
+    buffer.checkOpen();
+    if (committed.refillIfWorthwhile() && !isUseful(family)) {
+      return null;
+    }
+    CachedFamily of = committed.families.get(family);
+    Arrays.sort(prefixes, 0, count, Arrays::compareUnsigned);
+    byte[][] from = new byte[Math.min(count, MAX_KEYS)][];
+    byte[][] to = new byte[from.length][];
+    int wanted = 0;
+    long wantedBytes = 0;
+    for (int i = 0; i < count && wanted < from.length && wantedBytes < MAX_KEY_BYTES; i++) {
+      byte[] end = Bytes.successor(prefixes[i]);
+      byte[] endBefore = wanted == 0 ? null : to[wanted - 1];
+      boolean overlaps =
+          wanted > 0 && (endBefore == null || Arrays.compareUnsigned(prefixes[i], endBefore) < 0);
+      if (!overlaps && !committed.ranges.has(of, prefixes[i], end, buffer.spillCount())) {
+        from[wanted] = prefixes[i];
+        to[wanted++] = end;
+        wantedBytes += prefixes[i].length;
+      }
+    }
+    if (wanted == 0) {
+      return null;
+    }
+    return new RangeRequest(of, Arrays.copyOf(from, wanted), Arrays.copyOf(to, wanted));
   }
 
   /**
@@ -144,14 +251,15 @@ public final class Prefetcher {
     return true;
   }
 
-  /** Keys that were cached for a coming read, as values or as absent. */
+  /** Keys and prefixes that were read for a coming read, also if they are absent. */
   public long hits() {
     return hits;
   }
 
-  /** Keys that were still read alone, since the first request. */
+  /** Keys and ranges that were still read alone, since the first request. */
   public long misses() {
-    return singleReadsBefore < 0 ? 0 : committed.singleReads() - singleReadsBefore;
+    long keys = singleReadsBefore < 0 ? 0 : committed.singleReads() - singleReadsBefore;
+    return keys + committed.ranges.misses() - rangeMissesBefore;
   }
 
   /** Time for which the session waited for replies. */

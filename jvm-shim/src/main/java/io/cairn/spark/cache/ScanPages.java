@@ -37,9 +37,7 @@ final class ScanPages {
    */
   void readAhead(RowPage page, ScanRequest request) {
     if (page.more) {
-      int last = page.count - 1;
-      int start = page.keyOffset[last];
-      aheadFrom = Arrays.copyOfRange(page.data, start, start + page.keyLength[last]);
+      aheadFrom = page.keyBytes(page.count - 1);
       ahead =
           source.start(
               new ScanRequest(

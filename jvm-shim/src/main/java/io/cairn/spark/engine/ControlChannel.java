@@ -79,19 +79,7 @@ final class ControlChannel implements AutoCloseable {
     } catch (Py4JException e) {
       if (isTimeout(e)) {
         whenSilent.run();
-        throw CairnException.of(
-            ErrorKind.RETRY,
-            "CAIRN_ENGINE_TIMEOUT",
-            "worker "
-                + worker
-                + " did not answer the call "
-                + method
-                + " within "
-                + timeoutMs
-                + " ms and was ended, with all its stores",
-            "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, of which a call may take "
-                + WorkerSettings.Timeouts.REQUESTS_PER_CALL
-                + " times as much, or find out what keeps the engine busy");
+        throw silent(worker, method, timeoutMs);
       }
       // Py4J's messages repeat the arguments, which may contain secrets.
       throw CairnException.workerLost(
@@ -110,6 +98,23 @@ final class ControlChannel implements AutoCloseable {
         Thread.currentThread().interrupt();
       }
     }
+  }
+
+  /** The error of a worker that was ended because it did not answer in time. */
+  static CairnException silent(String worker, String method, int timeoutMs) {
+    return CairnException.of(
+        ErrorKind.RETRY,
+        "CAIRN_ENGINE_TIMEOUT",
+        "worker "
+            + worker
+            + " did not answer the call "
+            + method
+            + " within "
+            + timeoutMs
+            + " ms and was ended, with all its stores",
+        "raise spark.sql.streaming.stateStore.cairn.requestTimeoutMs, of which a call may take "
+            + WorkerSettings.Timeouts.REQUESTS_PER_CALL
+            + " times as much, or find out what keeps the engine busy");
   }
 
   private static boolean isTimeout(Throwable error) {

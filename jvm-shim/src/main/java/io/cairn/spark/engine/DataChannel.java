@@ -40,6 +40,10 @@ final class DataChannel implements AutoCloseable {
   private final ByteBuffer in = ByteBuffer.allocateDirect(CHUNK_BYTES);
   private final byte[] headerBytes = new byte[FrameHeader.BYTES];
   private final int timeoutMs;
+
+  /** The limit of the call in progress. */
+  private int limitMs;
+
   private byte[] payload = new byte[0];
   private volatile boolean isBroken;
 
@@ -111,10 +115,18 @@ final class DataChannel implements AutoCloseable {
 
   /** Sends a frame; waits while the socket is full. After a failure the channel is broken. */
   void send(FrameBytes frame) {
+    send(frame, true);
+  }
+
+  /** As {@link #send}, but the last part of the frame may wait for the next frame. */
+  void sendWithNext(FrameBytes frame) {
+    send(frame, false);
+  }
+
+  private void send(FrameBytes frame, boolean flushes) {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline();
-      out.clear();
       for (int region = 0; region < frame.count(); region++) {
         byte[] array = frame.array(region);
         int from = frame.start(region);
@@ -128,7 +140,9 @@ final class DataChannel implements AutoCloseable {
           }
         }
       }
-      interrupted |= sendOut(deadline);
+      if (flushes) {
+        interrupted |= sendOut(deadline);
+      }
     } catch (IOException e) {
       throw lost("the connection to the engine broke while sending", e);
     } catch (RuntimeException | Error e) {
@@ -152,14 +166,19 @@ final class DataChannel implements AutoCloseable {
     return interrupted;
   }
 
+  /** Receives a frame within the limit of a read. */
+  FrameHeader receive() {
+    return receive(timeoutMs);
+  }
+
   /**
    * Waits for a whole frame and returns its header; {@link #takePayload} returns its payload. After
    * a failure the channel is broken.
    */
-  FrameHeader receive() {
+  FrameHeader receive(int waitMs) {
     boolean interrupted = Thread.interrupted();
     try {
-      long deadline = deadline();
+      long deadline = deadline(waitMs);
       if (!in.hasRemaining()) {
         // The worker needs longer than a read that finds nothing.
         interrupted |= await(SelectionKey.OP_READ, deadline);
@@ -225,7 +244,7 @@ final class DataChannel implements AutoCloseable {
     long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
     if (leftMs <= 0) {
       restore(interrupted);
-      throw new SocketTimeoutException("no answer within " + timeoutMs + " ms");
+      throw new SocketTimeoutException("no answer within " + limitMs + " ms");
     }
     key.interestOps(operation);
     selector.select(READY_KEYS_ARE_IGNORED, leftMs);
@@ -253,11 +272,17 @@ final class DataChannel implements AutoCloseable {
   }
 
   private long deadline() {
-    return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+    return deadline(timeoutMs);
   }
 
+  private long deadline(int waitMs) {
+    limitMs = waitMs;
+    return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
+  }
+
+  /** Whether it cannot be used again: after a failure, or with a part of a frame unsent. */
   boolean isBroken() {
-    return isBroken;
+    return isBroken || out.position() > 0;
   }
 
   /** Marks the channel as broken, because it may still receive a reply that nobody reads. */

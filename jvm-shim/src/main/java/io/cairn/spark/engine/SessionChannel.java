@@ -18,7 +18,6 @@ import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
-import java.io.IOException;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -127,6 +126,13 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return start(FrameKind.SCAN, requireApplied, () -> Frames.scan(writer, request));
   }
 
+  @Override
+  public PendingRows startRanges(
+      int family, byte[][] from, byte[][] to, int count, long requireApplied) {
+    return start(
+        FrameKind.RANGES, requireApplied, () -> Frames.ranges(writer, family, from, to, count));
+  }
+
   private PendingRows start(int kind, long requireApplied, Runnable build) {
     return attempt(
         version,
@@ -222,11 +228,21 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   @Override
   public void write(WriteBlock block, boolean isSpill) {
     if (!isSpill) {
-      send(block);
+      // The COMMIT follows at once.
+      channel().sendWithNext(built(block));
+      sent(block);
       return;
     }
     forgetEarly();
-    FrameBytes frame = attempt(version + 1, () -> send(block));
+    FrameBytes frame =
+        attempt(
+            version + 1,
+            () -> {
+              FrameBytes built = built(block);
+              channel().send(built);
+              sent(block);
+              return built;
+            });
     spilled.add(frame, block.count());
   }
 
@@ -263,33 +279,44 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     earlyRowsSent = 0;
   }
 
-  private FrameBytes send(WriteBlock block) {
+  private FrameBytes built(WriteBlock block) {
     Frames.writes(writer, block);
     writer.finish(FrameKind.WRITES, session, framesSent + 1, 0);
-    channel().send(writer.frame());
+    return writer.frame();
+  }
+
+  private void sent(WriteBlock block) {
     framesSent++;
     rowsSent += block.count();
-    return writer.frame();
   }
 
   /**
    * Commits the session's writes as a version.
    *
-   * @param arguments those of {@code commit} without instance, session, frames and rows
+   * @param arguments those of COMMIT without frames and rows
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
+   * @param whileWaiting runs while the engine commits, also again after a recovery
    */
-  public JsonNode commit(ObjectNode arguments, Runnable sendWrites) {
-    JsonNode answer =
-        attempt(
-            version + 1,
-            () -> {
-              sendWrites.run();
-              arguments.put("session", session).put("frames", framesSent).put("rows", rowsSent);
-              arguments.put("early_frames", earlyFramesSent).put("early_rows", earlyRowsSent);
-              return instance.call("commit", arguments);
-            });
-    appliedThrough = Math.max(appliedThrough, answer.path("applied_through").asLong());
-    return answer;
+  public JsonNode commit(ObjectNode arguments, Runnable sendWrites, Runnable whileWaiting) {
+    return attempt(version + 1, () -> commitOnce(arguments, sendWrites, whileWaiting));
+  }
+
+  private JsonNode commitOnce(ObjectNode arguments, Runnable sendWrites, Runnable whileWaiting) {
+    sendWrites.run();
+    arguments.put("frames", framesSent).put("rows", rowsSent);
+    arguments.put("early_frames", earlyFramesSent).put("early_rows", earlyRowsSent);
+    long number = ++requestNumber;
+    byte[] frame = Frames.commit(session, number, arguments);
+    DataChannel open = channel();
+    open.send(frame, 0, frame.length);
+    try {
+      whileWaiting.run();
+    } catch (RuntimeException | Error e) {
+      open.abandon();
+      throw e;
+    }
+    Reply reply = reply(open, process.receiveCommit(open), FrameKind.COMMIT, number);
+    return Json.read(reply.payload, reply.header.payloadBytes());
   }
 
   /** Makes the engine drop the session's writes, if it has any. */
@@ -388,7 +415,11 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private Reply receiveReply(DataChannel open, int kind, long number) {
-    FrameHeader header = open.receive();
+    return reply(open, open.receive(), kind, number);
+  }
+
+  /** The frame that was received, if it is the reply to a request; throws its error. */
+  private Reply reply(DataChannel open, FrameHeader header, int kind, long number) {
     byte[] payload = open.takePayload();
     boolean isOurs = header.session() == session && header.sequence() == number;
     if (isOurs && header.kind() == FrameKind.ERROR) {
@@ -412,11 +443,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private static CairnException error(FrameHeader header, byte[] payload) {
-    try {
-      return CairnException.fromEngine(Json.MAPPER.readTree(payload, 0, header.payloadBytes()));
-    } catch (IOException e) {
-      return CairnException.protocol("the engine sent an error that is not JSON");
-    }
+    return CairnException.fromEngine(Json.read(payload, header.payloadBytes()));
   }
 
   /** The channel, ready for the next frame. */

@@ -40,7 +40,7 @@ final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
   private static final int LAST_LINES = 20;
   private static final int SOCKET_PATH_BYTES = 100;
-  private static final Set<String> UPLOADING = Set.of("commit", "maintain");
+  private static final Set<String> UPLOADING = Set.of("maintain");
 
   private final String name;
   private final Process process;
@@ -54,6 +54,7 @@ final class WorkerProcess implements AutoCloseable {
   private final ControlChannel uploads;
 
   private final ChannelPool channels;
+  private final int commitTimeoutMs;
   private final Thread log;
   private volatile boolean isGivenUp;
 
@@ -75,6 +76,7 @@ final class WorkerProcess implements AutoCloseable {
     WorkerSettings.Timeouts timeouts = settings.timeouts();
     control = new ControlChannel(name, port, token, timeouts.callMs(), this::giveUp);
     uploads = new ControlChannel(name, port, token, timeouts.uploadingCallMs(), this::giveUp);
+    commitTimeoutMs = timeouts.uploadingCallMs();
     channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, timeouts.requestMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
     LOG.info(
@@ -256,11 +258,29 @@ final class WorkerProcess implements AutoCloseable {
     try {
       return (UPLOADING.contains(method) ? uploads : control).call(method, arguments);
     } catch (CairnException e) {
-      throw e.isWorkerLost() && !isAlive() && !isGivenUp
-          ? CairnException.workerLost(
-              "worker " + name + " died during the call " + method + lastOutput(), e)
-          : e;
+      throw described(e, method);
     }
+  }
+
+  /** Receives the reply to a COMMIT; ends a worker that does not send it in time. */
+  FrameHeader receiveCommit(DataChannel channel) {
+    try {
+      return channel.receive(commitTimeoutMs);
+    } catch (CairnException e) {
+      if (e.isTimeout()) {
+        giveUp();
+        throw ControlChannel.silent(name, "commit", commitTimeoutMs);
+      }
+      throw described(e, "commit");
+    }
+  }
+
+  /** The error of a call, with the worker's last output if it has ended. */
+  private CairnException described(CairnException error, String method) {
+    return error.isWorkerLost() && !isAlive() && !isGivenUp
+        ? CairnException.workerLost(
+            "worker " + name + " died during the call " + method + lastOutput(), error)
+        : error;
   }
 
   ChannelPool channels() {

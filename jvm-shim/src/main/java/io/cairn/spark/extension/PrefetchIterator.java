@@ -17,8 +17,9 @@ import scala.collection.Iterator;
  * are in the cache before its first row leaves, as far as memory allows.
  *
  * <p>Two buffers are in use: the rows of one leave while the keys of the other are requested. A
- * buffer has at most {@code maxRows} rows, and ends with the row that reaches {@link #MAX_BYTES}.
- * Nothing is buffered while the cache answers all reads, or if the store is not Cairn's.
+ * buffer has at most {@code maxRows} rows, fewer if the cache is small, and ends with the row that
+ * reaches {@link #MAX_BYTES}. Nothing is buffered while the cache answers all reads, or if the
+ * store is not Cairn's.
  *
  * <p>Spark opens the store after it has created this iterator, and before it asks for the first
  * row: the store is looked up then.
@@ -32,8 +33,16 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
   /** Elements of lists that are requested for the rows of one buffer. */
   private static final int MAX_ELEMENTS = 4096;
 
-  /** A column family in which the operator reads the keys of its input rows. */
-  public record Target(StateStoreId store, String family) {}
+  /**
+   * A column family in which the operator reads the keys of its input rows.
+   *
+   * @param isPrefix it scans all keys of the family that have the row's key as their prefix
+   */
+  public record Target(StateStoreId store, String family, boolean isPrefix) {
+    private KeyPrefetch find() {
+      return isPrefix ? KeyPrefetch.findPrefixes(store, family) : KeyPrefetch.find(store, family);
+    }
+  }
 
   /**
    * A list per key, as Spark's joins keep it: its length in one family, its elements in another one
@@ -155,7 +164,7 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
   private void start() {
     isStarted = true;
     for (Target target : targets) {
-      KeyPrefetch found = KeyPrefetch.find(target.store, target.family);
+      KeyPrefetch found = target.find();
       if (found != null) {
         prefetches.add(found);
       }
@@ -174,8 +183,8 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
   }
 
   private void startLists() {
-    lengths = KeyPrefetch.find(lists.lengths.store, lists.lengths.family);
-    elements = KeyPrefetch.find(lists.elements.store, lists.elements.family);
+    lengths = lists.lengths.find();
+    elements = lists.elements.find();
     if (lengths == null || elements == null) {
       elements = null;
     } else {
@@ -214,8 +223,12 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
       unbufferedRows = ROWS_UNTIL_CHECK;
       return;
     }
+    int rowLimit = maxRows;
+    for (KeyPrefetch prefetch : prefetches) {
+      rowLimit = Math.min(rowLimit, prefetch.keyLimit());
+    }
     int bytes = 0;
-    while (into.count < maxRows && bytes < MAX_BYTES && input.hasNext()) {
+    while (into.count < rowLimit && bytes < MAX_BYTES && input.hasNext()) {
       InternalRow row = input.next();
       if (row instanceof UnsafeRow unsafe) {
         bytes += unsafe.getSizeInBytes();

@@ -157,8 +157,8 @@ public final class BatchWriter implements FrameWriter {
     int[] lengths = new int[rows];
     long total = 0;
     for (int row = 0; row < rows; row++) {
-      lengths[row] = values[row].length;
-      total += lengths[row];
+      lengths[row] = values[row] == null ? -1 : values[row].length;
+      total += Math.max(0, lengths[row]);
     }
     binary(values, new int[rows], lengths, total);
   }

@@ -34,6 +34,15 @@ public interface EngineSource {
   PendingRows startScan(ScanRequest request, long requireApplied);
 
   /**
+   * Requests the rows of ranges of one family, which ascend and do not overlap, and returns without
+   * the reply. Its keys ascend. If it says that more rows follow, the range of its last row may be
+   * incomplete, and those after it are not answered.
+   *
+   * @param from inclusive; {@code to} is exclusive, null: the end of the family
+   */
+  PendingRows startRanges(int family, byte[][] from, byte[][] to, int count, long requireApplied);
+
+  /**
    * Sends writes of the session. The rows are read before the call returns.
    *
    * @param isSpill the cache drops these writes after the call, so the source keeps a copy if it

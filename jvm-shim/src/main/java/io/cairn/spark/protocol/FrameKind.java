@@ -9,6 +9,8 @@ public final class FrameKind {
   public static final int CHANGES = 0x05;
   public static final int LOOKUP = 0x06;
   public static final int EARLY = 0x07;
+  public static final int COMMIT = 0x08;
+  public static final int RANGES = 0x09;
   public static final int ERROR = 0xFF;
 
   /** A reply has the kind of its request with this bit set. WRITES and EARLY have no reply. */

@@ -1,5 +1,6 @@
 package io.cairn.spark.protocol;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -34,6 +35,14 @@ public final class Frames {
     writer.oneInt(request.limitBytes());
   }
 
+  /** Ranges that ascend and do not overlap; a null end: the end of the family. */
+  public static void ranges(BatchWriter writer, int family, byte[][] from, byte[][] to, int count) {
+    writer.begin(count);
+    writer.shorts(family);
+    writer.binary(from);
+    writer.binary(to);
+  }
+
   public static void changes(
       BatchWriter writer, long version, String checkpointId, long fromRow, int limitRows) {
     writer.begin(1);
@@ -41,6 +50,15 @@ public final class Frames {
     writer.oneBinary(checkpointId.getBytes(StandardCharsets.UTF_8));
     writer.oneLong(fromRow);
     writer.oneInt(limitRows);
+  }
+
+  /** Returns a whole COMMIT frame. */
+  public static byte[] commit(long session, long sequence, ObjectNode arguments) {
+    byte[] json = Json.bytes(arguments);
+    byte[] frame = new byte[FrameHeader.BYTES + json.length];
+    new FrameHeader(FrameKind.COMMIT, 0, session, sequence, 0, 0, json.length).write(frame, 0);
+    System.arraycopy(json, 0, frame, FrameHeader.BYTES, json.length);
+    return frame;
   }
 
   /**
@@ -85,10 +103,10 @@ public final class Frames {
     into.data = payload;
   }
 
-  /** Reads a reply to GET, which has no keys, or to SCAN. */
+  /** Reads a reply to GET, which has no keys, or to SCAN or RANGES. */
   public static void readRows(
       BatchReader reader, FrameHeader header, byte[] payload, RowPage into) {
-    boolean hasKeys = header.kind() == (FrameKind.SCAN | FrameKind.REPLY);
+    boolean hasKeys = header.kind() != (FrameKind.GET | FrameKind.REPLY);
     into.reset(header.rows(), 0);
     reader.begin(payload, header, hasKeys ? 3 : 2);
     reader.bytes(into.origin);

@@ -56,6 +56,11 @@ public final class RowPage {
     into.set(data, Bytes.ARRAY + keyOffset[row], keyLength[row]);
   }
 
+  /** Returns a copy of the key of a row. */
+  public byte[] keyBytes(int row) {
+    return Arrays.copyOfRange(data, keyOffset[row], keyOffset[row] + keyLength[row]);
+  }
+
   /** Sets a span to the value of a row that has one. */
   public void value(int row, ByteSpan into) {
     into.set(data, Bytes.ARRAY + valueOffset[row], valueLength[row]);

@@ -19,14 +19,21 @@ public final class KeyPrefetch {
   private final StoreSession.OpenFamily family;
   private byte[][] keys = new byte[64][];
   private int count;
-  private Prefetcher.Request inFlight;
+
+  /** Receives the reply of the last request; null: there is none. */
+  private Runnable inFlight;
+
+  /** The rows are read by scans of these keys as prefixes. */
+  private final boolean arePrefixes;
+
   private final ByteSpan keySpan = new ByteSpan();
   private final ByteSpan value = new ByteSpan();
   private final UnsafeRow number = new UnsafeRow(1);
 
-  private KeyPrefetch(StoreSession session, StoreSession.OpenFamily family) {
+  private KeyPrefetch(StoreSession session, StoreSession.OpenFamily family, boolean arePrefixes) {
     this.session = session;
     this.family = family;
+    this.arePrefixes = arePrefixes;
   }
 
   /**
@@ -34,6 +41,15 @@ public final class KeyPrefetch {
    * such session or family, so nothing can be prefetched.
    */
   public static KeyPrefetch find(StateStoreId store, String familyName) {
+    return find(store, familyName, false);
+  }
+
+  /** As {@link #find}, for keys that are prefixes of the keys that the operator reads. */
+  public static KeyPrefetch findPrefixes(StateStoreId store, String familyName) {
+    return find(store, familyName, true);
+  }
+
+  private static KeyPrefetch find(StateStoreId store, String familyName, boolean arePrefixes) {
     StoreSession session = TaskSessions.find(store);
     if (session == null) {
       return null;
@@ -42,7 +58,12 @@ public final class KeyPrefetch {
     try {
       boolean isPresent =
           session.present().containsKey(familyName) && session.families.get(familyName) != null;
-      return isPresent ? new KeyPrefetch(session, session.family("prefetch", familyName)) : null;
+      if (!isPresent) {
+        return null;
+      }
+      StoreSession.OpenFamily found = session.family("prefetch", familyName);
+      boolean isScanned = found.family().codec().supportsPrefixScan();
+      return arePrefixes && !isScanned ? null : new KeyPrefetch(session, found, arePrefixes);
     } finally {
       session.leave();
     }
@@ -53,12 +74,19 @@ public final class KeyPrefetch {
     return session.isOpen() && session.cache.prefetcher.isUseful(family.id());
   }
 
+  /** Keys that the next request should have at most; see {@link Prefetcher#keyLimit}. */
+  public int keyLimit() {
+    Prefetcher prefetcher = session.cache.prefetcher;
+    return arePrefixes ? prefetcher.prefixLimit() : prefetcher.keyLimit(family.id());
+  }
+
   /** Adds a key to the next request; the row may be reused afterwards. */
   public void add(UnsafeRow key) {
     if (count == keys.length) {
       keys = Arrays.copyOf(keys, 2 * count);
     }
-    keys[count++] = family.family().codec().keyBytes(key);
+    RowCodec codec = family.family().codec();
+    keys[count++] = arePrefixes ? codec.prefixBytes(key) : codec.keyBytes(key);
   }
 
   /**
@@ -68,13 +96,23 @@ public final class KeyPrefetch {
     if (count > 0 && isUseful()) {
       session.enter("prefetch");
       try {
-        inFlight = session.cache.prefetcher.start(family.id(), keys, count);
+        inFlight = request();
       } finally {
         session.leave();
       }
     }
     Arrays.fill(keys, 0, count, null);
     count = 0;
+  }
+
+  private Runnable request() {
+    Prefetcher prefetcher = session.cache.prefetcher;
+    if (arePrefixes) {
+      Prefetcher.RangeRequest request = prefetcher.startPrefixes(family.id(), keys, count);
+      return request == null ? null : request::finish;
+    }
+    Prefetcher.Request request = prefetcher.start(family.id(), keys, count);
+    return request == null ? null : request::finish;
   }
 
   /**
@@ -102,12 +140,12 @@ public final class KeyPrefetch {
 
   /** Waits until the reads of the requested keys find them in the cache. */
   public void finish() {
-    Prefetcher.Request request = inFlight;
+    Runnable request = inFlight;
     inFlight = null;
     if (request != null && session.isOpen()) {
       session.enter("prefetch");
       try {
-        request.finish();
+        request.run();
       } finally {
         session.leave();
       }

@@ -283,7 +283,13 @@ public final class StoreSession {
               cache.isFoldLong() ? new BackgroundFold(() -> cache.foldEarly(version)) : null;
           BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
           try {
-            commitAnswer = channel.commit(commitArguments(), () -> sendWrites(early));
+            // The task waits anyway: it folds few writes itself.
+            boolean foldsMeanwhile = fold == null && cache.canFoldEarly();
+            commitAnswer =
+                channel.commit(
+                    commitArguments(),
+                    () -> sendWrites(early),
+                    foldsMeanwhile ? () -> cache.foldEarly(version) : () -> {});
             result = baseVersion.next(commitAnswer, present, maxFamilyId);
             if (fold == null) {
               cache.commit(version, result.checkpointId());

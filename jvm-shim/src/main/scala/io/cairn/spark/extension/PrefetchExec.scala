@@ -10,8 +10,12 @@ import org.apache.spark.sql.catalyst.plans.physical.Partitioning
 import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
-/** A column family of a stateful operator's stores. */
-final case class StateFamily(store: String, family: String)
+/**
+ * A column family of a stateful operator's stores.
+ *
+ * @param isPrefix the operator scans it by the key of a row as a prefix
+ */
+final case class StateFamily(store: String, family: String, isPrefix: Boolean = false)
 
 /**
  * The state in which a stateful operator reads the keys of its input rows. A family that a task does
@@ -31,7 +35,8 @@ final case class PrefetchedState(
   def target(partition: Int)(of: StateFamily): PrefetchIterator.Target =
     new PrefetchIterator.Target(
       new StateStoreId(checkpoint, operator, partition, of.store),
-      of.family)
+      of.family,
+      of.isPrefix)
 }
 
 /**

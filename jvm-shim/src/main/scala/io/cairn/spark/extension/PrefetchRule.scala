@@ -8,7 +8,8 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
-  StateStoreRestoreExec, StatefulOperatorStateInfo, StreamingDeduplicateExec,
+  SessionWindowStateStoreRestoreExec, StateStoreRestoreExec, StatefulOperatorStateInfo,
+  StreamingDeduplicateExec,
   StreamingDeduplicateWithinWatermarkExec}
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
@@ -37,6 +38,9 @@ object PrefetchRule extends Rule[SparkPlan] {
   private def withPrefetch(operator: SparkPlan): SparkPlan = operator match {
     case restore: StateStoreRestoreExec =>
       belowOne(restore, restore.stateInfo, restore.keyExpressions)
+    case sessions: SessionWindowStateStoreRestoreExec =>
+      belowOne(
+        sessions, sessions.stateInfo, sessions.keyWithoutSessionExpressions, isPrefix = true)
     case distinct: StreamingDeduplicateExec =>
       belowOne(distinct, distinct.stateInfo, distinct.keyExpressions)
     case distinct: StreamingDeduplicateWithinWatermarkExec =>
@@ -45,7 +49,7 @@ object PrefetchRule extends Rule[SparkPlan] {
       belowOne(groups, groups.stateInfo, groups.groupingAttributes)
     case groups: FlatMapGroupsInPandasWithStateExec =>
       belowOne(groups, groups.stateInfo, groups.groupingAttributes)
-    case join: StreamingSymmetricHashJoinExec if join.stateInfo.isDefined && isIndexed(join) =>
+    case join: StreamingSymmetricHashJoinExec if join.stateInfo.isDefined =>
       belowBoth(join, join.stateInfo.get)
     case _ => operator
   }
@@ -54,19 +58,17 @@ object PrefetchRule extends Rule[SparkPlan] {
   private def belowOne(
       operator: SparkPlan,
       info: Option[StatefulOperatorStateInfo],
-      keys: Seq[Expression]): SparkPlan =
+      keys: Seq[Expression],
+      isPrefix: Boolean = false): SparkPlan =
     if (info.isEmpty || keys.isEmpty) {
       operator
     } else {
-      val families = Seq(StateFamily(StateStoreId.DEFAULT_STORE_NAME, ColumnFamilies.DEFAULT))
+      val families =
+        Seq(StateFamily(StateStoreId.DEFAULT_STORE_NAME, ColumnFamilies.DEFAULT, isPrefix))
       val state = PrefetchedState(info.get.checkpointLocation, info.get.operatorId, families)
       val input = over(operator.children.head, keys, state)
       operator.withNewChildren(input +: operator.children.tail)
     }
-
-  /** In format 4 a row is found by a scan over times, which has no keys to prefetch. */
-  private def isIndexed(join: StreamingSymmetricHashJoinExec): Boolean =
-    join.stateFormatVersion <= 3
 
   /** A row looks up its key in the state of the other side, and adds itself to that of its own. */
   private def belowBoth(
@@ -78,15 +80,21 @@ object PrefetchRule extends Rule[SparkPlan] {
       if (join.stateFormatVersion < 3) StateFamily(name, ColumnFamilies.DEFAULT)
       else StateFamily(StateStoreId.DEFAULT_STORE_NAME, name)
     }
-    def input(child: SparkPlan, keys: Seq[Expression], own: String, other: String): SparkPlan = {
-      val lengths = family(other, "keyToNumValues")
-      val state = PrefetchedState(
-        info.checkpointLocation,
-        info.operatorId,
-        Seq(lengths, family(own, "keyToNumValues")),
-        Some(lengths -> family(other, "keyWithIndexToValue")))
-      over(child, keys, state)
-    }
+    def state(own: String, other: String): PrefetchedState =
+      if (join.stateFormatVersion > 3) {
+        // It appends to its own side without a read, and scans the other side's times of the key.
+        val times = family(other, "keyWithTsToValues").copy(isPrefix = true)
+        PrefetchedState(info.checkpointLocation, info.operatorId, Seq(times))
+      } else {
+        val lengths = family(other, "keyToNumValues")
+        PrefetchedState(
+          info.checkpointLocation,
+          info.operatorId,
+          Seq(lengths, family(own, "keyToNumValues")),
+          Some(lengths -> family(other, "keyWithIndexToValue")))
+      }
+    def input(child: SparkPlan, keys: Seq[Expression], own: String, other: String): SparkPlan =
+      over(child, keys, state(own, other))
     join.withNewChildren(
       Seq(
         input(join.left, join.leftKeys, "left", "right"),

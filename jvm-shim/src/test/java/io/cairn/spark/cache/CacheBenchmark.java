@@ -237,6 +237,12 @@ public final class CacheBenchmark {
     }
 
     @Override
+    public PendingRows startRanges(
+        int family, byte[][] from, byte[][] to, int count, long requireApplied) {
+      throw new UnsupportedOperationException();
+    }
+
+    @Override
     public RuntimeException rowTooLarge(long bytes) {
       return new IllegalArgumentException("a row of " + bytes + " bytes");
     }

@@ -9,6 +9,7 @@ import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
+import java.io.ByteArrayOutputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -287,6 +288,30 @@ final class MapEngine implements EngineSource {
   @Override
   public PendingRows startScan(ScanRequest request, long requireApplied) {
     return pending(scan(request, requireApplied).copy());
+  }
+
+  @Override
+  public PendingRows startRanges(
+      int family, byte[][] from, byte[][] to, int count, long requireApplied) {
+    List<byte[]> keys = new ArrayList<>();
+    List<byte[]> values = new ArrayList<>();
+    ByteArrayOutputStream origins = new ByteArrayOutputStream();
+    boolean more = false;
+    for (int i = 0; i < count && !more; i++) {
+      assertTrue(i == 0 || UNSIGNED.compare(to[i - 1], from[i]) <= 0, "ranges do not ascend");
+      ScanRequest range = new ScanRequest(family, from[i], true, to[i], 1 << 14, 1 << 20);
+      RowPage page = scan(range, requireApplied).copy();
+      for (int row = 0; row < page.count; row++) {
+        keys.add(page.keyBytes(row));
+        int at = page.valueOffset[row];
+        values.add(Arrays.copyOfRange(page.data, at, at + page.valueLength[row]));
+        origins.write(page.origin[row]);
+      }
+      more = page.more || keys.size() > 60 && i < count - 1;
+    }
+    RowPage page = answer(keys, values, origins.toByteArray());
+    page.more = more;
+    return pending(page.copy());
   }
 
   /** The engine answers when it is asked; sometimes the reply is lost with the worker. */

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.MemoryPool;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -170,7 +171,7 @@ class StateCacheModelTest {
     final StateCache cache;
     Map<Integer, TreeMap<byte[], byte[]>> model;
     final List<ModelScan> scans = new ArrayList<>();
-    final List<Prefetcher.Request> requests = new ArrayList<>();
+    final List<Runnable> requests = new ArrayList<>();
     CacheSession session;
     int refillsOnDemand;
     int lastFamily;
@@ -368,7 +369,13 @@ class StateCacheModelTest {
         case 11, 12 -> remove(family, key);
         case 13 -> openOne(family);
         case 14 -> advance();
-        case 15 -> startPrefetch(family);
+        case 15 -> {
+          if (ordered(family) && random.nextBoolean()) {
+            startPrefixes(family);
+          } else {
+            startPrefetch(family);
+          }
+        }
         case 16 -> finishPrefetch();
         default -> prefetch(family);
       }
@@ -429,7 +436,10 @@ class StateCacheModelTest {
       if (scans.size() > 3) {
         scans.remove(0).cursor.close();
       }
-      if (ordered(family) && random.nextBoolean()) {
+      if (ordered(family) && random.nextInt(3) == 0) {
+        byte[] prefix = prefix();
+        scans.add(openRange(family, prefix, Bytes.successor(prefix)));
+      } else if (ordered(family) && random.nextBoolean()) {
         scans.add(
             openRange(
                 family,
@@ -474,14 +484,32 @@ class StateCacheModelTest {
       if (session.prefetcher.isUseful(family)) {
         Prefetcher.Request request = session.prefetcher.start(family, keys, keys.length);
         if (request != null) {
-          requests.add(request);
+          requests.add(request::finish);
+        }
+      }
+    }
+
+    byte[] prefix() {
+      byte[] key = key();
+      return Arrays.copyOf(key, Math.min(key.length, 1 + random.nextInt(2)));
+    }
+
+    /** Requests the rows of prefixes, some twice, some below others. */
+    void startPrefixes(int family) {
+      byte[][] prefixes = new byte[random.nextInt(60)][];
+      Arrays.setAll(prefixes, i -> prefix());
+      if (session.prefetcher.isUseful(family)) {
+        Prefetcher.RangeRequest request =
+            session.prefetcher.startPrefixes(family, prefixes, prefixes.length);
+        if (request != null) {
+          requests.add(request::finish);
         }
       }
     }
 
     void finishPrefetch() {
       if (!requests.isEmpty()) {
-        requests.remove(random.nextInt(requests.size())).finish();
+        requests.remove(random.nextInt(requests.size())).run();
       }
     }
   }

@@ -14,6 +14,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
+import java.util.Map;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
@@ -548,6 +550,57 @@ class StateCacheTest {
     request.finish();
 
     assertEquals("two", f.get(PLAIN, "k"));
+  }
+
+  /** A session window reads the sessions of its key, and once more when it stores them. */
+  @Test
+  void aScanOfAPrefetchedPrefixNeedsNoRequest() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(ORDERED, "a1", "one");
+    f.put(ORDERED, "a2", "two");
+    f.put(ORDERED, "b1", "other");
+    f.commit();
+    f.forget();
+    f.begin();
+    byte[][] prefixes = {bytes("c"), bytes("a"), bytes("c")};
+
+    f.session.prefetcher.startPrefixes(ORDERED, prefixes, 3).finish();
+    f.put(ORDERED, "a3", "new");
+    f.remove(ORDERED, "a1");
+
+    long scans = f.engine.scanRequests;
+    assertEquals(new TreeMap<>(Map.of("a2", "two", "a3", "new")), prefixRows(f, "a"));
+    assertEquals(new TreeMap<>(Map.of("a2", "two", "a3", "new")), prefixRows(f, "a"));
+    assertEquals(new TreeMap<>(), prefixRows(f, "c"));
+    assertEquals(scans, f.engine.scanRequests);
+    assertEquals(2, f.session.prefetcher.hits());
+    assertEquals(0, f.session.prefetcher.misses());
+    assertEquals(new TreeMap<>(Map.of("b1", "other")), prefixRows(f, "b"));
+    assertEquals(1, f.session.prefetcher.misses());
+    assertNull(f.session.prefetcher.startPrefixes(ORDERED, prefixes, 3), "all are here");
+  }
+
+  /** The engine has newer rows of the prefix since. */
+  @Test
+  void rowsOfAPrefixFromBeforeASpillAreNotUsed() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(ORDERED, "a1", "one");
+    f.commit();
+    f.forget();
+    f.begin();
+    f.session.prefetcher.startPrefixes(ORDERED, new byte[][] {bytes("a")}, 1).finish();
+    f.put(ORDERED, "a1", "two");
+    f.put(ORDERED, "a2", "three");
+    f.fillUntilSpilled();
+
+    assertEquals(new TreeMap<>(Map.of("a1", "two", "a2", "three")), prefixRows(f, "a"));
+  }
+
+  private static TreeMap<String, String> prefixRows(CacheFixture f, String prefix) {
+    byte[] from = bytes(prefix);
+    return rows(f.session.range(ORDERED, from, Bytes.successor(from)));
   }
 
   /** The next session is at another version. */

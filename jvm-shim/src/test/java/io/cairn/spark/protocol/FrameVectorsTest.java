@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
@@ -104,9 +105,13 @@ class FrameVectorsTest {
             "scan_all",
             "scan_range",
             "scan_reply",
+            "ranges",
+            "ranges_reply",
             "changes",
             "lookup",
             "lookup_reply",
+            "commit",
+            "commit_reply",
             "error")) {
       byte[] bytes = frame(name);
 
@@ -122,7 +127,8 @@ class FrameVectorsTest {
 
   @Test
   void repliesAreReadWithTheEnginesMeaning() throws IOException {
-    for (String name : List.of("get_reply", "scan_reply", "scan_reply_empty", "changes_reply")) {
+    for (String name :
+        List.of("get_reply", "scan_reply", "scan_reply_empty", "ranges_reply", "changes_reply")) {
       assertReply(name);
     }
   }
@@ -285,6 +291,20 @@ class FrameVectorsTest {
   }
 
   @Test
+  void commitsAreWrittenWithTheEnginesMeaning() throws IOException {
+    ObjectNode arguments = (ObjectNode) meaning("commit").get("payload").get("json");
+    FrameHeader header = FrameHeader.read(frame("commit"), 0);
+
+    byte[] written = Frames.commit(header.session(), header.sequence(), arguments);
+
+    FrameHeader found = FrameHeader.read(written, 0);
+    assertHeader(meaning("commit").get("header"), found);
+    assertEquals(written.length - FrameHeader.BYTES, found.payloadBytes());
+    byte[] payload = Arrays.copyOfRange(written, FrameHeader.BYTES, written.length);
+    assertEquals(arguments, Json.read(payload, payload.length));
+  }
+
+  @Test
   void getsAreWrittenWithTheEnginesMeaning() throws IOException {
     JsonNode rows = meaning("get").get("payload").get("rows");
     short[] families = new short[rows.size()];
@@ -426,6 +446,22 @@ class FrameVectorsTest {
 
       assertWritten(name, writer, schema(columns));
     }
+  }
+
+  @Test
+  void rangesAreWrittenWithTheEnginesMeaning() throws IOException {
+    JsonNode rows = meaning("ranges").get("payload").get("rows");
+    byte[][] from = new byte[rows.size()][];
+    byte[][] to = new byte[rows.size()][];
+    for (int i = 0; i < from.length; i++) {
+      from[i] = bytes(rows.get(i).get("from"));
+      to[i] = bytes(rows.get(i).get("to"));
+    }
+    BatchWriter writer = new BatchWriter();
+
+    Frames.ranges(writer, rows.get(0).get("cf").asInt(), from, to, from.length);
+
+    assertWritten("ranges", writer, schema("cf", U16, "from", BINARY, "to", BINARY));
   }
 
   @Test
