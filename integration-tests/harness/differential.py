@@ -24,6 +24,8 @@ from harness.spark import new_session, provider_conf
 QUERY_TIMEOUT_S = 120
 Rows = list[str]
 COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
+# Columns of a state row that may have fields besides the value, such as a time.
+VALUE_COLUMNS = {"value", "list_element", "user_map_value"}
 
 
 @dataclass
@@ -147,8 +149,9 @@ class Run:
     def _read(self, view: StateView, options: Mapping[str, Any]) -> DataFrame:
         reader = self.session().read.format("statestore").options(**dict(view.options))
         frame = reader.options(**options).load(self.checkpoint)
-        for name in view.volatile_fields:
-            frame = frame.withColumn("value", f.col("value").dropFields(name))
+        for column in VALUE_COLUMNS & set(frame.columns) if view.volatile_fields else ():
+            kept = f.col(column).dropFields(*view.volatile_fields)
+            frame = frame.withColumn(column, kept)
         return frame
 
     def snapshot_versions(self, view: StateView, partition: int = 0) -> list[int]:

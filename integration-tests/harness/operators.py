@@ -14,9 +14,15 @@ from typing import Any
 
 import pandas as pd
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 from harness.events import SCHEMA, Events
 from harness.spark import CONTROL, HDFS
@@ -186,6 +192,101 @@ def _grouped(function: Callable[..., Any], timeout: str, *, watermark: bool) -> 
     return plan
 
 
+class _Visits(StatefulProcessor):
+    """Keeps values, a list and a map per key; a timer ends the key, or the time to live does."""
+
+    ttl_ms: int | None = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.total = handle.getValueState("total", "events bigint, total bigint", self.ttl_ms)
+        self.values = handle.getListState("values", "v bigint", self.ttl_ms)
+        self.names = handle.getMapState("names", "name string", "events bigint", self.ttl_ms)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: tuple[int],
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        present = sorted(rows, key=lambda row: (row.v, row.name or ""))
+        events, total = self.total.get() or (0, 0)
+        self.total.update((events + len(present), total + sum(row.v for row in present)))
+        kept = sorted(value for (value,) in self.values.get())[-3:] if key[0] % 3 else []
+        self.values.put([(value,) for value in kept]) if kept else self.values.clear()
+        self.values.appendList([(row.v,) for row in present])
+        self.values.appendValue((-1,))
+        for row in present:
+            name = (row.name or "",)
+            if self.names.containsKey(name) and row.v % 5 == 0:
+                self.names.removeKey(name)
+            else:
+                (count,) = self.names.getValue(name) or (0,)
+                self.names.updateValue(name, (count + 1,))
+        self.later(timerValues)
+        yield self.row(key, is_ended=False)
+
+    def later(self, timers: TimerValues) -> None:
+        for expiry_ms in self.handle.listTimers():
+            self.handle.deleteTimer(expiry_ms)
+        self.handle.registerTimer(timers.getCurrentWatermarkInMs() + 600_000)
+
+    def handleExpiredTimer(  # noqa: N802 - Spark's name
+        self,
+        key: tuple[int],
+        timerValues: TimerValues,  # noqa: ARG002, N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        yield self.row(key, is_ended=True)
+        for state in (self.total, self.values, self.names):
+            state.clear()
+
+    def row(self, key: tuple[int], *, is_ended: bool) -> Row:
+        events, total = self.total.get()
+        return Row(
+            k=key[0],
+            events=events,
+            total=total,
+            last=sorted(value for (value,) in self.values.get())[-1],
+            names=sum(count for (count,) in self.names.values()),
+            is_ended=is_ended,
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class _VisitsWithTtl(_Visits):
+    """Nothing expires in an hour, but every write goes to the index of times as well."""
+
+    ttl_ms = 3_600_000
+
+    def later(self, timers: TimerValues) -> None:
+        pass
+
+
+def _visits(processor: type[_Visits], time_mode: str) -> Plan:
+    def plan(left: DataFrame, _: DataFrame) -> DataFrame:
+        # A batch has few of the keys, so that timers of the others expire.
+        some = left.where("k is not null and v is not null and (v + k) % 4 = 0")
+        timed = some.withWatermark("ts", "10 minutes")
+        return timed.groupBy("k").transformWithState(
+            processor(),
+            "k int, events bigint, total bigint, last bigint, names bigint, is_ended boolean",
+            "append",
+            time_mode,
+        )
+
+    return plan
+
+
+def _visit_views(*volatile_fields: str) -> tuple[StateView, ...]:
+    return tuple(
+        StateView((("stateVarName", name),), name == "total", volatile_fields)
+        for name in ("values", "names", "total")
+    )
+
+
 def _first_rows(left: DataFrame, _: DataFrame) -> DataFrame:
     return left.select("k", "v").limit(150)
 
@@ -247,6 +348,21 @@ OPERATORS: tuple[Operator, ...] = (
             "spark.sql.shuffle.partitions": "1",
         },
         views=(StateView(volatile_fields=("timeoutTimestamp",)),),
+    ),
+    Operator(
+        "transform_event_time",
+        _visits(_Visits, "EventTime"),
+        views=(
+            StateView((("readRegisteredTimers", "true"),), has_changes=False),
+            *_visit_views(),
+        ),
+    ),
+    Operator(
+        "transform_ttl",
+        _visits(_VisitsWithTtl, "ProcessingTime"),
+        # Without this, Spark runs empty batches endlessly, to look for expired state.
+        conf={"spark.sql.streaming.noDataMicroBatches.enabled": "false"},
+        views=_visit_views("ttlExpirationMs"),
     ),
     Operator("limit", _first_rows),
     Operator(

@@ -29,6 +29,8 @@ IN_FORMAT_2 = (
     "join_left_outer_v2",
     "join_left_outer_v4",
     "windows_then_distinct",
+    "transform_event_time",
+    "transform_ttl",
 )
 CASES = [(operator.name, 1) for operator in OPERATORS] + [(name, 2) for name in IN_FORMAT_2]
 

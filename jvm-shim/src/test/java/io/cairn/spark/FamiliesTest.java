@@ -245,6 +245,37 @@ class FamiliesTest {
     assertThrows(Throwable.class, () -> fixture.familyProvider().getReadStore(2, two));
   }
 
+  /** Spark's state reader declares one value per key for the unused default family of lists. */
+  @Test
+  void theEmptyDefaultFamilyMayBeDeclaredWithoutLists() {
+    for (String counts : List.of("true", "false")) {
+      fixture.settings.put("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", counts);
+      StateStore lists =
+          fixture.provider(KEY, VALUE, plain(), true, true).getStore(0, NO_ID, false, false);
+      lists.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
+      lists.put(key(1), value("a"), "f");
+      Option<String> one = commit(lists);
+
+      StateStore read = fixture.provider(PAIR, VALUE, range(0), true, false).getReadStore(1, one);
+      assertEquals(List.of(), list(read.iterator("default")));
+      read.release();
+    }
+  }
+
+  /** A family that keeps lists stays one, also without keys: its chunks are not values. */
+  @Test
+  void anotherFamilyKeepsItsLists() {
+    StateStore lists = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    lists.createColFamilyIfAbsent("f", KEY, VALUE, plain(), true, false);
+    Option<String> one = commit(lists);
+
+    StateStore second = fixture.familyProvider().getStore(1, one, false, false);
+    assertThrows(
+        Throwable.class,
+        () -> second.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false));
+    second.abort();
+  }
+
   /** Without counts a family may have keys, so a declaration of other keys is refused. */
   @Test
   void aFamilyWithoutACountIsCompared() {

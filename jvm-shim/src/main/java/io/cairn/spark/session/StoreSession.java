@@ -183,14 +183,18 @@ public final class StoreSession {
   }
 
   /**
-   * Refuses a changed declaration of a family that has keys. (Spark's state reader declares other
-   * keys for the family {@code default} of newer joins, which is always empty.)
+   * Refuses a changed declaration of a family that has keys, and another kind of values.
+   *
+   * <p>The family {@code default} may change in every way while it is empty: operators with other
+   * families never use it, and Spark's state reader declares it as the family that it reads.
    */
   private void checkSame(FamilyInfo stored, FamilyInfo declared) {
+    boolean isDefault = stored.name().equals(ColumnFamilies.DEFAULT);
     // Without a count (trackTotalNumberOfRows is false) the family may have keys.
     Long keys = baseVersion.counts().get(stored.id());
-    boolean hasKeys = keys == null || keys != 0;
-    if (stored.isMulti() != declared.isMulti() || hasKeys && !TypeText.sameKeys(stored, declared)) {
+    boolean hasKeys = keys == null ? !isDefault || present.size() == 1 : keys != 0;
+    boolean isOtherKind = stored.isMulti() != declared.isMulti() && (hasKeys || !isDefault);
+    if (isOtherKind || hasKeys && !TypeText.sameKeys(stored, declared)) {
       throw CairnException.of(
               ErrorKind.INVALID,
               "CAIRN_SCHEMA_MISMATCH",
