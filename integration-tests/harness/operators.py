@@ -242,12 +242,12 @@ class _Visits(StatefulProcessor):
             state.clear()
 
     def row(self, key: tuple[int], *, is_ended: bool) -> Row:
-        events, total = self.total.get()
+        events, total = self.total.get() or (0, 0)
         return Row(
             k=key[0],
             events=events,
             total=total,
-            last=sorted(value for (value,) in self.values.get())[-1],
+            last=max(value for (value,) in self.values.get()),
             names=sum(count for (count,) in self.names.values()),
             is_ended=is_ended,
         )
