@@ -294,6 +294,9 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
 
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
+    if (store == null) {
+      ExtensionCheck.requireForTransformWithState();
+    }
     return StoreMetrics.supported();
   }
 
