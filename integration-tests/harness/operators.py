@@ -270,12 +270,14 @@ def _visits(processor: type[_Visits], time_mode: str) -> Plan:
         # A batch has few of the keys, so that timers of the others expire.
         some = left.where("k is not null and v is not null and (v + k) % 4 = 0")
         timed = some.withWatermark("ts", "10 minutes")
-        return timed.groupBy("k").transformWithState(
+        rows = timed.groupBy("k").transformWithState(
             processor(),
             "k int, events bigint, total bigint, last bigint, names bigint, is_ended boolean",
             "append",
             time_mode,
         )
+        # The operator is not the root of the plan.
+        return rows.withColumn("mean", f.col("total") / f.col("events"))
 
     return plan
 

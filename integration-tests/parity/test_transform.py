@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from harness.events import Events
 from harness.job import JobProcess, Query
-from harness.spark import CONTROL, EXTENSIONS, SUBJECT
+from harness.processes import descendants, wait_until
+from harness.spark import CONTROL, EXTENSIONS, REPOSITORY, SUBJECT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,3 +42,32 @@ def test_without_the_extension_the_error_names_the_setting(
     assert [job.error(number) for number in (1, 2)] == ["", ""]
     assert job.rows(1)
     assert job.rows(2)
+
+
+def test_the_example_prints_visits(tmp_path: Path) -> None:
+    """Users copy it: a value, a timer, a time to live, and a sink that is a table."""
+    program = REPOSITORY / "examples" / "transform" / "run.py"
+    output = tmp_path / "output"
+    with output.open("wb") as sink:
+        example = subprocess.Popen(
+            [sys.executable, str(program), "--seconds", "100"],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until(
+                lambda: (
+                    re.search(r"\|\s*[0-6]\|\s*\d+\|", output.read_text()) is not None
+                    or example.poll() is not None
+                ),
+                100,
+                "a visit",
+                lambda: output.read_text()[-2000:],
+            )
+            assert example.poll() is None, output.read_text()[-2000:]
+        finally:
+            for process in reversed(descendants(example.pid)):
+                process.kill()
+            example.kill()
+            example.wait()

@@ -32,7 +32,11 @@ object TransformWithStateRule extends Rule[SparkPlan] {
     }
 }
 
-/** Spark's operator of the Scala API, for the provider that the rule has checked. */
+/**
+ * Spark's operator of the Scala API, for the provider that the rule has checked.
+ *
+ * Not equal to Spark's: a node of a plan does not take a new child that equals the old one.
+ */
 final class TransformWithStateOnCairn(
     keyDeserializer: Expression,
     valueDeserializer: Expression,
@@ -82,6 +86,12 @@ final class TransformWithStateOnCairn(
 
   override def nodeName: String = "TransformWithState"
 
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[TransformWithStateOnCairn]
+
+  override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
+
+  override def hashCode(): Int = super.hashCode()
+
   override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
 
   override protected def withNewChildrenInternal(
@@ -117,7 +127,7 @@ object TransformWithStateOnCairn {
       spark.initialState)
 }
 
-/** Spark's operator of the Python API, for the provider that the rule has checked. */
+/** Spark's operator of the Python API, as [[TransformWithStateOnCairn]]. */
 final class TransformWithStateInPySparkOnCairn(
     functionExpr: Expression,
     groupingAttributes: Seq[Attribute],
@@ -156,6 +166,12 @@ final class TransformWithStateInPySparkOnCairn(
       initialStateSchema) {
 
   override def nodeName: String = "TransformWithStateInPySpark"
+
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[TransformWithStateInPySparkOnCairn]
+
+  override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
+
+  override def hashCode(): Int = super.hashCode()
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
 
