@@ -295,7 +295,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
     if (store == null) {
-      ExtensionCheck.requireForTransformWithState();
+      ExtensionCheck.requireForTransformWithState(getClass());
     }
     return StoreMetrics.supported();
   }

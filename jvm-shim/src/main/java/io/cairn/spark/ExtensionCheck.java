@@ -25,10 +25,11 @@ final class ExtensionCheck {
   /**
    * Throws if {@code transformWithState} asks, in a streaming query of a session that uses Cairn
    * without its extension.
+   *
+   * @param provider the class of Cairn's provider
    */
-  static void requireForTransformWithState() {
-    boolean isCairn =
-        SQLConf.get().stateStoreProviderClass().equals(CairnStateStoreProvider.class.getName());
+  static void requireForTransformWithState(Class<?> provider) {
+    boolean isCairn = SQLConf.get().stateStoreProviderClass().equals(provider.getName());
     if (isCairn && !hasExtension() && isAskedByTransformWithState()) {
       throw CairnException.of(
           ErrorKind.INVALID,
