@@ -52,6 +52,12 @@ def test_a_file_appears_whole_and_leaves_nothing_else(log: CheckpointFiles, tmp_
     assert on_disk(tmp_path) == {"0": b"v1\n{}"}
 
 
+def test_the_folder_is_local(log: CheckpointFiles) -> None:
+    """Spark warns of temporary checkpoints on remote file systems."""
+    assert log.manager.isLocal()
+    assert of_spark(log).manager.isLocal()
+
+
 def test_a_cancelled_file_never_appears(log: CheckpointFiles, tmp_path: Path) -> None:
     """Spark cancels an entry whose serialization failed."""
     log.begin("0", b"half").cancel()
@@ -60,8 +66,9 @@ def test_a_cancelled_file_never_appears(log: CheckpointFiles, tmp_path: Path) ->
 
 
 def test_an_entry_of_another_driver_stays(log: CheckpointFiles, tmp_path: Path) -> None:
-    """Overwriting it would lose the other driver's batch."""
+    """Overwriting it would lose the other driver's batch. Its checksum is theirs, too."""
     of_spark(log).create("0", b"theirs")
+    before = on_disk(tmp_path)
 
     with pytest.raises(Py4JJavaError) as failure:
         log.create("0", b"ours")
@@ -70,8 +77,8 @@ def test_an_entry_of_another_driver_stays(log: CheckpointFiles, tmp_path: Path) 
     assert "org.apache.hadoop.fs.FileAlreadyExistsException" in text
     assert "CAIRN_FENCED" in text
     assert "offsets/0 exists" in text
+    assert on_disk(tmp_path) == before
     assert of_spark(log).read("0") == b"theirs"
-    assert not [name for name in on_disk(tmp_path) if name.endswith(".tmp")]
 
 
 def test_one_of_many_drivers_creates_an_entry(log: CheckpointFiles) -> None:

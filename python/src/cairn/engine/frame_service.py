@@ -41,14 +41,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ORIGIN = pa.uint8()
 _BYTES = pa.binary()
-_REPLIES = (
-    frames.GET,
-    frames.SCAN,
-    frames.RANGES,
-    frames.CHANGES,
-    frames.LOOKUP,
-    frames.COMMIT,
-)
 # A larger value is not copied into one buffer with its header.
 _MAX_DIRECT_BYTES = 64 << 10
 # Bound of the values in one reply; the rest of a reply is small.
@@ -263,6 +255,7 @@ _READS = {
     frames.SCAN: _scan,
     frames.RANGES: _ranges,
 }
+_REPLIES = (*_READS, frames.CHANGES, frames.COMMIT)
 
 
 def _read_changes(request: _Request) -> None:

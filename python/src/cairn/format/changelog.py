@@ -258,10 +258,6 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         piece = batch if batch.schema.equals(CHANGELOG_SCHEMA) else _with_schema(batch)
         if any(piece.column(index).null_count for index in range(3)):
             raise InternalError("op, cf or key of a batch has nulls")
-        if piece.num_rows <= MAX_BATCH_ROWS:
-            if piece.num_rows:
-                yield piece
-            continue
         for start in range(0, piece.num_rows, MAX_BATCH_ROWS):
             yield piece.slice(start, MAX_BATCH_ROWS)
 

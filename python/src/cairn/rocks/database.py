@@ -142,9 +142,7 @@ class RocksDb:
             prefix = layout.family_start(cf)
             if len(keys) == 1:
                 return [cast("bytes | None", self._db.get(prefix + keys[0]))]
-            if len(keys) < _SORT_FROM_KEYS:
-                return cast("list[bytes | None]", self._db.get([prefix + key for key in keys]))
-            if sorted(keys) == keys:
+            if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
                 return cast("list[bytes | None]", self._db.get([prefix + key for key in keys]))
             order = sorted(range(len(keys)), key=keys.__getitem__)
             found = cast(

@@ -62,10 +62,6 @@ class FrameRows:
             self.hashes()
             self.encoded()
 
-    def encode(self) -> None:
-        """Encode the rows. In the background."""
-        self.encoded()
-
     def encoded(self) -> EncodedRows:
         """Return the encoded rows; waits for a thread that encodes them already. Any thread."""
         with self._lock:
@@ -191,7 +187,7 @@ def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
 def gather(
     early: Sequence[FrameRows],
     late: list[pa.RecordBatch],
-    in_background: Callable[[Callable[[], None]], None],
+    in_background: Callable[[Callable[[], object]], None],
     *,
     are_distinct: bool,
 ) -> list[WrittenRows]:
@@ -227,7 +223,7 @@ def gather(
     if early:
         frames = [FrameRows(part.rows, part.counted) for part in late_parts if part.rows.num_rows]
         for frame in frames:
-            in_background(frame.encode)
+            in_background(frame.encoded)
         has_void_rows = bool(frames) and not are_distinct
         parts = _with_void_rows(early, late) if has_void_rows else _parts(early)
         parts += _parts(frames)

@@ -60,7 +60,6 @@ def read_keys(
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     origins: list[int] = []
     values = []
-    cf = cfs[0] if len(set(cfs)) == 1 else None
     size = 0
     stride = 1  # grows while values are small
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
@@ -68,38 +67,23 @@ def read_keys(
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
         some = slice(len(values), len(values) + stride)
-        if cf is None:
-            found = _committed(rows, cfs[some], keys[some])
+        found = _committed(rows, cfs[some], keys[some])
+        if spill.runs:
+            asked = zip(cfs[some], keys[some], found, strict=True)
+            answers = [with_spill(spill, *one) for one in asked]
+            found = [value for _, value in answers]
+            found_at = [origin for origin, _ in answers]
         else:
-            found = rows.get_many(cf, keys[some])
-        if not spill.runs:
-            stop = _rows_within(found, _MAX_GET_BYTES - size)
-            origins += [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found[:stop]]
-            values += found[:stop]
-            size += sum(map(len, filter(None, found[:stop])))
-            stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _STRIDE_KEYS)
-            continue
-        for of, key, committed in zip(cfs[some], keys[some], found, strict=True):
-            origin, value = with_spill(spill, of, key, committed)
-            origins.append(origin)
-            values.append(value)
-            size += len(value or b"")
-            if size >= _MAX_GET_BYTES:
-                break
-        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _SPILL_STRIDE_KEYS)
+            found_at = [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found]
+        sizes = [len(value or b"") for value in found]
+        while size + sum(sizes) - sizes[-1] >= _MAX_GET_BYTES:
+            sizes.pop()
+        origins += found_at[: len(sizes)]
+        values += found[: len(sizes)]
+        size += sum(sizes)
+        most = _SPILL_STRIDE_KEYS if spill.runs else _STRIDE_KEYS
+        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, most)
     return origins, values
-
-
-def _rows_within(values: list[bytes | None], limit: int) -> int:
-    """Return the number of the first rows that reach ``limit`` bytes, or that of all rows."""
-    if sum(map(len, filter(None, values))) < limit:
-        return len(values)
-    size = 0
-    for count, value in enumerate(values, start=1):
-        size += len(value or b"")
-        if size >= limit:
-            return count
-    return len(values)
 
 
 def _committed(rows: CommittedRows, cfs: list[int], keys: list[bytes]) -> list[bytes | None]:

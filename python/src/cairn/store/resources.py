@@ -162,6 +162,6 @@ class WorkerResources:
         """Return unused memory to the system, within about a second."""
         self._memory_release.soon()
 
-    def in_background(self, job: Callable[[], None]) -> None:
+    def in_background(self, job: Callable[[], object]) -> None:
         """Run a job in another thread soon."""
         self.background.submit(job)

@@ -35,11 +35,11 @@ def puts(first: int, last: int, value: bytes = b"v") -> pa.RecordBatch:
     return batch([(PUT, 0, b"%03d" % key, value, ABSENT) for key in range(first, last)])
 
 
-def at_once(job: Callable[[], None]) -> None:
+def at_once(job: Callable[[], object]) -> None:
     job()
 
 
-def too_late(_: Callable[[], None]) -> None:
+def too_late(_: Callable[[], object]) -> None:
     """The threads in the background are busy until the end of the commit."""
 
 

@@ -14,7 +14,7 @@ import org.apache.spark.sql.internal.SQLConf;
 final class ExtensionCheck {
   private static final String EXTENSIONS = "spark.sql.extensions";
 
-  /** Defined here: the class is Scala's, which Java sources are compiled without. */
+  /** By name: it is a Scala class, and the Java sources are compiled before the Scala ones. */
   private static final String CLASS = "io.cairn.spark.CairnExtensions";
 
   private static final String OPERATOR = "TransformWithStateExecBase";

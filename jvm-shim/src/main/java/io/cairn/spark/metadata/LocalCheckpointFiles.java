@@ -55,6 +55,12 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
         : Optional.empty();
   }
 
+  /** Spark asks for the class of the file system, and does not know Hive's. */
+  @Override
+  public boolean isLocal() {
+    return true;
+  }
+
   @Override
   public FSDataOutputStream createTempFile(Path path) {
     java.nio.file.Path file = local(path);
@@ -72,8 +78,10 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
     Undeclared.call(
         () -> {
           try {
-            // Left by another manager, it would be the checksum of other bytes.
-            Files.deleteIfExists(to.resolveSibling("." + path.getName() + ".crc"));
+            if (overwriteIfPossible || Files.notExists(to)) {
+              // Left by another manager, it would be the checksum of other bytes.
+              Files.deleteIfExists(to.resolveSibling("." + path.getName() + ".crc"));
+            }
             if (overwriteIfPossible) {
               Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
             } else {

@@ -7,10 +7,11 @@ import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.slf4j.LoggerFactory
 
 /**
- * Applies an optional rule to a physical plan.
+ * Applies a rule to a physical plan.
  *
  * A rule depends on Spark's own plan classes, which change with every minor version. If it fails,
- * the plan stays as it is: a missing optimisation must not fail a query.
+ * the plan stays as it is, with a warning: a query that the rule only makes faster goes on, and an
+ * operator that Spark refuses without the rule fails with Spark's error.
  */
 final class PhysicalRule(rule: Rule[SparkPlan]) extends ColumnarRule {
   override def preColumnarTransitions: Rule[SparkPlan] = Guarded

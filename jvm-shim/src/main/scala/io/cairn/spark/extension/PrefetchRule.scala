@@ -9,8 +9,7 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
   SessionWindowStateStoreRestoreExec, StateStoreRestoreExec, StatefulOperatorStateInfo,
-  StreamingDeduplicateExec,
-  StreamingDeduplicateWithinWatermarkExec}
+  StreamingDeduplicateExec, StreamingDeduplicateWithinWatermarkExec}
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.state.StateStoreId

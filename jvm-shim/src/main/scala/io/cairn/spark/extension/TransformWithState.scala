@@ -23,13 +23,20 @@ object TransformWithStateRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
     if (conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName) {
       plan.transformUp {
-        case spark: TransformWithStateExec if spark.isStreaming => TransformWithStateOnCairn(spark)
+        case spark: TransformWithStateExec if spark.isStreaming =>
+          copyAs(classOf[TransformWithStateOnCairn], spark)
         case spark: TransformWithStateInPySparkExec if spark.isStreaming =>
-          TransformWithStateInPySparkOnCairn(spark)
+          copyAs(classOf[TransformWithStateInPySparkOnCairn], spark)
       }
     } else {
       plan
     }
+
+  /** Returns the operator as its subclass, whose one constructor has the same parameters. */
+  def copyAs[T <: SparkPlan](subclass: Class[T], operator: SparkPlan): T = {
+    val arguments = operator.productIterator.map(_.asInstanceOf[AnyRef]).toSeq
+    subclass.cast(subclass.getConstructors.head.newInstance(arguments: _*))
+  }
 }
 
 /**
@@ -97,34 +104,9 @@ final class TransformWithStateOnCairn(
   override protected def withNewChildrenInternal(
       newLeft: SparkPlan,
       newRight: SparkPlan): TransformWithStateExec =
-    TransformWithStateOnCairn(super.withNewChildrenInternal(newLeft, newRight))
-}
-
-object TransformWithStateOnCairn {
-  def apply(spark: TransformWithStateExec): TransformWithStateExec =
-    new TransformWithStateOnCairn(
-      spark.keyDeserializer,
-      spark.valueDeserializer,
-      spark.groupingAttributes,
-      spark.dataAttributes,
-      spark.statefulProcessor,
-      spark.timeMode,
-      spark.outputMode,
-      spark.keyEncoder,
-      spark.outputObjAttr,
-      spark.stateInfo,
-      spark.batchTimestampMs,
-      spark.prevBatchTimestampMs,
-      spark.eventTimeWatermarkForLateEvents,
-      spark.eventTimeWatermarkForEviction,
-      spark.child,
-      spark.isStreaming,
-      spark.isRealTimeMode,
-      spark.hasInitialState,
-      spark.initialStateGroupingAttrs,
-      spark.initialStateDataAttrs,
-      spark.initialStateDeserializer,
-      spark.initialState)
+    TransformWithStateRule.copyAs(
+      classOf[TransformWithStateOnCairn],
+      super.withNewChildrenInternal(newLeft, newRight))
 }
 
 /** Spark's operator of the Python API, as [[TransformWithStateOnCairn]]. */
@@ -178,27 +160,7 @@ final class TransformWithStateInPySparkOnCairn(
   override protected def withNewChildrenInternal(
       newLeft: SparkPlan,
       newRight: SparkPlan): TransformWithStateInPySparkExec =
-    TransformWithStateInPySparkOnCairn(super.withNewChildrenInternal(newLeft, newRight))
-}
-
-object TransformWithStateInPySparkOnCairn {
-  def apply(spark: TransformWithStateInPySparkExec): TransformWithStateInPySparkExec =
-    new TransformWithStateInPySparkOnCairn(
-      spark.functionExpr,
-      spark.groupingAttributes,
-      spark.outputAttrs,
-      spark.outputMode,
-      spark.timeMode,
-      spark.stateInfo,
-      spark.batchTimestampMs,
-      spark.prevBatchTimestampMs,
-      spark.eventTimeWatermarkForLateEvents,
-      spark.eventTimeWatermarkForEviction,
-      spark.userFacingDataType,
-      spark.child,
-      spark.isStreaming,
-      spark.hasInitialState,
-      spark.initialState,
-      spark.initialStateGroupingAttrs,
-      spark.initialStateSchema)
+    TransformWithStateRule.copyAs(
+      classOf[TransformWithStateInPySparkOnCairn],
+      super.withNewChildrenInternal(newLeft, newRight))
 }

@@ -52,6 +52,13 @@ final class CacheFixture {
     define();
   }
 
+  /** Commits, and begins a session on another executor. */
+  void commitAndBeginElsewhere() {
+    commit();
+    forget();
+    begin();
+  }
+
   void put(int family, String key, String value) {
     session.put(family, span(key), span(value), false);
   }

@@ -158,9 +158,7 @@ class StateCacheTest {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "present", "one");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     assertEquals("one", f.get(PLAIN, "present"));
     f.put(PLAIN, "present", "two");
     assertNull(f.get(PLAIN, "absent"));
@@ -330,9 +328,7 @@ class StateCacheTest {
     for (int i = 0; i < 2_000; i++) {
       f.put(ORDERED, "k" + i, "x".repeat(50));
     }
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     f.session.refillUntil(() -> false);
     assertFalse(f.isComplete(ORDERED));
     assertEquals(2_000, rows(f.session.range(ORDERED, null, null)).size());
@@ -344,9 +340,7 @@ class StateCacheTest {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(ORDERED, "k", "v");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     RowCursor cursor = f.session.scan(ORDERED);
     RowCursor range = f.session.range(ORDERED, null, null);
     assertEquals(0, f.engine.scanRequests);
@@ -362,9 +356,7 @@ class StateCacheTest {
     for (int i = 0; i < 100; i++) {
       f.put(PLAIN, "k" + i, "v" + i);
     }
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     byte[][] keys = new byte[200][];
     for (int i = 0; i < keys.length; i++) {
       keys[i] = bytes("k" + i);
@@ -483,9 +475,7 @@ class StateCacheTest {
       keys[i] = bytes("k" + i);
       f.put(PLAIN, "k" + i, "v" + i);
     }
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     f.engine.mostKeys = 3;
     f.session.prefetch(PLAIN, keys);
     assertEquals(4, f.engine.getRequests);
@@ -515,9 +505,7 @@ class StateCacheTest {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "k", "one");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     byte[][] keys = {bytes("k"), bytes("absent"), bytes("k"), null};
 
     Prefetcher.Request request = f.session.prefetcher.start(PLAIN, keys, 3);
@@ -540,9 +528,7 @@ class StateCacheTest {
     CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
     f.put(PLAIN, "k", "one");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     Prefetcher.Request request = f.session.prefetcher.start(PLAIN, new byte[][] {bytes("k")}, 1);
     f.put(PLAIN, "k", "two");
     f.fillUntilSpilled();
@@ -560,9 +546,7 @@ class StateCacheTest {
     f.put(ORDERED, "a1", "one");
     f.put(ORDERED, "a2", "two");
     f.put(ORDERED, "b1", "other");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     byte[][] prefixes = {bytes("c"), bytes("a"), bytes("c")};
 
     f.session.prefetcher.startPrefixes(ORDERED, prefixes, 3).finish();
@@ -587,9 +571,7 @@ class StateCacheTest {
     CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
     f.put(ORDERED, "a1", "one");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     f.session.prefetcher.startPrefixes(ORDERED, new byte[][] {bytes("a")}, 1).finish();
     f.put(ORDERED, "a1", "two");
     f.put(ORDERED, "a2", "three");
@@ -609,14 +591,10 @@ class StateCacheTest {
     CacheFixture f = new CacheFixture(1 << 20);
     f.begin();
     f.put(PLAIN, "k", "one");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
     Prefetcher.Request request = f.session.prefetcher.start(PLAIN, new byte[][] {bytes("k")}, 1);
     f.remove(PLAIN, "k");
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitAndBeginElsewhere();
 
     request.finish();
 
