@@ -10,8 +10,13 @@ BUILD := .build
 STAMPS := $(BUILD)/stamps
 VENV := .venv
 PY := $(VENV)/bin/python
-JAR := jvm-shim/build/libs/cairn-shim.jar
-PACKAGED_JAR := python/src/cairn/jars/cairn-shim.jar
+# The minor version of Spark that .venv has, and the others that the wheel has jars for.
+MINOR := $(shell sed -n 's/^pyspark==\([0-9]*\.[0-9]*\)\..*/\1/p' python/constraints.txt)
+OTHER_MINORS := $(patsubst python/minors/%.txt,%,$(wildcard python/minors/*.txt))
+JAR := jvm-shim/build/$(MINOR)/libs/cairn-shim-$(MINOR).jar
+PACKAGED_JAR := python/src/cairn/jars/cairn-shim-$(MINOR).jar
+SHIM_SOURCES := $(shell find jvm-shim/src/main jvm-shim/src/s3a jvm-shim/src/spark-$(MINOR) -type f 2>/dev/null) \
+  python/src/cairn/settings.json python/src/cairn/VERSION build.gradle settings.gradle
 
 # Options of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
 S3 ?=
@@ -37,7 +42,7 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites); PYTHON=python3.x\n'
+	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
 
 .PHONY: demo
 demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (S3=minio: checkpoints on MinIO)
@@ -50,6 +55,10 @@ test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run all tests of b
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests $(PYTEST_ARGS)
+
+.PHONY: java-tests
+java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
+	$(GRADLE) test
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
@@ -88,12 +97,16 @@ bench-idle: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the
 spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn and under Spark's provider
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
 
+.PHONY: spark-matrix
+spark-matrix: $(STAMPS)/venv shim ## Test Cairn on the other minor versions of Spark; ARGS='--minors 4.2' selects some
+	@$(PY) integration-tests/minors/run.py $(ARGS)
+
 ##@ Build
 
 .PHONY: shim
-shim: $(PACKAGED_JAR) ## Build the shim (Java): jvm-shim/build/libs/cairn-shim.jar
+shim: $(PACKAGED_JAR) ## Build the shim (Java) for the Spark in .venv: jvm-shim/build/<minor>/libs/cairn-shim-<minor>.jar
 
-$(JAR): $(shell find jvm-shim/src/main jvm-shim/src/s3a -type f 2>/dev/null) python/src/cairn/settings.json build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+$(JAR): $(SHIM_SOURCES) $(STAMPS)/gradle $(STAMPS)/spark-jars
 	@echo "Building $@"
 	@$(GRADLE) jar
 	@touch $@
@@ -102,8 +115,12 @@ $(PACKAGED_JAR): $(JAR)
 	@mkdir -p $(@D)
 	@cp $< $@.new && mv $@.new $@
 
+.PHONY: shims
+shims: shim ## Build the shim for every minor version of Spark (the first time it installs each, 400 MB)
+	@for minor in $(OTHER_MINORS); do scripts/minor_shim.sh $$minor; done
+
 .PHONY: wheel
-wheel: $(STAMPS)/venv shim ## Build the Python package with the jar inside: .build/wheel/cairn_state-*.whl
+wheel: $(STAMPS)/venv shims ## Build the Python package with the jars inside: .build/wheel/cairn_state-*.whl
 	@rm -rf $(BUILD)/wheel && $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
 	@ls $(BUILD)/wheel
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 BUILD = REPOSITORY / ".build" / "bench"
-SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
+MINOR = ".".join(pyspark.__version__.split(".")[:2])
+SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / MINOR / "libs" / f"cairn-shim-{MINOR}.jar"
 CONF_PREFIX = "spark.sql.streaming.stateStore.cairn."
 RUN_LIMIT_S = 3600
 

@@ -24,17 +24,18 @@ JAVA_ROOT = "io.cairn.spark"
 # The packages directly below each package, without the root's name; a package may import all
 # packages below it. "" is the root.
 BELOW: Graph = {
-    "": {"extension", "session", "settings", "metadata"},
+    "": {"extension", "session", "settings", "metadata", "minor"},
     "extension": {"session", "settings"},
     "metadata": {"errors"},
     "session": {"cache", "engine", "codec", "settings"},
     "cache": {"cache.memory", "protocol"},
     "engine": {"protocol", "settings"},
-    "codec": {"bytes"},
+    "codec": {"bytes", "minor"},
     "cache.memory": {"bytes"},
     "protocol": {"bytes"},
-    "settings": {"bytes"},
+    "settings": {"bytes", "minor"},
     "bytes": {"errors"},
+    "minor": set(),
     "errors": set(),
 }
 
@@ -49,10 +50,11 @@ def all_below(package: str) -> set[str]:
     return {package}.union(*(all_below(one) for one in BELOW.get(package, ())))
 
 
-def java_graph(folder: Path) -> Graph:
+def java_graph(*folders: Path) -> Graph:
     """Return the classes that each class needs, by full names; a file is its top-level class."""
     code = {
         ".".join(path.relative_to(folder).with_suffix("").parts): code_of(path.read_text())
+        for folder in folders
         for path in folder.rglob("*.java")
         if path.name != "package-info.java"
     }
@@ -144,10 +146,16 @@ def circles(graph: Graph) -> list[list[str]]:
 def main() -> None:
     """Check both languages and print every fault."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
-    java = java_graph(root / "jvm-shim" / "src" / "main" / "java")
+    sources = root / "jvm-shim" / "src"
+    main_java = sources / "main" / "java"
+    # Each minor version of Spark has its own classes beside the shared ones.
+    minors = [java_graph(main_java, one / "java") for one in sorted(sources.glob("spark-*"))]
+    minors = minors or [java_graph(main_java)]
+    java = minors[-1]
     python = python_graph(root / "python" / "src")
-    faults = upward_imports(java)
-    faults += [f"circle: {' > '.join(path)}" for path in circles(java) + circles(python)]
+    found = [fault for one in minors for fault in upward_imports(one)]
+    found += [f"circle: {' > '.join(path)}" for one in (*minors, python) for path in circles(one)]
+    faults = list(dict.fromkeys(found))
     print("\n".join(faults) or f"{len(java)} classes and {len(python)} modules: no fault")
     sys.exit(1 if faults else 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import sysconfig
 import venv
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from cairn.release import RELEASE
 from harness.clear_errors import assert_clear
 from harness.differential import Run
 from harness.events import Events
@@ -53,6 +55,17 @@ def python_without_rocksdict(folder: Path) -> str:
     site = folder / "venv" / "lib" / version / "site-packages"
     (site / "others.pth").write_text(f"{packages}\n{REPOSITORY / 'python' / 'src'}\n")
     return str(folder / "venv" / "bin" / "python")
+
+
+def python_with_release(folder: Path, release: str) -> str:
+    """Create a Python whose package cairn is a copy that says it is of another release."""
+    package = REPOSITORY / "python" / "src" / "cairn"
+    shutil.copytree(package, folder / "cairn", ignore=shutil.ignore_patterns("jars"))
+    (folder / "cairn" / "VERSION").write_text(release)
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +119,21 @@ def test_the_error_of_a_python_without_rocksdict_says_what_to_install(
     )
 
     assert_clear(message, "CAIRN_PYTHON", "rocksdict", "pip install")
+
+
+def test_a_package_of_another_release_is_refused_before_a_row_is_written(
+    run_with: Make, tmp_path: Path
+) -> None:
+    """An image of the executors keeps an old package, and the driver sends a new jar."""
+    old = python_with_release(tmp_path / "old", "0.0.9")
+
+    message = failure_of(run_with({CAIRN_CONF + "python": old}))
+
+    assert_clear(message, "CAIRN_RELEASE", "0.0.9", RELEASE)
+    assert not list((tmp_path / "cp").rglob("*.arrow"))
+    corrected = run_with({})
+    corrected.advance()
+    assert corrected.record.rows[corrected.record.last_batch]
 
 
 def test_a_file_system_that_is_not_supported_is_refused(run_with: Make, tmp_path: Path) -> None:

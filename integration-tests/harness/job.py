@@ -62,6 +62,7 @@ class JobProcess:
         conf: settings of the driver JVM in addition to `driver_conf`.
         environment: environment variables in addition to those of this process.
         pause_s: the sink waits this long in each batch, so that a kill hits a running batch.
+        python: the Python of the driver, whose pyspark decides on the version of Spark.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class JobProcess:
         conf: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         pause_s: float = 0.0,
+        python: str = sys.executable,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -85,8 +87,8 @@ class JobProcess:
         path.write_text(json.dumps(specification))
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, str(HERE / "job.py"), str(path)],
-                env=_environment(environment or {}),
+                [python, str(HERE / "job.py"), str(path)],
+                env=_environment(python, environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -154,8 +156,8 @@ class JobProcess:
         return self.log.read_text(errors="replace")[-6000:]
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+def _environment(python: str, more: Mapping[str, str]) -> dict[str, str]:
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python, "PYTHONUNBUFFERED": "1"}
     return {**os.environ, **own, **more}
 
 

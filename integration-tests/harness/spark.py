@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 CAIRN = "io.cairn.spark.CairnStateStoreProvider"
@@ -25,10 +26,17 @@ SUBJECT = os.environ.get("CAIRN_TEST_SUBJECT", CAIRN)
 CONTROL = ROCKSDB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def shim_jar(minor: str) -> Path:
+    """Return the path of the jar for a minor version of Spark, where Gradle builds it."""
+    return REPOSITORY / f"jvm-shim/build/{minor}/libs/cairn-shim-{minor}.jar"
+
+
+# The Spark under test; `make shim` builds the jar for it.
+MINOR = ".".join(pyspark.__version__.split(".")[:2])
 # The variable selects another jar, so that `make shim` may run during the tests.
-SHIM_JAR = Path(
-    os.environ.get("CAIRN_TEST_SHIM_JAR", REPOSITORY / "jvm-shim/build/libs/cairn-shim.jar")
-)
+SHIM_JAR = Path(os.environ.get("CAIRN_TEST_SHIM_JAR", shim_jar(MINOR)))
 S3A_JARS = REPOSITORY / ".build/s3a-jars"
 STATE_STORE = "spark.sql.streaming.stateStore."
 CAIRN_CONF = STATE_STORE + "cairn."
@@ -40,11 +48,11 @@ CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 
-def class_path() -> str:
+def class_path(jar: Path = SHIM_JAR) -> str:
     """Return the class path of a driver or executor: the shim and the jars of `s3a://`."""
-    if CAIRN == SUBJECT and not SHIM_JAR.exists():
-        raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
-    return os.pathsep.join([str(SHIM_JAR), *map(str, sorted(S3A_JARS.glob("*.jar")))])
+    if CAIRN == SUBJECT and not jar.exists():
+        raise FileNotFoundError(f"{jar} is missing: run `make shim`")
+    return os.pathsep.join([str(jar), *map(str, sorted(S3A_JARS.glob("*.jar")))])
 
 
 def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:

@@ -36,11 +36,10 @@ sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
 from harness.minio import MinioProcess, find_minio_binary
 from harness.s3 import endpoint_of
-from harness.spark import CAIRN_FILES, FILE_MANAGER_CLASS, S3A_JARS, s3a_conf
+from harness.spark import CAIRN_FILES, FILE_MANAGER_CLASS, S3A_JARS, SHIM_JAR, s3a_conf
 
 CAIRN_PROVIDER = "io.cairn.spark.CairnStateStoreProvider"
 BUCKET = "suites"
-SHIM_JAR = REPOSITORY / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
 
 
 def main(arguments: list[str] | None = None) -> int:

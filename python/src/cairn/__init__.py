@@ -4,8 +4,9 @@ The public surface; users type every name here.  Spec: README.md, docs/configura
 """
 
 from cairn.jar import jar_path
+from cairn.release import RELEASE
 from cairn.spark_conf import spark_conf
 
 __all__ = ["__version__", "jar_path", "spark_conf"]
 
-__version__ = "0.1.0"
+__version__ = RELEASE

@@ -34,6 +34,8 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- NoSuchBucketError             CAIRN_NO_SUCH_BUCKET
     |   +-- SchemeError                   CAIRN_SCHEME
     |   +-- ConditionalPutUnsupportedError  CAIRN_NO_CONDITIONAL_PUT
+    |   +-- SparkVersionError             CAIRN_SPARK_VERSION
+    |   +-- ReleaseError                  CAIRN_RELEASE
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
     |   +-- RowTooLargeError              CAIRN_ROW_TOO_LARGE
     +-- BugError                          bug
@@ -267,6 +269,18 @@ class ConditionalPutUnsupportedError(InvalidError):
     """The storage ignores the condition of a PUT, so two attempts could overwrite each other."""
 
     code = "CAIRN_NO_CONDITIONAL_PUT"
+
+
+class SparkVersionError(InvalidError):
+    """This release has no jar for the Spark that is to use it."""
+
+    code = "CAIRN_SPARK_VERSION"
+
+
+class ReleaseError(InvalidError):
+    """The shim's jar and this package are of different releases."""
+
+    code = "CAIRN_RELEASE"
 
 
 class BatchTooLargeError(InvalidError):

@@ -6,24 +6,33 @@ Layer: public surface.
 from pathlib import Path
 
 from cairn.errors import ConfigError
+from cairn.spark_minor import installed_minor, require_supported
 
-_PACKAGED = Path(__file__).parent / "jars" / "cairn-shim.jar"
+_PACKAGED = Path(__file__).parent / "jars"
 # parents[3] of python/src/cairn/jar.py is the root of a checkout.
-_BUILT = Path(__file__).resolve().parents[3] / "jvm-shim" / "build" / "libs" / "cairn-shim.jar"
+_BUILT = Path(__file__).resolve().parents[3] / "jvm-shim" / "build"
 
 
-def jar_path() -> Path:
+def jar_path(spark: str | None = None) -> Path:
     """Return the absolute path of the shim's jar, for ``spark.jars``.
 
     The jar that was built in a checkout has precedence: the copy inside the package may be older.
 
+    Args:
+        spark: minor version of Spark, e.g. ``4.3``; None: that of the installed Spark.
+
     Raises:
-        ConfigError: this installation has no jar.
+        ConfigError: no Spark is installed, or this installation lacks the jar.
+        SparkVersionError: this release does not support that version of Spark.
     """
-    for jar in (_BUILT, _PACKAGED):
+    minor = require_supported(spark) if spark else installed_minor()
+    name = f"cairn-shim-{minor}.jar"
+    jars = (_BUILT / minor / "libs" / name, _PACKAGED / name)
+    for jar in jars:
         if jar.is_file():
             return jar.resolve()
     raise ConfigError(
-        f"no shim jar in this installation: neither {_PACKAGED} nor {_BUILT} exists",
-        next_step="install the wheel cairn-state, or run `make shim` in a checkout",
+        f"no shim jar for Spark {minor} in this installation: none of "
+        f"{' and '.join(map(str, jars))} exists",
+        next_step="install the wheel cairn-state, or run `make shims` in a checkout",
     )

@@ -38,10 +38,11 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     """Return the settings that turn Cairn on, for ``SparkConf`` or ``SparkSession.builder``.
 
     The dictionary has the provider class, the class that writes Spark's own files of a checkpoint,
-    ``spark.jars`` with the shim's jar added, ``spark.sql.extensions`` with Cairn's class added,
-    checkpoint format 2, the Python of the engine, and, where the master is YARN or Kubernetes,
-    ``spark.executor.memoryOverhead`` with the memory of the engine's workers added. A query that
-    already has a checkpoint keeps the provider and format written there: start with a new one.
+    ``spark.jars`` with the jar for the installed Spark added, ``spark.sql.extensions`` with Cairn's
+    class added, checkpoint format 2, the Python of the engine, and, where the master is YARN or
+    Kubernetes, ``spark.executor.memoryOverhead`` with the memory of the engine's workers added. A
+    query that already has a checkpoint keeps the provider and format written there: start with a
+    new one.
 
     Args:
         job: settings of the job. Only the master, the executors' size, the Python, ``spark.jars``,
@@ -53,7 +54,8 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
 
     Raises:
         ConfigError: Cairn has no such setting (the message names the one to use), a size cannot be
-            read, or the installation has no jar.
+            read, no Spark is installed, or the installation has no jar for it.
+        SparkVersionError: this release does not support the installed Spark.
     """
     table = read_settings()
     faults = [

@@ -20,6 +20,7 @@ from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
+from cairn.release import RELEASE
 
 PUT, DELETE, APPEND, DROP_CF = 1, 2, 3, 4
 DEFAULT: dict[str, Any] = {
@@ -123,6 +124,7 @@ class WorkerProcess:
             "token": self.token,
             "worker": "w0",
             "protocol": 1,
+            "release": RELEASE,
             "local_dir": str(local_dir),
             "socket_dir": self.socket_dir,
             "memory_bytes": 128 << 20,

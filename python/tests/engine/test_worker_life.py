@@ -37,6 +37,18 @@ def test_the_end_of_standard_input_ends_the_worker_and_its_directories(
     assert not os.path.exists(worker.ready["socket"])  # noqa: PTH110 - a socket's path
 
 
+@pytest.mark.parametrize("release", ["0.0.9", None])
+def test_a_jar_of_another_release_is_refused(
+    spawn: Callable[..., WorkerProcess], tmp_path: Path, release: str | None
+) -> None:
+    """Frames of one protocol may still differ in meaning between releases."""
+    with pytest.raises(EngineError) as refused:
+        spawn(release=release)
+
+    assert refused.value.code == "CAIRN_RELEASE"
+    assert not list(tmp_path.glob("local/*"))
+
+
 def test_sigterm_ends_it_and_sigint_does_not(worker: WorkerProcess, tmp_path: Path) -> None:
     """Ctrl-C goes to the whole group: the driver must still be able to commit."""
     worker.process.send_signal(signal.SIGINT)

@@ -13,11 +13,12 @@ def test_jar_prints_the_path_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`spark-submit --jars $(cairn jar)` takes every word of the output as a jar."""
-    jar = tmp_path / "cairn-shim.jar"
+    jar = tmp_path / "cairn-shim-4.2.jar"
     jar.touch()
-    monkeypatch.setattr("cairn.jar._BUILT", jar)
+    monkeypatch.setattr("cairn.jar._BUILT", tmp_path / "absent")
+    monkeypatch.setattr("cairn.jar._PACKAGED", tmp_path)
 
-    result = CliRunner().invoke(main, ["jar"])
+    result = CliRunner().invoke(main, ["jar", "--spark", "4.2"])
 
     assert result.exit_code == 0
     assert result.stdout == f"{jar}\n"

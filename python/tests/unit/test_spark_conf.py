@@ -15,9 +15,11 @@ PREFIX = "spark.sql.streaming.stateStore."
 @pytest.fixture(autouse=True)
 def _an_installation_with_its_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A jar where Gradle builds it, and an environment that names no Python."""
-    jar = tmp_path / "cairn-shim.jar"
+    jar = tmp_path / "4.3" / "libs" / "cairn-shim-4.3.jar"
+    jar.parent.mkdir(parents=True)
     jar.touch()
-    monkeypatch.setattr("cairn.jar._BUILT", jar)
+    monkeypatch.setattr("cairn.jar._BUILT", tmp_path)
+    monkeypatch.setattr("cairn.jar.installed_minor", lambda: "4.3")
     for name in ("PYSPARK_PYTHON", "MASTER"):
         monkeypatch.delenv(name, raising=False)
 

@@ -9,7 +9,12 @@ from cairn.jar import jar_path
 
 
 @click.command()
-def jar() -> None:
+@click.option(
+    "--spark",
+    metavar="VERSION",
+    help="Minor version of Spark, e.g. 4.3. Default: the Spark in SPARK_HOME, else pyspark's.",
+)
+def jar(spark: str | None) -> None:
     """Print the path of the jar that Spark needs."""
     # No wrapping and no colour: a shell reads the output.
-    click.echo(str(jar_path()))
+    click.echo(str(jar_path(spark)))

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-import cairn
 from cairn.engine import control
 from cairn.engine.directories import WorkerDirectories
 from cairn.engine.worker import Worker, WorkerLimits
 from cairn.errors import CairnError, InternalError, ProtocolError
 from cairn.protocol.calls import StartAnswer, StartRequest
+from cairn.release import RELEASE
 
 if TYPE_CHECKING:
     from cairn.protocol.calls import Json
@@ -89,7 +89,7 @@ def _versions() -> dict[str, str]:
     import importlib.metadata as packages  # noqa: PLC0415 - a tenth of the start time, once
 
     return {
-        "cairn": getattr(cairn, "__version__", "unknown"),
+        "cairn": RELEASE,
         "python": platform.python_version(),
         "pyarrow": pa.__version__,
         "rocksdict": packages.version("rocksdict"),

@@ -12,13 +12,16 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self
 
 from cairn.config import EngineConf
-from cairn.errors import ProtocolError
+from cairn.errors import ProtocolError, ReleaseError
 from cairn.format.header import ColumnFamily
 from cairn.ids import Attempt, StoreId
 from cairn.protocol.frames import PROTOCOL
 from cairn.protocol.session_id import SessionId
+from cairn.release import RELEASE
 
 Json = Mapping[str, Any]
+
+_ONE_RELEASE = "install the shim jar and the Python package of one release on all machines"
 
 # How a field's JSON value is read, by the field's annotation.
 _READERS: dict[str, Callable[[Any], object]] = {
@@ -71,6 +74,7 @@ class StartRequest(Request):
     """The line that starts a worker, with the bounds of its memory, disk and threads."""
 
     protocol: int
+    release: str
     token: str = field(repr=False)
     local_dir: str
     socket_dir: str
@@ -82,11 +86,17 @@ class StartRequest(Request):
 
     @classmethod
     def from_json(cls, arguments: Json) -> Self:
-        """Return the request; compare the protocol first, as other releases have other fields."""
+        """Return the request; compare protocol and release first: others have other fields."""
         if arguments["protocol"] != PROTOCOL:
             raise ProtocolError(
                 f"the shim uses protocol {arguments['protocol']}, this engine {PROTOCOL}",
-                next_step="install the shim jar and the Python package of one release",
+                next_step=_ONE_RELEASE,
+            )
+        release = arguments.get("release") or "unknown"
+        if release != RELEASE:
+            raise ReleaseError(
+                f"the shim jar is of release {release}, this Python package of {RELEASE}",
+                next_step=_ONE_RELEASE,
             )
         return super().from_json(arguments)
 

@@ -6,6 +6,7 @@ import io.cairn.spark.cache.CacheSession;
 import io.cairn.spark.cache.RowCursor;
 import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.codec.RowCodec;
+import io.cairn.spark.minor.MinorStore;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreSession.OpenFamily;
 import io.cairn.spark.session.StoreVersion;
@@ -36,7 +37,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>Each call holds the lock of the session's row calls, because PySpark's transformWithState uses
  * two threads. Later calls reuse the returned rows.
  */
-final class CairnStateStore implements StateStore {
+final class CairnStateStore implements MinorStore {
   private final StoreSession session;
   private final CacheSession cache;
   private final Option<String> checkpointId;

@@ -3,6 +3,7 @@ package io.cairn.spark;
 import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.minor.MinorProvider;
 import io.cairn.spark.session.ColumnFamilies;
 import io.cairn.spark.session.LoadedVersion;
 import io.cairn.spark.session.StoreInstance;
@@ -22,7 +23,6 @@ import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.RocksDB;
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf;
 import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
-import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
@@ -43,12 +43,12 @@ import scala.jdk.javaapi.CollectionConverters;
  * The class that {@code spark.sql.streaming.stateStore.providerClass} names: one store of one query
  * run on one executor.
  *
- * <p>Extends Spark's own provider only because Spark 4.3 restricts its newer join formats to
- * subclasses of it; uses nothing of it. The constructor does nothing, because Spark creates
- * instances on the driver only for their metrics. {@code init} only checks and starts nothing,
- * because Spark calls it under a lock of all stores.
+ * <p>Extends Spark's own provider only because Spark restricts its newer join formats to subclasses
+ * of it; uses nothing of it. The constructor does nothing, because Spark creates instances on the
+ * driver only for their metrics. {@code init} only checks and starts nothing, because Spark calls
+ * it under a lock of all stores.
  */
-public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
+public class CairnStateStoreProvider extends MinorProvider {
   private static final Logger LOG = LoggerFactory.getLogger(CairnStateStoreProvider.class);
   private static final StateStoreSnapshotLastUploadInstanceMetric SNAPSHOT_UPLOADED =
       new StateStoreSnapshotLastUploadInstanceMetric(
@@ -72,6 +72,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       Configuration hadoopConf,
       boolean useMultipleValuesPerKey,
       Option<StateSchemaProvider> schemas) {
+    SparkVersionCheck.require();
     if (useMultipleValuesPerKey && !useColumnFamilies) {
       throw new IllegalArgumentException(
           "requirement failed: Multiple values per key support requires column families to be"
@@ -295,6 +296,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
     if (store == null) {
+      SparkVersionCheck.require();
       ExtensionCheck.requireForTransformWithState(getClass());
     }
     return StoreMetrics.supported();

@@ -5,6 +5,7 @@ import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.codec.RowCodec;
 import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.minor.MinorChangeReader;
 import io.cairn.spark.protocol.ChangePage;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
@@ -13,9 +14,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.RecordType;
-import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
 import scala.Enumeration;
-import scala.Option;
 import scala.Tuple4;
 import scala.collection.Iterator;
 
@@ -25,7 +24,7 @@ import scala.collection.Iterator;
  *
  * <p>At most one change per key and version, as in the changelog; a list has one record per value.
  */
-final class ChangeDataReader extends StateStoreChangeDataReader {
+final class ChangeDataReader extends MinorChangeReader {
   private static final int PAGE_ROWS = 4096;
 
   private final StoreSession session;
@@ -53,13 +52,11 @@ final class ChangeDataReader extends StateStoreChangeDataReader {
       String endCheckpointId) {
     super(
         session.store.id,
-        null,
         session.store.id.storeCheckpointLocation(),
         startVersion,
         endVersion,
-        null,
         session.store.storeConf,
-        Option.apply(familyName));
+        familyName);
     this.session = session;
     this.channel = session.channel;
     FamilyInfo info = session.present().get(familyName);

@@ -2,6 +2,7 @@ package io.cairn.spark;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.minor.SparkApi;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 
@@ -30,7 +31,10 @@ final class ExtensionCheck {
    */
   static void requireForTransformWithState(Class<?> provider) {
     boolean isCairn = SQLConf.get().stateStoreProviderClass().equals(provider.getName());
-    if (isCairn && !hasExtension() && isAskedByTransformWithState()) {
+    if (SparkApi.IS_TRANSFORM_RESTRICTED
+        && isCairn
+        && !hasExtension()
+        && isAskedByTransformWithState()) {
       throw CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_EXTENSION_MISSING",

@@ -2,6 +2,7 @@ package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.cache.StateCache;
+import io.cairn.spark.minor.SparkApi;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreVersion;
 import java.util.Arrays;
@@ -9,7 +10,6 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.function.ToLongFunction;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
-import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSumMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomTimingMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric;
@@ -170,8 +170,8 @@ enum StoreMetrics {
         switch (unit) {
           case COUNT -> new StateStoreCustomSumMetric(name, description);
           case MILLIS -> new StateStoreCustomTimingMetric(name, description);
-          case BYTES -> new StateStoreCustomSizeMetric(name, description, false);
-          case NOW -> new StateStoreCustomSizeMetric(name, description, true);
+          case BYTES -> SparkApi.sizeMetric(name, description, false);
+          case NOW -> SparkApi.sizeMetric(name, description, true);
         };
   }
 

@@ -12,6 +12,7 @@ import org.apache.spark.sql.SparkSessionExtensions
  */
 class CairnExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    SparkVersionCheck.require()
     extensions.injectColumnar(_ => new PhysicalRule(TransformWithStateRule))
     extensions.injectColumnar(_ => new PhysicalRule(PrefetchRule))
   }

@@ -2,6 +2,7 @@ package io.cairn.spark.codec;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.minor.SparkApi;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -85,7 +86,7 @@ public final class RowCodec {
                 schemas,
                 Option.apply(cacheKey.colFamilyName()));
     keyEncoder = RocksDBStateEncoder.getKeyEncoder(data, spec, useColumnFamilies);
-    valueEncoder = RocksDBStateEncoder.getValueEncoder(data, valueSchema, isMulti, 0);
+    valueEncoder = SparkApi.valueEncoder(data, valueSchema, isMulti);
     isPlainKey = isUnsafeRow && spec instanceof NoPrefixKeyStateEncoderSpec;
     isPlainValue = isUnsafeRow && !isMulti;
     encoderText = (isUnsafeRow ? "" : encoding + ":") + text(spec);
@@ -115,11 +116,11 @@ public final class RowCodec {
   }
 
   public boolean supportsRangeScan() {
-    return keyEncoder.supportsRangeScan();
+    return SparkApi.supportsRangeScan(keyEncoder);
   }
 
   public boolean supportsDeleteRange() {
-    return keyEncoder.supportsDeleteRange();
+    return SparkApi.supportsDeleteRange(keyEncoder);
   }
 
   public boolean supportsManyValues() {

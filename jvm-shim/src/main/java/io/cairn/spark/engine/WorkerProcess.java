@@ -124,6 +124,7 @@ final class WorkerProcess implements AutoCloseable {
     WorkerSettings.Resources resources = settings.resources();
     ObjectNode hello = Json.object();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
+    hello.put("release", Release.NAME);
     hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir.toString());
     hello
         .put("memory_bytes", resources.memoryBytes())

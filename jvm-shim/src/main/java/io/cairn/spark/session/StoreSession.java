@@ -134,7 +134,7 @@ public final class StoreSession {
   private void endWithTask() {
     if (task != null) {
       task.addTaskCompletionListener((TaskCompletionListener) this::endOfTask);
-      if (task.getTaskFailure().isDefined()) {
+      if (task.isFailed()) {
         abort();
         throw CairnException.of(
             ErrorKind.RETRY,
@@ -146,7 +146,7 @@ public final class StoreSession {
   }
 
   private void endOfTask(TaskContext ended) {
-    boolean hasSucceeded = ended.getTaskFailure().isEmpty() && !ended.isInterrupted();
+    boolean hasSucceeded = !ended.isFailed() && !ended.isInterrupted();
     StoreVersion committed;
     synchronized (this) {
       committed = state == State.COMMITTED ? result : null;

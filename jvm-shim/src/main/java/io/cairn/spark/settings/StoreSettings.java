@@ -2,6 +2,7 @@ package io.cairn.spark.settings;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.minor.SparkApi;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -57,7 +58,7 @@ public final class StoreSettings {
     Map<String, String> confs = CollectionConverters.asJava(storeConf.sqlConfs());
     List<String> faults = new ArrayList<>();
     Map<String, Object> values = SettingsTable.get().values(confs, faults);
-    if (storeConf.rowChecksumEnabled()) {
+    if (SparkApi.isRowChecksumEnabled(storeConf)) {
       faults.add(
           "spark.sql.streaming.stateStore.rowChecksum.enabled is true, but Cairn keeps no checksum"
               + " per row (each of its objects has one); set it to false");

@@ -1,41 +1,24 @@
 package io.cairn.spark.extension
 
-import io.cairn.spark.CairnStateStoreProvider
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
-import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
-import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
 import org.apache.spark.sql.types.StructType
 
-/**
- * Lets `transformWithState` run on Cairn.
- *
- * Spark's operators compare the name of the provider with that of its own one, and refuse any
- * other. The operators that this rule puts in their place differ in that check alone.
- */
-object TransformWithStateRule extends Rule[SparkPlan] {
-  override def apply(plan: SparkPlan): SparkPlan =
-    if (conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName) {
-      plan.transformUp {
-        case spark: TransformWithStateExec if spark.isStreaming =>
-          copyAs(classOf[TransformWithStateOnCairn], spark)
-        case spark: TransformWithStateInPySparkExec if spark.isStreaming =>
-          copyAs(classOf[TransformWithStateInPySparkOnCairn], spark)
-      }
-    } else {
-      plan
-    }
+/** Spark's operators of `transformWithState`, which accept only Spark's own provider, as Cairn's. */
+object TransformWithStateOperators {
 
-  /** Returns the operator as its subclass, whose one constructor has the same parameters. */
-  def copyAs[T <: SparkPlan](subclass: Class[T], operator: SparkPlan): T = {
-    val arguments = operator.productIterator.map(_.asInstanceOf[AnyRef]).toSeq
-    subclass.cast(subclass.getConstructors.head.newInstance(arguments: _*))
+  /** The operator to put in the place of another one, if any. */
+  val onCairn: PartialFunction[SparkPlan, SparkPlan] = {
+    case spark: TransformWithStateExec if spark.isStreaming =>
+      TransformWithStateRule.copyAs(classOf[TransformWithStateOnCairn], spark)
+    case spark: TransformWithStateInPySparkExec if spark.isStreaming =>
+      TransformWithStateRule.copyAs(classOf[TransformWithStateInPySparkOnCairn], spark)
   }
 }
 

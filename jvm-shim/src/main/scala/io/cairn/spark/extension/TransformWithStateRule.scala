@@ -1,0 +1,28 @@
+package io.cairn.spark.extension
+
+import io.cairn.spark.CairnStateStoreProvider
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Lets `transformWithState` run on Cairn.
+ *
+ * Spark's operators compare the name of the provider with that of its own one, and refuse any
+ * other. The operators that this rule puts in their place differ in that check alone. Their
+ * constructors belong to a minor of Spark, and Spark 4.1 has no such check.
+ */
+object TransformWithStateRule extends Rule[SparkPlan] {
+  override def apply(plan: SparkPlan): SparkPlan =
+    if (conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName) {
+      plan.transformUp(TransformWithStateOperators.onCairn)
+    } else {
+      plan
+    }
+
+  /** Returns the operator as its subclass, whose one constructor has the same parameters. */
+  def copyAs[T <: SparkPlan](subclass: Class[T], operator: SparkPlan): T = {
+    val arguments = operator.productIterator.map(_.asInstanceOf[AnyRef]).toSeq
+    subclass.cast(subclass.getConstructors.head.newInstance(arguments: _*))
+  }
+}

@@ -1,0 +1,10 @@
+package io.cairn.spark.minor;
+
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
+
+/** Spark's provider, with the methods of the newest minor. This Spark calls doMaintenance alone. */
+public abstract class MinorProvider extends RocksDBStateStoreProvider {
+  public abstract void doSnapshotMaintenance();
+
+  public abstract void doCleanupMaintenance();
+}

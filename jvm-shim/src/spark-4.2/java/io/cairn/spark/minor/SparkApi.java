@@ -1,0 +1,51 @@
+package io.cairn.spark.minor;
+
+import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
+import org.apache.spark.sql.types.StructType;
+
+/** Calls of Spark whose form depends on the minor. */
+public final class SparkApi {
+  /** The minor version of Spark that this jar is for. */
+  public static final String MINOR = "4.2";
+
+  /** Whether only an extension can let {@code transformWithState} run on Cairn. */
+  public static final boolean IS_TRANSFORM_RESTRICTED = true;
+
+  private SparkApi() {}
+
+  /** The encoder of values, without a delimiter between those of a list. */
+  public static RocksDBValueStateEncoder valueEncoder(
+      RocksDBDataEncoder data, StructType schema, boolean isMulti) {
+    return RocksDBStateEncoder.getValueEncoder(data, schema, isMulti, 0);
+  }
+
+  /** Whether encoded keys have the order of their rows. */
+  public static boolean supportsRangeScan(RocksDBKeyStateEncoder encoder) {
+    return encoder.supportsRangeScan();
+  }
+
+  public static boolean supportsDeleteRange(RocksDBKeyStateEncoder encoder) {
+    return encoder.supportsDeleteRange();
+  }
+
+  /** Whether the query wants a checksum per row. */
+  public static boolean isRowChecksumEnabled(StateStoreConf conf) {
+    return conf.rowChecksumEnabled();
+  }
+
+  /**
+   * A metric in bytes.
+   *
+   * @param isPresent not used: this Spark does not tell present values from those of a batch
+   */
+  public static StateStoreCustomMetric sizeMetric(
+      String name, String description, boolean isPresent) {
+    return new StateStoreCustomSizeMetric(name, description);
+  }
+}
