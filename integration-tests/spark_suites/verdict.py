@@ -133,6 +133,8 @@ def judge(
         if control is None:
             verdict.broken.append(f"{result.suite}: the control has no result to compare with")
             continue
+        if not result.is_ended:
+            verdict.broken.append(f"{result.suite}: {result.end}")
         _judge_tests(result, control, expected, verdict)
         manager = FILE_MANAGERS.get(result.files)
         if manager and not result.managed.get(manager):
@@ -158,9 +160,7 @@ def _judge_tests(
                     f"{result.suite}: {test}: listed, but the control does not pass it either"
                 )
             continue
-        actual = result.outcomes.get(
-            test, "not run" if result.is_ended else "not run within its time"
-        )
+        actual = result.outcomes.get(test, "not run")
         if actual == PASSED and is_listed:
             verdict.healed.append(f"{result.suite}: {test}: listed as failing, and passes now")
         elif actual != PASSED and not is_listed:
@@ -168,6 +168,10 @@ def _judge_tests(
             verdict.broken.append(
                 f"{result.suite}: {test}: {actual}" + (f": {message[0][:300]}" if message else "")
             )
+    verdict.broken += [
+        f"{result.suite}: {test}: the control did not run this test"
+        for test in sorted(set(result.outcomes) - set(control.outcomes))
+    ]
     for suite, test in sorted(expected):
         if suite == result.suite and test not in control.outcomes:
             verdict.healed.append(f"{suite}: {test}: listed, but there is no such test")
