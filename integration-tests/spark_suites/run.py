@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     controls = read_control() | {
         result.suite: Control.of(result) for result in of_control if result.is_ended
     }
-    verdict = judge(of_cairn, controls, read_expected(), cairn.class_name)
+    verdict = judge(of_cairn, controls, read_expected(controls), cairn.class_name)
     print_table(suites, results)
     if options.record_control:
         _record(of_control)

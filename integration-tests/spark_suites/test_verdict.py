@@ -155,4 +155,33 @@ def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
 
 def test_the_committed_exceptions_name_suites_of_the_control() -> None:
     """An outdated exception in a suite that does not run would never be found."""
-    assert {suite for suite, _ in read_expected()} <= set(read_control())
+    controls = read_control()
+
+    assert {suite for suite, _ in read_expected(controls)} <= set(controls)
+
+
+def _expected(tmp_path: Path, *entries: str) -> dict[tuple[str, str], str]:
+    file = tmp_path / "expected.toml"
+    file.write_text("\n".join(f'[[exception]]\nsuite = "Suite"\n{entry}' for entry in entries))
+    return read_expected(CONTROL, file)
+
+
+def test_an_exception_may_name_the_first_words_of_tests(tmp_path: Path) -> None:
+    """Spark repeats one test for each codec and encoding; the control's failures do not count."""
+    assert _expected(tmp_path, 'tests = "su"\nreason = "why"') == {("Suite", "sums"): "why"}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ['test = "sums"'],
+        ['test = "sums"\nreason = ""'],
+        ['tests = "no such"\nreason = "why"'],
+        ['tests = "odd"\nreason = "why"'],
+        ['test = "sums"\nreason = "why"', 'tests = "sum"\nreason = "why"'],
+    ],
+)
+def test_a_wrong_exception_is_refused(tmp_path: Path, entries: list[str]) -> None:
+    """An exception without a reason, or for no test, would hide a fault."""
+    with pytest.raises(SystemExit, match=r"expected\.toml"):
+        _expected(tmp_path, *entries)

@@ -84,6 +84,7 @@ public final class ProviderSwapAgent {
                 builder.visit(Advice.to(OnManager.class).on(isConstructor())))
         .installOn(instrumentation);
     NewerMembers.installOn(instrumentation);
+    TestConduct.installOn(instrumentation);
     if (!target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'))) {
       new AgentBuilder.Default()
           .disableClassFormatChanges()
