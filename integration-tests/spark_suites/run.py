@@ -4,6 +4,9 @@
     python integration-tests/spark_suites/run.py --provider cairn --quick
     python integration-tests/spark_suites/run.py --provider control --record-control
 
+A run that was ended goes on where it stopped: results are kept in `.build/spark-suites/runs`, by
+the provider's jar and worker and the test classes.
+
 The exit code is 0 if Cairn passes exactly the tests that the control passes, except those that
 `expected.toml` lists.
 """
@@ -11,26 +14,19 @@ The exit code is 0 if Cairn passes exactly the tests that the control passes, ex
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
-from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
-from suite_process import (
-    FAILED,
-    IGNORED,
-    PASSED,
-    ROCKSDB_PROVIDER,
-    Provider,
-    Suite,
-    SuiteResult,
-    run_suite,
-)
-from verdict import Control, Verdict, judge, read_control, read_expected, write_control
+from report import Progress, print_table, print_verdict
+from suite_kit import BUILD, REPOSITORY, Kit, prepare
+from suite_list import Suite, read_excluded, read_suites, read_waiting, unlisted
+from suite_process import ROCKSDB_PROVIDER, STOPPED, Provider, SuiteResult, run_suite
+from verdict import Control, judge, read_control, read_expected, write_control
 
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
@@ -53,29 +49,34 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
         return 2
     kit = prepare()
-    results: list[SuiteResult] = []
-    controls = read_control()
-    if options.provider in ("control", "both"):
-        control_results = _run_control(kit, suites, options)
-        controls |= {result.suite: Control.of(result) for result in control_results}
-        results += control_results
-    verdict = Verdict()
-    if options.provider in ("cairn", "both"):
-        with _file_settings(suites) as file_settings:
-            cairn = Provider(
-                "cairn",
-                options.provider_class,
-                (ROCKSDB_PROVIDER,),
-                (options.shim_jar, *(S3A_JARS.glob("*.jar") if "s3" in file_settings else ())),
-                file_settings,
-            )
-            cairn_results = _run_all(kit, suites, cairn, options.parallel)
-        verdict = judge(cairn_results, controls, read_expected(), cairn.class_name)
-        results += cairn_results
-    _print_table(suites, results)
+    control = Provider("control", ROCKSDB_PROVIDER)
+    with _file_settings(suites if options.provider != "control" else []) as file_settings:
+        s3a = tuple(S3A_JARS.glob("*.jar")) if "s3" in file_settings else ()
+        cairn = Provider(
+            "cairn",
+            options.provider_class,
+            (ROCKSDB_PROVIDER,),
+            (options.shim_jar, *s3a),
+            file_settings,
+        )
+        providers = {"control": [control], "cairn": [cairn], "both": [control, cairn]}
+        planned = [(one, suite) for suite in suites for one in providers[options.provider]]
+        results = _run_all(kit, planned, options)
+    of_control = [result for result in results if result.provider == "control"]
+    of_cairn = [result for result in results if result.provider == "cairn"]
+    controls = read_control() | {
+        result.suite: Control.of(result) for result in of_control if result.is_ended
+    }
+    verdict = judge(of_cairn, controls, read_expected(controls), cairn.class_name)
+    print_table(suites, results)
     if options.record_control:
-        _record(results)
-    return _print_verdict(results, verdict)
+        _record(of_control)
+    if options.quick or options.suites:
+        return print_verdict(results, verdict, [])
+    waiting = read_waiting()
+    print(f"\n{len(waiting)} suites have not been run yet under both providers (--list)")
+    new_suites = unlisted([*suites, *waiting], read_excluded(), kit.classes)
+    return print_verdict(results, verdict, new_suites)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,15 +86,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--provider", choices=("control", "cairn", "both"), default="both")
     parser.add_argument("--quick", action="store_true", help="only the suites marked quick")
     parser.add_argument(
-        "--suites", nargs="+", metavar="NAME", help="only these; a part of the name is enough"
+        "--suites",
+        nargs="+",
+        metavar="NAME",
+        help="only these, by name or by a part of several names",
     )
     parser.add_argument(
         "--parallel", type=int, default=1, metavar="N", help="suites run concurrently (default 1)"
     )
     parser.add_argument(
-        "--refresh-control",
+        "--anew",
         action="store_true",
-        help="run the control even if a result is cached",
+        help="run every suite; without it, results of the same jar, worker and test classes are"
+        " kept, and a run that was ended goes on where it stopped",
     )
     parser.add_argument(
         "--record-control", action="store_true", help="write control.toml from this run's control"
@@ -111,33 +116,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _selected(options: argparse.Namespace) -> list[Suite]:
-    content = tomllib.loads((HERE / "suites.toml").read_text())
-    entries = content["suite"]
+    suites = read_suites(is_quick=options.quick)
+    waiting = read_waiting()
     if options.is_list:
-        for entry in entries:
-            print(f"{entry['name']}{'  quick' if entry.get('quick') else ''}")
+        quick = {suite.name for suite in read_suites(is_quick=True)}
+        for suite in suites:
+            print(f"{suite.name}{'  quick' if suite.name in quick else ''}")
+        for suite in waiting:
+            print(f"{suite.name}  waiting: runs only if it is named")
         raise SystemExit(0)
-    suites = [
-        Suite(
-            name=entry["name"],
-            class_name=f"{entry.get('package', content['package'])}."
-            f"{entry.get('class', entry['name'])}",
-            limit_s=entry["limit_s"],
-            name_filter=entry.get("quick_filter", "") if options.quick else "",
-            files=entry.get("files", ""),
-        )
-        for entry in entries
-        if entry.get("quick") or not options.quick
-    ]
     if options.suites:
-        unknown = [
-            part for part in options.suites if not any(part in suite.name for suite in suites)
-        ]
-        if unknown:
-            message = f"no suite has a name like {', '.join(unknown)}; try --list"
-            raise SystemExit(message)
-        suites = [suite for suite in suites if any(part in suite.name for part in options.suites)]
+        suites += waiting
+        names = {name for part in options.suites for name in _named(part, suites)}
+        suites = [suite for suite in suites if suite.name in names]
     return suites
+
+
+def _named(part: str, suites: list[Suite]) -> list[str]:
+    """Return the suite of this name, or else those with this part in their names."""
+    names = [suite.name for suite in suites]
+    found = [part] if part in names else [name for name in names if part in name]
+    if not found:
+        message = f"no suite has a name like {part}; try --list"
+        raise SystemExit(message)
+    return found
 
 
 @contextmanager
@@ -161,32 +163,39 @@ def _file_settings(suites: list[Suite]) -> Iterator[dict[str, dict[str, str]]]:
         yield {"local": manager, "s3": {**manager, **default, **hadoop}}
 
 
-def _run_control(kit: Kit, suites: list[Suite], options: argparse.Namespace) -> list[SuiteResult]:
-    """Return the results of Spark's RocksDB provider, from the cache if they are there."""
-    provider = Provider("control", ROCKSDB_PROVIDER)
-    cached = (
-        []
-        if options.refresh_control
-        else [
-            SuiteResult.read(file)
-            for suite in suites
-            if (file := _folder(provider, suite) / "result.json").exists()
-        ]
-    )
-    known = {result.suite for result in cached if result.is_ended and result.outcomes}
-    missing = [suite for suite in suites if suite.name not in known]
-    fresh = _run_all(kit, missing, provider, options.parallel)
-    return [result for result in cached if result.suite in known] + fresh
+def _run_all(
+    kit: Kit, planned: list[tuple[Provider, Suite]], options: argparse.Namespace
+) -> list[SuiteResult]:
+    """Run what has no result yet, and return all results."""
+    recorded = {name: control.seconds for name, control in read_control().items()}
+    pairs = [(provider.label, suite.name) for provider, suite in planned]
+    progress = Progress(pairs, recorded, options.parallel)
+    labels = {provider.label for provider, _ in planned}
+    keys = {label: _key(kit, label, options.shim_jar) for label in labels}
 
-
-def _run_all(kit: Kit, suites: list[Suite], provider: Provider, parallel: int) -> list[SuiteResult]:
-    def run(suite: Suite) -> SuiteResult:
-        result = run_suite(kit, suite, provider, _folder(provider, suite))
-        print(_progress_line(result), flush=True)
+    def run(provider: Provider, suite: Suite) -> SuiteResult:
+        folder = _folder(provider, suite)
+        kept = None if options.anew else SuiteResult.read(folder / "result.json")
+        if kept is not None and kept.key == keys[provider.label] and kept.end != STOPPED:
+            progress.ended(kept, is_kept=True)
+            return kept
+        result = run_suite(kit, suite, provider, folder)
+        result.key = keys[provider.label]
+        result.save(folder / "result.json")
+        progress.ended(result)
         return result
 
-    with ThreadPoolExecutor(max_workers=parallel) as pool:
-        return list(pool.map(run, suites))
+    with ThreadPoolExecutor(max_workers=options.parallel) as pool:
+        return list(pool.map(lambda pair: run(*pair), planned))
+
+
+def _key(kit: Kit, label: str, shim_jar: Path) -> str:
+    """Return a digest of what runs: Spark, the test classes, and Cairn's jar and worker."""
+    digest = hashlib.sha256(f"{pyspark.__version__} {kit.digest()}".encode())
+    worker = sorted((REPOSITORY / "python" / "src" / "cairn").rglob("*.py"))
+    for file in (shim_jar, *worker) if label == "cairn" else ():
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _folder(provider: Provider, suite: Suite) -> Path:
@@ -194,37 +203,8 @@ def _folder(provider: Provider, suite: Suite) -> Path:
     return BUILD / "runs" / provider.label / f"{suite.name}{part}"
 
 
-def _progress_line(result: SuiteResult) -> str:
-    ended = "" if result.is_ended else "  STOPPED at its time limit"
-    counts = f"{len(result.names(PASSED))} passed, {len(result.names(FAILED))} failed"
-    return f"{result.provider:8} {result.suite}: {counts}, {result.seconds:.0f} s{ended}"
-
-
-def _print_table(suites: list[Suite], results: list[SuiteResult]) -> None:
-    row = "{:46} {:8} {:>6} {:>6} {:>7} {:>8}  {}"
-    print(
-        "\n"
-        + row.format("suite", "provider", "passed", "failed", "ignored", "seconds", "stores opened")
-    )
-    for suite in suites:
-        for result in (result for result in results if result.suite == suite.name):
-            opened = ", ".join(
-                f"{count} {name.rpartition('.')[2]}"
-                for name, count in sorted(result.opened.items())
-            )
-            counts = [len(result.names(outcome)) for outcome in (PASSED, FAILED, IGNORED)]
-            note = "" if result.is_ended else "  (stopped at its time limit)"
-            print(
-                row.format(
-                    suite.name, result.provider, *counts, f"{result.seconds:.0f}", opened + note
-                )
-            )
-
-
 def _record(results: list[SuiteResult]) -> None:
-    controls = [
-        Control.of(result) for result in results if result.provider == "control" and result.is_ended
-    ]
+    controls = [Control.of(result) for result in results if result.is_ended]
     versions = {
         "spark": pyspark.__version__,
         "suites_of_spark": "4.2.0",
@@ -232,26 +212,6 @@ def _record(results: list[SuiteResult]) -> None:
     }
     write_control(controls, versions)
     print(f"\nrecorded {len(controls)} suites in control.toml")
-
-
-def _print_verdict(results: list[SuiteResult], verdict: Verdict) -> int:
-    for result in results:
-        if result.provider == "control":
-            for test in result.names(FAILED):
-                print(f"the control itself fails: {result.suite}: {test}")
-    for title, lines in (
-        ("The control passes, this provider does not, and the test is not listed", verdict.broken),
-        ("Wrongly listed in expected.toml", verdict.healed),
-        ("Did not run on the provider under test", verdict.elsewhere),
-    ):
-        if lines:
-            print(f"\n{title} ({len(lines)}):")
-            print("\n".join(f"  {line}" for line in lines))
-    unfinished = [result for result in results if not result.is_ended]
-    is_pass = verdict.is_pass and not unfinished
-    judged = any(result.provider == "cairn" for result in results)
-    print("\n" + (("PASS" if is_pass else "FAIL") if judged else "control only: no verdict"))
-    return 0 if is_pass else 1
 
 
 if __name__ == "__main__":

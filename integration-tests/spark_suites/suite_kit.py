@@ -12,6 +12,8 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import pyspark
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 BUILD = REPOSITORY / ".build" / "spark-suites"
-AGENT_SOURCE = HERE / "agent" / "ProviderSwapAgent.java"
+AGENT_SOURCES = sorted((HERE / "agent").glob("*.java"))
 AGENT_CLASS = "io.cairn.suites.ProviderSwapAgent"
 OWN_SUITES = sorted((HERE / "suites").glob("*.java"))
 
@@ -30,10 +32,15 @@ class Kit:
     """The folders that every suite's JVM uses."""
 
     classes: Path
+    own_classes: Path
     libraries: Path
     agent_jar: Path
     spark_home: Path
     pyspark_jars: Path
+
+    def digest(self) -> str:
+        """Return a digest of all that the kit was made from."""
+        return _digest(HERE / "build.gradle", *AGENT_SOURCES, *OWN_SUITES)
 
 
 def pyspark_jars() -> Path:
@@ -46,22 +53,36 @@ def prepare(build: Path = BUILD) -> Kit:
     build.mkdir(parents=True, exist_ok=True)
     kit = Kit(
         classes=build / "classes",
+        own_classes=build / "own-classes",
         libraries=build / "jars" / "libraries",
         agent_jar=build / "provider-swap-agent.jar",
         spark_home=build / "home",
         pyspark_jars=pyspark_jars(),
     )
-    wanted = _digest(HERE / "build.gradle", AGENT_SOURCE, *OWN_SUITES)
-    stamp = build / "kit.stamp"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return kit
-    _fetch(build)
-    _unpack(build / "jars" / "spark-tests", kit.classes)
-    _compile_agent(kit, build / "agent-classes")
-    _compile_own_suites(kit)
-    _make_spark_home(kit)
-    stamp.write_text(wanted)
+    with _when_changed(build / "fetched.stamp", HERE / "build.gradle") as is_changed:
+        if is_changed:
+            _fetch(build)
+            _unpack(build / "jars" / "spark-tests", kit.classes)
+            _make_spark_home(kit)
+    with _when_changed(build / "agent.stamp", *AGENT_SOURCES) as is_changed:
+        if is_changed:
+            _compile_agent(kit, build / "agent-classes")
+    with _when_changed(
+        build / "own-suites.stamp", HERE / "build.gradle", *OWN_SUITES
+    ) as is_changed:
+        if is_changed:
+            _compile_own_suites(kit)
     return kit
+
+
+@contextmanager
+def _when_changed(stamp: Path, *sources: Path) -> Iterator[bool]:
+    """Yield whether ``sources`` differ from those of ``stamp``; without an error, renew it."""
+    wanted = _digest(*sources)
+    is_changed = not stamp.exists() or stamp.read_text() != wanted
+    yield is_changed
+    if is_changed:
+        stamp.write_text(wanted)
 
 
 def _digest(*files: Path) -> str:
@@ -111,19 +132,23 @@ def _compile_agent(kit: Kit, classes: Path) -> None:
             *("-Xlint:all,-processing,-classfile", "-Werror"),
             *("-cp", f"{kit.libraries}{os.sep}*"),
             *("-d", str(classes)),
-            str(AGENT_SOURCE),
+            *map(str, AGENT_SOURCES),
         ],
         check=True,
     )
-    with zipfile.ZipFile(kit.agent_jar, "w") as jar:
+    new_jar = kit.agent_jar.with_suffix(".new")
+    with zipfile.ZipFile(new_jar, "w") as jar:
         manifest = f"Manifest-Version: 1.0\r\nPremain-Class: {AGENT_CLASS}\r\n\r\n"
         jar.writestr("META-INF/MANIFEST.MF", manifest)
         for file in sorted(classes.rglob("*.class")):
             jar.write(file, file.relative_to(classes).as_posix())
+    new_jar.replace(kit.agent_jar)  # a running JVM keeps the old file
 
 
 def _compile_own_suites(kit: Kit) -> None:
-    """Compile the subclasses of Spark's abstract suites, into the folder of Spark's."""
+    """Compile the subclasses of Spark's abstract suites."""
+    shutil.rmtree(kit.own_classes, ignore_errors=True)
+    kit.own_classes.mkdir(parents=True)
     class_path = [str(kit.classes), f"{kit.libraries}/*", f"{kit.pyspark_jars}/*"]
     subprocess.run(
         [
@@ -131,7 +156,7 @@ def _compile_own_suites(kit: Kit) -> None:
             *("--release", "17"),
             *("-Xlint:all,-processing,-classfile,-path", "-Werror"),
             *("-cp", os.pathsep.join(class_path)),
-            *("-d", str(kit.classes)),
+            *("-d", str(kit.own_classes)),
             *map(str, OWN_SUITES),
         ],
         check=True,

@@ -1,7 +1,7 @@
 """Runs one suite under one provider in a new JVM and reads its results.
 
 The results come from scalatest's JUnit XML, or from the printed lines if the suite did not end
-(time limit, crash).
+(time limit, crash, a class that does not link).
 """
 
 from __future__ import annotations
@@ -16,36 +16,26 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from suite_kit import HERE, REPOSITORY, Kit
+from suite_list import Suite
 
 PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
+ENDED, STOPPED, ABORTED = "ended", "stopped at its time limit", "aborted"
 STOP_GRACE_S = 20
+FLAKY_RUNS = 3
+"""How often a test that is known to be flaky runs; it passes if one of the runs does."""
 
 OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
-
-
-@dataclass(frozen=True)
-class Suite:
-    """A suite class, its time limit, and a part of the names of the tests to run.
-
-    A suite of the checkpoint file manager has the place of its files, ``s3`` or ``local``.
-    """
-
-    name: str
-    class_name: str
-    limit_s: int
-    name_filter: str = ""
-    files: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,43 +55,76 @@ class Provider:
 
 @dataclass
 class SuiteResult:
-    """The results of one suite under one provider."""
+    """The results of one suite under one provider.
+
+    ``end`` says how the JVM ended, ``expected_count`` how many tests it announced. ``key`` names
+    what was run: the test classes, and the provider's jar and worker. ``runs`` has all outcomes of
+    a flaky test; ``outcomes`` has the best of them.
+    """
 
     suite: str
     provider: str
     seconds: float
-    is_ended: bool
-    exit_code: int
+    end: str
+    key: str = ""
     name_filter: str = ""
+    expected_count: int = 0
     outcomes: dict[str, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, list[str]] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
     managed: dict[str, int] = field(default_factory=dict)
     files: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all tests ran."""
+        return self.end == ENDED
 
     def names(self, outcome: str) -> list[str]:
         """Return the tests with this outcome, sorted."""
         return sorted(name for name, value in self.outcomes.items() if value == outcome)
 
     def save(self, file: Path) -> None:
-        """Write as JSON."""
-        file.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False))
+        """Write as JSON; a reader sees the whole file or none."""
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False))
+        part.replace(file)
 
     @classmethod
-    def read(cls, file: Path) -> SuiteResult:
-        """Return the result that ``save`` wrote."""
-        return cls(**json.loads(file.read_text()))
+    def read(cls, file: Path) -> SuiteResult | None:
+        """Return the result that ``save`` wrote; None if there is none of this version."""
+        try:
+            return cls(**json.loads(file.read_text()))
+        except (FileNotFoundError, TypeError):
+            return None
 
 
 def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> SuiteResult:
-    """Run ``suite`` in a JVM under ``provider``; all its files are written to ``folder``."""
+    """Run ``suite`` under ``provider``, its flaky tests several times, all files in ``folder``."""
+    result = _run_once(kit, suite, provider, folder)
+    flaky = [test for test in suite.flaky if suite.name_filter in test]
+    result.runs = {test: [result.outcomes.get(test, FAILED)] for test in flaky}
+    for number in range(2, FLAKY_RUNS + 1) if flaky else ():
+        again = _run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
+        result.seconds += again.seconds
+        for test in flaky:
+            result.runs[test].append(again.outcomes.get(test, FAILED))
+            if again.outcomes.get(test) == PASSED:
+                result.outcomes[test] = PASSED
+    return result
+
+
+def _run_once(
+    kit: Kit, suite: Suite, provider: Provider, folder: Path, tests: Sequence[str] = ()
+) -> SuiteResult:
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("junit", "tmp"):
         (folder / name).mkdir(parents=True)
     started = time.monotonic()
     with (folder / "stdout.txt").open("wb") as out, (folder / "stderr.txt").open("wb") as err:
         process = subprocess.Popen(
-            java_command(kit, suite, provider, folder),
+            java_command(kit, suite, provider, folder, tests),
             cwd=folder,
             env=environment(kit),
             stdin=subprocess.DEVNULL,
@@ -109,29 +132,30 @@ def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> Suite
             stderr=err,
             start_new_session=True,
         )
-        is_ended = _wait(process, suite.limit_s)
+        is_within_limit = _wait(process, suite.limit_s)
     result = SuiteResult(
         suite=suite.name,
         provider=provider.label,
         seconds=round(time.monotonic() - started, 1),
-        is_ended=is_ended,
-        exit_code=process.returncode,
+        end=ABORTED if is_within_limit else STOPPED,
         name_filter=suite.name_filter,
         opened=_counted("opened", folder / "providers.txt"),
         managed=_counted("managed", folder / "providers.txt"),
         files=suite.files,
     )
     _read_outcomes(folder, result)
-    result.save(folder / "result.json")
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     shutil.rmtree(folder / "spark-warehouse", ignore_errors=True)
     return result
 
 
-def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> list[str]:
-    """Return the command line of a suite's JVM."""
+def java_command(
+    kit: Kit, suite: Suite, provider: Provider, folder: Path, tests: Sequence[str] = ()
+) -> list[str]:
+    """Return the command line of a suite's JVM; ``tests``: only those."""
     class_path = [
         str(HERE / "conf"),
+        str(kit.own_classes),
         str(kit.classes),
         f"{kit.libraries}/*",
         *map(str, provider.jars),
@@ -163,7 +187,8 @@ def java_command(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> li
         *("-oWN", "-u", str(folder / "junit")),
         *("-R", str(kit.classes)),
         *("-s", suite.class_name),
-        *(("-z", suite.name_filter) if suite.name_filter else ()),
+        *(("-z", suite.name_filter) if suite.name_filter and not tests else ()),
+        *(part for test in tests for part in ("-t", test)),
     ]
 
 
@@ -209,6 +234,8 @@ def _counted(what: str, report: Path) -> dict[str, int]:
 
 def _read_outcomes(folder: Path, result: SuiteResult) -> None:
     for file in (folder / "junit").glob("*.xml"):
+        if result.end == ABORTED:
+            result.end = ENDED  # scalatest writes the file after the suite's last test
         report = ET.parse(file).getroot()  # noqa: S314 - written by our own JVM
         for case in report.iter("testcase"):
             name = case.attrib["name"]
@@ -221,17 +248,24 @@ def _read_outcomes(folder: Path, result: SuiteResult) -> None:
                 result.messages[name] = text.strip()[:2000]
             else:
                 result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
+    text = (folder / "stdout.txt").read_text(errors="replace")
+    count = re.search(r"^Run starting\. Expected test count is: (\d+)$", text, re.MULTILINE)
+    result.expected_count = int(count.group(1)) if count else 0
     if not result.outcomes:
-        text = (folder / "stdout.txt").read_text(errors="replace")
-        result.outcomes = outcomes_of_lines(text)
+        result.outcomes, result.messages = outcomes_of_lines(text)
 
 
-def outcomes_of_lines(text: str) -> dict[str, str]:
-    """Read outcomes from scalatest's lines ``- name``; a test that did not pass has a mark."""
+def outcomes_of_lines(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Read outcomes and messages from scalatest's lines ``- name``, in the order of the tests.
+
+    A test that did not pass has a mark behind its name, and its message in the next line.
+    """
     marks = {"*** FAILED ***": FAILED, "!!! IGNORED !!!": IGNORED, "(pending)": IGNORED}
-    outcomes = {}
-    for line in re.findall(r"^- (.+)$", text, re.MULTILINE):
+    outcomes, messages = {}, {}
+    for line, after in re.findall(r"^- (.+)\n(?:  (.*))?", text + "\n", re.MULTILINE):
         mark = next((mark for mark in marks if line.endswith(mark)), None)
         name = line if mark is None else line.removesuffix(mark).rstrip()
         outcomes[name] = PASSED if mark is None else marks[mark]
-    return outcomes
+        if outcomes[name] == FAILED:
+            messages[name] = after[:2000]
+    return outcomes, messages

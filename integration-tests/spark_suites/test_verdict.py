@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from suite_process import FAILED, IGNORED, PASSED, SuiteResult, outcomes_of_lines
+from suite_process import (
+    ABORTED,
+    ENDED,
+    FAILED,
+    IGNORED,
+    PASSED,
+    STOPPED,
+    SuiteResult,
+    outcomes_of_lines,
+)
 from verdict import Control, Verdict, judge, read_control, read_expected, write_control
 
 if TYPE_CHECKING:
@@ -26,8 +35,7 @@ def _judged(
         suite="Suite",
         provider="cairn",
         seconds=1.0,
-        is_ended=True,
-        exit_code=0,
+        end=ENDED,
         name_filter=name_filter,
         outcomes=outcomes,
         opened={PROVIDER: 3} if opened is None else opened,
@@ -95,8 +103,7 @@ def test_a_run_on_another_file_manager_fails(place: str, used: str) -> None:
         suite="Files",
         provider="cairn",
         seconds=1.0,
-        is_ended=True,
-        exit_code=0,
+        end=ENDED,
         outcomes={"sums": PASSED},
         managed={f"io.cairn.spark.{used}": 1} if used else {},
         files=place,
@@ -104,6 +111,20 @@ def test_a_run_on_another_file_manager_fails(place: str, used: str) -> None:
     control = {"Files": Control("Files", 0, 1.0, {"sums": PASSED})}
 
     assert judge([result], control, {}, PROVIDER).elsewhere
+
+
+@pytest.mark.parametrize("end", [STOPPED, ABORTED])
+def test_an_unfinished_suite_is_broken(end: str) -> None:
+    """Tests after the time limit, or after a class that does not link, did not run."""
+    result = SuiteResult("Suite", "cairn", 1.0, end, outcomes=dict(CONTROL["Suite"].outcomes))
+    result.opened = {PROVIDER: 3}
+
+    assert judge([result], CONTROL, {}, PROVIDER).broken == [f"Suite: {end}"]
+
+
+def test_a_test_that_the_control_did_not_run_is_broken() -> None:
+    """Its outcome cannot be compared: control.toml is older than the test classes."""
+    assert _judged({"sums": PASSED, "counts": PASSED, "new": PASSED}).broken
 
 
 def test_a_quick_run_must_pass_its_own_tests() -> None:
@@ -114,9 +135,12 @@ def test_a_quick_run_must_pass_its_own_tests() -> None:
 
 def test_outcomes_are_read_from_printed_lines() -> None:
     """A stopped suite leaves no XML, but printed lines."""
-    text = "Suite:\n- sums (x = 1)\n- counts *** FAILED ***\n  why\n- odd !!! IGNORED !!!\n"
+    text = "Suite:\n- sums (x = 1)\n- counts *** FAILED ***\n  why\n- odd !!! IGNORED !!!"
 
-    assert outcomes_of_lines(text) == {"sums (x = 1)": PASSED, "counts": FAILED, "odd": IGNORED}
+    outcomes, messages = outcomes_of_lines(text)
+
+    assert outcomes == {"sums (x = 1)": PASSED, "counts": FAILED, "odd": IGNORED}
+    assert messages == {"counts": "why"}
 
 
 def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
@@ -131,4 +155,33 @@ def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
 
 def test_the_committed_exceptions_name_suites_of_the_control() -> None:
     """An outdated exception in a suite that does not run would never be found."""
-    assert {suite for suite, _ in read_expected()} <= set(read_control())
+    controls = read_control()
+
+    assert {suite for suite, _ in read_expected(controls)} <= set(controls)
+
+
+def _expected(tmp_path: Path, *entries: str) -> dict[tuple[str, str], str]:
+    file = tmp_path / "expected.toml"
+    file.write_text("\n".join(f'[[exception]]\nsuite = "Suite"\n{entry}' for entry in entries))
+    return read_expected(CONTROL, file)
+
+
+def test_an_exception_may_name_the_first_words_of_tests(tmp_path: Path) -> None:
+    """Spark repeats one test for each codec and encoding; the control's failures do not count."""
+    assert _expected(tmp_path, 'tests = "su"\nreason = "why"') == {("Suite", "sums"): "why"}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ['test = "sums"'],
+        ['test = "sums"\nreason = ""'],
+        ['tests = "no such"\nreason = "why"'],
+        ['tests = "odd"\nreason = "why"'],
+        ['test = "sums"\nreason = "why"', 'tests = "sum"\nreason = "why"'],
+    ],
+)
+def test_a_wrong_exception_is_refused(tmp_path: Path, entries: list[str]) -> None:
+    """An exception without a reason, or for no test, would hide a fault."""
+    with pytest.raises(SystemExit, match=r"expected\.toml"):
+        _expected(tmp_path, *entries)

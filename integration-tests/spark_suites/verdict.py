@@ -16,7 +16,7 @@ from suite_kit import HERE
 from suite_process import FAILED, IGNORED, PASSED, ROCKSDB_PROVIDER, SuiteResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 CONTROL_FILE = HERE / "control.toml"
 EXPECTED_FILE = HERE / "expected.toml"
@@ -101,22 +101,44 @@ def write_control(
     file.write_text("\n".join(lines) + "\n")
 
 
-def read_expected(file: Path = EXPECTED_FILE) -> dict[tuple[str, str], str]:
+def read_expected(
+    controls: Mapping[str, Control], file: Path = EXPECTED_FILE
+) -> dict[tuple[str, str], str]:
     """Return the reasons of the allowed differences by suite and test.
 
+    An entry has one ``test``, or ``tests``: the first words of all names that it stands for. Each
+    test with such a name that the control passes must then fail.
+
     Raises:
-        SystemExit: an entry has no suite, test or reason, or occurs twice.
+        SystemExit: an entry has no suite, test or reason, names no test, or one occurs twice.
     """
     expected: dict[tuple[str, str], str] = {}
     for entry in tomllib.loads(file.read_text()).get("exception", []):
-        if set(entry) != {"suite", "test", "reason"} or not all(entry.values()):
-            message = f"{file.name}: an exception needs suite, test and reason: {entry}"
+        is_exact = "test" in entry
+        if set(entry) != {"suite", "test" if is_exact else "tests", "reason"} or not all(
+            entry.values()
+        ):
+            message = f"{file.name}: an exception needs suite, test or tests, and reason: {entry}"
             raise SystemExit(message)
-        key = (entry["suite"], entry["test"])
-        if key in expected:
-            message = f"{file.name}: listed twice: {key}"
+        suite = entry["suite"]
+        outcomes = controls[suite].outcomes if suite in controls else {}
+        tests = (
+            [entry["test"]]
+            if is_exact
+            else [
+                test
+                for test, outcome in outcomes.items()
+                if outcome == PASSED and test.startswith(entry["tests"])
+            ]
+        )
+        if not tests:
+            message = f"{file.name}: the control passes no test with such a name: {entry}"
             raise SystemExit(message)
-        expected[key] = entry["reason"]
+        for test in tests:
+            if (suite, test) in expected:
+                message = f"{file.name}: listed twice: {suite}: {test}"
+                raise SystemExit(message)
+            expected[suite, test] = entry["reason"]
     return expected
 
 
@@ -133,6 +155,8 @@ def judge(
         if control is None:
             verdict.broken.append(f"{result.suite}: the control has no result to compare with")
             continue
+        if not result.is_ended:
+            verdict.broken.append(f"{result.suite}: {result.end}")
         _judge_tests(result, control, expected, verdict)
         manager = FILE_MANAGERS.get(result.files)
         if manager and not result.managed.get(manager):
@@ -158,9 +182,7 @@ def _judge_tests(
                     f"{result.suite}: {test}: listed, but the control does not pass it either"
                 )
             continue
-        actual = result.outcomes.get(
-            test, "not run" if result.is_ended else "not run within its time"
-        )
+        actual = result.outcomes.get(test, "not run")
         if actual == PASSED and is_listed:
             verdict.healed.append(f"{result.suite}: {test}: listed as failing, and passes now")
         elif actual != PASSED and not is_listed:
@@ -168,6 +190,10 @@ def _judge_tests(
             verdict.broken.append(
                 f"{result.suite}: {test}: {actual}" + (f": {message[0][:300]}" if message else "")
             )
+    verdict.broken += [
+        f"{result.suite}: {test}: the control did not run this test"
+        for test in sorted(set(result.outcomes) - set(control.outcomes))
+    ]
     for suite, test in sorted(expected):
         if suite == result.suite and test not in control.outcomes:
             verdict.healed.append(f"{suite}: {test}: listed, but there is no such test")

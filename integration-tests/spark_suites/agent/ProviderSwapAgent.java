@@ -1,6 +1,8 @@
 package io.cairn.suites;
 
+import static net.bytebuddy.matcher.ElementMatchers.any;
 import static net.bytebuddy.matcher.ElementMatchers.isConstructor;
+import static net.bytebuddy.matcher.ElementMatchers.nameMatches;
 import static net.bytebuddy.matcher.ElementMatchers.named;
 import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 import static net.bytebuddy.matcher.ElementMatchers.takesArgument;
@@ -17,15 +19,21 @@ import java.util.Set;
 import java.util.TreeMap;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
+import net.bytebuddy.asm.AsmVisitorWrapper;
+import net.bytebuddy.asm.AsmVisitorWrapper.ForDeclaredMethods.MethodVisitorWrapper;
+import net.bytebuddy.jar.asm.MethodVisitor;
+import net.bytebuddy.jar.asm.Opcodes;
+import net.bytebuddy.utility.OpenedClassReader;
 
 /**
  * Java agent that replaces the provider class in Spark's own suites and counts the providers.
  *
  * <p>Suites that name Spark's RocksDB provider would test that provider whatever the default is.
  * The agent replaces the argument of {@code StateStoreProvider.create(String)}; the session's
- * settings keep the original name. It counts constructed objects ({@code create}; Spark creates
- * some on the driver for their metric names only) and opened stores ({@code createAndInit}), and
- * Cairn's checkpoint file managers ({@code managed}).
+ * settings keep the original name. In classes of suites it also replaces {@code new} of this
+ * provider: the target must be a subclass of it. It counts constructed objects ({@code create};
+ * Spark creates some on the driver for their metric names only) and opened stores ({@code init}),
+ * and Cairn's checkpoint file managers ({@code managed}).
  *
  * <p>Arguments: {@code report=<file>;target=<class>;names=<class>|<class>}. Without a target it
  * only counts. The report is written when the JVM ends, one line {@code <created|opened|managed>
@@ -34,6 +42,12 @@ import net.bytebuddy.asm.Advice;
 public final class ProviderSwapAgent {
   private static final String FACTORY =
       "org.apache.spark.sql.execution.streaming.state.StateStoreProvider$";
+  private static final String STATE = "org.apache.spark.sql.execution.streaming.state.";
+  private static final Set<String> PROVIDERS =
+      Set.of(STATE + "RocksDBStateStoreProvider", STATE + "HDFSBackedStateStoreProvider");
+  private static final String CONSTRUCTED = (STATE + "RocksDBStateStoreProvider").replace('.', '/');
+  private static final String CLASSES_OF_SUITES =
+      "org\\.apache\\.spark\\.sql\\..*(Suite|Test|CkptIdCollecting).*";
   private static final Set<String> FILE_MANAGERS =
       Set.of(
           "io.cairn.spark.CairnCheckpointFileManager", "io.cairn.spark.metadata.S3CheckpointFiles");
@@ -57,16 +71,56 @@ public final class ProviderSwapAgent {
         .type(named(FACTORY))
         .transform(
             (builder, type, loader, module, domain) ->
-                builder
-                    .visit(
-                        Advice.to(OnCreate.class)
-                            .on(named("create").and(takesArgument(0, String.class))))
-                    .visit(Advice.to(OnOpen.class).on(named("createAndInit"))))
+                builder.visit(
+                    Advice.to(OnCreate.class)
+                        .on(named("create").and(takesArgument(0, String.class)))))
+        .type(namedOneOf(PROVIDERS.toArray(String[]::new)).or(named(target)))
+        .transform(
+            (builder, type, loader, module, domain) ->
+                builder.visit(Advice.to(OnOpen.class).on(named("init"))))
         .type(namedOneOf(FILE_MANAGERS.toArray(String[]::new)))
         .transform(
             (builder, type, loader, module, domain) ->
                 builder.visit(Advice.to(OnManager.class).on(isConstructor())))
         .installOn(instrumentation);
+    NewerMembers.installOn(instrumentation);
+    TestConduct.installOn(instrumentation);
+    if (!target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'))) {
+      new AgentBuilder.Default()
+          .disableClassFormatChanges()
+          .type(nameMatches(CLASSES_OF_SUITES))
+          .transform(
+              (builder, type, loader, module, domain) ->
+                  builder.visit(
+                      new AsmVisitorWrapper.ForDeclaredMethods()
+                          .invokable(any(), constructedClass())))
+          .installOn(instrumentation);
+    }
+  }
+
+  /** Replaces the class in {@code new}; a call of a super constructor stays as it is. */
+  private static MethodVisitorWrapper constructedClass() {
+    String replacement = target.replace('.', '/');
+    return (type, method, visitor, context, pool, writerFlags, readerFlags) ->
+        new MethodVisitor(OpenedClassReader.ASM_API, visitor) {
+          private int replaced;
+
+          @Override
+          public void visitTypeInsn(int opcode, String name) {
+            boolean isReplaced = opcode == Opcodes.NEW && name.equals(CONSTRUCTED);
+            replaced += isReplaced ? 1 : 0;
+            super.visitTypeInsn(opcode, isReplaced ? replacement : name);
+          }
+
+          @Override
+          public void visitMethodInsn(
+              int opcode, String owner, String name, String descriptor, boolean isInterface) {
+            boolean isReplaced = replaced > 0 && name.equals("<init>") && owner.equals(CONSTRUCTED);
+            replaced -= isReplaced ? 1 : 0;
+            super.visitMethodInsn(
+                opcode, isReplaced ? replacement : owner, name, descriptor, isInterface);
+          }
+        };
   }
 
   /** Returns the class to use instead of {@code name}. Called from Spark's code. */
@@ -120,12 +174,12 @@ public final class ProviderSwapAgent {
     }
   }
 
-  /** Inlined into {@code createAndInit}. */
+  /** Inlined into {@code init} of providers. */
   public static final class OnOpen {
     private OnOpen() {}
 
     @Advice.OnMethodExit
-    static void exit(@Advice.Return Object provider) {
+    static void exit(@Advice.This Object provider) {
       ProviderSwapAgent.count("opened", provider);
     }
   }

@@ -188,7 +188,7 @@ def store_from_json(value: object) -> StoreId:
     """Return the store that a header or manifest names."""
     fields = as_object(value, "store")
     return StoreId(
-        as_int(fields.get("operator"), "operator"),
+        as_int(fields.get("operator"), "operator", least=-(2**63)),  # Spark: any long
         as_int(fields.get("partition"), "partition"),
         as_text(fields.get("name"), "store name"),
     )

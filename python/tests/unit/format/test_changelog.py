@@ -86,6 +86,17 @@ def test_changelog_reads_back() -> None:
     assert found.size_bytes == len(DATA)
 
 
+@pytest.mark.parametrize("operator", [-1, -(2**63), 2**63 - 1])
+def test_every_operator_id_of_spark_reads_back(operator: int) -> None:
+    """Spark's ids are signed 64-bit numbers: what was committed must load."""
+    store = StoreId(operator, 3)
+    data = changelog.encode(replace(HEADER, store=store), BATCHES)
+
+    found = changelog.decode(data, object_name="o", store=store, version=1)
+
+    assert found.header.store == store
+
+
 def test_commit_without_writes_reads_back() -> None:
     """Partitions without input commit too."""
     found = decode(changelog.encode(HEADER, []))

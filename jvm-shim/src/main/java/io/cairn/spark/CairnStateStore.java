@@ -139,13 +139,12 @@ final class CairnStateStore implements MinorStore {
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String family) {
-    return within("iterator", family, open -> pairs(open, cache.scan(open.id()), false));
+    return within("iterator", family, open -> pairs(open, all(open), false));
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String family) {
-    return within(
-        "iteratorWithMultiValues", family, open -> pairs(open, cache.scan(open.id()), true));
+    return within("iteratorWithMultiValues", family, open -> pairs(open, all(open), true));
   }
 
   @Override
@@ -171,6 +170,13 @@ final class CairnStateStore implements MinorStore {
       Option<UnsafeRow> start, Option<UnsafeRow> end, String family) {
     return within(
         "rangeScanWithMultiValues", family, open -> pairs(open, cursor(open, start, end), true));
+  }
+
+  /** All rows; in key order if the keys have range scans, as with Spark's provider. */
+  private RowCursor all(OpenFamily open) {
+    return open.family().codec().supportsRangeScan()
+        ? cache.range(open.id(), new byte[0], null)
+        : cache.scan(open.id());
   }
 
   private RowCursor cursor(OpenFamily open, UnsafeRow prefix) {

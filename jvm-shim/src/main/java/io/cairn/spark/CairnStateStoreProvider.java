@@ -54,6 +54,9 @@ public class CairnStateStoreProvider extends MinorProvider {
       new StateStoreSnapshotLastUploadInstanceMetric(
           Option.empty(), StateStoreId.DEFAULT_STORE_NAME());
 
+  private static final String FORMAT_SETTING =
+      "spark.sql.streaming.stateStore.checkpointFormatVersion";
+
   private volatile StoreInstance store;
   private volatile ColumnFamilies families;
   private volatile boolean isValidated;
@@ -120,17 +123,13 @@ public class CairnStateStoreProvider extends MinorProvider {
         checkpointId,
         forceSnapshotOnCommit,
         false,
-        () -> store().load(version, checkpointId.getOrElse(() -> null), loadEmpty));
+        () -> store().load(version, idOf(checkpointId), loadEmpty));
   }
 
   @Override
   public StateStore getReadStore(long version, Option<String> checkpointId) {
     return open(
-        version,
-        checkpointId,
-        false,
-        true,
-        () -> store().load(version, checkpointId.getOrElse(() -> null), false));
+        version, checkpointId, false, true, () -> store().load(version, idOf(checkpointId), false));
   }
 
   @Override
@@ -164,12 +163,7 @@ public class CairnStateStoreProvider extends MinorProvider {
         readOnly,
         () -> {
           try {
-            return store()
-                .loadSnapshot(
-                    snapshotVersion,
-                    snapshotId.getOrElse(() -> null),
-                    endVersion,
-                    endId.getOrElse(() -> null));
+            return store().loadSnapshot(snapshotVersion, idOf(snapshotId), endVersion, idOf(endId));
           } catch (CairnException e) {
             throw SparkErrors.missingSnapshot(e, logName());
           }
@@ -187,9 +181,7 @@ public class CairnStateStoreProvider extends MinorProvider {
       long startVersion, long endVersion, Option<String> familyName, Option<String> endId) {
     StoreSession session =
         openSession(
-            endVersion,
-            false,
-            () -> store().load(endVersion, endId.getOrElse(() -> null), false).withoutCaching());
+            endVersion, false, () -> store().load(endVersion, idOf(endId), false).withoutCaching());
     try {
       return new ChangeDataReader(
           session,
@@ -230,6 +222,21 @@ public class CairnStateStoreProvider extends MinorProvider {
       throw SparkErrors.<RuntimeException>sneaky(
           QueryExecutionErrors.unexpectedStateStoreVersion(version));
     }
+  }
+
+  /**
+   * Returns Spark's id of a version, or null. Refuses ids if the session is set to format 1, as
+   * Spark's provider does: it would look for the files of format 1.
+   */
+  private String idOf(Option<String> checkpointId) {
+    if (checkpointId.isDefined() && !store().storeConf.enableStateStoreCheckpointIds()) {
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          "the checkpoint has format 2, but " + FORMAT_SETTING + " is 1",
+          "set it to 2");
+    }
+    return checkpointId.getOrElse(() -> null);
   }
 
   private Throwable located(Throwable error, long version) {

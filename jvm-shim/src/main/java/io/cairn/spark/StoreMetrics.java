@@ -132,7 +132,33 @@ enum StoreMetrics {
       "cairnInternalKeys",
       "keys of column families that Spark uses internally",
       Unit.NOW,
-      f -> f.version.keys(true));
+      f -> f.version.keys(true)),
+
+  // Names of Spark's RocksDB provider, where they mean the same: programs ask for them by name.
+
+  SPARK_GETS("rocksdbGetCount", "keys read", READS),
+  SPARK_PUTS("rocksdbPutCount", "keys put or appended to", PUTS),
+  SPARK_LOAD_MS("rocksdbLoadLatencyMs", "time to open the version", LOAD_MS),
+  SPARK_REPLAYED(
+      "rocksdbNumReplayChangelogFiles", "changelogs applied to open the version", REPLAYED),
+  SPARK_SST_BYTES("rocksdbSstFileSize", "bytes of the SST files", SST_BYTES),
+  SPARK_INTERNAL_KEYS(
+      "rocksdbNumInternalColFamiliesKeys", "keys of internal column families", INTERNAL_KEYS),
+  SPARK_INTERNAL_FAMILIES(
+      "rocksdbNumInternalColumnFamilies",
+      "internal column families",
+      Unit.NOW,
+      f -> f.version.familyCount(true)),
+  SPARK_EXTERNAL_FAMILIES(
+      "rocksdbNumExternalColumnFamilies",
+      "column families that are not internal",
+      Unit.NOW,
+      f -> f.version.familyCount(false)),
+  SPARK_FORCED_SNAPSHOTS(
+      "rocksdbForceSnapshotCount",
+      "commits that Spark asked to upload a snapshot",
+      Unit.COUNT,
+      f -> f.session.isForcingSnapshot() ? 1 : 0);
 
   private enum Unit {
     COUNT,
@@ -162,9 +188,16 @@ enum StoreMetrics {
           .toSeq();
 
   private final StateStoreCustomMetric metric;
+  private final Unit unit;
   private final ToLongFunction<Figures> read;
 
+  /** The same value under another name. */
+  StoreMetrics(String name, String description, StoreMetrics same) {
+    this(name, description, same.unit, same.read);
+  }
+
   StoreMetrics(String name, String description, Unit unit, ToLongFunction<Figures> read) {
+    this.unit = unit;
     this.read = read;
     metric =
         switch (unit) {

@@ -17,6 +17,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -118,6 +120,27 @@ class FamiliesTest {
     read.release();
   }
 
+  /** Spark 4.1 and 4.2 end a scan of timers at the first one that is not due. */
+  @Test
+  void anIteratorOverRangeKeysIsInKeyOrder() {
+    CairnStateStoreProvider provider = fixture.provider(PAIR, VALUE, range(0), false, false);
+    StateStore first = provider.getStore(0, NO_ID, false, false);
+    for (long at : new long[] {5, -3, 100}) {
+      first.put(pair(at, 7), value("t" + at), "default");
+    }
+    Option<String> id = commit(first);
+    StateStore second = provider.getStore(1, id, false, false);
+    for (long at : new long[] {7, -100, 0}) {
+      second.put(pair(at, 7), value("t" + at), "default");
+    }
+
+    List<String> found = list(second.iterator("default"));
+
+    assertEquals(
+        List.of("-100/7=t-100", "-3/7=t-3", "0/7=t0", "5/7=t5", "7/7=t7", "100/7=t100"), found);
+    second.abort();
+  }
+
   @Test
   void deleteRangeRemovesTheKeysBetweenItsEnds() {
     StateStore store =
@@ -209,6 +232,33 @@ class FamiliesTest {
     old.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
     assertEquals("in a", text(old.get(key(1), "a")));
     old.abort();
+  }
+
+  /** Programs ask for metrics by the names of Spark's provider. */
+  @Test
+  void metricsHaveTheNamesOfSparksProviderToo() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, true, false);
+    store.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
+    store.createColFamilyIfAbsent("$index", KEY, VALUE, plain(), false, true);
+    store.put(key(1), value("in a"), "a");
+    store.put(key(2), value("in a"), "a");
+    store.put(key(1), value("internal"), "$index");
+    store.get(key(1), "a");
+    commit(store);
+
+    Map<String, Long> metrics = new TreeMap<>();
+    CollectionConverters.asJava(store.metrics().customMetrics())
+        .forEach((metric, value) -> metrics.put(metric.name(), (Long) value));
+
+    assertEquals(1, metrics.get("rocksdbNumInternalColFamiliesKeys"));
+    assertEquals(1, metrics.get("rocksdbNumInternalColumnFamilies"));
+    assertEquals(2, metrics.get("rocksdbNumExternalColumnFamilies"), "default and a");
+    assertEquals(1, metrics.get("rocksdbForceSnapshotCount"));
+    assertEquals(3, metrics.get("rocksdbPutCount"));
+    assertEquals(metrics.get("cairnReads"), metrics.get("rocksdbGetCount"));
+    assertEquals(metrics.get("cairnLoadMs"), metrics.get("rocksdbLoadLatencyMs"));
+    assertEquals(metrics.get("cairnSstBytes"), metrics.get("rocksdbSstFileSize"));
+    assertEquals(0, metrics.get("rocksdbNumReplayChangelogFiles"));
   }
 
   /** A family that was declared again must not be read by its earlier declaration. */

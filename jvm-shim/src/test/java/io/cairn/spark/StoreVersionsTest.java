@@ -110,6 +110,21 @@ class StoreVersionsTest {
     commit(provider, 0, NO_ID, 1);
   }
 
+  /** Spark's state reader passes the ids of a checkpoint of format 2 in a session of format 1. */
+  @Test
+  void anIdInASessionOfFormatOneIsRefused() {
+    Option<String> id = commit(fixture.provider(), 0, NO_ID, 1);
+    fixture.settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "1");
+    CairnStateStoreProvider reader = fixture.provider();
+
+    Throwable error = assertThrows(Throwable.class, () -> reader.getReadStore(1, id));
+
+    String chain = StoreFixture.chain(error);
+    assertTrue(chain.contains("CANNOT_LOAD_STATE_STORE"), chain);
+    assertTrue(chain.contains("CAIRN_CONFIG"), chain);
+    assertTrue(chain.contains("checkpointFormatVersion is 1"), chain);
+  }
+
   /** If two tasks use one store, the second waits; its error names the first. */
   @Test
   void aSecondSessionWaitsUntilTheLockTimeout() throws Exception {

@@ -432,6 +432,10 @@ public final class StoreSession {
     isForcingSnapshot |= force;
   }
 
+  public boolean isForcingSnapshot() {
+    return isForcingSnapshot;
+  }
+
   public boolean isOpen() {
     return state == State.OPEN;
   }

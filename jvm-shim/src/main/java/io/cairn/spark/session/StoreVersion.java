@@ -68,6 +68,11 @@ public record StoreVersion(
     return keys;
   }
 
+  /** Internal families, or all others. */
+  public long familyCount(boolean isInternal) {
+    return families.values().stream().filter(one -> one.isInternal() == isInternal).count();
+  }
+
   /** Whether the number of keys is known, of all families. */
   boolean isCounted() {
     for (FamilyInfo family : families.values()) {

@@ -1,0 +1,114 @@
+"""Reads suites.toml: which of Spark's suites run, how, and which do not, with the reason."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from suite_kit import HERE
+
+SUITES_FILE = HERE / "suites.toml"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite class, its time limit, and a part of the names of the tests to run.
+
+    ``files``: a suite of the checkpoint file manager has the place of its files, ``s3`` or
+    ``local``. ``flaky``: tests that fail now and then under Spark's own provider too.
+    """
+
+    name: str
+    class_name: str
+    limit_s: int
+    name_filter: str = ""
+    files: str = ""
+    flaky: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """Suites of one package that do not run, as patterns of class names, and the reason."""
+
+    package: str
+    patterns: tuple[str, ...]
+    reason: str
+
+
+def read_suites(*, is_quick: bool = False, file: Path = SUITES_FILE) -> list[Suite]:
+    """Return the suites to run; with ``is_quick`` only those marked quick, with their filters."""
+    content = tomllib.loads(file.read_text())
+    entries = [*content["suite"], *_entries_of_groups(content.get("group", []))]
+    return _suites(entries, content["package"], is_quick=is_quick)
+
+
+def read_waiting(file: Path = SUITES_FILE) -> list[Suite]:
+    """Return the suites that have not been run yet under both providers."""
+    content = tomllib.loads(file.read_text())
+    return _suites(_entries_of_groups(content.get("waiting", [])), "", is_quick=False)
+
+
+def _suites(entries: list[dict[str, Any]], package: str, *, is_quick: bool) -> list[Suite]:
+    return [
+        Suite(
+            name=entry["name"],
+            class_name=f"{entry.get('package', package)}.{entry.get('class', entry['name'])}",
+            limit_s=entry["limit_s"],
+            name_filter=entry.get("quick_filter", "") if is_quick else "",
+            files=entry.get("files", ""),
+            flaky=tuple(entry.get("flaky", ())),
+        )
+        for entry in entries
+        if entry.get("quick") or not is_quick
+    ]
+
+
+def _entries_of_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "package": group["package"], "limit_s": group["limit_s"]}
+        for group in groups
+        for name in group["suites"]
+    ]
+
+
+def read_excluded(file: Path = SUITES_FILE) -> list[Excluded]:
+    """Return what does not run.
+
+    Raises:
+        SystemExit: an entry has no reason.
+    """
+    excluded = []
+    for entry in tomllib.loads(file.read_text())["excluded"]:
+        if not entry.get("reason"):
+            message = f"{file.name}: an exclusion needs a reason: {entry}"
+            raise SystemExit(message)
+        excluded.append(Excluded(entry["package"], tuple(entry["suites"]), entry["reason"]))
+    return excluded
+
+
+def unlisted(suites: list[Suite], excluded: list[Excluded], classes: Path) -> list[str]:
+    """Return the suite classes below ``classes`` that are neither listed nor excluded.
+
+    Only packages that suites.toml names are looked at, so a new suite of Spark cannot be missed
+    there.
+    """
+    listed = {suite.class_name for suite in suites}
+    packages = {exclusion.package for exclusion in excluded}
+    found = [
+        (package, file.stem)
+        for package in sorted(packages)
+        for file in sorted((classes / package.replace(".", "/")).glob("*Suite*.class"))
+        if "$" not in file.stem
+    ]
+    return [
+        f"{package}.{name}"
+        for package, name in found
+        if f"{package}.{name}" not in listed
+        and not any(
+            exclusion.package == package and any(fnmatch(name, part) for part in exclusion.patterns)
+            for exclusion in excluded
+        )
+    ]

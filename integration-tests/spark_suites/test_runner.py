@@ -1,0 +1,140 @@
+"""The runner keeps results, repeats flaky tests, says how far it is, and misses no suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import run
+import suite_process
+from report import Progress, unfinished
+from suite_kit import Kit
+from suite_list import Excluded, Suite, read_excluded, read_suites, read_waiting, unlisted
+from suite_process import ENDED, FAILED, PASSED, STOPPED, Provider, SuiteResult
+from verdict import read_control
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SUITE = Suite("SumSuite", "org.example.SumSuite", 60)
+CONTROL = Provider("control", "org.example.Provider")
+
+
+class Runs:
+    """Replaces the JVM: counts the runs and gives the outcomes of the next one."""
+
+    def __init__(self, *outcomes: dict[str, str], end: str = ENDED) -> None:
+        self.outcomes = list(outcomes)
+        self.end = end
+        self.tests: list[Sequence[str]] = []
+
+    def __call__(
+        self, _kit: Kit, suite: Suite, provider: Provider, folder: Path, tests: Sequence[str] = ()
+    ) -> SuiteResult:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tests.append(tests)
+        outcomes = self.outcomes.pop(0)
+        return SuiteResult(suite.name, provider.label, 1.0, self.end, outcomes=outcomes)
+
+
+@pytest.fixture
+def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kit:
+    monkeypatch.setattr(run, "BUILD", tmp_path / "build")
+    return Kit(*[tmp_path] * 6)
+
+
+def _run(kit: Kit, monkeypatch: pytest.MonkeyPatch, runs: Runs, *arguments: str) -> SuiteResult:
+    monkeypatch.setattr(suite_process, "_run_once", runs)
+    options = run._parser().parse_args(arguments)  # noqa: SLF001 - the runner is a script
+    return run._run_all(kit, [(CONTROL, SUITE)], options)[0]  # noqa: SLF001
+
+
+def test_a_run_goes_on_where_it_stopped(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of all suites takes more than an hour: an ended one must not begin anew."""
+    runs = Runs({"sums": PASSED}, {"sums": FAILED})
+
+    first = _run(kit, monkeypatch, runs)
+
+    assert _run(kit, monkeypatch, runs) == first
+    assert len(runs.tests) == 1
+    assert _run(kit, monkeypatch, runs, "--anew").outcomes == {"sums": FAILED}
+
+
+def test_a_result_of_other_classes_is_not_kept(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the code a kept result would prove nothing."""
+    _run(kit, monkeypatch, Runs({"sums": PASSED}))
+    monkeypatch.setattr(Kit, "digest", lambda _: "other classes")
+
+    assert _run(kit, monkeypatch, Runs({"sums": FAILED})).outcomes == {"sums": FAILED}
+
+
+def test_a_stopped_suite_runs_again(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit may have been raised, or the machine may have been busy."""
+    _run(kit, monkeypatch, Runs({"sums": PASSED}, end=STOPPED))
+
+    assert _run(kit, monkeypatch, Runs({"sums": PASSED, "counts": PASSED})).end == ENDED
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"), [((FAILED, PASSED), PASSED), ((FAILED, FAILED), FAILED)]
+)
+def test_a_flaky_test_runs_three_times(
+    kit: Kit,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    later: tuple[str, str],
+    expected: str,
+) -> None:
+    """One run that passes is enough; the other tests run once."""
+    runs = Runs({"sums": PASSED, "odd": FAILED}, {"odd": later[0]}, {"odd": later[1]})
+    monkeypatch.setattr(suite_process, "_run_once", runs)
+    suite = Suite("SumSuite", "org.example.SumSuite", 60, flaky=("odd",))
+
+    result = suite_process.run_suite(kit, suite, CONTROL, tmp_path)
+
+    assert runs.tests == [(), ["odd"], ["odd"]]
+    assert result.outcomes == {"sums": PASSED, "odd": expected}
+    assert result.runs == {"odd": [FAILED, *later]}
+
+
+def test_the_estimate_follows_the_speed_of_the_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Recorded seconds are those of another machine: half the speed, twice the time."""
+    progress = Progress([("cairn", "A"), ("cairn", "B")], {"A": 60.0, "B": 300.0}, parallel=1)
+
+    assert progress.left() == "6 min"
+    progress.ended(SuiteResult("A", "cairn", 120.0, ENDED))
+
+    assert "[1/2, 10 min left]" in capsys.readouterr().out
+
+
+def test_a_stopped_suite_is_reported_with_what_it_had_done() -> None:
+    """The reader must see at which test it hung."""
+    outcomes = {"sums": PASSED, "counts": FAILED}
+    result = SuiteResult("A", "cairn", 1.0, STOPPED, expected_count=9, outcomes=outcomes)
+
+    assert "after 2 of 9 tests; the last was: counts" in unfinished(result)
+
+
+def test_a_suite_that_nobody_decided_about_is_found(tmp_path: Path) -> None:
+    """A newer Spark has suites that this list does not know."""
+    package = tmp_path / "org" / "example"
+    package.mkdir(parents=True)
+    for name in ("SumSuite", "SumSuite$Part", "OldSuite", "NewSuite", "Other"):
+        (package / f"{name}.class").touch()
+
+    excluded = [Excluded("org.example", ("Old*",), "why")]
+
+    assert unlisted([SUITE], excluded, tmp_path) == ["org.example.NewSuite"]
+
+
+def test_the_committed_list_is_consistent() -> None:
+    """Two entries of one name would share a folder; an exclusion must not hide a listed suite."""
+    names = [suite.name for suite in (*read_suites(), *read_waiting())]
+
+    assert len(names) == len(set(names))
+    assert {suite.name for suite in read_suites()} == set(read_control())
+    assert {suite.name for suite in read_suites(is_quick=True)} <= set(names)
+    assert all(exclusion.reason for exclusion in read_excluded())
