@@ -36,6 +36,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- ConditionalPutUnsupportedError  CAIRN_NO_CONDITIONAL_PUT
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
     |   +-- RowTooLargeError              CAIRN_ROW_TOO_LARGE
+    |   +-- RepartitionError              CAIRN_REPARTITION
     +-- BugError                          bug
         +-- ProtocolError                 CAIRN_PROTOCOL
         +-- FramesMissingError            CAIRN_FRAMES_MISSING
@@ -279,6 +280,12 @@ class RowTooLargeError(InvalidError):
     """One row, or the list of one key, is larger than a reply can hold."""
 
     code = "CAIRN_ROW_TOO_LARGE"
+
+
+class RepartitionError(InvalidError):
+    """A checkpoint has no repartition that can be taken back."""
+
+    code = "CAIRN_REPARTITION"
 
 
 class BugError(CairnError):

@@ -80,6 +80,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
     // Spark changes the run id in this shared object later.
     Configuration hadoop = new Configuration(hadoopConf);
     StoreSettings conf = StoreSettings.of(storeConf);
+    StoreSettings.warnOfUnused(storeConf, hadoop);
     String runId = hadoop.get(StreamExecution.RUN_ID_KEY());
     StoreInstance opened =
         new StoreInstance(
@@ -155,7 +156,9 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
       boolean readOnly,
       Option<String> snapshotId,
       Option<String> endId) {
-    requireVersion(snapshotVersion);
+    // A snapshot has a committed version: the empty state, version 0, has none.
+    requireVersion(snapshotVersion > 0 ? snapshotVersion : -1);
+    requireVersion(endVersion >= snapshotVersion ? endVersion : -1);
     return open(
         endVersion,
         endId,
@@ -295,6 +298,7 @@ public class CairnStateStoreProvider extends RocksDBStateStoreProvider {
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
     if (store == null) {
+      RealTimeCheck.refuse();
       ExtensionCheck.requireForTransformWithState(getClass());
     }
     return StoreMetrics.supported();
