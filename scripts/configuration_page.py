@@ -7,6 +7,7 @@ Usage: configuration_page.py            writes the page
 import difflib
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,9 @@ The settings below are optional. Each is a session setting under `{prefix}`;
 the nearest known one; the former name of a setting is an error that names the new one. Settings are
 read when a query starts.
 
-Cairn honours these settings of Spark: `spark.sql.streaming.minBatchesToRetain`, and under
-`spark.sql.streaming.stateStore.`: `minDeltasForSnapshot`, `maintenanceInterval`,
-`checkpointFormatVersion` (use 2; `cairn.spark_conf()` sets it) and `formatValidation.enabled`. S3's
-endpoint, region, credentials and path style are those of the job's `fs.s3a.*` settings, unless a
-setting below overrides them.
+Some of Spark's settings of state stores are honoured, others have no effect: see
+[Spark's settings](#sparks-settings). S3's endpoint, region, credentials and path style are those of
+the job's `fs.s3a.*` settings, unless a setting below overrides them.
 """
 
 _TYPES = {
@@ -59,7 +58,39 @@ def render(table: dict[str, Any]) -> str:
             f"\n## {title}\n\n| name | value | default | what it does |\n|---|---|---|---|\n"
         )
         parts.extend(_row(setting) for setting in settings)
+    parts.append(_of_spark(table["spark"]))
     return "".join(parts)
+
+
+def _of_spark(spark: dict[str, Any]) -> str:
+    honoured = "".join(f"| `{row['name']}` | {row['how']} |\n" for row in spark["honoured"])
+    unused = "".join(
+        f"| `{row['name']}` | {_values(row['quiet'])} | {row['instead']} |\n"
+        for row in spark["unused"]
+    )
+    own = ", ".join(f"`{name}`" for name in spark["of_spark"])
+    own = textwrap.fill(f"Spark itself uses these, with any provider: {own}.", 100)
+    return f"""
+## Spark's settings
+
+Names without `spark.` are under `{spark["prefix"]}`. These are honoured:
+
+| name | what it does |
+|---|---|
+{honoured}
+{own}
+
+These have no effect. Cairn names them in one warning of the log of each executor, with what holds
+instead, unless their value is one of the second column: then Cairn does what they ask for, or it is
+Spark's default. Any other name under the prefix is named too.
+
+| name | values without a warning | what holds instead |
+|---|---|---|
+{unused}"""
+
+
+def _values(values: list[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values) or "none"
 
 
 def _row(setting: dict[str, Any]) -> str:

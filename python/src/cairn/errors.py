@@ -38,6 +38,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- ReleaseError                  CAIRN_RELEASE
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
     |   +-- RowTooLargeError              CAIRN_ROW_TOO_LARGE
+    |   +-- RepartitionError              CAIRN_REPARTITION
     +-- BugError                          bug
         +-- ProtocolError                 CAIRN_PROTOCOL
         +-- FramesMissingError            CAIRN_FRAMES_MISSING
@@ -293,6 +294,12 @@ class RowTooLargeError(InvalidError):
     """One row, or the list of one key, is larger than a reply can hold."""
 
     code = "CAIRN_ROW_TOO_LARGE"
+
+
+class RepartitionError(InvalidError):
+    """A checkpoint has no repartition that can be taken back."""
+
+    code = "CAIRN_REPARTITION"
 
 
 class BugError(CairnError):

@@ -9,6 +9,7 @@ import click
 
 from cairn import __version__
 from cairn.cli.jar import jar
+from cairn.cli.undo_repartition import undo_repartition
 from cairn.errors import CairnError
 
 
@@ -34,3 +35,4 @@ def main() -> None:
 
 
 main.add_command(jar)
+main.add_command(undo_repartition)

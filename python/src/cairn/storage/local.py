@@ -158,7 +158,7 @@ class LocalStore(ObjectStore):
             yield ObjectInfo(key, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; directories stay."""
+        """Delete objects, with the checksums that Hadoop keeps beside files; directories stay."""
         self._check_open()
         paths = [(key, self._root / check_key(key)) for key in keys]
         if not paths or not self._root.is_dir():
@@ -174,6 +174,7 @@ class LocalStore(ObjectStore):
                 ):
                     path.unlink()
                     changed.add(path.parent)
+                    path.with_name(f".{path.name}.crc").unlink()
             for directory in changed:
                 with suppress(FileNotFoundError):
                     sync_directory(directory)

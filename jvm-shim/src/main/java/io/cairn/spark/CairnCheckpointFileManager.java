@@ -1,6 +1,7 @@
 package io.cairn.spark;
 
 import io.cairn.spark.metadata.LocalCheckpointFiles;
+import io.cairn.spark.metadata.RepartitionCheck;
 import io.cairn.spark.metadata.S3CheckpointFiles;
 import java.io.IOException;
 import java.util.Optional;
@@ -21,6 +22,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  */
 public final class CairnCheckpointFileManager implements CheckpointFileManager {
   private static final String SETTING = "spark.sql.streaming.checkpointFileManagerClass";
+
+  private static final String PROVIDER = CairnStateStoreProvider.class.getName();
 
   private final CheckpointFileManager files;
 
@@ -46,6 +49,7 @@ public final class CairnCheckpointFileManager implements CheckpointFileManager {
 
   @Override
   public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
+    RepartitionCheck.refuse(path, files, PROVIDER);
     return files.createAtomic(path, overwriteIfPossible);
   }
 

@@ -80,7 +80,7 @@ final class CairnStateStore implements MinorStore {
       if (!cache.get(open.id(), codec.key, found)) {
         return null;
       }
-      UnsafeRow value = codec.decodeValue(found);
+      UnsafeRow value = codec.decodeValue(codec.key, found);
       validate.accept(key, value);
       return value;
     } finally {
@@ -119,7 +119,7 @@ final class CairnStateStore implements MinorStore {
   private UnsafeRow at(OpenFamily open, byte[] key) {
     RowCodec codec = open.family().codec();
     codec.key.set(key);
-    return cache.get(open.id(), codec.key, found) ? codec.decodeValue(found) : null;
+    return cache.get(open.id(), codec.key, found) ? codec.decodeValue(codec.key, found) : null;
   }
 
   @Override
@@ -133,7 +133,7 @@ final class CairnStateStore implements MinorStore {
           if (!cache.get(open.id(), codec.key, found)) {
             return scala.collection.Iterator$.MODULE$.<UnsafeRow>empty();
           }
-          return new LockedRows(session, codec.decodeValues(found));
+          return new LockedRows(session, codec.decodeValues(codec.key, found));
         });
   }
 
@@ -221,8 +221,9 @@ final class CairnStateStore implements MinorStore {
     OpenFamily open = enterToWrite("putList", family);
     try {
       RowCodec codec = requireMulti(open, "putList");
-      codec.encodeValues(requireValues(values));
+      requireValues(values);
       encodeKey(open, key);
+      codec.encodeValues(values);
       cache.put(open.id(), codec.key, codec.value, false);
     } finally {
       session.leave();
@@ -240,8 +241,9 @@ final class CairnStateStore implements MinorStore {
     OpenFamily open = enterToWrite("merge", family);
     try {
       RowCodec codec = requireMulti(open, "merge");
-      codec.encodeValues(requireValues(values));
+      requireValues(values);
       encodeKey(open, key);
+      codec.encodeValues(values);
       cache.append(open.id(), codec.key, codec.value);
     } finally {
       session.leave();
@@ -335,13 +337,14 @@ final class CairnStateStore implements MinorStore {
     requireWritable("commit");
     try {
       session.commit();
+      if (session.store.storeConf.commitValidationEnabled()) {
+        // Throws what is fatal to the task, such as an interrupt, undeclared.
+        StateStore.reportCommitToCoordinator(version() + 1, id(), session.store.hadoop);
+      }
     } catch (StateStoreOperationOutOfOrder e) {
       throw e;
-    } catch (RuntimeException | Error e) {
+    } catch (Throwable e) {
       throw SparkErrors.cannotCommit("CairnStateStore[" + id() + "] version " + (version() + 1), e);
-    }
-    if (session.store.storeConf.commitValidationEnabled()) {
-      StateStore.reportCommitToCoordinator(version() + 1, id(), session.store.hadoop);
     }
     return version() + 1;
   }
@@ -454,12 +457,11 @@ final class CairnStateStore implements MinorStore {
     }
   }
 
-  private static UnsafeRow[] requireValues(UnsafeRow[] values) {
+  private static void requireValues(UnsafeRow[] values) {
     require(values != null && values.length > 0, "Cannot put an empty list");
     for (UnsafeRow value : values) {
       requireValue("put", value);
     }
-    return values;
   }
 
   /** The codec of a family that has lists. */

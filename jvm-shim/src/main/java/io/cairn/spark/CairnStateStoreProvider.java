@@ -84,6 +84,7 @@ public class CairnStateStoreProvider extends MinorProvider {
     // Spark changes the run id in this shared object later.
     Configuration hadoop = new Configuration(hadoopConf);
     StoreSettings conf = StoreSettings.of(storeConf);
+    StoreSettings.warnOfUnused(storeConf, hadoop);
     String runId = hadoop.get(StreamExecution.RUN_ID_KEY());
     StoreInstance opened =
         new StoreInstance(
@@ -155,7 +156,9 @@ public class CairnStateStoreProvider extends MinorProvider {
       boolean readOnly,
       Option<String> snapshotId,
       Option<String> endId) {
-    requireVersion(snapshotVersion);
+    // A snapshot has a committed version: the empty state, version 0, has none.
+    requireVersion(snapshotVersion > 0 ? snapshotVersion : -1);
+    requireVersion(endVersion >= snapshotVersion ? endVersion : -1);
     return open(
         endVersion,
         endId,
@@ -304,6 +307,7 @@ public class CairnStateStoreProvider extends MinorProvider {
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
     if (store == null) {
       SparkVersionCheck.require();
+      RealTimeCheck.refuse();
       ExtensionCheck.requireForTransformWithState(getClass());
     }
     return StoreMetrics.supported();

@@ -32,7 +32,8 @@ final class ChangeDataReader extends MinorChangeReader {
   private final ColumnFamily family;
   private final int familyId;
   private final List<Version> versions = new ArrayList<>();
-  private final ByteSpan span = new ByteSpan();
+  private final ByteSpan keySpan = new ByteSpan();
+  private final ByteSpan valueSpan = new ByteSpan();
   private int versionIndex;
   private ChangePage page;
   private int row;
@@ -92,8 +93,8 @@ final class ChangeDataReader extends MinorChangeReader {
       } else {
         int at = row++;
         RowCodec codec = family.codec();
-        rows.key(at, span);
-        UnsafeRow key = codec.decodeKey(span).copy();
+        rows.key(at, keySpan);
+        UnsafeRow key = codec.decodeKey(keySpan).copy();
         if (page.ops()[at] == WriteBlock.DELETE) {
           return record(RecordType.DELETE_RECORD(), key, null);
         }
@@ -101,12 +102,12 @@ final class ChangeDataReader extends MinorChangeReader {
             page.ops()[at] == WriteBlock.APPEND
                 ? RecordType.MERGE_RECORD()
                 : RecordType.PUT_RECORD();
-        rows.value(at, span);
+        rows.value(at, valueSpan);
         if (!family.spec().isMulti()) {
-          return record(valueType, key, codec.decodeValue(span).copy());
+          return record(valueType, key, codec.decodeValue(keySpan, valueSpan).copy());
         }
         valueKey = key;
-        values = codec.decodeValues(span);
+        values = codec.decodeValues(keySpan, valueSpan);
       }
     }
   }

@@ -122,7 +122,7 @@ final class RowPairIterator extends AbstractIterator<UnsafeRowPair> {
         return false;
       }
       listKey = codec.decodeKey(cursor.key).copy();
-      values = codec.decodeValues(cursor.value);
+      values = codec.decodeValues(cursor.key, cursor.value);
     }
     swap().pair.withRows(listKey, values.next().copy());
     return true;

@@ -1,23 +1,29 @@
 package io.cairn.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Stream;
 import org.apache.spark.api.java.function.VoidFunction2;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.streaming.StreamingQuery;
+import org.apache.spark.sql.streaming.StreamingQueryException;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 import org.apache.spark.sql.streaming.Trigger;
 import org.junit.jupiter.api.Test;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Traps that only a running query has: the coordinator's reports, progress, and the provider in the
@@ -97,6 +103,70 @@ class RunningQueryTest {
         spark.stop();
       }
     }
+  }
+
+  /**
+   * Spark refuses real-time mode if the session names Cairn, but not if only the checkpoint does.
+   */
+  @Test
+  void realTimeModeIsRefusedBeforeItsFirstBatch() throws Exception {
+    try (StoreFixture fixture = new StoreFixture()) {
+      SparkSession spark = session(fixture);
+      try {
+        LowLatencyMemoryStream<String> input =
+            LowLatencyMemoryStream.apply(spark, 1, Encoders.STRING());
+        input.addData(CollectionConverters.asScala(List.of("a", "b", "a")).toSeq());
+        counts(input, fixture, Trigger.AvailableNow()).awaitTermination();
+        List<Path> before = logs(fixture.folder);
+
+        Exception ofSpark =
+            assertThrows(
+                Exception.class, () -> counts(input, fixture, Trigger.RealTime("10 seconds")));
+        assertTrue(ofSpark.getMessage().contains("SQL_CONFIGURATION_NOT_SUPPORTED"));
+        assertTrue(ofSpark.getMessage().contains(PROVIDER), ofSpark.getMessage());
+
+        spark.conf().unset(PROVIDER);
+        Exception ours =
+            assertThrows(
+                StreamingQueryException.class,
+                () -> counts(input, fixture, Trigger.RealTime("10 seconds")).awaitTermination());
+        String text = StoreFixture.chain(ours);
+        assertTrue(
+            text.contains("[CAIRN_REAL_TIME]") && text.contains("Next: use a trigger"), text);
+        assertEquals(before, logs(fixture.folder));
+
+        counts(input, fixture, Trigger.AvailableNow()).awaitTermination();
+      } finally {
+        StateStore.stop();
+        spark.stop();
+      }
+    }
+  }
+
+  private static StreamingQuery counts(
+      LowLatencyMemoryStream<String> input, StoreFixture fixture, Trigger trigger)
+      throws Exception {
+    return input
+        .toDF()
+        .groupBy("value")
+        .count()
+        .writeStream()
+        .outputMode("update")
+        .format("console")
+        .option("checkpointLocation", fixture.folder.resolve("checkpoint").toString())
+        .trigger(trigger)
+        .start();
+  }
+
+  /** The entries of the logs of a checkpoint. */
+  private static List<Path> logs(Path folder) throws Exception {
+    List<Path> entries = new ArrayList<>();
+    for (String log : new String[] {"offsets", "commits"}) {
+      try (Stream<Path> files = Files.list(folder.resolve("checkpoint").resolve(log))) {
+        files.sorted().forEach(entries::add);
+      }
+    }
+    return entries;
   }
 
   /** Spark's state reader reads the objects beside the providers of the running query. */

@@ -14,8 +14,11 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.session.StoreInstance;
 import java.io.IOException;
+import java.lang.reflect.Field;
 import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -87,6 +90,41 @@ class StoreTrapsTest {
 
     assertThrows(RuntimeException.class, () -> read.get(key(1), "default"));
     provider.getStore(0, NO_ID, false, false).abort();
+  }
+
+  /**
+   * Trap 5: the report to the coordinator is part of the commit. Spark swallows what is not fatal
+   * to the task; the rest, such as its cancellation, has the error that Spark expects of a commit.
+   */
+  @Test
+  void trap05AReportThatFailsIsAFailedCommit() throws Exception {
+    CairnStateStoreProvider provider = fixture.provider();
+    StateStore store = provider.getStore(0, NO_ID, false, false);
+    store.put(key(1), value("x"), "default");
+    Field opened = CairnStateStoreProvider.class.getDeclaredField("store");
+    opened.setAccessible(true);
+    Field settings = StoreInstance.class.getDeclaredField("hadoop");
+    settings.setAccessible(true);
+    // The report reads the run's id from these settings.
+    settings.set(
+        opened.get(provider),
+        new Configuration(false) {
+          @Override
+          public String get(String name) {
+            throw new LinkageError("fatal in the report");
+          }
+        });
+
+    Throwable error = assertThrows(Throwable.class, store::commit);
+
+    String text = StoreFixture.chain(error);
+    assertTrue(text.contains("CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT"), text);
+    assertTrue(text.contains("fatal in the report"), text);
+    assertTrue(store.hasCommitted(), "the version is durable, and an abort must not undo it");
+    StateStore read =
+        fixture.provider().getReadStore(1, store.getStateStoreCheckpointInfo().stateStoreCkptId());
+    assertEquals("x", text(read.get(key(1), "default")));
+    read.release();
   }
 
   /** Trap 6: a commit uploads a snapshot if the coordinator requests one. */

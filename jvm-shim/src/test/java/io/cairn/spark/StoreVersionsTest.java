@@ -144,9 +144,11 @@ class StoreVersionsTest {
 
     assertTrue(
         StoreFixture.chain(error.get()).contains("[CAIRN_BUSY]"), StoreFixture.chain(error.get()));
-    assertTrue(
-        StoreFixture.chain(error.get()).contains(Thread.currentThread().getName()),
-        StoreFixture.chain(error.get()));
+    // The holder, how long it has had the store, and what it does now.
+    String text = StoreFixture.chain(error.get());
+    assertTrue(text.contains(Thread.currentThread().getName() + ", which acquired it "), text);
+    assertTrue(text.contains("is at java.") && text.contains("Thread.join"), text);
+    assertTrue(text.contains("it was requested by " + second.getName()), text);
     first.abort();
     provider.getStore(0, NO_ID, false, false).abort();
   }

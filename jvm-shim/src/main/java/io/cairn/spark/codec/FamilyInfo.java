@@ -6,8 +6,16 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 /** A column family of one version. Spec: docs/checkpoint-format.md, "Column family". */
 public record FamilyInfo(
     int id, String name, boolean isMulti, boolean isInternal, boolean isOrdered, Types types) {
-  /** The types of keys and values as text, and the layout of keys. */
-  public record Types(String key, String value, String keyEncoder) {}
+  /**
+   * The types of keys and values as text, and the layout of keys, after what differs from rows in
+   * Spark's UnsafeRow encoding without checksums: {@code avro:rowChecksum:NoPrefix}.
+   */
+  public record Types(String key, String value, String keyEncoder) {
+    /** How rows become bytes, apart from the layout of keys: {@code avro:rowChecksum:}. */
+    public String encoding() {
+      return keyEncoder.substring(0, keyEncoder.lastIndexOf(':') + 1);
+    }
+  }
 
   public static FamilyInfo of(JsonNode node) {
     return new FamilyInfo(

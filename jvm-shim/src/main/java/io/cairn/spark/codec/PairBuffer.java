@@ -34,7 +34,7 @@ public final class PairBuffer {
     if (isPlain) {
       pair.withRows(key.copy(encodedKey), value.copy(encodedValue));
     } else {
-      pair.withRows(key(encodedKey), value(encodedValue));
+      pair.withRows(key(encodedKey), value(encodedKey, encodedValue));
     }
   }
 
@@ -42,8 +42,10 @@ public final class PairBuffer {
     return codec.isPlainKey() ? key.copy(encoded) : codec.decodeKey(encoded).copy();
   }
 
-  private UnsafeRow value(ByteSpan encoded) {
-    return codec.isPlainValue() ? value.copy(encoded) : codec.decodeValue(encoded).copy();
+  private UnsafeRow value(ByteSpan encodedKey, ByteSpan encoded) {
+    return codec.isPlainValue()
+        ? value.copy(encoded)
+        : codec.decodeValue(encodedKey, encoded).copy();
   }
 
   /** A row with an array of its own, which the next row reuses. */

@@ -16,9 +16,12 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowDataEncoder;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Rows of one column family to bytes and back.
@@ -40,6 +43,10 @@ public final class RowCodec {
   private final RocksDBValueStateEncoder valueEncoder;
   private final boolean isPlainKey;
   private final boolean isPlainValue;
+
+  /** Null: values are stored without checksums. */
+  private final RowChecksums checksums;
+
   private final String encoderText;
   private final int keyColumns;
   private final UnsafeRow valueRow;
@@ -63,13 +70,17 @@ public final class RowCodec {
    */
   public final ByteSpan value = new ByteSpan();
 
+  /**
+   * @param checksums null: values have none
+   */
   public RowCodec(
       String encoding,
       StateRowEncoderCacheKey cacheKey,
       FamilySpec family,
       Option<StateSchemaProvider> schemas,
-      boolean useColumnFamilies) {
-    KeyStateEncoderSpec spec = family.keySpec();
+      boolean useColumnFamilies,
+      RowChecksums checksums) {
+    KeyStateEncoderSpec spec = withoutBooleans(family.keySpec());
     StructType valueSchema = family.valueSchema();
     boolean isMulti = family.isMulti();
     boolean isUnsafeRow = encoding.equals("unsaferow");
@@ -88,10 +99,38 @@ public final class RowCodec {
     keyEncoder = RocksDBStateEncoder.getKeyEncoder(data, spec, useColumnFamilies);
     valueEncoder = SparkApi.valueEncoder(data, valueSchema, isMulti);
     isPlainKey = isUnsafeRow && spec instanceof NoPrefixKeyStateEncoderSpec;
-    isPlainValue = isUnsafeRow && !isMulti;
-    encoderText = (isUnsafeRow ? "" : encoding + ":") + text(spec);
+    isPlainValue = isUnsafeRow && !isMulti && checksums == null;
+    this.checksums = checksums;
+    encoderText =
+        (isUnsafeRow ? "" : encoding + ":")
+            + (checksums == null ? "" : "rowChecksum:")
+            + text(spec);
     valueRow = new UnsafeRow(valueSchema.length());
     keyColumns = spec.keySchema().length();
+  }
+
+  /**
+   * Declares booleans among the ordered columns of a range as bytes.
+   *
+   * <p>Spark's encoder loses their value. In a row both types are one byte, 0 or 1, so the rows
+   * stay the same, and false comes before true.
+   */
+  private static KeyStateEncoderSpec withoutBooleans(KeyStateEncoderSpec spec) {
+    if (!(spec instanceof RangeKeyScanStateEncoderSpec range)) {
+      return spec;
+    }
+    StructField[] fields = range.keySchema().fields().clone();
+    CollectionConverters.asJava(range.orderingOrdinals())
+        .forEach(
+            ordinal -> {
+              StructField field = fields[(Integer) ordinal];
+              if (field.dataType().equals(DataTypes.BooleanType)) {
+                fields[(Integer) ordinal] =
+                    new StructField(
+                        field.name(), DataTypes.ByteType, field.nullable(), field.metadata());
+              }
+            });
+    return new RangeKeyScanStateEncoderSpec(new StructType(fields), range.orderingOrdinals());
   }
 
   int keyColumns() {
@@ -185,22 +224,31 @@ public final class RowCodec {
 
   /**
    * Encodes a value into {@link #value}: a plain one unchanged, another by Spark's encoder. In a
-   * multi-value family it is one list element.
+   * multi-value family it is one list element. REQUIRES: {@link #encodeKey} encoded its key last.
    */
   public void encodeValue(UnsafeRow row) {
     if (isPlainValue) {
       value.set(row.getBaseObject(), row.getBaseOffset(), row.getSizeInBytes());
     } else {
-      value.set(valueEncoder.encodeValue(row));
+      value.set(encoded(row));
     }
   }
 
-  /** Encodes list elements, concatenated, into {@link #value}. */
+  /** The stored form of a value that is not plain. */
+  private byte[] encoded(UnsafeRow row) {
+    byte[] bytes = valueEncoder.encodeValue(row);
+    return checksums == null ? bytes : checksums.add(key, bytes);
+  }
+
+  /**
+   * Encodes list elements, concatenated, into {@link #value}. REQUIRES: {@link #encodeKey} encoded
+   * their key last.
+   */
   public void encodeValues(UnsafeRow[] values) {
     byte[][] parts = new byte[values.length][];
     int total = 0;
     for (int index = 0; index < values.length; index++) {
-      parts[index] = valueEncoder.encodeValue(values[index]);
+      parts[index] = encoded(values[index]);
       total += parts[index].length;
     }
     byte[] all = new byte[total];
@@ -212,10 +260,13 @@ public final class RowCodec {
     value.set(all);
   }
 
-  /** Decodes a value into a row that the next call of this method overwrites. */
-  public UnsafeRow decodeValue(ByteSpan bytes) {
+  /**
+   * Decodes the value of an encoded key into a row that the next call of this method overwrites.
+   */
+  public UnsafeRow decodeValue(ByteSpan key, ByteSpan bytes) {
     if (!isPlainValue) {
-      return valueEncoder.decodeValue(bytes.toArray());
+      return valueEncoder.decodeValue(
+          checksums == null ? bytes.toArray() : checksums.verified(key, bytes));
     }
     int length = bytes.length - 1;
     valueBuffer = withCapacity(valueBuffer, length);
@@ -225,9 +276,11 @@ public final class RowCodec {
     return valueRow;
   }
 
-  /** Decodes a list. */
-  public Iterator<UnsafeRow> decodeValues(ByteSpan bytes) {
-    return valueEncoder.decodeValues(bytes.toArray());
+  /** Decodes the list of an encoded key. */
+  public Iterator<UnsafeRow> decodeValues(ByteSpan key, ByteSpan bytes) {
+    return checksums == null
+        ? valueEncoder.decodeValues(bytes.toArray())
+        : checksums.values(valueEncoder, key, bytes);
   }
 
   /** Decodes a key by Spark's encoder, into a row that it reuses. */

@@ -2,6 +2,7 @@ package io.cairn.spark.session;
 
 import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilySpec;
+import io.cairn.spark.codec.RowChecksums;
 import io.cairn.spark.codec.RowCodec;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
@@ -45,7 +46,12 @@ public final class ColumnFamilies {
             spec.name());
     RowCodec codec =
         new RowCodec(
-            store.storeConf.stateStoreEncodingFormat(), cacheKey, spec, schemas, isUsingFamilies);
+            store.storeConf.stateStoreEncodingFormat(),
+            cacheKey,
+            spec,
+            schemas,
+            isUsingFamilies,
+            RowChecksums.of(store.storeConf, store.name, store::version));
     ColumnFamily family = new ColumnFamily(spec, codec);
     declared.put(spec.name(), family);
     return family;

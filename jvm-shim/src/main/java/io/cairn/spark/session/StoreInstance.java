@@ -68,7 +68,10 @@ public final class StoreInstance implements RefillThread.Store {
   private final MemoryPool memory;
   private final Semaphore lock = new Semaphore(1, true);
   private final SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
-  private volatile String lockHolder = "";
+
+  /** Null: no thread holds the lock. */
+  private volatile LockHolder lockHolder;
+
   private volatile boolean isClosed;
   private int sessionCount;
 
@@ -165,7 +168,9 @@ public final class StoreInstance implements RefillThread.Store {
                 + " was not released within "
                 + conf.lockTimeoutMs
                 + " ms by "
-                + lockHolder,
+                + LockHolder.text(lockHolder)
+                + "; it was requested by "
+                + Thread.currentThread().getName(),
             "end that task, or raise spark.sql.streaming.stateStore.cairn.lockTimeoutMs");
       }
     } catch (InterruptedException e) {
@@ -173,10 +178,13 @@ public final class StoreInstance implements RefillThread.Store {
       throw CairnException.of(
           ErrorKind.RETRY,
           "CAIRN_BUSY",
-          "the task was cancelled while store " + name + " was held by " + lockHolder,
+          "the task was cancelled while store "
+              + name
+              + " was held by "
+              + LockHolder.text(lockHolder),
           null);
     }
-    lockHolder = Thread.currentThread().getName();
+    lockHolder = LockHolder.ofThisThread();
     try {
       requireOpen();
     } catch (CairnException e) {
@@ -193,7 +201,7 @@ public final class StoreInstance implements RefillThread.Store {
 
   /** Releases the lock; closes the store if its provider was closed meanwhile. */
   void unlock() {
-    lockHolder = "";
+    lockHolder = null;
     lock.release();
     if (isClosed) {
       closeIfIdle();
@@ -293,7 +301,7 @@ public final class StoreInstance implements RefillThread.Store {
     if (!lock.tryAcquire()) {
       return;
     }
-    lockHolder = Thread.currentThread().getName();
+    lockHolder = LockHolder.ofThisThread();
     try {
       StoreVersion version = current;
       boolean mayRefill =

@@ -173,7 +173,7 @@ public final class StoreSession {
     } else {
       checkSame(stored, declared);
     }
-    if (isNew || !TypeText.sameKeys(stored, declared)) {
+    if (isNew || !TypeText.sameKeys(stored, declared) || !isSameEncoding(stored, declared)) {
       present.put(family.name(), declared);
     }
     cache.createFamily(declared.id(), declared.isOrdered(), declared.isMulti());
@@ -208,6 +208,30 @@ public final class StoreSession {
                   + " checkpointLocation")
           .at(store.name, baseVersion.version());
     }
+    if (hasKeys && !isSameEncoding(stored, declared)) {
+      throw CairnException.of(
+              ErrorKind.INVALID,
+              "CAIRN_SCHEMA_MISMATCH",
+              "the rows of column family '"
+                  + stored.name()
+                  + "' are stored as "
+                  + encodingText(stored)
+                  + ", but the settings say "
+                  + encodingText(declared),
+              "set spark.sql.streaming.stateStore.encodingFormat and rowChecksum.enabled as the"
+                  + " query had them that wrote this checkpoint")
+          .at(store.name, baseVersion.version());
+    }
+  }
+
+  private static boolean isSameEncoding(FamilyInfo stored, FamilyInfo declared) {
+    return stored.types().encoding().equals(declared.types().encoding());
+  }
+
+  private static String encodingText(FamilyInfo family) {
+    String encoding = family.types().encoding();
+    return (encoding.startsWith("avro:") ? "avro" : "unsaferow")
+        + (encoding.endsWith("rowChecksum:") ? " with row checksums" : " without row checksums");
   }
 
   private static String keyText(FamilyInfo family) {

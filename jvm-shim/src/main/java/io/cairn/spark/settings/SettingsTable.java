@@ -27,8 +27,11 @@ public final class SettingsTable {
   /** The present name of a setting by its former names. */
   private final Map<String, String> renamed = new HashMap<>();
 
+  private final SparkSettings ofSpark;
+
   private SettingsTable(JsonNode table) {
     prefix = table.get("prefix").asText();
+    ofSpark = new SparkSettings(table.get("spark"));
     for (JsonNode row : table.get("settings")) {
       Setting setting = new Setting(row);
       settings.put(setting.name(), setting);
@@ -42,6 +45,11 @@ public final class SettingsTable {
 
   public String prefix() {
     return prefix;
+  }
+
+  /** Spark's settings of state stores. */
+  SparkSettings ofSpark() {
+    return ofSpark;
   }
 
   /**

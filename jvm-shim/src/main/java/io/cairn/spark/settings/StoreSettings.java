@@ -2,16 +2,15 @@ package io.cairn.spark.settings;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
-import io.cairn.spark.minor.SparkApi;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.util.Utils;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -21,15 +20,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * written. Names, types and ranges: {@code settings.json}.
  */
 public final class StoreSettings {
-  private static final Logger LOG = LoggerFactory.getLogger(StoreSettings.class);
-  private static final String ROCKSDB = "spark.sql.streaming.stateStore.rocksdb.";
-  private static final String TRACK_ROWS = ROCKSDB + "trackTotalNumberOfRows";
-
-  /** Spark itself sets these in every session that restarts a query. */
-  private static final List<String> WRITTEN_BY_SPARK =
-      List.of(ROCKSDB + "formatVersion", ROCKSDB + "mergeOperatorVersion");
-
-  private static volatile boolean warnedOfRocksdb;
+  private static final String TRACK_ROWS =
+      "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows";
 
   public final int lockTimeoutMs;
   public final long cacheMemoryBytes;
@@ -58,11 +50,6 @@ public final class StoreSettings {
     Map<String, String> confs = CollectionConverters.asJava(storeConf.sqlConfs());
     List<String> faults = new ArrayList<>();
     Map<String, Object> values = SettingsTable.get().values(confs, faults);
-    if (SparkApi.isRowChecksumEnabled(storeConf)) {
-      faults.add(
-          "spark.sql.streaming.stateStore.rowChecksum.enabled is true, but Cairn keeps no checksum"
-              + " per row (each of its objects has one); set it to false");
-    }
     String encoding = storeConf.stateStoreEncodingFormat();
     if (!encoding.equals("unsaferow") && !encoding.equals("avro")) {
       faults.add(
@@ -70,7 +57,7 @@ public final class StoreSettings {
               + encoding
               + "' but must be unsaferow or avro");
     }
-    String track = confs.getOrDefault(TRACK_ROWS, "true").trim();
+    String track = rocksdb(confs, TRACK_ROWS, "true");
     if (!track.equalsIgnoreCase("true") && !track.equalsIgnoreCase("false")) {
       faults.add(TRACK_ROWS + " is '" + track + "' but must be true or false");
     }
@@ -81,28 +68,34 @@ public final class StoreSettings {
           String.join("; ", faults),
           "correct the settings and start the query again");
     }
-    warnOfRocksdb(confs);
     return new StoreSettings(storeConf, values, Boolean.parseBoolean(track));
   }
 
-  private static void warnOfRocksdb(Map<String, String> confs) {
-    if (warnedOfRocksdb) {
-      return;
-    }
-    List<String> ignored = new ArrayList<>();
-    for (String name : confs.keySet()) {
-      if (name.startsWith(ROCKSDB)
-          && !name.equals(TRACK_ROWS)
-          && !WRITTEN_BY_SPARK.contains(name)) {
-        ignored.add(name);
+  /**
+   * Names the settings of Spark's that have no effect on Cairn in one warning.
+   *
+   * @param hadoop has the session's settings, also those of no state store
+   */
+  public static void warnOfUnused(StateStoreConf storeConf, Configuration hadoop) {
+    SparkSettings ofSpark = SettingsTable.get().ofSpark();
+    Map<String, String> confs = new HashMap<>(CollectionConverters.asJava(storeConf.sqlConfs()));
+    confs.keySet().removeIf(name -> name.startsWith(SettingsTable.get().prefix()));
+    for (String name : ofSpark.outsidePrefix()) {
+      String value = hadoop.get(name);
+      if (value != null) {
+        confs.put(name, value);
       }
     }
-    if (!ignored.isEmpty()) {
-      warnedOfRocksdb = true;
-      LOG.warn(
-          "Settings of Spark's own RocksDB provider have no effect on Cairn: {}",
-          String.join(", ", ignored));
-    }
+    ofSpark.warn(confs);
+  }
+
+  /** The value of a setting of Spark's RocksDB provider, which ignores the case of names. */
+  private static String rocksdb(Map<String, String> confs, String name, String otherwise) {
+    return confs.entrySet().stream()
+        .filter(entry -> entry.getKey().equalsIgnoreCase(name))
+        .map(entry -> entry.getValue().trim())
+        .findFirst()
+        .orElse(otherwise);
   }
 
   private String text(String name) {

@@ -5,7 +5,6 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
-import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
 import org.apache.spark.sql.types.StructType;
@@ -34,11 +33,6 @@ public final class SparkApi {
 
   public static boolean supportsDeleteRange(RocksDBKeyStateEncoder encoder) {
     return supportsRangeScan(encoder);
-  }
-
-  /** Whether the query wants a checksum per row; this Spark has none. */
-  public static boolean isRowChecksumEnabled(StateStoreConf conf) {
-    return false;
   }
 
   /**

@@ -4,7 +4,6 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
-import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
 import org.apache.spark.sql.types.StructType;
@@ -32,11 +31,6 @@ public final class SparkApi {
 
   public static boolean supportsDeleteRange(RocksDBKeyStateEncoder encoder) {
     return encoder.supportsDeleteRange();
-  }
-
-  /** Whether the query wants a checksum per row. */
-  public static boolean isRowChecksumEnabled(StateStoreConf conf) {
-    return conf.rowChecksumEnabled();
   }
 
   /**
