@@ -22,7 +22,8 @@ import scala.collection.Iterator;
  * The changes of some versions, for the state data source's {@code readChangeFeed}: record type,
  * key, value, batch.
  *
- * <p>At most one change per key and version, as in the changelog; a list has one record per value.
+ * <p>At most one change per key and version, as in the changelog. A list has one record per value:
+ * the first one replaces the list if the changelog does, the others append to it.
  */
 final class ChangeDataReader extends MinorChangeReader {
   private static final int PAGE_ROWS = 4096;
@@ -77,7 +78,9 @@ final class ChangeDataReader extends MinorChangeReader {
   public Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> getNext() {
     while (true) {
       if (values != null && values.hasNext()) {
-        return record(valueType, valueKey, values.next());
+        Enumeration.Value type = valueType;
+        valueType = RecordType.MERGE_RECORD();
+        return record(type, valueKey, values.next());
       }
       values = null;
       if (page == null && !nextPage()) {

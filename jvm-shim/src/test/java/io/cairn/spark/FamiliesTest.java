@@ -34,6 +34,7 @@ import org.apache.spark.sql.types.StructType;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import scala.Enumeration;
 import scala.Option;
 import scala.Tuple4;
 import scala.jdk.javaapi.CollectionConverters;
@@ -433,25 +434,49 @@ class FamiliesTest {
     StateStore store = provider.getStore(1, one, false, false);
     store.remove(key(1), "default");
     Option<String> two = commit(store);
-    List<String> changes = new ArrayList<>();
 
-    StateStoreChangeDataReader reader =
-        provider.getStateStoreChangeDataReader(1, 2, Option.empty(), two);
+    assertEquals(
+        List.of("0 put 1 v1@1", "0 put 2 v2@1", "1 delete 1 null"),
+        changes(provider.getStateStoreChangeDataReader(1, 2, Option.empty(), two)).stream()
+            .sorted()
+            .toList());
+    provider.getStore(2, two, false, false).abort();
+  }
+
+  /** One record per value: those after the first must not replace it when they are applied. */
+  @Test
+  void theChangeFeedOfAListReplacesItOnce() {
+    CairnStateStoreProvider provider = fixture.familyProvider();
+    StateStore first = provider.getStore(0, NO_ID, false, false);
+    first.createColFamilyIfAbsent("f", KEY, VALUE, plain(), true, false);
+    first.putList(key(1), new UnsafeRow[] {value("a"), value("b"), value("c")}, "f");
+    Option<String> one = commit(first);
+    StateStore second = provider.getStore(1, one, false, false);
+    second.mergeList(key(1), new UnsafeRow[] {value("d"), value("e")}, "f");
+    Option<String> two = commit(second);
+    StateStore third = provider.getStore(2, two, false, false);
+    third.putList(key(1), new UnsafeRow[] {value("f")}, "f");
+    Option<String> three = commit(third);
+
+    assertEquals(
+        List.of(
+            "0 put 1 a", "0 merge 1 b", "0 merge 1 c", "1 merge 1 d", "1 merge 1 e", "2 put 1 f"),
+        changes(provider.getStateStoreChangeDataReader(1, 3, Option.apply("f"), three)));
+  }
+
+  private static List<String> changes(StateStoreChangeDataReader reader) {
+    List<String> changes = new ArrayList<>();
     while (reader.hasNext()) {
-      Tuple4<?, UnsafeRow, UnsafeRow, Object> change = reader.next();
+      Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> change = reader.next();
       String kind =
           change._1() == RecordType.PUT_RECORD()
               ? "put"
-              : change._1() == RecordType.DELETE_RECORD() ? "delete" : "other";
+              : change._1() == RecordType.MERGE_RECORD() ? "merge" : "delete";
       changes.add(
           change._4() + " " + kind + " " + change._2().getLong(0) + " " + text(change._3()));
     }
     reader.close();
-
-    assertEquals(
-        List.of("0 put 1 v1@1", "0 put 2 v2@1", "1 delete 1 null"),
-        changes.stream().sorted().toList());
-    provider.getStore(2, two, false, false).abort();
+    return changes;
   }
 
   /** The state data source's snapshotStartBatchId: a named snapshot, and the changes after it. */
