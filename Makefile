@@ -37,11 +37,15 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites); PYTHON=python3.x\n'
+	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, cluster, bench, spark-suites); PYTHON=python3.x\n'
 
 .PHONY: demo
 demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (S3=minio: checkpoints on MinIO)
 	@$(PY) examples/flights/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
+
+.PHONY: cluster
+cluster: $(STAMPS)/venv wheel s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
+	@scripts/cluster.sh $(ARGS)
 
 ##@ Develop
 
@@ -102,10 +106,15 @@ $(PACKAGED_JAR): $(JAR)
 	@mkdir -p $(@D)
 	@cp $< $@.new && mv $@.new $@
 
+# The same sources give the same bytes, so that an image is built anew only if something has changed.
 .PHONY: wheel
 wheel: $(STAMPS)/venv shim ## Build the Python package with the jar inside: .build/wheel/cairn_state-*.whl
-	@rm -rf $(BUILD)/wheel && $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
+	@rm -rf $(BUILD)/wheel && SOURCE_DATE_EPOCH=1577836800 $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
 	@ls $(BUILD)/wheel
+
+.PHONY: image
+image: $(STAMPS)/venv wheel s3a-jars minio $(STAMPS)/flights ## Build the images of the cluster: cairn-spark:local, with Spark and Cairn
+	@$(PY) scripts/docker_images.py
 
 ##@ Set up (the verbs above run these when they need them)
 
