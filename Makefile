@@ -42,11 +42,15 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
+	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
 
 .PHONY: demo
 demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (S3=minio: checkpoints on MinIO)
 	@$(PY) examples/flights/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
+
+.PHONY: cluster
+cluster: $(STAMPS)/venv wheel s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
+	@scripts/cluster.sh $(ARGS)
 
 ##@ Develop
 
@@ -119,10 +123,19 @@ $(PACKAGED_JAR): $(JAR)
 shims: shim ## Build the shim for every minor version of Spark (the first time it installs each, 400 MB)
 	@for minor in $(OTHER_MINORS); do scripts/minor_shim.sh $$minor; done
 
+# The same sources give the same bytes, so that an image is built anew only if something has changed.
+BUILD_WHEEL = rm -rf $(BUILD)/wheel && SOURCE_DATE_EPOCH=1577836800 \
+  $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
+
 .PHONY: wheel
 wheel: $(STAMPS)/venv shims ## Build the Python package with the jars inside: .build/wheel/cairn_state-*.whl
-	@rm -rf $(BUILD)/wheel && $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
+	@$(BUILD_WHEEL)
 	@ls $(BUILD)/wheel
+
+.PHONY: image
+image: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Build the images of the cluster: cairn-spark:local, with Spark and Cairn
+	@$(BUILD_WHEEL)
+	@$(PY) scripts/docker_images.py
 
 ##@ Set up (the verbs above run these when they need them)
 

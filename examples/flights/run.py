@@ -18,7 +18,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -35,6 +37,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 LINE_EVERY_S = 4.0
 POLL_S = 0.1
+ALL_EQUAL = "Every sink has exactly the rows of its batch computation."
 KILL_AT_SHARE = 0.4  # of all micro-batches: each query has run some then and has some left
 
 
@@ -50,7 +53,13 @@ class Demo:
         self.started_at = time.monotonic()
         self.results = {q.name: QueryResult(q.name, q.operator) for q in QUERIES}
         self.settings = {**base_settings(folder / "tmp"), **provider_settings(args.provider)}
+        self.local_ip = "127.0.0.1"
         self.starts = 0
+
+    @property
+    def all_batches(self) -> int:
+        """The micro-batches of all queries; the last file has the sentinel alone."""
+        return len(QUERIES) * (self.files + 1)
 
     def print(self, text: str) -> None:
         """Print a line with the time since the start."""
@@ -74,10 +83,11 @@ class Demo:
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": self.local_ip,
             "TMPDIR": str(self.folder / "tmp"),
         }
         environment.pop("SPARK_HOME", None)  # use the pyspark of this Python
+        (self.folder / "tmp").mkdir(exist_ok=True)
         return SparkProcess(
             command,
             environment,
@@ -150,10 +160,9 @@ class Demo:
 
     def run_until_killed(self, storage: CheckpointStorage) -> None:
         """Run until every query has some micro-batches done and some left, then kill the driver."""
-        batches = int(len(QUERIES) * (self.files + 1) * KILL_AT_SHARE)
         spark = self.start_spark(storage)
         try:
-            if not self.follow(spark, until_batches=batches):
+            if not self.follow(spark, until_batches=int(self.all_batches * KILL_AT_SHARE)):
                 raise RuntimeError("the driver finished before it could be killed")
             spark.kill()
             self.print(f"[bold red]kill -9 {spark.pid}[/bold red]: the driver JVM is dead")
@@ -196,7 +205,6 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
     else:
         # Short: the path of a Unix socket below it must fit in 100 bytes.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cairn-demo-")))
-    (folder / "tmp").mkdir()
     demo = Demo(folder, args, console)
     storage: CheckpointStorage = LocalCheckpoints(folder / "checkpoints")
     server = None
@@ -219,14 +227,18 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
     demo.print(f"336,776 flights of 2013 written to {args.files} files in event order")
     demo.run(storage)
 
-    results = list(demo.results.values())
-    console.print()
-    where = args.s3 or "disk"
-    show_table(results, f"State store: {args.provider}, checkpoints on {where}", console)
     if server:
         counts = sorted(server.request_counts().items(), key=lambda item: -item[1])
         requests = ", ".join(f"{name} {number:,}" for name, number in counts)
         console.print(f"S3 requests of the whole run, with those of Spark itself: {requests}")
+    return show_outcome(demo, f"checkpoints on {args.s3 or 'disk'}")
+
+
+def show_outcome(demo: Demo, where: str) -> int:
+    """Print the table of a finished demo and its faults; return the exit code."""
+    results, console = list(demo.results.values()), demo.console
+    console.print()
+    show_table(results, f"State store: {demo.provider}, {where}", console)
     written = sum(one.checkpoint.state_bytes for one in results if one.checkpoint)
     seconds = time.monotonic() - demo.started_at
     console.print(f"{human_bytes(written)} of state objects; the whole run took {seconds:.0f} s.")
@@ -234,19 +246,18 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
     for fault in faults:
         console.print(f"[red]{fault}[/red]")
     if not faults:
-        console.print("[green]Every sink has exactly the rows of its batch computation.[/green]")
+        console.print(f"[green]{ALL_EQUAL}[/green]")
     return 1 if faults else 0
 
 
-def main() -> None:
-    """Run, then clean up however the run ends."""
-    args = parse_arguments()
+def run_and_exit(run: Callable[[ExitStack, Console], int]) -> NoReturn:
+    """Run a demo, then clean up however the run ends; ``ExitStack`` ends what it started."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
     signal.signal(signal.SIGTERM, stop_on_sigterm)
     code = 1
     with ExitStack() as stack:
         try:
-            code = run_demo(args, stack, console)
+            code = run(stack, console)
         except KeyboardInterrupt:
             console.print("[yellow]Stopped; all started processes have ended.[/yellow]")
             code = 130
@@ -257,4 +268,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_and_exit(partial(run_demo, parse_arguments()))

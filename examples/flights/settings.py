@@ -29,12 +29,12 @@ def base_settings(scratch: Path) -> dict[str, str]:
     }
 
 
-def provider_settings(provider: str) -> dict[str, str]:
+def provider_settings(provider: str, master: str = "local[2]") -> dict[str, str]:
     """Return the settings that select a state store."""
     if provider == "cairn":
         from cairn import spark_conf  # noqa: PLC0415 - Spark's own providers run without the jar
 
-        return spark_conf({"spark.master": "local[2]"})
+        return spark_conf({"spark.master": master})
     if provider == "rocksdb":
         return {
             f"{_STATE}.providerClass": f"{_SPARK_PACKAGE}.RocksDBStateStoreProvider",
@@ -43,12 +43,28 @@ def provider_settings(provider: str) -> dict[str, str]:
     return {f"{_STATE}.providerClass": f"{_SPARK_PACKAGE}.HDFSBackedStateStoreProvider"}
 
 
-def s3_settings(
-    endpoint_url: str, access_key: str, secret_key: str, s3a_jars: Path
-) -> dict[str, str]:
-    """Return the settings of ``s3a://``: Hadoop's client, the server's address, the credentials."""
+def cluster_settings(master: str, driver_host: str) -> dict[str, str]:
+    """Return the settings of a driver on a standalone cluster: what differs from a local one."""
     return {
-        "spark.driver.extraClassPath": f"{s3a_jars}/*",
+        "spark.master": master,
+        "spark.driver.host": driver_host,
+        "spark.executor.memory": "1g",
+        "spark.ui.enabled": "true",
+        # The driver waits so long for an executor whose machine is lost without a word.
+        "spark.network.timeout": "60s",
+    }
+
+
+def s3_settings(
+    endpoint_url: str, access_key: str, secret_key: str, s3a_jars: Path | None
+) -> dict[str, str]:
+    """Return the settings of ``s3a://``: Hadoop's client, the server's address, the credentials.
+
+    ``s3a_jars`` is ``None`` where the client is among Spark's own jars.
+    """
+    jars = ("spark.driver.extraClassPath", "spark.executor.extraClassPath") if s3a_jars else ()
+    return {
+        **dict.fromkeys(jars, f"{s3a_jars}/*"),
         "spark.hadoop.fs.s3a.endpoint": endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",

@@ -1,22 +1,36 @@
-"""Queries on a standalone cluster of a master and two workers, one of which is killed."""
+"""Queries on a standalone cluster of a master and two workers, of which parts are killed."""
 
 from __future__ import annotations
 
+import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.cluster import StandaloneCluster
+from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
+from harness.operators import BY_NAME
 from harness.processes import ENGINE, engines_of, marked, wait_until_ended
-from harness.spark import CAIRN, JVM_OPTIONS, SUBJECT, class_path, driver_pid
+from harness.spark import CAIRN, CONTROL, JVM_OPTIONS, SUBJECT, class_path, driver_pid
 
 pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 6
 KILL_AFTER_BATCH = 2
+SLOW_BATCH = 1
+# Speculation without patience: one of two tasks is enough to call the other one slow.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
+    "spark.locality.wait": "200ms",
+}
 
 
 def executor_conf(cluster: StandaloneCluster) -> dict[str, str]:
@@ -67,3 +81,84 @@ def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
     assert job.all_rows(0) == queries[0].batch_rows()
     totals = job.rows(1)
     assert totals[max(totals)] == queries[1].batch_rows()
+
+
+def test_a_slow_task_that_has_a_twin_and_a_killed_executor_change_no_row(
+    nothing_survives: str,  # noqa: ARG001 - ends after the cluster
+    tmp_path: Path,
+) -> None:
+    """Two attempts commit one version, and the driver takes one: the other must have no effect."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, KILL_AFTER_BATCH + 2)
+    names = ("totals_complete", "join_left_outer_v4", "transform_event_time")
+    queries = [
+        Query(name, events, str(tmp_path / name), SUBJECT, 2, slow_batch=SLOW_BATCH)
+        for name in names
+    ]
+    controls = [
+        Run(BY_NAME[name], events, str(tmp_path / f"{name}-control"), CONTROL) for name in names
+    ]
+    logs = tmp_path / "event-log"
+    logs.mkdir()
+    event_log = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": logs.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    killed = []
+    with StandaloneCluster(tmp_path / "cluster") as cluster, ThreadPoolExecutor(1) as pool:
+        conf = {**executor_conf(cluster), **SPECULATION, **event_log}
+        job = JobProcess(tmp_path / "job", queries, conf, pause_s=0.5)
+        try:
+            advances = [pool.submit(control.advance) for control in controls]
+            for number in range(len(queries)):
+                job.wait_for_batch(KILL_AFTER_BATCH, number)
+                executors = cluster.executors(number % 2)
+                killed.append(len(executors))
+                for executor in executors:
+                    executor.kill()
+            code = job.wait()
+        finally:
+            job.end()
+        for advance in advances:
+            advance.result()
+
+    assert code == 0, job.tail()
+    assert all(killed), f"executors killed per query: {killed}"
+    for number, control in enumerate(controls):
+        assert not job.error(number), job.error(number)
+        assert job.rows(number) == control.record.rows, names[number]
+    twins = speculative_successes(logs)
+    assert len(twins) == len(queries), f"batches in which a speculative task succeeded: {twins}"
+    assert all(SLOW_BATCH in batches for batches in twins.values())
+    for name in names if SUBJECT == CAIRN else ():
+        attempts = (tmp_path / name).glob(f"state/0/0/changelog/{SLOW_BATCH + 1}_*.arrow")
+        assert len(list(attempts)) > 1, f"the slow task of {name} had not committed"
+
+
+def speculative_successes(logs: Path) -> dict[str, set[int]]:
+    """Return, per query, the batches in which a speculative task of a stateful stage succeeded."""
+    stages: dict[int, tuple[str, int]] = {}
+    found: dict[str, set[int]] = {}
+    for path in logs.rglob("*"):
+        lines = path.read_text().splitlines() if path.is_file() else []
+        for event in (json.loads(line) for line in lines if line.startswith("{")):
+            if event["Event"] == "SparkListenerStageSubmitted":
+                properties = event["Properties"]
+                if "sql.streaming.queryId" in properties:
+                    batch = int(properties["streaming.sql.batchId"])
+                    stages[event["Stage Info"]["Stage ID"]] = (
+                        properties["sql.streaming.queryId"],
+                        batch,
+                    )
+            elif event["Event"] == "SparkListenerTaskEnd" and _is_stateful_twin(event):
+                query, batch = stages[event["Stage ID"]]
+                found.setdefault(query, set()).add(batch)
+    return found
+
+
+def _is_stateful_twin(event: dict[str, Any]) -> bool:
+    task = event["Task Info"]
+    metrics = {one["Name"] for one in task["Accumulables"]}
+    is_success = event["Task End Reason"]["Reason"] == "Success"
+    return task["Speculative"] and is_success and "time to commit changes" in metrics

@@ -1,5 +1,8 @@
 """A standalone Spark cluster on loopback: a master and workers, each with its own folders.
 
+Each worker has its own address, 127.0.0.1, 127.0.0.2 and so on: Spark starts a speculative task on
+another host only.
+
 pyspark's `spark-class` starts them, because the package has no start scripts; they are ended by
 process id.
 """
@@ -27,21 +30,26 @@ class StandaloneCluster:
     Args:
         folder: for logs, work and local directories.
         workers: number of workers, each with one core.
+        memory: the memory of each worker for executors.
 
     Attributes:
         url: the value of `spark.master`.
+        ui: the URL of the master's UI.
     """
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, memory: str = "1g") -> None:
         self._folder = folder
         self._count = workers
+        self._memory = memory
         self._port = free_port()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._ui_port = free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
+        self.ui = f"http://127.0.0.1:{self._ui_port}"
 
     def __enter__(self) -> Self:
         try:
-            self._start("master", self._master_command())
+            self._start("master", self._master_command(), "127.0.0.1")
             log = self._log("master")
             wait_until(
                 lambda: "New state: ALIVE" in log.read_text(errors="replace"),
@@ -50,7 +58,7 @@ class StandaloneCluster:
                 lambda: log.read_text(errors="replace"),
             )
             for number in range(self._count):
-                self._start(f"worker-{number}", self._worker_command(number))
+                self._start(f"worker-{number}", self._worker_command(number), _host(number))
             wait_until(
                 lambda: len(_REGISTERED.findall(log.read_text(errors="replace"))) >= self._count,
                 START_TIMEOUT_S,
@@ -75,12 +83,12 @@ class StandaloneCluster:
         found = descendants(self.worker(number).pid)
         return [p for p in found if "CoarseGrainedExecutorBackend" in p.command]
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def _start(self, name: str, command: list[str], host: str) -> None:
         home = self._folder / name
         (home / "local").mkdir(parents=True)
         environment = {
             **os.environ,
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(home / "local"),
             "SPARK_WORKER_DIR": str(home / "work"),
             "SPARK_DAEMON_MEMORY": "256m",
@@ -100,7 +108,7 @@ class StandaloneCluster:
         return self._folder / f"{name}.log"
 
     def _master_command(self) -> list[str]:
-        ports = ["--port", str(self._port), "--webui-port", str(free_port())]
+        ports = ["--port", str(self._port), "--webui-port", str(self._ui_port)]
         return [
             _spark_class(),
             "org.apache.spark.deploy.master.Master",
@@ -110,7 +118,7 @@ class StandaloneCluster:
         ]
 
     def _worker_command(self, number: int) -> list[str]:
-        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+        options = ["--host", _host(number), "--cores", "1", "--memory", self._memory]
         options += ["--webui-port", str(free_port())]
         options += ["--work-dir", str(self._folder / f"worker-{number}" / "work")]
         return [_spark_class(), "org.apache.spark.deploy.worker.Worker", *options, self.url]
@@ -128,6 +136,10 @@ class StandaloneCluster:
                 child.wait()
             for process in below:
                 process.kill()
+
+
+def _host(worker: int) -> str:
+    return f"127.0.0.{worker + 1}"
 
 
 def _spark_class() -> str:

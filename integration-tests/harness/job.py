@@ -12,10 +12,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -26,15 +28,21 @@ from harness.processes import Process, descendants, engines_of, wait_until
 from harness.spark import driver_conf, new_session, provider_conf
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 FIRST_BATCH_TIMEOUT_S = 120
 END_TIMEOUT_S = 240
+SLOW_S = 60
 
 
 @dataclass(frozen=True)
 class Query:
-    """One query of a job: the fields of `harness.differential.Run` that fit into a file."""
+    """One query of a job: the fields of `harness.differential.Run` that fit into a file.
+
+    Attributes:
+        slow_batch: in this batch the first attempt of partition 0 takes a minute after its commit.
+    """
 
     operator: str
     events: Events
@@ -42,6 +50,7 @@ class Query:
     provider: str
     checkpoint_format: int = 1
     conf: Mapping[str, str] = field(default_factory=dict)
+    slow_batch: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of the specification file."""
@@ -197,10 +206,28 @@ def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) 
         hidden.rename(out / f"{batch}.json")
 
     stream = operator.stream(session, Events(Path(query["events"])))
+    if query["slow_batch"] is not None:
+        stream = _slow_in_batch(stream, query["slow_batch"])
     writer = stream.writeStream.outputMode(operator.output_mode).foreachBatch(keep)
     writer.option("checkpointLocation", query["checkpoint"]).trigger(
         availableNow=True
     ).start().awaitTermination()
+
+
+def _slow_in_batch(stream: DataFrame, batch: int) -> DataFrame:
+    def slow(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The operator below commits its state when it has given its last row.
+        all_rows = list(rows)
+        task = TaskContext.get()
+        assert task is not None
+        is_in_batch = task.getLocalProperty("streaming.sql.batchId") == str(batch)
+        if is_in_batch and task.partitionId() == 0 and task.attemptNumber() == 0:
+            time.sleep(SLOW_S)
+        yield from all_rows
+
+    # The rows of a join have two columns of one name.
+    unique = stream.toDF(*(f"c{number}" for number in range(len(stream.columns))))
+    return unique.mapInArrow(slow, unique.schema).toDF(*stream.columns)
 
 
 if __name__ == "__main__":

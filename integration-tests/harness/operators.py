@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
 import pandas as pd
@@ -33,6 +34,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 Plan = Callable[[DataFrame, DataFrame], DataFrame]
 
 JOIN_STATE_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+JOINS = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
 JOIN_STORES = ("right-keyToNumValues", "right-keyWithIndexToValue")
 
 
@@ -142,6 +144,16 @@ def _join(how: str) -> Plan:
         return mine.join(other, near, how).select(*kept)
 
     return plan
+
+
+def _all_joins(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Every kind of join in one query: five operators share its batches."""
+    kinds = []
+    for how in JOINS:
+        joined = _join(how)(left, right)
+        names = ("k", "ts", "v", "other_ts", "other_v")[: len(joined.columns)]
+        kinds.append(joined.toDF(*names).withColumn("how", f.lit(how)))
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), kinds)
 
 
 def _count_with_event_time(
@@ -319,6 +331,18 @@ def _join_operator(how: str, version: int = 2) -> Operator:
     )
 
 
+def _all_joins_operator(version: int) -> Operator:
+    views = tuple(
+        StateView((("operatorId", str(number)), *view.options), has_changes=view.has_changes)
+        for number in range(len(JOINS))
+        # All kinds have the same stores: those of one are enough.
+        for view in _join_views(version)
+        if number == len(JOINS) - 1 or not view.is_store_of_join
+    )
+    conf = {JOIN_STATE_FORMAT: str(version)}
+    return Operator(f"joins_v{version}", _all_joins, conf=conf, views=views)
+
+
 OPERATORS: tuple[Operator, ...] = (
     Operator("windows_append", _windows),
     Operator("windows_update", _windows, "update"),
@@ -327,13 +351,10 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("distinct_by_time", _distinct_by_time),
     Operator("distinct_within_watermark", _distinct_within),
     Operator("sessions", _sessions),
-    _join_operator("inner"),
     _join_operator("left_outer"),
-    _join_operator("right_outer"),
-    _join_operator("full_outer"),
-    _join_operator("left_semi"),
-    _join_operator("left_outer", 3),
-    _join_operator("left_outer", 4),
+    _all_joins_operator(2),
+    _all_joins_operator(3),
+    _all_joins_operator(4),
     Operator(
         "groups_event_time",
         _grouped(_count_with_event_time, GroupStateTimeout.EventTimeTimeout, watermark=True),
@@ -376,4 +397,11 @@ OPERATORS: tuple[Operator, ...] = (
     ),
 )
 
-BY_NAME = {operator.name: operator for operator in OPERATORS}
+# Joins alone: the operators above have them as parts of one query.
+SINGLE_JOINS = (
+    _join_operator("inner"),
+    _join_operator("left_outer", 3),
+    _join_operator("left_outer", 4),
+)
+
+BY_NAME = {operator.name: operator for operator in (*OPERATORS, *SINGLE_JOINS)}
