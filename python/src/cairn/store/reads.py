@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cairn.clock import Clock
     from cairn.store.committed import CommittedPage, CommittedRows
-    from cairn.store.runs import Runs
+    from cairn.store.runs import Hit, Runs
 
 # Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
@@ -32,7 +32,7 @@ _MAX_PAGE_BYTES = 4 << 20
 _MAX_RANGES_BYTES = 1 << 20
 _STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
-# Each key costs one bisection per run of the spill: some 2 ms for a stride.
+# Each key costs one bisection per large run of the spill: some 2 ms for a stride.
 _SPILL_STRIDE_KEYS = 64
 _MERGE_STRIDE_ROWS = 256
 
@@ -62,41 +62,55 @@ def read_keys(
     values = []
     size = 0
     stride = 1  # grows while values are small
+    most = _STRIDE_KEYS if spill.suits_bulk(_STRIDE_KEYS) else _SPILL_STRIDE_KEYS
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
         some = slice(len(values), len(values) + stride)
-        found = _committed(rows, cfs[some], keys[some])
-        if spill.runs:
-            asked = zip(cfs[some], keys[some], found, strict=True)
-            answers = [with_spill(spill, *one) for one in asked]
-            found = [value for _, value in answers]
-            found_at = [origin for origin, _ in answers]
-        else:
-            found_at = [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found]
+        found_at, found = _read(rows, spill, cfs[some], keys[some])
         sizes = [len(value or b"") for value in found]
         while size + sum(sizes) - sizes[-1] >= _MAX_GET_BYTES:
             sizes.pop()
         origins += found_at[: len(sizes)]
         values += found[: len(sizes)]
         size += sum(sizes)
-        most = _SPILL_STRIDE_KEYS if spill.runs else _STRIDE_KEYS
         stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, most)
     return origins, values
 
 
-def _committed(rows: CommittedRows, cfs: list[int], keys: list[bytes]) -> list[bytes | None]:
+def _read(
+    rows: CommittedRows, spill: Runs, cfs: list[int], keys: list[bytes]
+) -> tuple[list[int], list[bytes | None]]:
+    """Return origin and value of each key."""
     families = set(cfs)
     if len(families) == 1:
-        return rows.get_many(cfs[0], keys)
+        return _read_family(rows, spill, cfs[0], keys)
+    origins = [ORIGIN_ABSENT] * len(keys)
     values: list[bytes | None] = [None] * len(keys)
     for cf in families:
         places = [place for place, of in enumerate(cfs) if of == cf]
-        found = rows.get_many(cf, [keys[place] for place in places])
-        for place, value in zip(places, found, strict=True):
-            values[place] = value
-    return values
+        found_at, found = _read_family(rows, spill, cf, [keys[place] for place in places])
+        for place, origin, value in zip(places, found_at, found, strict=True):
+            origins[place], values[place] = origin, value
+    return origins, values
+
+
+def _read_family(
+    rows: CommittedRows, spill: Runs, cf: int, keys: list[bytes]
+) -> tuple[list[int], list[bytes | None]]:
+    hits = spill.find_many(cf, keys) if spill.runs else []
+    if not any(hits):
+        values = rows.get_many(cf, keys)
+        return [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in values], values
+    # What the spill puts or deletes is not looked up below it.
+    places = [place for place, hit in enumerate(hits) if hit is None or hit[0] == OP_APPEND]
+    below = rows.get_many(cf, [keys[place] for place in places]) if places else []
+    committed: list[bytes | None] = [None] * len(keys)
+    for place, value in zip(places, below, strict=True):
+        committed[place] = value
+    answers = [_over(hit, value) for hit, value in zip(hits, committed, strict=True)]
+    return [origin for origin, _ in answers], [value for _, value in answers]
 
 
 def with_spill(
@@ -110,7 +124,11 @@ def with_spill(
         key: the key.
         committed: its committed value.
     """
-    hit = spill.find(cf, key) if spill else None
+    return _over(spill.find(cf, key) if spill else None, committed)
+
+
+def _over(hit: Hit | None, committed: bytes | None) -> tuple[int, bytes | None]:
+    """Return origin and value of a key: its write in the spill over its committed value."""
     if hit is None:
         return ORIGIN_ABSENT if committed is None else ORIGIN_COMMITTED, committed
     op, written = hit

@@ -28,6 +28,8 @@ _WORD = struct.Struct(">Q")
 _WORD_BYTES = _WORD.size
 # Fewer keys are found faster one by one.
 _BULK_KEYS = 16
+# To find a key alone in a mapped file takes as long as to read so many of its keys in a row.
+_READ_ROWS_PER_KEY = 256
 # Fewer words are compared faster one by one.
 _BISECTED_ROWS = 8
 _ABSENT = -1
@@ -83,7 +85,7 @@ class _Family:
             common += 1
         self.prefix = first[:common]
         self._word_end = common + _WORD_BYTES
-        sampled = keys.slice(self.start, self.end - self.start)
+        sampled = self._column = keys.slice(self.start, self.end - self.start)
         if stride > 1:
             indices: Any = pa.array(np.arange(0, len(sampled), stride))
             sampled = sampled.take(indices)
@@ -160,12 +162,15 @@ class _Family:
     def possible_rows(self, keys: Sequence[bytes]) -> list[tuple[int, int]]:
         """Return which of the keys may be here: the index of each, and the row to look at first.
 
-        REQUIRES: every row is sampled.
+        If not every row is sampled, this reads all keys of the family.
         """
         words = BinaryColumn(pa.array(keys, pa.binary())).words(len(self.prefix))
-        at = np.searchsorted(self.words, words)
-        at[at == len(self.words)] = 0
-        found = np.flatnonzero(self.words[at] == words)
+        of_rows = self.words
+        if self._stride > 1:
+            of_rows = BinaryColumn(self._column).words(len(self.prefix))
+        at = np.searchsorted(of_rows, words)
+        at[at == len(of_rows)] = 0
+        found = np.flatnonzero(of_rows[at] == words)
         return list(zip(found.tolist(), (at[found] + self.start).tolist(), strict=True))
 
 
@@ -224,13 +229,17 @@ class Run:
     def find_many(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
         """Return ``find`` of each key; faster for many keys."""
         family = self._families.get(cf)
-        if family is None or self._stride > 1 or len(keys) < _BULK_KEYS:
+        if family is None or len(keys) < _BULK_KEYS or not self.suits_bulk(len(keys)):
             return [self.find(cf, key) for key in keys]
         hits: list[Hit | None] = [None] * len(keys)
         for index, row in family.possible_rows(keys):
             key = keys[index]
             hits[index] = self._hit(row) if self._keys[row] == key else self.find(cf, key)
         return hits
+
+    def suits_bulk(self, key_count: int) -> bool:
+        """Return whether so many keys are found faster together than one by one."""
+        return self._stride == 1 or self.rows.num_rows <= key_count * _READ_ROWS_PER_KEY
 
     def between(
         self, cf: int, start: bytes | None, end: bytes | None, limit: int
@@ -299,6 +308,10 @@ class Runs:
     def concern_range(self, cf: int, start: bytes, end: bytes | None) -> bool:
         """Return whether any run has writes of a family from ``start`` to before ``end``."""
         return any(run.concerns_range(cf, start, end) for run in self.runs)
+
+    def suits_bulk(self, key_count: int) -> bool:
+        """Return whether all runs find so many keys faster together than one by one."""
+        return all(run.suits_bulk(key_count) for run in self.runs)
 
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return the net op and value of all writes of a key; ``None`` if there are none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import queue
+import random
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +16,17 @@ import pytest
 
 from cairn.clock import SystemClock
 from cairn.errors import CairnError, ClosedError
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
-from cairn.store import reads
+from cairn.store import reads, runs
 from cairn.store import spill as spills
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.reads import read_keys, read_page
 from cairn.store.runs import Run, Runs
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.spill import RunFiles
+from cairn.store.writes import coalesce
 
 Result = TypeVar("Result")
 KIB = 1 << 10
@@ -325,19 +328,64 @@ def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, committed: Committ
     assert yields >= len(keys) // 1000
 
 
-def test_many_keys_are_looked_up_in_steps(tmp_path: Path, committed: CommittedRows) -> None:
-    """4,096 keys over eight runs in one step would occupy the event loop for 0.4 s."""
+@pytest.mark.parametrize(("rows_per_key", "step_keys"), [(256, 512), (0, 64)])
+def test_many_keys_are_looked_up_in_steps(
+    tmp_path: Path,
+    committed: CommittedRows,
+    monkeypatch: pytest.MonkeyPatch,
+    rows_per_key: int,
+    step_keys: int,
+) -> None:
+    """4,096 keys over eight large runs in one step would occupy the event loop for 0.4 s."""
+    monkeypatch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
     keys = [b"%06d" % number for number in range(4096)]
-    runs = tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8))
+    spill = Runs(tuple(run_of(tmp_path, puts(keys[start::9], b"%d" % start)) for start in range(8)))
 
     yields, (origins, values) = all_steps(
-        read_keys(committed, Runs(runs), [0] * len(keys), keys, HurriedClock())
+        read_keys(committed, spill, [0] * len(keys), keys, HurriedClock())
     )
 
-    assert yields >= len(keys) // 64
+    assert yields >= len(keys) // step_keys
     expected = [b"%d" % (row % 9) if row % 9 < 8 else None for row in range(len(keys))]
     assert values == expected
     assert origins == [0 if value is None else 2 for value in expected]
+
+
+@pytest.mark.parametrize("rows_per_key", [256, 0])
+def test_many_keys_of_a_spill_are_read_as_one_by_one(
+    tmp_path: Path, committed: CommittedRows, monkeypatch: pytest.MonkeyPatch, rows_per_key: int
+) -> None:
+    """A key that the search in bulk misses would be read in its committed, older value."""
+    monkeypatch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
+    chance = random.Random(7)
+    keys = [b"%d" % chance.randrange(10**12) for _ in range(600)] + [b"", b"1", b"\xff" * 20]
+    committed.runs = Runs((Run(coalesce([puts(keys[::2], b"c")])),))
+    spill = Runs(tuple(run_of(tmp_path, some_writes(chance, keys)) for _ in range(3)))
+    wanted = sorted(set(keys) | {key + b"0" for key in keys[::3]})
+
+    _, (origins, values) = all_steps(
+        read_keys(committed, spill, [0] * len(wanted), wanted, SystemClock())
+    )
+
+    expected = [reads.with_spill(spill, 0, key, committed.get(0, key)) for key in wanted]
+    assert list(zip(origins, values, strict=True)) == expected
+    assert {0, 1, 2, 3} == set(origins)
+
+
+def some_writes(chance: random.Random, keys: list[bytes]) -> pa.RecordBatch:
+    """Make puts, deletes and appends of a third of the keys."""
+    rows = [
+        {
+            "op": op,
+            "cf": 0,
+            "key": key,
+            "value": None if op == OP_DELETE else b"%d" % op,
+            "presence": 2,
+        }
+        for key in chance.sample(sorted(set(keys)), len(keys) // 3)
+        for op in [chance.choice([OP_PUT, OP_DELETE, OP_APPEND])]
+    ]
+    return coalesce([pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)])
 
 
 @pytest.mark.parametrize("row_count", [1, 63, 64, 65, 128, 200])
