@@ -49,7 +49,7 @@ demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars
 	@$(PY) examples/flights/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
 
 .PHONY: cluster
-cluster: $(STAMPS)/venv wheel s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
+cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
 	@scripts/cluster.sh $(ARGS)
 
 ##@ Develop

@@ -48,11 +48,18 @@ CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 
-def class_path(jar: Path = SHIM_JAR) -> str:
-    """Return the class path of a driver or executor: the shim and the jars of `s3a://`."""
-    if CAIRN == SUBJECT and not jar.exists():
-        raise FileNotFoundError(f"{jar} is missing: run `make shim`")
-    return os.pathsep.join([str(jar), *map(str, sorted(S3A_JARS.glob("*.jar")))])
+def class_path() -> str:
+    """Return the class path of a driver or executor: the shim and the jars of `s3a://`.
+
+    The latter are for one version of Hadoop: where Spark has another one, they are left out.
+    """
+    if CAIRN == SUBJECT and not SHIM_JAR.exists():
+        raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
+    jars = sorted(S3A_JARS.glob("*.jar"))
+    (api,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    connector = api.name.replace("hadoop-client-api", "hadoop-aws")
+    fitting = jars if any(jar.name == connector for jar in jars) else []
+    return os.pathsep.join(map(str, [SHIM_JAR, *fitting]))
 
 
 def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:

@@ -20,7 +20,6 @@ from harness.spark import (
     MINOR,
     REPOSITORY,
     SUBJECT,
-    class_path,
     shim_jar,
 )
 
@@ -63,7 +62,7 @@ def run_on(minor: str, folder: Path, queries: list[Query], conf: dict[str, str])
 
 def jar_of(minor: str) -> dict[str, str]:
     """Return the settings of a driver that has the jar of a minor."""
-    return {"spark.driver.extraClassPath": class_path(shim_jar(minor))}
+    return {"spark.driver.extraClassPath": str(shim_jar(minor))}
 
 
 def test_a_checkpoint_goes_on_on_the_next_minor(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import static io.cairn.spark.StoreFixture.KEY;
 import static io.cairn.spark.StoreFixture.NO_ID;
 import static io.cairn.spark.StoreFixture.VALUE;
 import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.newest;
 import static io.cairn.spark.StoreFixture.row;
 import static io.cairn.spark.StoreFixture.struct;
 import static io.cairn.spark.StoreFixture.text;
@@ -14,6 +15,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.errors.CairnException;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
@@ -34,6 +36,7 @@ import org.apache.spark.sql.types.StructType;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 import scala.Enumeration;
 import scala.Option;
 import scala.Tuple4;
@@ -110,14 +113,16 @@ class FamiliesTest {
     }
     assertEquals(
         List.of("-3/7=t-3", "0/7=t0"),
-        list(store.rangeScan(Option.apply(pair(-3, 0)), Option.apply(pair(5, 0)), "default")));
+        list(
+            newest(store)
+                .rangeScan(Option.apply(pair(-3, 0)), Option.apply(pair(5, 0)), "default")));
     Option<String> id = commit(store);
 
     StateStore read = fixture.provider(PAIR, VALUE, range(0), false, false).getReadStore(1, id);
 
     assertEquals(
         List.of("-100/7=t-100", "-3/7=t-3", "0/7=t0", "5/7=t5", "100/7=t100"),
-        list(read.rangeScan(Option.empty(), Option.empty(), "default")));
+        list(newest(read).rangeScan(Option.empty(), Option.empty(), "default")));
     read.release();
   }
 
@@ -206,11 +211,11 @@ class FamiliesTest {
       store.put(pair(at, 0), value("t" + at), "default");
     }
 
-    store.deleteRange(pair(1, 0), pair(4, 0), "default");
+    newest(store).deleteRange(pair(1, 0), pair(4, 0), "default");
 
     assertEquals(
         List.of("0/0=t0", "4/0=t4", "5/0=t5"),
-        list(store.rangeScan(Option.empty(), Option.empty(), "default")));
+        list(newest(store).rangeScan(Option.empty(), Option.empty(), "default")));
     store.abort();
   }
 
@@ -250,7 +255,7 @@ class FamiliesTest {
 
     CairnStateStoreProvider other = fixture.familyProvider();
     StateStore read = other.getReadStore(2, two);
-    read.registerColFamily("lists", KEY, VALUE, plain(), true, false);
+    newest(read).registerColFamily("lists", KEY, VALUE, plain(), true, false);
     read.release();
     read = other.getReadStore(2, two);
 
@@ -258,7 +263,7 @@ class FamiliesTest {
     assertEquals(List.of(), texts(read.valuesIterator(key(3), "lists")));
     assertEquals(
         List.of("1=a", "1=b", "1=c", "1=d", "2=x"),
-        list(read.iteratorWithMultiValues("lists")).stream().sorted().toList());
+        list(newest(read).iteratorWithMultiValues("lists")).stream().sorted().toList());
     read.release();
   }
 
@@ -279,7 +284,7 @@ class FamiliesTest {
     Option<String> two = commit(dropping);
 
     StateStore third = provider.getStore(2, two, false, false);
-    assertEquals("Set(default)", third.allColumnFamilyNames().toString());
+    assertEquals("Set(default)", newest(third).allColumnFamilyNames().toString());
     third.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
     assertNull(
         third.get(key(1), "a"), "a family that is created again shows the keys of the dropped one");
@@ -318,17 +323,44 @@ class FamiliesTest {
     assertEquals(0, metrics.get("rocksdbNumReplayChangelogFiles"));
   }
 
-  /** A family that was declared again must not be read by its earlier declaration. */
+  /** Two state variables of one name would read each other's rows as their own types. */
   @Test
-  void aFamilyDeclaredAgainIsReadAsDeclared() {
+  void aFamilyCreatedTwiceWithOtherTypesIsRefusedAndKeepsItsRows() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
+    store.put(key(1), value("x"), "f");
+    NoPrefixKeyStateEncoderSpec pairs = new NoPrefixKeyStateEncoderSpec(PAIR);
+
+    List<Executable> others =
+        List.of(
+            () -> store.createColFamilyIfAbsent("f", PAIR, VALUE, pairs, false, false),
+            () -> store.createColFamilyIfAbsent("f", KEY, PAIR, plain(), false, false),
+            () -> store.createColFamilyIfAbsent("f", KEY, VALUE, plain(), true, false));
+    for (Executable other : others) {
+      String error = StoreFixture.chain(assertThrows(CairnException.class, other));
+      assertTrue(error.contains("[CAIRN_SCHEMA_MISMATCH] column family 'f' was created"), error);
+      assertTrue(error.contains("store="), error);
+      assertTrue(error.contains("Next: "), error);
+    }
+
+    store.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
+    assertEquals("x", text(store.get(key(1), "f")));
+    store.abort();
+  }
+
+  /** What was dropped has no rows: its name is free. */
+  @Test
+  void aFamilyThatWasDroppedMayBeCreatedWithOtherTypes() {
     StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
     store.createColFamilyIfAbsent("f", KEY, VALUE, plain(), false, false);
     store.put(key(1), value("x"), "f");
 
+    store.removeColFamilyIfExists("f");
     store.createColFamilyIfAbsent("f", KEY, PAIR, plain(), false, false);
     store.put(key(2), pair(3, 4), "f");
 
     assertEquals(2, store.get(key(2), "f").numFields());
+    assertNull(store.get(key(1), "f"));
     store.abort();
   }
 
@@ -343,7 +375,8 @@ class FamiliesTest {
         fixture.provider(PAIR, VALUE, range(0), true, false).getStore(1, one, false, false);
     second.put(pair(1, 2), value("x"), "default");
     assertEquals(
-        List.of("1/2=x"), list(second.rangeScan(Option.empty(), Option.empty(), "default")));
+        List.of("1/2=x"),
+        list(newest(second).rangeScan(Option.empty(), Option.empty(), "default")));
     Option<String> two = commit(second);
 
     StateStore read = fixture.provider(PAIR, VALUE, range(0), true, false).getReadStore(2, two);

@@ -1,8 +1,6 @@
 package io.cairn.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 
@@ -13,7 +11,6 @@ import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.internal.Logging;
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 import org.junit.jupiter.api.Test;
 
 /** The provider class as Spark uses it before a store is opened. */
@@ -46,18 +43,6 @@ class ProviderShapeTest {
     inherited.removeAll(TRAIT_STATE);
 
     assertEquals(Set.of(), inherited);
-  }
-
-  /**
-   * Trap 1: without the trait's initialiser every maintenance pass dies with a
-   * NullPointerException.
-   */
-  @Test
-  void trap01TheTraitIsInitialised() {
-    StateStoreProvider provider = new CairnStateStoreProvider();
-
-    assertNotNull(provider.maintenanceLock());
-    assertFalse(provider.unloaded());
   }
 
   /** Trap 2: Spark creates many instances on the driver, only for their metrics. */

@@ -1,5 +1,6 @@
 package io.cairn.spark;
 
+import io.cairn.spark.minor.MinorStore;
 import io.cairn.spark.settings.SettingsTable;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -125,6 +126,11 @@ public final class StoreFixture implements AutoCloseable {
     provider.init(id, key, value, spec, families, conf(), hadoop, multi, Option.empty());
     providers.add(provider);
     return provider;
+  }
+
+  /** The store with the methods of the newest minor of Spark. */
+  static MinorStore newest(StateStore store) {
+    return (MinorStore) store;
   }
 
   /** Commits one version of puts and returns its checkpoint id. */

@@ -222,7 +222,7 @@ class StoreVersionsTest {
     List<String> answers = new java.util.ArrayList<>();
 
     scala.collection.Iterator<UnsafeRow> rows =
-        store.multiGet(new UnsafeRow[] {key(3), key(2), key(1)}, "default");
+        StoreFixture.newest(store).multiGet(new UnsafeRow[] {key(3), key(2), key(1)}, "default");
     while (rows.hasNext()) {
       answers.add(text(rows.next()));
     }

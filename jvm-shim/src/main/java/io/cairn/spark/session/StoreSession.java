@@ -164,6 +164,9 @@ public final class StoreSession {
     if (known != null && known.family == family) {
       return known;
     }
+    if (known != null && !family.name().equals(ColumnFamilies.DEFAULT)) {
+      checkSameTypes(known.family.info(known.id), family.info(known.id));
+    }
     FamilyInfo stored = present.get(family.name());
     boolean isNew = stored == null;
     int newId = family.name().equals(ColumnFamilies.DEFAULT) ? 0 : maxFamilyId + 1;
@@ -232,6 +235,31 @@ public final class StoreSession {
     String encoding = family.types().encoding();
     return (encoding.startsWith("avro:") ? "avro" : "unsaferow")
         + (encoding.endsWith("rowChecksum:") ? " with row checksums" : " without row checksums");
+  }
+
+  /** Refuses a family that was created in this session with other types: it may have rows. */
+  private void checkSameTypes(FamilyInfo created, FamilyInfo declared) {
+    boolean isSame =
+        created.isMulti() == declared.isMulti()
+            && TypeText.sameKeys(created, declared)
+            && created.types().value().equals(declared.types().value());
+    if (!isSame) {
+      throw CairnException.of(
+              ErrorKind.INVALID,
+              "CAIRN_SCHEMA_MISMATCH",
+              "column family '"
+                  + created.name()
+                  + "' was created in this batch with "
+                  + typeText(created)
+                  + ", and again with "
+                  + typeText(declared),
+              "give each state variable its own name, or the same types everywhere")
+          .at(store.name, baseVersion.version());
+    }
+  }
+
+  private static String typeText(FamilyInfo family) {
+    return "keys of " + keyText(family) + " and values of " + family.types().value();
   }
 
   private static String keyText(FamilyInfo family) {
