@@ -29,6 +29,8 @@ CODES = {
     "NoSuchBucketError": ("invalid", "CAIRN_NO_SUCH_BUCKET"),
     "SchemeError": ("invalid", "CAIRN_SCHEME"),
     "ConditionalPutUnsupportedError": ("invalid", "CAIRN_NO_CONDITIONAL_PUT"),
+    "SparkVersionError": ("invalid", "CAIRN_SPARK_VERSION"),
+    "ReleaseError": ("invalid", "CAIRN_RELEASE"),
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
     "RowTooLargeError": ("invalid", "CAIRN_ROW_TOO_LARGE"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
