@@ -8,6 +8,9 @@ Layer: protocol.  Spec: docs/protocol.md#data-channel.  Little-endian.
 
     lookup       := u16 cf  u32 key_bytes[rows]  key[rows]
     lookup_reply := u8 origin[rows]  u32 value_bytes[rows]  value[rows]   ; 0xFFFFFFFF: no value
+    commit_reply := u64 changelog_bytes  u64 snapshot_version  u64 estimated_keys
+                    u64 memtable_bytes  u64 sst_bytes  u32 wait_us  u32 encode_us  u32 put_us
+                    { u16 cf  u64 keys }[rows]  checkpoint_id
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from cairn.errors import CairnError, ProtocolError
+from cairn.errors import CairnError, ProtocolError, unexpected
 from cairn.format.changelog import CHANGELOG_SCHEMA
 
 if TYPE_CHECKING:
@@ -163,6 +166,8 @@ def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> p
     """
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+    except MemoryError as failure:  # Arrow's is an ArrowException, too
+        raise unexpected(failure) from failure
     except (pa.ArrowException, OSError, EOFError) as failure:
         raise ProtocolError(f"a payload is not a record batch of its kind: {failure}") from failure
 
