@@ -446,19 +446,33 @@ def make_commit_frames() -> None:
         },
         sequence=83,
     )
+    reply = {
+        "changelog_bytes": 15360,
+        "snapshot_version": 40,
+        "estimated_keys": 1200,
+        "memtable_bytes": 2048,
+        "sst_bytes": 5_000_000_000,
+        "wait_us": 10,
+        "encode_us": 500,
+        "put_us": 4_000_000_000,
+    }
+    counts = {0: 1000, 65535: 3}
     frame(
         "commit_reply",
         0x88,
-        {
-            "checkpoint_id": _id("2"),
-            "counts": {"0": 1000, "1": 3},
-            "changelog_bytes": 15360,
-            "wait_ms": 0.01,
-            "encode_ms": 0.5,
-            "put_ms": 25.25,
-            "snapshot_version": 40,
-            "engine": {"commits_count": 43},
-        },
+        Plain(
+            len(counts),
+            struct.pack("<5Q3I", *reply.values())
+            + b"".join(struct.pack("<HQ", *count) for count in counts.items())
+            + _id("2").encode(),
+            {
+                "commit_reply": {
+                    **reply,
+                    "counts": {str(cf): count for cf, count in counts.items()},
+                    "checkpoint_id": _id("2"),
+                }
+            },
+        ),
         sequence=83,
         applied=43,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from commits import commit_reply
 from lookups import lookup, lookup_rows
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
@@ -295,8 +296,7 @@ class Store:
         header, payload = self.channel.receive()
         assert (header.kind, header.session) == (0x88, self.session)
         assert header.sequence == self.version
-        answer: dict[str, Any] = json.loads(payload)
-        return answer | {"applied_through": header.applied}
+        return commit_reply(payload, header.rows) | {"applied_through": header.applied}
 
     def abort(self) -> None:
         self.worker.call("abort", instance=self.number, session=self.session)

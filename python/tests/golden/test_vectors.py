@@ -17,6 +17,7 @@ from cairn.errors import CorruptError, FormatVersionError
 from cairn.format import changelog, manifest
 from cairn.ids import StoreId, VersionRef
 from cairn.protocol import frames
+from cairn.protocol.calls import CommitAnswer
 from cairn.protocol.frames import WRITES_SCHEMA
 
 REPOSITORY = Path(__file__).parents[3]
@@ -128,10 +129,24 @@ def test_frame_reads_as_written(path: Path) -> None:
         rows = meaning["payload"]["lookup_reply"]
         values = [None if row["value"] is None else bytes.fromhex(row["value"]) for row in rows]
         assert frames.encode_lookup_reply([row["origin"] for row in rows], values) == payload
+    elif "commit_reply" in meaning["payload"]:
+        assert commit_reply(meaning["payload"]["commit_reply"]).to_bytes() == payload
     elif "json" in meaning["payload"]:
         assert json.loads(payload) == meaning["payload"]["json"]
     else:
         assert payload.hex() == meaning["payload"]["bytes"]
+
+
+def commit_reply(meaning: dict[str, Any]) -> CommitAnswer:
+    """Make the answer that the vector of a reply describes."""
+    return CommitAnswer(
+        **{
+            name.replace("_us", "_ns"): value * 1000 if name.endswith("_us") else value
+            for name, value in meaning.items()
+            if name != "counts"
+        },
+        counts={int(cf): count for cf, count in meaning["counts"].items()},
+    )
 
 
 def test_protocol_page_shows_a_vector() -> None:

@@ -194,12 +194,14 @@ class Connection:
         if sent < len(frame):
             self._keep(memoryview(frame)[sent:])
 
-    def reply_from_thread(self, request: Header, payload: bytes, applied: int) -> None:
+    def reply_from_thread(
+        self, request: Header, payload: bytes, *, rows: int, applied: int
+    ) -> None:
         """As ``reply``, from any thread: it does not wait until the event loop is woken.
 
         REQUIRES: the peer has no other request without a reply.
         """
-        fields = (0, request.session, request.sequence, applied, 0, len(payload))
+        fields = (0, request.session, request.sequence, applied, rows, len(payload))
         frame = frames.encode_header(Header(request.kind | frames.REPLY, *fields)) + payload
         with self._close_lock:
             if self.is_closed:

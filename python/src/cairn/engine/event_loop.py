@@ -131,10 +131,17 @@ class EventLoop:
         self.post(task)
         return self._wait(answer)
 
-    def post(self, task: Callable[[], None]) -> None:
-        """Run ``task`` on the loop soon; it must not raise. Any thread."""
+    def post(self, task: Callable[[], None], *, wakes: bool = True) -> None:
+        """Run ``task`` on the loop soon; it must not raise. Any thread.
+
+        Args:
+            task: what to run.
+            wakes: ``False``: the caller calls ``wake`` after work that must not share the GIL with
+                ``task``.
+        """
         self._tasks.append(task)
-        self.wake()
+        if wakes:
+            self.wake()
 
     def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
         """Advance ``steps`` on the loop, one step per slice, and return its result.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from cairn.engine.channel import Connection
+    from cairn.engine.commit_threads import CommitThreads
     from cairn.engine.event_loop import EventLoop
+    from cairn.protocol.calls import CommitAnswer
     from cairn.protocol.frames import Header
     from cairn.store.instance import ProviderInstance
     from cairn.store.reads import ScanReply
@@ -62,7 +65,7 @@ class FrameService:
         find_instance: Callable[[int], ProviderInstance],
         event_loop: EventLoop,
         downloads: Executor,
-        commits: Executor,
+        commits: CommitThreads,
     ) -> None:
         self._find_instance = find_instance
         self.event_loop = event_loop
@@ -80,7 +83,7 @@ class FrameService:
         instance = self._find_instance(session.instance)
         request = _Request(self, instance, session.number, header, payload, connection)
         if header.kind == frames.COMMIT:
-            self._commits.submit(_commit, request)
+            self._commits.submit(partial(_commit, request))
             return
         try:
             instance.when_applied(header.applied, request.serve)
@@ -283,15 +286,22 @@ def _read_changes(request: _Request) -> None:
 def _commit(request: _Request) -> None:
     """Commit a session and reply. In a thread of its own; the event loop sends errors."""
     instance, event_loop = request.instance, request.service.event_loop
+    has_replied = False
+
+    def reply(answer: CommitAnswer) -> None:
+        nonlocal has_replied
+        payload, applied = answer.to_bytes(), instance.state.local.applied_through
+        has_replied = True
+        request.connection.reply_from_thread(
+            request.header, payload, rows=len(answer.counts), applied=applied
+        )
+
     try:
-        answer = instance.commit(_commit_request(request))
-        payload = json.dumps(answer.to_json()).encode()
-        request.applied = instance.state.local.applied_through
+        instance.commit(_commit_request(request), reply)
     except Exception as failure:  # noqa: BLE001 - a task waits for the reply
         error = reported(failure, instance)
-        event_loop.post(lambda: request.fail(error))
-    else:
-        request.connection.reply_from_thread(request.header, payload, request.applied)
+        if not has_replied:
+            event_loop.post(lambda: request.fail(error))
 
 
 def _commit_request(request: _Request) -> CommitRequest:

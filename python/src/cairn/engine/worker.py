@@ -16,6 +16,7 @@ from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.engine.channel import Listener
+from cairn.engine.commit_threads import CommitThreads
 from cairn.engine.event_loop import EventLoop
 from cairn.engine.frame_service import FrameService
 from cairn.errors import ProtocolError, UnknownInstanceError
@@ -126,7 +127,7 @@ class Worker:
             self.instance,
             self._event_loop,
             downloads=self._resources.transfers.downloads,
-            commits=ThreadPoolExecutor(_COMMIT_THREADS, "cairn-commit"),
+            commits=CommitThreads(_COMMIT_THREADS),
         )
         self._listener = Listener(directories.socket_path, token, self._event_loop, frames)
         self._methods: dict[str, tuple[type[Request], Callable[[Any], Answer]]] = {

@@ -1,4 +1,4 @@
-"""Control calls and commits: the requests and answers that travel as JSON.
+"""Control calls and commits: their requests and answers. All but a commit's answer are JSON.
 
 Layer: protocol.  Spec: docs/protocol.md#control-calls, docs/protocol.md#commit.
 
@@ -7,8 +7,10 @@ Fields have the names of the JSON object. One with a default may be absent.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, Self
 
 from cairn.config import EngineConf
@@ -20,6 +22,8 @@ from cairn.protocol.session_id import SessionId
 from cairn.release import RELEASE
 
 Json = Mapping[str, Any]
+_COMMIT_REPLY = struct.Struct("<QQQQQIII")
+_MAX_U32 = 0xFFFFFFFF
 
 _ONE_RELEASE = "install the shim jar and the Python package of one release on all machines"
 
@@ -39,6 +43,12 @@ _READERS: dict[str, Callable[[Any], object]] = {
 }
 
 
+@cache
+def _fields_of(request: type[Request]) -> list[tuple[str, Callable[[Any], object], bool]]:
+    """Return name and reader of each field, and whether it must be present."""
+    return [(one.name, _READERS[str(one.type)], one.default is MISSING) for one in fields(request)]
+
+
 @dataclass(frozen=True)
 class Request:
     """A request's fields."""
@@ -53,9 +63,9 @@ class Request:
         """
         return cls(
             **{
-                one.name: _READERS[str(one.type)](arguments[one.name])
-                for one in fields(cls)
-                if one.name in arguments or one.default is MISSING
+                name: read(arguments[name])
+                for name, read, is_required in _fields_of(cls)  # type: ignore[arg-type] # hashable
+                if is_required or name in arguments
             }
         )
 
@@ -188,17 +198,48 @@ class CommitRequest(Request):
 
 
 @dataclass
-class CommitAnswer(Answer):
-    """The durable version, and what its commit cost; ``engine`` has metrics by name."""
+class CommitAnswer:
+    """The durable version, what its commit cost, and the store's sizes after it.
+
+    Its form is ``frames.encode_commit_reply``: the shim reads it while a task waits.
+
+    Attributes:
+        checkpoint_id: as text.
+        counts: keys by the family's id.
+        changelog_bytes: 0 for an empty commit.
+        wait_ns: time until all frames had arrived.
+        encode_ns: time to encode the changelog.
+        put_ns: time of the PUT.
+        snapshot_version: the newest known, 0 if none.
+        estimated_keys: keys of the database and of rows that it does not have yet.
+        memtable_bytes: memtables of the database.
+        sst_bytes: files of the database.
+    """
 
     checkpoint_id: str
-    counts: Mapping[str, int]
+    counts: Mapping[int, int]
     changelog_bytes: int
-    wait_ms: float
-    encode_ms: float
-    put_ms: float
+    wait_ns: int
+    encode_ns: int
+    put_ns: int
     snapshot_version: int
-    engine: Mapping[str, int]
+    estimated_keys: int = 0
+    memtable_bytes: int = 0
+    sst_bytes: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the payload of the reply; see ``frames``. Its ``rows`` is the number of counts."""
+        fixed = _COMMIT_REPLY.pack(
+            self.changelog_bytes,
+            self.snapshot_version,
+            self.estimated_keys,
+            self.memtable_bytes,
+            self.sst_bytes,
+            *(min(ns // 1000, _MAX_U32) for ns in (self.wait_ns, self.encode_ns, self.put_ns)),
+        )
+        counts = [part for pair in self.counts.items() for part in pair]
+        packed = struct.pack("<" + "HQ" * len(self.counts), *counts)
+        return fixed + packed + self.checkpoint_id.encode()
 
 
 @dataclass(frozen=True)
@@ -224,7 +265,10 @@ class MaintainRequest(Request):
 
 @dataclass
 class MaintainAnswer(Answer):
-    """What a snapshot and a purge did; ``snapshot_version`` is the newest one known, 0 if none."""
+    """What a snapshot and a purge did; ``snapshot_version`` is the newest one known, 0 if none.
+
+    ``engine`` has the instance's metrics by name.
+    """
 
     snapshot_version: int = 0
     uploaded_files: int = 0
@@ -232,6 +276,7 @@ class MaintainAnswer(Answer):
     reused_files: int = 0
     deleted_objects: int = 0
     snapshot_ms: int = 0
+    engine: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import ProtocolError
 from cairn.format import changelog
-from cairn.format.header import ChangelogHeader, counts_to_json
+from cairn.format.header import ChangelogHeader
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import CommitAnswer
 from cairn.store import early, writes
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from cairn.store.early import WrittenRows
     from cairn.store.session import StoreSession
     from cairn.store.state import StoreState
-
-_MS = 1_000_000
 
 
 def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> CommitAnswer:
@@ -69,16 +67,20 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     state.advance(version, changes)
     state.metrics.add("commits_count")
     state.metrics.add("changelog_bytes", changelog_bytes)
-    return CommitAnswer(
+    answer = CommitAnswer(
         checkpoint_id=str(version.checkpoint_id),
-        counts=counts_to_json(counts),
+        counts=counts,
         changelog_bytes=changelog_bytes,
-        wait_ms=(arrived - began) / _MS,
-        encode_ms=(encoded - arrived) / _MS,
-        put_ms=(stored - encoded) / _MS,
+        wait_ns=arrived - began,
+        encode_ns=encoded - arrived,
+        put_ns=stored - encoded,
         snapshot_version=state.snapshots.newest_version,
-        engine=state.figures(),
     )
+    if state.local.is_open:
+        answer.estimated_keys = state.estimated_keys()
+        answer.memtable_bytes = state.local.db.memtable_bytes()
+        answer.sst_bytes = state.local.db.sst_bytes()
+    return answer
 
 
 def _is_empty(

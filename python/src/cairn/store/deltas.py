@@ -97,4 +97,4 @@ def merged(parts: Sequence[Delta | CommittedRun]) -> CommittedRun:
 
 
 def _memory_bytes(rows: pa.RecordBatch) -> int:
-    return rows.nbytes + _INDEX_BYTES_PER_ROW * rows.num_rows
+    return rows.get_total_buffer_size() + _INDEX_BYTES_PER_ROW * rows.num_rows

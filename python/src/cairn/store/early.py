@@ -104,7 +104,7 @@ class EarlyFrames:
             raise ProtocolError("an early frame has other writes than puts and deletes")
         frame = FrameRows(rows, counted)
         self._frames.append(frame)
-        self._bytes += rows.nbytes
+        self._bytes += rows.get_total_buffer_size()
         self._row_count += rows.num_rows
         return frame
 

@@ -41,6 +41,10 @@ _MAX_PENDING_WAIT_S = 60.0
 _MAX_SNAPSHOT_WAIT_S = 60.0
 
 
+def _no_reply(_answer: CommitAnswer) -> None:
+    """Do nothing: the caller of ``commit`` uses what it returns."""
+
+
 class ProviderInstance:
     """See the module.
 
@@ -77,33 +81,49 @@ class ProviderInstance:
             self.end_sessions(request.session.number - 1)
             return load.load(self.state, request)
 
-    def commit(self, request: CommitRequest) -> CommitAnswer:
+    def commit(
+        self, request: CommitRequest, reply: Callable[[CommitAnswer], None] = _no_reply
+    ) -> CommitAnswer:
         """Commit a session's writes as a version; it is durable when this returns.
+
+        The event loop admits the delta after ``reply``: until then it would take the GIL.
+
+        Args:
+            request: the session, and what it has sent.
+            reply: sends the answer.
 
         Raises:
             FencedError: a newer attempt has committed the version.
             FramesMissingError: not all writes arrived.
             CairnError: nothing is committed, or the outcome is unknown; the current version stays.
         """
-        state = self.state
-        with self._lock, self._context(request.version):
-            self._check_open()
-            session = self.find_session(request.session.number)
-            if session is None:
-                raise ClosedError("the session was committed, aborted or replaced already")
-            answer = commit.commit(state, session, request)
-            self.end_sessions(request.session.number)
-            if not request.snapshot and snapshot.is_overdue(state):
-                self._resources.maintenance.submit(snapshot.try_snapshot, state)
+        state, resources = self.state, self._resources
+        try:
+            with self._lock, self._context(request.version):
+                self._check_open()
+                session = self.find_session(request.session.number)
+                if session is None:
+                    raise ClosedError("the session was committed, aborted or replaced already")
+                answer = commit.commit(state, session, request)
+                self.end_sessions(request.session.number)
+                is_overdue = not request.snapshot and snapshot.is_overdue(state)
+            # The version is durable. The rest may be slow, so it runs without the lock.
+            if resources.pending.is_over_limit:
+                resources.event_loop.wake()
+                resources.pending.wait_below_limit(_MAX_PENDING_WAIT_S)
+            if request.snapshot:
+                resources.event_loop.wake()
+                # After a failure the answer has an older version: Spark requests a snapshot again.
+                snapshot.try_snapshot(state, is_forced=True, wait_s=_MAX_SNAPSHOT_WAIT_S)
+                answer.snapshot_version = state.snapshots.newest_version
+            reply(answer)
+        finally:
+            resources.event_loop.wake()
+        if is_overdue:
+            resources.maintenance.submit(snapshot.try_snapshot, state)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps this commit's memory; another store may need it for the next batch.
-            self._resources.release_memory()
-        # The version is durable. The rest may be slow, so it runs without the lock.
-        self._resources.pending.wait_below_limit(_MAX_PENDING_WAIT_S)
-        if request.snapshot:
-            # After a failure the answer has an older version, and Spark requests a snapshot again.
-            snapshot.try_snapshot(state, is_forced=True, wait_s=_MAX_SNAPSHOT_WAIT_S)
-            answer.snapshot_version = state.snapshots.newest_version
+            resources.release_memory()
         return answer
 
     def maintain(self, request: MaintainRequest) -> MaintainAnswer:
@@ -120,6 +140,7 @@ class ProviderInstance:
             if request.cleanup:
                 answer.deleted_objects = snapshot.purge(state, store_time)
         answer.snapshot_version = snapshot.newest_with_snapshot(state)
+        answer.engine = state.figures()
         return answer
 
     def use(self, checkpoint: StoreCheckpoint) -> None:

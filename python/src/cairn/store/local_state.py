@@ -261,15 +261,18 @@ class LocalState:
 
     # -- from deltas to runs -------------------------------------------------------------------
 
-    def enqueue(self, delta: Delta) -> None:
-        """Add a committed delta; versions ascend. Any thread, one at a time."""
+    def enqueue(self, delta: Delta, *, wakes: bool = True) -> None:
+        """Add a committed delta; versions ascend. Any thread, one at a time.
+
+        Unless ``wakes``, the caller wakes the event loop afterwards.
+        """
         if 0 < delta.row_count <= _SORTED_AT_ONCE_ROWS and self._was_read_lately(delta.last):
             # The version is committed: if this fails, the sorting thread tries again and reports.
             with suppress(Exception):
                 delta.sort()
         self._resources.pending.add(delta.size_bytes)
         self._arrived.append(delta)
-        self._resources.event_loop.post(self._admit)
+        self._resources.event_loop.post(self._admit, wakes=wakes)
 
     def _was_read_lately(self, version: Version) -> bool:
         return version - self._read_at < _READ_LATELY_VERSIONS

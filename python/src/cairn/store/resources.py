@@ -60,8 +60,11 @@ class EventLoopThread(Protocol):
     def run_stepwise(self, steps: Generator[None, None, Result]) -> Result:
         """Advance ``steps`` there, with other work in between, and return the result."""
 
-    def post(self, task: Callable[[], None]) -> None:
-        """Run ``task`` there soon, without waiting for it."""
+    def post(self, task: Callable[[], None], *, wakes: bool = True) -> None:
+        """Run ``task`` there soon, without waiting for it; unless ``wakes``, after ``wake``."""
+
+    def wake(self) -> None:
+        """Make it look for posted tasks."""
 
 
 class PendingBytes:
@@ -84,6 +87,11 @@ class PendingBytes:
         While these rows are written, as many bytes again may be committed, and some more.
         """
         return self._bytes > self.limit_bytes // 8 * 3
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether a commit must wait."""
+        return self._bytes > self.limit_bytes
 
     def add(self, amount: int) -> None:
         """Add bytes that were enqueued; a negative amount stands for bytes that were written."""

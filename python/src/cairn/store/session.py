@@ -97,7 +97,7 @@ class StoreSession:
                 self.fail(failure)
                 return
             self._frames[sequence] = rows
-            self._frame_bytes += rows.nbytes
+            self._frame_bytes += rows.get_total_buffer_size()
             self._row_count += rows.num_rows
             while self._in_order + 1 in self._frames:
                 self._in_order += 1
@@ -171,7 +171,7 @@ class StoreSession:
         size = 0
         for sequence in range(self._in_runs + 1, self._in_order + 1):
             batches.append(self._frames[sequence])
-            size += batches[-1].nbytes
+            size += batches[-1].get_total_buffer_size()
             if size >= self._run_bytes:
                 break
         return batches
@@ -191,9 +191,10 @@ class StoreSession:
                     if self._failure is not None:
                         continue
                     # INVARIANT: frames stay in memory until they are in a run.
-                    for _ in batches:
+                    for rows in batches:
                         self._in_runs += 1
-                        self._frame_bytes -= self._frames.pop(self._in_runs).nbytes
+                        del self._frames[self._in_runs]
+                        self._frame_bytes -= rows.get_total_buffer_size()
                     spill = self._spill = Runs((*spill.runs, run))
                     self._notify()
                     batches.clear()

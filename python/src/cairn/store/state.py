@@ -199,22 +199,26 @@ class StoreState:
         """Make a version current that was committed on the current one. Never raises.
 
         The version is durable: if its rows do not get into the local state, only that is broken,
-        and the next load starts from the objects.
+        and the next load starts from the objects. The caller wakes the event loop afterwards, which
+        then admits the delta.
         """
         try:
             # Add its base first: a snapshot of the version may begin as soon as it is current.
             self.snapshots.add_changelog(version)
             self._version = version
-            self._enqueue(version, changes)
-            self._data_bytes += sum(batch.nbytes for batch in changes)
+            self._enqueue(version, changes, wakes=False)
+            self._data_bytes += sum(batch.get_total_buffer_size() for batch in changes)
         except Exception as problem:  # noqa: BLE001 - the version is durable, whatever fails now
             _LOG.exception("version %d is committed, but not in the local state", version.version)
             failure = unexpected(problem)
             self.resources.event_loop.run(lambda: self.local.give_up(failure))
 
-    def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
+    def _enqueue(
+        self, version: StoreVersion, rows: Iterable[pa.RecordBatch], *, wakes: bool = True
+    ) -> None:
         now = self.resources.clock.monotonic_ns()
-        self.local.enqueue(Delta(version.version, rows, version.multi_families, now))
+        delta = Delta(version.version, rows, version.multi_families, now)
+        self.local.enqueue(delta, wakes=wakes)
 
     def data_bytes(self, *, is_new: bool) -> int:
         """Return the estimated bytes of keys and values; sometimes, or if ``is_new``, a new one."""
@@ -235,6 +239,14 @@ class StoreState:
         # The database may have several entries of a key; a list has several chunks.
         return min(total, entry_bytes * sum(version.counts.values()) // entry_count)
 
+    def estimated_keys(self) -> int:
+        """Return about how many keys the database and the rows that it lacks have.
+
+        REQUIRES: a database is open.
+        """
+        # Most pending rows have keys of the database, or it has hardly any.
+        return max(self.local.db.estimated_key_count(), self.local.pending_rows())
+
     def figures(self) -> dict[str, int]:
         """Return the instance's metrics and its present sizes, by name."""
         values = self.metrics.values()
@@ -244,10 +256,7 @@ class StoreState:
             values |= {
                 "memtable_bytes": database.memtable_bytes(),
                 "sst_bytes": database.sst_bytes(),
-                # Most pending rows have keys of the database, or it has hardly any.
-                "estimated_keys_count": max(
-                    database.estimated_key_count(), self.local.pending_rows()
-                ),
+                "estimated_keys_count": self.estimated_keys(),
                 "applied_through": self.local.applied_through,
                 "written_through": self.local.written_through,
             }

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from commits import commit_reply
 from lookups import lookup, lookup_rows
 
 from cairn.checkpoint.sst_cache import SstCache
@@ -17,6 +18,7 @@ from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.config import EngineConf
 from cairn.engine.channel import Connection
+from cairn.engine.commit_threads import CommitThreads
 from cairn.engine.event_loop import EventLoop
 from cairn.engine.frame_service import FrameService
 from cairn.format.header import ColumnFamily
@@ -108,7 +110,7 @@ class Rig:
         self.peer, served = socket.socketpair()
         self.peer.settimeout(20)
         served.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        service = FrameService(lambda _: self.instance, self.event_loop, pool, pool)
+        service = FrameService(lambda _: self.instance, self.event_loop, pool, CommitThreads(4))
         self.connection = self.event_loop.run(
             lambda: Connection(
                 served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
@@ -231,7 +233,7 @@ class Rig:
                 snapshot=snapshot,
             )
         )
-        return dict(answer.to_json())
+        return commit_reply(answer.to_bytes(), len(answer.counts))
 
     def contents(self, cf: int, version: int, page_rows: int = 5) -> dict[bytes, bytes]:
         """Scan a family, all deltas up to ``version`` applied."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from commits import commit_reply
 
 from cairn.engine.channel import Connection
 from cairn.engine.directories import WorkerDirectories
@@ -94,11 +95,10 @@ class Served:
         body = json.dumps(arguments | more).encode()
         self.send(frames.COMMIT, body, session=session, sequence=99, rows=0)
         header, payload = self.receive()
-        answer: dict[str, Any] = json.loads(payload)
         if header.kind == frames.ERROR:
-            raise RefusedError(answer)
+            raise RefusedError(json.loads(payload))
         assert (header.kind, header.session, header.sequence) == (0x88, session, 99)
-        return answer
+        return commit_reply(payload, header.rows)
 
     def send(
         self,
@@ -137,9 +137,7 @@ class Served:
         for connection in self.connections:
             connection._socket.close()
         resources = self.worker._resources
-        service: Any = self.worker._listener._dispatcher
         for pool in (
-            service._commits,
             resources.background,
             resources.sorting,
             resources.maintenance,

@@ -177,11 +177,11 @@ def test_a_reply_of_another_thread_arrives_whole(served: Served, size: int) -> N
     request = Header(frames.COMMIT, 0, SESSION, 7, 0, 0, 0)
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
 
-    served.connections[0].reply_from_thread(request, payload, 3)
+    served.connections[0].reply_from_thread(request, payload, rows=2, applied=3)
     header, body = served.receive()
 
     assert (header.kind, header.session, header.sequence) == (0x88, SESSION, 7)
-    assert header.applied == 3
+    assert (header.applied, header.rows) == (3, 2)
     assert body == payload
 
 
@@ -192,6 +192,7 @@ def test_a_reply_of_another_thread_to_a_closed_connection_is_dropped(served: Ser
     connection = served.connections[0]
     served.worker._event_loop.run(connection.close)
 
-    connection.reply_from_thread(Header(frames.COMMIT, 0, SESSION, 7, 0, 0, 0), b"{}", 3)
+    request = Header(frames.COMMIT, 0, SESSION, 7, 0, 0, 0)
+    connection.reply_from_thread(request, b"{}", rows=0, applied=3)
 
     assert served.peer.recv(1) == b""

@@ -145,8 +145,8 @@ def test_a_snapshot_begins_in_the_middle_of_a_commit(
     enqueue = rig.local.enqueue
     answers: list[dict[str, Any]] = []
 
-    def enqueue_and_maintain(delta: Delta) -> None:
-        enqueue(delta)
+    def enqueue_and_maintain(delta: Delta, *, wakes: bool) -> None:
+        enqueue(delta, wakes=wakes)
         answers.append(maintain(rig))
 
     monkeypatch.setattr(rig.local, "enqueue", enqueue_and_maintain)

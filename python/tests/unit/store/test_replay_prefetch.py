@@ -62,12 +62,12 @@ class ReadsAhead:
                 self.most = max(self.most, self._now)
             return read(*arguments)
 
-        def enqueued(delta: Any) -> None:  # noqa: ANN401
+        def enqueued(delta: Any, *, wakes: bool) -> None:  # noqa: ANN401
             # All fetches that may begin have begun before this one is counted as enqueued.
             rig.resources.transfers.downloads.submit(int).result()
             with self._lock:
                 self._now -= 1
-            enqueue(delta)
+            enqueue(delta, wakes=wakes)
 
         monkeypatch.setattr(StoreCheckpoint, "read", counted)
         monkeypatch.setattr(rig.local, "enqueue", enqueued)

@@ -3,12 +3,14 @@ package io.cairn.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.cache.StateCache;
 import io.cairn.spark.minor.SparkApi;
+import io.cairn.spark.protocol.CommitReply;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreVersion;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.Map;
+import java.util.function.Function;
 import java.util.function.ToLongFunction;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSumMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomTimingMetric;
@@ -102,17 +104,14 @@ enum StoreMetrics {
       "cairnEncodeMs",
       "time to encode the changelog",
       Unit.MILLIS,
-      f -> f.committed.path("encode_ms").asLong()),
+      f -> f.committed.times().encode() / 1000),
   PUT_MS(
-      "cairnPutMs",
-      "time of the commit's PUT",
-      Unit.MILLIS,
-      f -> f.committed.path("put_ms").asLong()),
+      "cairnPutMs", "time of the commit's PUT", Unit.MILLIS, f -> f.committed.times().put() / 1000),
   CHANGELOG_BYTES(
       "cairnChangelogBytes",
       "bytes of the changelog",
       Unit.BYTES,
-      f -> f.committed.path("changelog_bytes").asLong()),
+      f -> f.committed.changelogBytes()),
   WORKER_START_MS(
       "cairnWorkerStartMs",
       "time to start the worker, in the batch that started it",
@@ -127,7 +126,7 @@ enum StoreMetrics {
       "cairnSstBytes",
       "bytes of the store's SST files on the local disk",
       Unit.NOW,
-      f -> f.committed.path("engine").path("sst_bytes").asLong()),
+      f -> f.committed.sstBytes()),
   INTERNAL_KEYS(
       "cairnInternalKeys",
       "keys of column families that Spark uses internally",
@@ -141,6 +140,8 @@ enum StoreMetrics {
   SPARK_LOAD_MS("rocksdbLoadLatencyMs", "time to open the version", LOAD_MS),
   SPARK_REPLAYED(
       "rocksdbNumReplayChangelogFiles", "changelogs applied to open the version", REPLAYED),
+  SPARK_REPAIRS(
+      "rocksdbNumSnapshotsAutoRepaired", "loads that went around a damaged object", REPAIRS),
   SPARK_SST_BYTES("rocksdbSstFileSize", "bytes of the SST files", SST_BYTES),
   SPARK_INTERNAL_KEYS(
       "rocksdbNumInternalColFamiliesKeys", "keys of internal column families", INTERNAL_KEYS),
@@ -176,16 +177,22 @@ enum StoreMetrics {
       StateCache.Stats now,
       StoreVersion version,
       JsonNode loaded,
-      JsonNode committed) {
+      CommitReply committed) {
     /** The block cache belongs to the worker; the memtables are the store's own. */
     long engineBytes() {
-      return committed.path("engine").path("memtable_bytes").asLong();
+      return committed.memtableBytes();
     }
   }
 
   private static final Seq<StateStoreCustomMetric> ALL =
       CollectionConverters.asScala(Arrays.stream(values()).map(value -> value.metric).toList())
           .toSeq();
+
+  private static final scala.collection.immutable.Map<StateStoreCustomMetric, StoreMetrics>
+      BY_METRIC =
+          asScala(
+              Arrays.stream(values())
+                  .collect(Collectors.toMap(value -> value.metric, Function.identity())));
 
   private final StateStoreCustomMetric metric;
   private final Unit unit;
@@ -222,23 +229,26 @@ enum StoreMetrics {
             session.stats(),
             session.result() != null ? session.result() : session.baseVersion,
             session.loaded().answer(),
-            session.commitAnswer());
-    Map<StateStoreCustomMetric, Object> custom = new HashMap<>();
-    for (StoreMetrics value : values()) {
-      custom.put(value.metric, value.read.applyAsLong(figures));
-    }
+            session.commitReply());
     StateStoreInstanceMetric snapshot =
         new StateStoreSnapshotLastUploadInstanceMetric(
             Option.<Object>apply(session.store.id.partitionId()), session.store.id.storeName());
     return new StateStoreMetrics(
         figures.version.keys(false),
         figures.now.bytes() + figures.engineBytes(),
-        asScala(custom),
+        custom(figures),
         asScala(
             Map.<StateStoreInstanceMetric, Object>of(snapshot, session.store.snapshotVersion())));
   }
 
-  private static <K> scala.collection.immutable.Map<K, Object> asScala(Map<K, Object> map) {
+  /** The value of each metric. The keys are those of another map: none of them is hashed again. */
+  @SuppressWarnings("unchecked") // Scala's type of the result is lost in Java.
+  private static scala.collection.immutable.Map<StateStoreCustomMetric, Object> custom(
+      Figures figures) {
+    return BY_METRIC.<Object>transform((metric, value) -> value.read.applyAsLong(figures));
+  }
+
+  private static <K, V> scala.collection.immutable.Map<K, V> asScala(Map<K, V> map) {
     return scala.collection.immutable.Map.from(CollectionConverters.asScala(map));
   }
 }

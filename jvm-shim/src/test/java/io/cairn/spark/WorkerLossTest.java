@@ -164,9 +164,9 @@ class WorkerLossTest {
 import os, signal
 from cairn.store.instance import ProviderInstance
 commit = ProviderInstance.commit
-def dying(self, request):
+def dying(self, request, reply):
     if os.path.exists('%s'):
-        return commit(self, request)
+        return commit(self, request, reply)
     open('%<s', 'w').close()
     if %s:
         commit(self, request)
@@ -244,11 +244,11 @@ import os
 from cairn.errors import UnavailableError
 from cairn.store.instance import ProviderInstance
 commit = ProviderInstance.commit
-def refusing(self, request):
+def refusing(self, request, reply):
     if request.version == 2 and not os.path.exists('%s'):
         open('%<s', 'w').close()
         raise UnavailableError('refused by the test')
-    return commit(self, request)
+    return commit(self, request, reply)
 ProviderInstance.commit = refusing
 """
             .formatted(fixture.folder.resolve("refused")));

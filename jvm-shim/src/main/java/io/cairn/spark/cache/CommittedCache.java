@@ -11,6 +11,7 @@ import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.List;
 import java.util.function.BooleanSupplier;
 
@@ -24,6 +25,9 @@ import java.util.function.BooleanSupplier;
 final class CommittedCache {
   /** Keys of one request. */
   static final int MAX_KEYS = 4096;
+
+  /** Never changed. */
+  private static final BitSet NONE_SKIPPED = new BitSet();
 
   final MemoryAccount account;
   final CachedFamilies families;
@@ -212,16 +216,18 @@ final class CommittedCache {
   /**
    * Caches the reply to {@link #start}. If values are large, it lacks the last keys. Returns how
    * many keys are cached now.
+   *
+   * @param skipped the keys that are not cached
    */
-  int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, RowPage rows) {
+  int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage rows) {
     checkReply(rows, keys.length);
-    return fill(family, keys, hashes, rows);
+    return fill(family, keys, hashes, skipped, rows);
   }
 
   /** Caches the answer to the first keys. Returns how many of them are cached now. */
-  private int fill(CachedFamily family, byte[][] keys, int[] hashes, RowPage rows) {
+  private int fill(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage rows) {
     int cached = 0;
-    for (int i = 0; i < rows.count; i++) {
+    for (int i = skipped.nextClearBit(0); i < rows.count; i = skipped.nextClearBit(i + 1)) {
       rowKey.set(keys[i]);
       cached += fill(family, hashes[i], rowKey, rows, i) == 0 ? 0 : 1;
     }
@@ -290,7 +296,7 @@ final class CommittedCache {
       byte[][] rest = done == 0 ? keys : Arrays.copyOfRange(keys, done, count);
       int[] restHashes = done == 0 ? hashes : Arrays.copyOfRange(hashes, done, count);
       RowPage rows = request(family, rest, count - done);
-      fill(family, rest, restHashes, rows);
+      fill(family, rest, restHashes, NONE_SKIPPED, rows);
       done += rows.count;
     }
   }

@@ -10,12 +10,14 @@ import io.cairn.spark.protocol.PendingRows;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
+import java.util.BitSet;
 
 /**
  * Requests the keys of coming reads in bulk, and caches the replies, while the session goes on.
  *
- * <p>A hint: it changes no result of a read. A reply is not used if the session has spilled since
- * its request: it may be outdated. Threads: as the session.
+ * <p>A hint: it changes no result of a read. A reply may be outdated if the session has spilled
+ * since its request. Then keys that were spilled are not cached, and rows of ranges are not used.
+ * Threads: as the session.
  */
 public final class Prefetcher {
   /** Bounds of one request's keys; the keys above them are read when they are needed. */
@@ -48,26 +50,42 @@ public final class Prefetcher {
     private final byte[][] keys;
     private final int[] hashes;
     private final PendingRows reply;
-    private final long spillsSeen = buffer.spillCount();
+    private final Runnable beforeSpill = this::noteSpill;
+
+    /** Keys that were spilled since the request: the reply may have their committed values. */
+    private final BitSet spilled = new BitSet();
 
     private Request(CachedFamily family, byte[][] keys, int[] hashes) {
       this.family = family;
       this.keys = keys;
       this.hashes = hashes;
       reply = committed.start(family, keys, keys.length);
+      buffer.beforeSpill.add(beforeSpill);
+    }
+
+    private void noteSpill() {
+      EntryMap written = buffer.writes(family.id);
+      ByteSpan key = new ByteSpan();
+      for (int i = 0; i < keys.length && written != null; i++) {
+        key.set(keys[i]);
+        if (written.find(hashes[i], key) != 0) {
+          spilled.set(i);
+        }
+      }
     }
 
     /**
-     * Waits for the reply and caches it as far as memory allows. A reply that was lost, or that may
-     * be outdated, is requested again. Called once.
+     * Waits for the reply and caches it as far as memory allows, without keys that were spilled
+     * meanwhile. A reply that was lost is requested again. Called once.
      */
     public void finish() {
       long startedNs = System.nanoTime();
+      buffer.beforeSpill.remove(beforeSpill);
       RowPage rows = reply.take();
       if (isCurrent(family)) {
         hits +=
-            rows != null && spillsSeen == buffer.spillCount()
-                ? committed.cacheReply(family, keys, hashes, rows)
+            rows != null
+                ? committed.cacheReply(family, keys, hashes, spilled, rows)
                 : committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
       }
       waitedNs += System.nanoTime() - startedNs;

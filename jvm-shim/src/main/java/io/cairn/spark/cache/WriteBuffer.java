@@ -45,6 +45,9 @@ final class WriteBuffer {
   private boolean hasFailed;
   private long spillCount;
 
+  /** Run before the writes so far are sent and dropped. */
+  final List<Runnable> beforeSpill = new ArrayList<>();
+
   /** The writes of one family. */
   static final class Writes extends EarlyWrites.Marked {
     /** Each scan that opens increments it: entries with a lower epoch existed before the scan. */
@@ -372,6 +375,7 @@ final class WriteBuffer {
   }
 
   private void spill() {
+    beforeSpill.forEach(Runnable::run);
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     hasFailed = true;

@@ -6,6 +6,8 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.BatchReader;
 import io.cairn.spark.protocol.BatchWriter;
 import io.cairn.spark.protocol.ChangePage;
+import io.cairn.spark.protocol.CommitReply;
+import io.cairn.spark.protocol.CommitRequest;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
@@ -293,20 +295,21 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   /**
    * Commits the session's writes as a version.
    *
-   * @param arguments those of COMMIT without frames and rows
+   * @param request the payload of COMMIT without what was sent
    * @param sendWrites sends all writes that were not spilled; runs again after a recovery
    * @param whileWaiting runs while the engine commits, also again after a recovery
    */
-  public JsonNode commit(ObjectNode arguments, Runnable sendWrites, Runnable whileWaiting) {
-    return attempt(version + 1, () -> commitOnce(arguments, sendWrites, whileWaiting));
+  public CommitReply commit(CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
+    return attempt(version + 1, () -> commitOnce(request, sendWrites, whileWaiting));
   }
 
-  private JsonNode commitOnce(ObjectNode arguments, Runnable sendWrites, Runnable whileWaiting) {
+  private CommitReply commitOnce(
+      CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
     sendWrites.run();
-    arguments.put("frames", framesSent).put("rows", rowsSent);
-    arguments.put("early_frames", earlyFramesSent).put("early_rows", earlyRowsSent);
+    CommitRequest.Sent sent =
+        new CommitRequest.Sent(framesSent, rowsSent, earlyFramesSent, earlyRowsSent);
     long number = ++requestNumber;
-    byte[] frame = Frames.commit(session, number, arguments);
+    byte[] frame = Frames.commit(session, number, request, sent);
     DataChannel open = channel();
     open.send(frame, 0, frame.length);
     try {
@@ -316,7 +319,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       throw e;
     }
     Reply reply = reply(open, process.receiveCommit(open), FrameKind.COMMIT, number);
-    return Json.read(reply.payload, reply.header.payloadBytes());
+    return CommitReply.read(reply.header, reply.payload);
   }
 
   /** Makes the engine drop the session's writes, if it has any. */

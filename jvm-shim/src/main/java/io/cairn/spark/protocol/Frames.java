@@ -1,6 +1,5 @@
 package io.cairn.spark.protocol;
 
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -53,12 +52,9 @@ public final class Frames {
   }
 
   /** Returns a whole COMMIT frame. */
-  public static byte[] commit(long session, long sequence, ObjectNode arguments) {
-    byte[] json = Json.bytes(arguments);
-    byte[] frame = new byte[FrameHeader.BYTES + json.length];
-    new FrameHeader(FrameKind.COMMIT, 0, session, sequence, 0, 0, json.length).write(frame, 0);
-    System.arraycopy(json, 0, frame, FrameHeader.BYTES, json.length);
-    return frame;
+  public static byte[] commit(
+      long session, long sequence, CommitRequest request, CommitRequest.Sent sent) {
+    return request.frame(session, sequence, sent);
   }
 
   /**

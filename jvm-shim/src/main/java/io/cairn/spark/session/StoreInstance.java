@@ -12,6 +12,8 @@ import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.engine.WorkerPool;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.protocol.CommitReply;
+import io.cairn.spark.protocol.CommitRequest;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.protocol.SessionId;
 import io.cairn.spark.settings.S3Settings;
@@ -20,6 +22,8 @@ import io.cairn.spark.settings.StoreSettings;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collection;
+import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.TreeSet;
@@ -27,6 +31,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
@@ -67,6 +72,7 @@ public final class StoreInstance implements RefillThread.Store {
   private final StorageLocation location;
   private final MemoryPool memory;
   private final Semaphore lock = new Semaphore(1, true);
+  private final String attemptJson;
   private final SnapshotReports snapshots = new SnapshotReports(this::reportSnapshot);
 
   /** Null: no thread holds the lock. */
@@ -87,6 +93,11 @@ public final class StoreInstance implements RefillThread.Store {
   /** Families of committed versions that the cache has. INVARIANT: used under the lock. */
   private final Set<Integer> familyIds = new TreeSet<>();
 
+  /** The families of the last commit, and their text. INVARIANT: used under the lock. */
+  private List<FamilyInfo> lastFamilies = List.of();
+
+  private String lastFamiliesJson = "[]";
+
   /** Null: not known, so the next session loads. INVARIANT: changed under the lock. */
   private volatile StoreVersion current;
 
@@ -105,6 +116,7 @@ public final class StoreInstance implements RefillThread.Store {
     this.storeConf = storeConf;
     this.hadoop = hadoop;
     this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
+    attemptJson = newAttemptJson();
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
     // Called here only to find faults in init: whenever the instance is opened, it is called again,
     // because credentials may have changed.
@@ -413,15 +425,39 @@ public final class StoreInstance implements RefillThread.Store {
     isTrusted = trusted;
   }
 
+  /** The families of a commit as JSON. REQUIRES: the lock. */
+  String familiesJson(Collection<FamilyInfo> families) {
+    List<FamilyInfo> now = List.copyOf(families);
+    if (!lastFamilies.equals(now)) {
+      lastFamilies = now;
+      lastFamiliesJson = StoreVersion.json(now);
+    }
+    return lastFamiliesJson;
+  }
+
+  /** The beginning of the JSON object that describes the attempt of a commit. */
+  String attemptJson() {
+    return attemptJson;
+  }
+
+  private String newAttemptJson() {
+    SparkEnv env = SparkEnv.get();
+    String startMs = env == null ? "0" : env.conf().get("spark.app.startTime", "0");
+    return "{\"run_id\":"
+        + CommitRequest.quoted(runId)
+        + ",\"app_start_ms\":"
+        + Long.parseLong(startMs);
+  }
+
   /** Notes the newest uploaded snapshot that an answer names, for Spark's coordinator. */
   void noteSnapshot(JsonNode answer) {
     snapshots.note(answer.path("snapshot_version").asLong());
   }
 
-  /** Notes the snapshot and the size that the answer to a commit has. */
-  void noteCommit(JsonNode answer) {
-    estimatedKeys = answer.path("engine").path("estimated_keys_count").asLong(estimatedKeys);
-    noteSnapshot(answer);
+  /** Notes the snapshot and the size that the reply to a commit has. */
+  void noteCommit(CommitReply reply) {
+    estimatedKeys = reply.estimatedKeys();
+    snapshots.note(reply.snapshotVersion());
   }
 
   private void reportSnapshot(long version) {

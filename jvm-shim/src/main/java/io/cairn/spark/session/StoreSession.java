@@ -1,8 +1,5 @@
 package io.cairn.spark.session;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.MissingNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.cache.CacheSession;
 import io.cairn.spark.cache.StateCache;
 import io.cairn.spark.codec.ColumnFamily;
@@ -11,13 +8,13 @@ import io.cairn.spark.codec.TypeText;
 import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
-import io.cairn.spark.protocol.Json;
+import io.cairn.spark.protocol.CommitReply;
+import io.cairn.spark.protocol.CommitRequest;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Supplier;
-import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
 import org.apache.spark.util.TaskCompletionListener;
@@ -66,7 +63,7 @@ public final class StoreSession {
   private boolean isForcingSnapshot;
   private volatile State state = State.OPEN;
   private volatile StoreVersion result;
-  private volatile JsonNode commitAnswer = MissingNode.getInstance();
+  private volatile CommitReply commitReply = CommitReply.NONE;
   private long commitMs;
 
   /** The cache's counters after the last row call; null before. */
@@ -341,12 +338,12 @@ public final class StoreSession {
           try {
             // The task waits anyway: it folds few writes itself.
             boolean foldsMeanwhile = fold == null && cache.canFoldEarly();
-            commitAnswer =
+            commitReply =
                 channel.commit(
-                    commitArguments(),
+                    commitRequest(),
                     () -> sendWrites(early),
                     foldsMeanwhile ? () -> cache.foldEarly(version) : () -> {});
-            result = baseVersion.next(commitAnswer, present, maxFamilyId);
+            result = baseVersion.next(commitReply, present, maxFamilyId);
             if (fold == null) {
               cache.commit(version, result.checkpointId());
             }
@@ -360,7 +357,7 @@ public final class StoreSession {
             throw e;
           }
           store.committed(result, task == null);
-          store.noteCommit(commitAnswer);
+          store.noteCommit(commitReply);
           commitMs = (System.nanoTime() - startedNs) / 1_000_000;
           if (fold == null) {
             end(State.COMMITTED);
@@ -412,26 +409,20 @@ public final class StoreSession {
     }
   }
 
-  private ObjectNode commitArguments() {
-    ObjectNode arguments = Json.object();
-    arguments
+  private CommitRequest commitRequest() {
+    StringBuilder attempt = new StringBuilder(192).append(store.attemptJson());
+    attempt.append(",\"stage_id\":").append(task == null ? 0 : task.stageId());
+    attempt.append(",\"stage_attempt\":").append(task == null ? 0 : task.stageAttemptNumber());
+    attempt.append(",\"task_attempt\":").append(task == null ? 0 : task.taskAttemptId());
+    return new CommitRequest()
         .put("version", baseVersion.version() + 1)
-        .put("base_checkpoint_id", baseVersion.checkpointId());
-    StoreVersion.addFamilies(arguments, present);
-    arguments.put("max_cf_id", maxFamilyId);
-    ObjectNode attempt = arguments.putObject("attempt");
-    SparkEnv env = SparkEnv.get();
-    attempt.put("run_id", store.runId);
-    attempt.put(
-        "app_start_ms",
-        env == null ? 0L : Long.parseLong(env.conf().get("spark.app.startTime", "0")));
-    attempt.put("stage_id", task == null ? 0 : task.stageId());
-    attempt.put("stage_attempt", task == null ? 0 : task.stageAttemptNumber());
-    attempt.put("task_attempt", task == null ? 0 : task.taskAttemptId());
-    arguments.put("snapshot", isForcingSnapshot);
-    arguments.put("track_counts", store.conf.isCountingRows);
-    arguments.put("are_distinct", !cache.mayRepeatKeys());
-    return arguments;
+        .put("base_checkpoint_id", baseVersion.checkpointId())
+        .putJson("column_families", store.familiesJson(present.values()))
+        .put("max_cf_id", maxFamilyId)
+        .putJson("attempt", attempt.append('}'))
+        .put("snapshot", isForcingSnapshot)
+        .put("track_counts", store.conf.isCountingRows)
+        .put("are_distinct", !cache.mayRepeatKeys());
   }
 
   /** Drops the session's writes. Idempotent; does nothing after commit or release. */
@@ -501,9 +492,9 @@ public final class StoreSession {
     return result;
   }
 
-  /** The engine's answer to the commit; a missing node before the commit. */
-  public JsonNode commitAnswer() {
-    return commitAnswer;
+  /** The engine's reply to the commit; {@link CommitReply#NONE} before the commit. */
+  public CommitReply commitReply() {
+    return commitReply;
   }
 
   /** The load at the session's start. */

@@ -2,8 +2,10 @@ package io.cairn.spark.session;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.codec.FamilyInfo;
+import io.cairn.spark.protocol.CommitReply;
+import io.cairn.spark.protocol.Json;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
@@ -39,13 +41,13 @@ public record StoreVersion(
 
   /** The next version, which a commit has created, with the families of the session. */
   StoreVersion next(
-      JsonNode committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
+      CommitReply committed, Map<String, FamilyInfo> committedFamilies, int committedMaxFamilyId) {
     return new StoreVersion(
         version + 1,
-        committed.get("checkpoint_id").asText(),
+        committed.checkpointId(),
         Collections.unmodifiableMap(new TreeMap<>(committedFamilies)),
         committedMaxFamilyId,
-        counts(committed));
+        committed.counts());
   }
 
   private static Map<Integer, Long> counts(JsonNode answer) {
@@ -83,10 +85,12 @@ public record StoreVersion(
     return true;
   }
 
-  static void addFamilies(ObjectNode arguments, Map<String, FamilyInfo> families) {
-    ArrayNode array = arguments.putArray("column_families");
-    for (FamilyInfo family : families.values()) {
+  /** Families as JSON. */
+  static String json(Collection<FamilyInfo> families) {
+    ArrayNode array = Json.MAPPER.createArrayNode();
+    for (FamilyInfo family : families) {
       family.addTo(array);
     }
+    return array.toString();
   }
 }

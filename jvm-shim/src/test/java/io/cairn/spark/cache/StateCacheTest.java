@@ -15,6 +15,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
@@ -524,18 +525,38 @@ class StateCacheTest {
 
   /** The reply has the committed value, and the session has spilled a newer one since. */
   @Test
-  void aReplyFromBeforeASpillIsNotUsed() {
+  void ofAReplyFromBeforeASpillTheSpilledKeysAreNotCached() {
     CacheFixture f = new CacheFixture(64 << 10);
     f.begin();
-    f.put(PLAIN, "k", "one");
+    for (String key : List.of("put", "removed", "other")) {
+      f.put(PLAIN, key, "one");
+    }
+    f.append("list", "one");
     f.commitAndBeginElsewhere();
-    Prefetcher.Request request = f.session.prefetcher.start(PLAIN, new byte[][] {bytes("k")}, 1);
-    f.put(PLAIN, "k", "two");
+    byte[][] keys = {bytes("put"), bytes("absent"), bytes("removed"), bytes("new"), bytes("other")};
+    Prefetcher.Request request = f.session.prefetcher.start(PLAIN, keys, keys.length);
+    Prefetcher.Request lists = f.session.prefetcher.start(LISTS, new byte[][] {bytes("list")}, 1);
+    f.put(PLAIN, "put", "two");
+    f.remove(PLAIN, "removed");
+    f.fillUntilSpilled();
+    f.put(PLAIN, "new", "two");
+    f.append("list", "two");
     f.fillUntilSpilled();
 
     request.finish();
+    lists.finish();
 
-    assertEquals("two", f.get(PLAIN, "k"));
+    assertEquals(2, f.session.prefetcher.hits());
+    assertEquals("one", f.get(PLAIN, "other"));
+    assertNull(f.get(PLAIN, "absent"));
+    assertEquals(0, f.session.prefetcher.misses());
+    assertEquals("two", f.get(PLAIN, "put"));
+    assertNull(f.get(PLAIN, "removed"));
+    assertEquals("two", f.get(PLAIN, "new"));
+    assertEquals("onetwo", f.get(LISTS, "list"));
+    f.commitAndBeginElsewhere();
+    assertEquals("two", f.get(PLAIN, "put"));
+    assertNull(f.get(PLAIN, "removed"));
   }
 
   /** A session window reads the sessions of its key, and once more when it stores them. */

@@ -295,13 +295,97 @@ class FrameVectorsTest {
     ObjectNode arguments = (ObjectNode) meaning("commit").get("payload").get("json");
     FrameHeader header = FrameHeader.read(frame("commit"), 0);
 
-    byte[] written = Frames.commit(header.session(), header.sequence(), arguments);
+    CommitRequest request =
+        new CommitRequest()
+            .put("version", arguments.get("version").asLong())
+            .put("base_checkpoint_id", arguments.get("base_checkpoint_id").asText())
+            .putJson("column_families", arguments.get("column_families").toString())
+            .put("max_cf_id", arguments.get("max_cf_id").asLong())
+            .putJson("attempt", arguments.get("attempt").toString())
+            .put("snapshot", arguments.get("snapshot").asBoolean())
+            .put("track_counts", arguments.get("track_counts").asBoolean())
+            .put("are_distinct", arguments.get("are_distinct").asBoolean());
+    CommitRequest.Sent sent =
+        new CommitRequest.Sent(
+            arguments.get("frames").asLong(),
+            arguments.get("rows").asLong(),
+            arguments.get("early_frames").asLong(),
+            arguments.get("early_rows").asLong());
+    byte[] written = Frames.commit(header.session(), header.sequence(), request, sent);
 
     FrameHeader found = FrameHeader.read(written, 0);
     assertHeader(meaning("commit").get("header"), found);
     assertEquals(written.length - FrameHeader.BYTES, found.payloadBytes());
     byte[] payload = Arrays.copyOfRange(written, FrameHeader.BYTES, written.length);
     assertEquals(arguments, Json.read(payload, payload.length));
+  }
+
+  /** A name with a quote, or a null, must not become other JSON. */
+  @Test
+  void textsOfCommitsAreQuoted() {
+    String name = "a\"b\\c\u0001\u00e9\ud83d\ude00";
+    CommitRequest request = new CommitRequest().put("name", name).put("none", (String) null);
+    CommitRequest.Sent sent = new CommitRequest.Sent(1, 2, 3, 4);
+
+    byte[] written = Frames.commit(1, 2, request, sent);
+
+    byte[] payload = Arrays.copyOfRange(written, FrameHeader.BYTES, written.length);
+    JsonNode found = Json.read(payload, payload.length);
+    assertEquals(name, found.get("name").asText());
+    assertTrue(found.get("none").isNull());
+    assertEquals(4, found.get("early_rows").asInt());
+    assertArrayEquals(written, Frames.commit(1, 2, request, sent), "a commit may be sent again");
+  }
+
+  @Test
+  void repliesToCommitsAreReadWithTheEnginesMeaning() throws IOException {
+    byte[] bytes = frame("commit_reply");
+    byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+
+    CommitReply reply = CommitReply.read(FrameHeader.read(bytes, 0), payload);
+
+    JsonNode expected = meaning("commit_reply").get("payload").get("commit_reply");
+    assertEquals(expected.get("checkpoint_id").asText(), reply.checkpointId());
+    assertEquals(expected.get("changelog_bytes").asLong(), reply.changelogBytes());
+    assertEquals(expected.get("snapshot_version").asLong(), reply.snapshotVersion());
+    assertEquals(expected.get("estimated_keys").asLong(), reply.estimatedKeys());
+    assertEquals(expected.get("memtable_bytes").asLong(), reply.memtableBytes());
+    assertEquals(expected.get("sst_bytes").asLong(), reply.sstBytes());
+    assertEquals(expected.get("wait_us").asLong(), reply.times().waited());
+    assertEquals(expected.get("encode_us").asLong(), reply.times().encode());
+    assertEquals(expected.get("put_us").asLong(), reply.times().put());
+    assertEquals(expected.get("counts").size(), reply.counts().size());
+    expected
+        .get("counts")
+        .properties()
+        .forEach(
+            count ->
+                assertEquals(
+                    count.getValue().asLong(),
+                    reply.counts().get(Integer.valueOf(count.getKey()))));
+  }
+
+  /** A reply that is cut off has no checkpoint id, and must not become one of a version. */
+  @Test
+  void shortRepliesToCommitsAreRefused() throws IOException {
+    byte[] bytes = frame("commit_reply");
+    byte[] whole = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+    int rows = FrameHeader.read(bytes, 0).rows();
+    int idBytes =
+        meaning("commit_reply").at("/payload/commit_reply/checkpoint_id").asText().length();
+    for (int length = 0; length <= whole.length - idBytes; length++) {
+      assertCommitRefused(Arrays.copyOf(whole, length), rows);
+    }
+    assertCommitRefused(whole, Integer.MAX_VALUE);
+    assertCommitRefused(whole, -1);
+  }
+
+  private static void assertCommitRefused(byte[] payload, int rows) {
+    FrameHeader header =
+        new FrameHeader(FrameKind.COMMIT | FrameKind.REPLY, 0, 1, 1, 0, rows, payload.length);
+    CairnException error =
+        assertThrows(CairnException.class, () -> CommitReply.read(header, payload));
+    assertEquals("CAIRN_PROTOCOL", error.code());
   }
 
   @Test
