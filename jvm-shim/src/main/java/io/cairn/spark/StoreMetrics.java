@@ -91,6 +91,11 @@ enum StoreMetrics {
       "bytes downloaded from the object store to open the version",
       Unit.BYTES,
       f -> f.loaded.path("bytes_downloaded").asLong()),
+  REPAIRS(
+      "cairnRepairs",
+      "loads that went around a damaged or missing object",
+      Unit.COUNT,
+      f -> f.loaded.path("repairs").asLong()),
   COMMIT_MS(
       "cairnCommitMs", "time of the commit in the task", Unit.MILLIS, f -> f.session.commitMs()),
   ENCODE_MS(
@@ -136,6 +141,8 @@ enum StoreMetrics {
   SPARK_LOAD_MS("rocksdbLoadLatencyMs", "time to open the version", LOAD_MS),
   SPARK_REPLAYED(
       "rocksdbNumReplayChangelogFiles", "changelogs applied to open the version", REPLAYED),
+  SPARK_REPAIRED(
+      "rocksdbNumSnapshotsAutoRepaired", "loads that went around a damaged object", REPAIRS),
   SPARK_SST_BYTES("rocksdbSstFileSize", "bytes of the SST files", SST_BYTES),
   SPARK_INTERNAL_KEYS(
       "rocksdbNumInternalColFamiliesKeys", "keys of internal column families", INTERNAL_KEYS),
