@@ -23,9 +23,9 @@ from pathlib import Path
 
 import pyspark
 from report import Progress, print_table, print_verdict
-from suite_kit import BUILD, REPOSITORY, Kit, prepare
+from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
 from suite_list import Suite, read_excluded, read_suites, read_waiting, unlisted
-from suite_process import ROCKSDB_PROVIDER, STOPPED, Provider, SuiteResult, run_suite
+from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite
 from verdict import Control, judge, read_control, read_expected, write_control
 
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
@@ -176,7 +176,7 @@ def _run_all(
     def run(provider: Provider, suite: Suite) -> SuiteResult:
         folder = _folder(provider, suite)
         kept = None if options.anew else SuiteResult.read(folder / "result.json")
-        if kept is not None and kept.key == keys[provider.label] and kept.end != STOPPED:
+        if kept is not None and kept.key == keys[provider.label] and kept.is_ended:
             progress.ended(kept, is_kept=True)
             return kept
         result = run_suite(kit, suite, provider, folder)
@@ -190,8 +190,9 @@ def _run_all(
 
 
 def _key(kit: Kit, label: str, shim_jar: Path) -> str:
-    """Return a digest of what runs: Spark, the test classes, and Cairn's jar and worker."""
+    """Return a digest of what runs: Spark, the tests, their JVM, and Cairn's jar and worker."""
     digest = hashlib.sha256(f"{pyspark.__version__} {kit.digest()}".encode())
+    digest.update((HERE / "suite_process.py").read_bytes())
     worker = sorted((REPOSITORY / "python" / "src" / "cairn").rglob("*.py"))
     for file in (shim_jar, *worker) if label == "cairn" else ():
         digest.update(file.read_bytes())

@@ -42,24 +42,28 @@ def read_suites(*, is_quick: bool = False, file: Path = SUITES_FILE) -> list[Sui
     """Return the suites to run; with ``is_quick`` only those marked quick, with their filters."""
     content = tomllib.loads(file.read_text())
     entries = [*content["suite"], *_entries_of_groups(content.get("group", []))]
-    return _suites(entries, content["package"], is_quick=is_quick)
+    return _suites(content, entries, is_quick=is_quick)
 
 
 def read_waiting(file: Path = SUITES_FILE) -> list[Suite]:
     """Return the suites that have not been run yet under both providers."""
     content = tomllib.loads(file.read_text())
-    return _suites(_entries_of_groups(content.get("waiting", [])), "", is_quick=False)
+    return _suites(content, _entries_of_groups(content.get("waiting", [])), is_quick=False)
 
 
-def _suites(entries: list[dict[str, Any]], package: str, *, is_quick: bool) -> list[Suite]:
+def _suites(
+    content: dict[str, Any], entries: list[dict[str, Any]], *, is_quick: bool
+) -> list[Suite]:
     return [
         Suite(
             name=entry["name"],
-            class_name=f"{entry.get('package', package)}.{entry.get('class', entry['name'])}",
+            class_name=".".join(
+                (entry.get("package", content["package"]), entry.get("class", entry["name"]))
+            ),
             limit_s=entry["limit_s"],
             name_filter=entry.get("quick_filter", "") if is_quick else "",
             files=entry.get("files", ""),
-            flaky=tuple(entry.get("flaky", ())),
+            flaky=tuple(content.get("flaky", {}).get(entry["name"], ())),
         )
         for entry in entries
         if entry.get("quick") or not is_quick

@@ -177,6 +177,7 @@ def java_command(
     }
     return [
         "java",
+        "-ea",  # without it RocksDB's Java classes crash where a test expects AssertionError
         *("-Xmx3g", "-Xss4m", "-XX:ReservedCodeCacheSize=256m", "-XX:-OmitStackTraceInFastThrow"),
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),

@@ -10,7 +10,7 @@ import suite_process
 from report import Progress, unfinished
 from suite_kit import Kit
 from suite_list import Excluded, Suite, read_excluded, read_suites, read_waiting, unlisted
-from suite_process import ENDED, FAILED, PASSED, STOPPED, Provider, SuiteResult
+from suite_process import ABORTED, ENDED, FAILED, PASSED, STOPPED, Provider, SuiteResult
 from verdict import read_control
 
 if TYPE_CHECKING:
@@ -69,9 +69,12 @@ def test_a_result_of_other_classes_is_not_kept(kit: Kit, monkeypatch: pytest.Mon
     assert _run(kit, monkeypatch, Runs({"sums": FAILED})).outcomes == {"sums": FAILED}
 
 
-def test_a_stopped_suite_runs_again(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", [STOPPED, ABORTED])
+def test_an_unfinished_suite_runs_again(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
     """Its limit may have been raised, or the machine may have been busy."""
-    _run(kit, monkeypatch, Runs({"sums": PASSED}, end=STOPPED))
+    _run(kit, monkeypatch, Runs({"sums": PASSED}, end=end))
 
     assert _run(kit, monkeypatch, Runs({"sums": PASSED, "counts": PASSED})).end == ENDED
 
@@ -128,6 +131,27 @@ def test_a_suite_that_nobody_decided_about_is_found(tmp_path: Path) -> None:
     excluded = [Excluded("org.example", ("Old*",), "why")]
 
     assert unlisted([SUITE], excluded, tmp_path) == ["org.example.NewSuite"]
+
+
+def test_the_list_is_read(tmp_path: Path) -> None:
+    """A suite alone, suites of a group, suites that wait, and flaky tests."""
+    file = tmp_path / "suites.toml"
+    file.write_text(
+        'package = "a"\n[flaky]\nTwo = ["odd"]\n'
+        '[[suite]]\nname = "One"\nlimit_s = 5\nquick = true\nquick_filter = "sum"\n'
+        '[[group]]\npackage = "b"\nlimit_s = 6\nsuites = ["Two"]\n'
+        '[[waiting]]\npackage = "c"\nlimit_s = 7\nsuites = ["Three"]\n'
+        '[[excluded]]\npackage = "c"\nsuites = ["Four"]\nreason = ""\n'
+    )
+
+    assert read_suites(file=file) == [
+        Suite("One", "a.One", 5),
+        Suite("Two", "b.Two", 6, flaky=("odd",)),
+    ]
+    assert read_suites(is_quick=True, file=file) == [Suite("One", "a.One", 5, "sum")]
+    assert read_waiting(file) == [Suite("Three", "c.Three", 7)]
+    with pytest.raises(SystemExit, match="needs a reason"):
+        read_excluded(file)
 
 
 def test_the_committed_list_is_consistent() -> None:
