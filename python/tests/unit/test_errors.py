@@ -31,6 +31,7 @@ CODES = {
     "ConditionalPutUnsupportedError": ("invalid", "CAIRN_NO_CONDITIONAL_PUT"),
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
     "RowTooLargeError": ("invalid", "CAIRN_ROW_TOO_LARGE"),
+    "RepartitionError": ("invalid", "CAIRN_REPARTITION"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
     "FramesMissingError": ("bug", "CAIRN_FRAMES_MISSING"),
     "ClosedError": ("bug", "CAIRN_CLOSED"),
