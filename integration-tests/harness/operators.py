@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -32,6 +32,11 @@ from harness.spark import CONTROL, HDFS
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 Plan = Callable[[DataFrame, DataFrame], DataFrame]
+
+ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum."
+_CHECKSUMS = {ROW_CHECKSUM + "enabled": "true", ROW_CHECKSUM + "readVerificationRatio": "1"}
+_AVRO = {"spark.sql.streaming.stateStore.encodingFormat": "avro"}
+ENCODINGS = {"checksums": _CHECKSUMS, "avro": _AVRO, "avro_checksums": {**_AVRO, **_CHECKSUMS}}
 
 JOIN_STATE_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 JOINS = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
@@ -404,4 +409,23 @@ SINGLE_JOINS = (
     _join_operator("left_outer", 4),
 )
 
-BY_NAME = {operator.name: operator for operator in (*OPERATORS, *SINGLE_JOINS)}
+
+def _stored(encoding: str, *names: str) -> tuple[Operator, ...]:
+    """Return operators of the table above whose rows are stored in another encoding."""
+    return tuple(
+        replace(one, name=f"{one.name}_{encoding}", conf={**one.conf, **ENCODINGS[encoding]})
+        for one in (*OPERATORS, *SINGLE_JOINS)
+        if one.name in names
+    )
+
+
+ENCODED = (
+    *_stored(
+        "checksums", "distinct_within_watermark", "sessions", "join_left_outer_v4", "transform_ttl"
+    ),
+    # Spark supports Avro with transformWithState alone.
+    *_stored("avro", "transform_event_time", "transform_ttl"),
+    *_stored("avro_checksums", "transform_event_time"),
+)
+
+BY_NAME = {operator.name: operator for operator in (*OPERATORS, *SINGLE_JOINS, *ENCODED)}

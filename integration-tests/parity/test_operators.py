@@ -15,7 +15,7 @@ import pytest
 
 from harness.differential import Run
 from harness.events import Events
-from harness.operators import BY_NAME, OPERATORS
+from harness.operators import BY_NAME, ENCODED, OPERATORS
 from harness.spark import SUBJECT
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -33,7 +33,10 @@ IN_FORMAT_2 = (
     "transform_event_time",
     "transform_ttl",
 )
-CASES = [(operator.name, 1) for operator in OPERATORS] + [(name, 2) for name in IN_FORMAT_2]
+CASES = [
+    *((operator.name, 1) for operator in (*OPERATORS, *ENCODED)),
+    *((name, 2) for name in IN_FORMAT_2),
+]
 
 
 @dataclass(frozen=True)

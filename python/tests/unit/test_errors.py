@@ -33,6 +33,7 @@ CODES = {
     "ReleaseError": ("invalid", "CAIRN_RELEASE"),
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),
     "RowTooLargeError": ("invalid", "CAIRN_ROW_TOO_LARGE"),
+    "RepartitionError": ("invalid", "CAIRN_REPARTITION"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
     "FramesMissingError": ("bug", "CAIRN_FRAMES_MISSING"),
     "ClosedError": ("bug", "CAIRN_CLOSED"),

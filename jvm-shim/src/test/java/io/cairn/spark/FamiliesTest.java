@@ -30,6 +30,7 @@ import org.apache.spark.sql.execution.streaming.state.RecordType;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.TestStateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -37,6 +38,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import scala.Enumeration;
 import scala.Option;
 import scala.Tuple4;
@@ -148,9 +151,14 @@ class FamiliesTest {
   }
 
   /** Spark's encoder loses a boolean among the ordered columns: keys overwrote one another. */
-  @Test
-  void rangeScansKeepBooleansAndOrderThem() {
+  @ParameterizedTest
+  @ValueSource(strings = {"unsaferow", "avro"})
+  void rangeScansKeepBooleansAndOrderThem(String encoding) {
     StructType type = struct(DataTypes.BooleanType, DataTypes.LongType, DataTypes.BooleanType);
+    fixture.settings.put("spark.sql.streaming.stateStore.encodingFormat", encoding);
+    TestStateSchemaProvider schemas = new TestStateSchemaProvider();
+    schemas.captureSchema("default", type, VALUE, (short) 0, (short) 0);
+    fixture.schemas = Option.apply(schemas);
     List<Object> ordinals = new ArrayList<>(List.of(0, 1));
     KeyStateEncoderSpec spec =
         new RangeKeyScanStateEncoderSpec(type, CollectionConverters.asScala(ordinals).toSeq());
@@ -532,5 +540,16 @@ class FamiliesTest {
     String text = StoreFixture.chain(missing);
     assertTrue(text.contains("CANNOT_READ_MISSING_SNAPSHOT_FILE"), text);
     assertTrue(text.contains("snapshot/2_" + two.get()), text);
+    for (long[] versions : new long[][] {{0, 1}, {2, 1}, {-1, 1}}) {
+      Throwable wrong =
+          assertThrows(
+              Throwable.class,
+              () ->
+                  fixture
+                      .provider()
+                      .replayReadStateFromSnapshot(versions[0], versions[1], one, one));
+      assertTrue(
+          StoreFixture.chain(wrong).contains("UNEXPECTED_VERSION"), StoreFixture.chain(wrong));
+    }
   }
 }

@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
@@ -52,6 +53,10 @@ public final class StoreFixture implements AutoCloseable {
   public final Path folder;
   public final Map<String, String> settings = new LinkedHashMap<>();
   final StateStoreId id;
+
+  /** The schemas that Spark gives to the store of a transformWithState; Avro needs them. */
+  Option<StateSchemaProvider> schemas = Option.empty();
+
   private final List<CairnStateStoreProvider> providers = new ArrayList<>();
   private final Set<ProcessHandle> workersBefore = Set.copyOf(allWorkers());
 
@@ -123,7 +128,7 @@ public final class StoreFixture implements AutoCloseable {
     CairnStateStoreProvider provider = new CairnStateStoreProvider();
     Configuration hadoop = new Configuration(false);
     hadoop.set("sql.streaming.runId", UUID.randomUUID().toString());
-    provider.init(id, key, value, spec, families, conf(), hadoop, multi, Option.empty());
+    provider.init(id, key, value, spec, families, conf(), hadoop, multi, schemas);
     providers.add(provider);
     return provider;
   }

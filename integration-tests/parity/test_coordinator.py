@@ -1,0 +1,92 @@
+"""What stores report to the coordinator and to progress, and stores that close after commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery
+
+from harness.differential import Run
+from harness.events import Events
+from harness.operators import BY_NAME, StateView
+from harness.processes import wait_until
+from harness.spark import CONTROL, STATE_STORE, SUBJECT, driver_jvm
+
+pytestmark = pytest.mark.usefixtures("driver")
+
+FILES = 6
+PARTITIONS = 2
+
+
+def run_of(name: str, tmp_path: Path, provider: str, conf: dict[str, str]) -> Run:
+    """Return a run over some files with its own checkpoint."""
+    events = Events(tmp_path / "input")
+    if not (tmp_path / "input").exists():
+        events.add_files(0, FILES)
+    checkpoint = str(tmp_path / provider.rpartition(".")[2])
+    return Run(BY_NAME[name], events, checkpoint, provider, 2, conf)
+
+
+def uploaded(run: Run, query: StreamingQuery, partition: int) -> int:
+    """Return the newest snapshot of a store that the coordinator has been told of, or 0."""
+    jvm: Any = driver_jvm()
+    state = jvm.org.apache.spark.sql.execution.streaming.state
+    store = state.StateStoreId(f"file:{run.checkpoint}/state", 0, partition, "default")
+    run_id = jvm.java.util.UUID.fromString(str(query.runId))
+    coordinator = query._jsq.sparkSession().streams().stateStoreCoordinator()  # noqa: SLF001
+    version = coordinator.getLatestSnapshotVersionForTesting(
+        state.StateStoreProviderId(store, run_id)
+    )
+    return int(version.get()) if version.isDefined() else 0
+
+
+@pytest.mark.parametrize("provider", [SUBJECT, CONTROL])
+def test_the_coordinator_hears_of_each_snapshot(tmp_path: Path, provider: str) -> None:
+    """A store that reports no snapshot counts as lagging: each commit would upload one."""
+    run = run_of("windows_update", tmp_path, provider, {})
+    queries: list[StreamingQuery] = []
+
+    def check() -> None:
+        wait_until(lambda: bool(queries), 10, "the query")
+        wait_until(
+            lambda: all(uploaded(run, queries[0], number) > 1 for number in range(PARTITIONS)),
+            20,
+            "a report of each partition",
+        )
+
+    run.before_batch[FILES - 1] = check
+    queries.append(run.start())
+    run.finish(queries[0])
+
+    for partition in range(PARTITIONS):
+        assert run.snapshot_versions(StateView(), partition)
+
+
+def test_progress_has_the_same_instance_metrics(tmp_path: Path) -> None:
+    """Dashboards watch SnapshotLastUploaded of each partition, by its name."""
+    found: dict[str, dict[str, int]] = {}
+    for provider in (SUBJECT, CONTROL):
+        run = run_of("windows_update", tmp_path, provider, {})
+        query = run.start()
+        run.finish(query)
+        metrics = query.recentProgress[-1]["stateOperators"][0]["customMetrics"]
+        found[provider] = {name: n for name, n in metrics.items() if name.startswith("Snapshot")}
+
+    assert set(found[SUBJECT]) == set(found[CONTROL])
+    assert len(found[SUBJECT]) == PARTITIONS
+    assert all(-1 <= version <= FILES for version in found[SUBJECT].values())
+
+
+def test_stores_that_close_after_each_commit_keep_their_state(tmp_path: Path) -> None:
+    """`unloadOnCommit` frees the executor's memory after each task; snapshots go on."""
+    conf = {STATE_STORE + "unloadOnCommit": "true"}
+    subject = run_of("windows_update", tmp_path, SUBJECT, conf)
+    control = run_of("windows_update", tmp_path, CONTROL, conf)
+    for run in (subject, control):
+        run.advance()
+
+    assert subject.record.rows == control.record.rows
+    assert subject.record.counts == control.record.counts
+    assert subject.snapshot_versions(StateView())
