@@ -53,7 +53,7 @@ cluster: $(STAMPS)/venv wheel s3a-jars minio $(STAMPS)/flights ## Run the demo o
 test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run all tests of both languages
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
-	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests $(PYTEST_ARGS)
+	$(PY) -m pytest -c python/pyproject.toml --rootdir . --junitxml $(BUILD)/integration-tests.xml integration-tests $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does
