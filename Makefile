@@ -58,7 +58,7 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run all tests of both languages
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
-	$(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests $(PYTEST_ARGS)
+	$(PY) -m pytest -c python/pyproject.toml --rootdir . --junitxml $(BUILD)/integration-tests.xml integration-tests $(PYTEST_ARGS)
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone

@@ -48,6 +48,7 @@ check "sizes: lines and arguments" "$bin/python" scripts/check_sizes.py
 check "documents: line lengths" "$bin/python" scripts/check_documents.py
 check "documents: docs/configuration.md" "$bin/python" scripts/configuration_page.py --check
 check "documents: docs/benchmarks.md" "$bin/python" benchmarks/report.py --check
+check "documents: docs/parity.md" "$bin/python" scripts/parity_page.py --check
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -181,9 +181,10 @@ def _has(image: str) -> bool:
 
 
 def _docker(*arguments: str) -> None:
-    # The network of this machine: a build reaches what this machine reaches.
-    network = ("--network", "host") if arguments[0] == "build" else ()
-    _run("docker", arguments[0], *network, *arguments[1:])
+    # The network of this machine: a build reaches what this machine reaches. No container stays,
+    # also if a step fails.
+    always = ("--network", "host", "--force-rm") if arguments[0] == "build" else ()
+    _run("docker", arguments[0], *always, *arguments[1:])
 
 
 def _run(*command: str) -> None:

@@ -160,7 +160,8 @@ class Run:
         folder = Path(self.checkpoint, "state", options.get("operatorId", "0"), str(partition))
         folder /= options.get("storeName", "")
         ours = [path.name.partition("_")[0] for path in folder.glob("snapshot/*.json")]
-        sparks = [path.stem.partition("_")[0] for path in folder.glob("*.zip")]
+        names = (*folder.glob("*.zip"), *folder.glob("*.snapshot"))
+        sparks = [path.stem.partition("_")[0] for path in names]
         return sorted(map(int, ours + sparks))
 
 
