@@ -1,4 +1,4 @@
-"""A missing, truncated, corrupt, foreign or too new object: an error names it; others load."""
+"""A missing, truncated, corrupt, foreign or too new object: another way, or an error names it."""
 
 from __future__ import annotations
 
@@ -164,42 +164,89 @@ def edited(**fields: object) -> Corruption:
     return edit
 
 
-MANIFEST_CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
-    "missing": (lambda _: None, "CAIRN_MISSING"),
-    "cut": (cut_at(-20), "CAIRN_CORRUPT"),
-    "flipped-bit": (flipped, "CAIRN_CORRUPT"),
-    "foreign": (lambda _: b'{"metadata": "of another program"}', "CAIRN_FOREIGN_OBJECT"),
-    "too-new": (edited(format=NEWER_FORMAT), "CAIRN_FORMAT_VERSION"),
+MANIFEST_CORRUPTIONS: dict[str, Corruption] = {
+    "missing": lambda _: None,
+    "cut": cut_at(-20),
+    "flipped-bit": flipped,
+    "foreign": lambda _: b'{"metadata": "of another program"}',
+}
+SST_CORRUPTIONS: dict[str, Corruption] = {
+    "missing": lambda _: None,
+    "cut": cut_at(-1),
+    "flipped-bit": flipped,
 }
 
 
 @pytest.mark.parametrize("kind", MANIFEST_CORRUPTIONS)
-def test_a_corrupt_manifest_is_named(finished: Run, copied: Run, kind: str) -> None:
-    """Without its base a version cannot be loaded completely."""
-    corruption, code = MANIFEST_CORRUPTIONS[kind]
-    base = base_of(copied, finished.record.last_batch + 1)
-    corrupt(base, corruption)
+def test_a_version_with_a_corrupt_manifest_loads_from_an_earlier_snapshot(
+    finished: Run, copied: Run, kind: str
+) -> None:
+    """The earlier snapshot and all changelogs after it lead to the same version."""
+    last = finished.record.last_batch
+    corrupt(base_of(copied, last + 1), MANIFEST_CORRUPTIONS[kind])
+
+    assert copied.state(VIEW, batchId=last) == finished.state(VIEW, batchId=last)
+
+
+@pytest.mark.parametrize("kind", SST_CORRUPTIONS)
+def test_a_version_with_a_corrupt_sst_loads_from_an_earlier_snapshot(
+    finished: Run, copied: Run, kind: str
+) -> None:
+    """RocksDB finds a flipped bit only when it reads that block, if at all."""
+    last = finished.record.last_batch
+    base = base_of(copied, last + 1)
+    named = json.loads(base.read_bytes())["files"][0]["object"]
+    corrupt(store_of(copied) / named, SST_CORRUPTIONS[kind])
+
+    assert copied.state(VIEW, batchId=last) == finished.state(VIEW, batchId=last)
+
+
+def test_a_manifest_of_a_newer_release_is_an_error(finished: Run, copied: Run) -> None:
+    """It is not damaged. An earlier snapshot would hide that the release is too old."""
+    last = finished.record.last_batch
+    base = base_of(copied, last + 1)
+    corrupt(base, edited(format=NEWER_FORMAT))
+
+    message = failure_of_load(copied, last)
+
+    assert_clear(message, "CAIRN_FORMAT_VERSION", f"snapshot/{base.name}")
+
+
+def test_without_another_way_the_error_names_what_each_way_needs(
+    finished: Run, copied: Run
+) -> None:
+    """A person may restore one of several objects."""
+    last = finished.record.last_batch
+    base = base_of(copied, last + 1)
+    corrupt(base, flipped)
     version = int(base.name.partition("_")[0])
+    corrupt(store_of(copied) / f"changelog/{version}.arrow", cut_at(0))
 
-    message = failure_of_load(copied, finished.record.last_batch)
+    message = failure_of_load(copied, last)
 
-    assert_clear(message, code, f"snapshot/{base.name}")
+    assert_clear(message, "CAIRN_CORRUPT", f"snapshot/{base.name}")
+    assert "every other way" in message
+    assert f"changelog/{version}.arrow (CAIRN_CORRUPT)" in message
     assert copied.state(VIEW, batchId=version - 2) == finished.state(VIEW, batchId=version - 2)
 
 
-@pytest.mark.parametrize(
-    ("corruption", "code"),
-    [(lambda _: None, "CAIRN_MISSING"), (flipped, "CAIRN_CORRUPT"), (cut_at(-1), "CAIRN_CORRUPT")],
-    ids=["missing", "flipped-bit", "cut"],
-)
-def test_a_corrupt_sst_is_named(
-    finished: Run, copied: Run, corruption: Corruption, code: str
-) -> None:
-    """RocksDB finds a flipped bit only when it reads that block, if at all."""
-    base = base_of(copied, finished.record.last_batch + 1)
-    named = json.loads(base.read_bytes())["files"][0]["object"]
-    corrupt(store_of(copied) / named, corruption)
+def test_a_query_continues_around_a_corrupt_manifest(finished: Run, copied: Run) -> None:
+    """It takes a snapshot at once, so that the next start does not need the detour."""
+    last = finished.record.last_batch
+    corrupt(base_of(copied, last + 1), flipped)
+    finished.events.add_files(FILES, 2)
 
-    message = failure_of_load(copied, finished.record.last_batch)
+    query = copied.start()
+    copied.finish(query)
 
-    assert_clear(message, code, named)
+    repairs = [
+        int(operator["customMetrics"]["cairnRepairs"])
+        for batch in query.recentProgress
+        for operator in batch["stateOperators"]
+    ]
+    assert sum(repairs) == 1
+    versions = [
+        int(manifest.name.partition("_")[0])
+        for manifest in (store_of(copied) / "snapshot").glob("*.json")
+    ]
+    assert max(versions) > last + 1

@@ -15,6 +15,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from harness.scala_programs import scala_jar
+
 CAIRN = "io.cairn.spark.CairnStateStoreProvider"
 CAIRN_FILES = "io.cairn.spark.CairnCheckpointFileManager"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -41,10 +43,10 @@ JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 
 def class_path() -> str:
-    """Return the class path of a driver or executor: the shim and the jars of `s3a://`."""
+    """Return the class path of a driver or executor: shim, `s3a://`, the tests' Scala programs."""
     if CAIRN == SUBJECT and not SHIM_JAR.exists():
         raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
-    return os.pathsep.join([str(SHIM_JAR), *map(str, sorted(S3A_JARS.glob("*.jar")))])
+    return os.pathsep.join(map(str, [SHIM_JAR, *sorted(S3A_JARS.glob("*.jar")), scala_jar()]))
 
 
 def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:

@@ -186,40 +186,98 @@ def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) 
     assert [path.name.split("_")[0] for path in Path(url, "snapshot").iterdir()] == ["1"]
 
 
-@pytest.mark.parametrize("kind", ["changelog", "sst", "snapshot"])
-@pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
-def test_a_corrupt_object_is_named_and_no_older_state_is_loaded(
-    spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
-) -> None:
-    """An error with the object's name; once the object is restored, the same version loads."""
-    worker = spawn()
-    store = Store(worker, 1, url, conf=CONF)
-    store.load(0)
-    done = fill(store, 2)
-    maintain(store)
-    done += fill(store, 1)[1:]
-    rows = store.scan()
-    worker.close()
-    victim = max(Path(url, kind).iterdir(), key=lambda path: path.name)
+def damage(victim: Path, harm: str) -> None:
+    """Delete an object, cut it, or flip a bit of it."""
     whole = victim.read_bytes()
     if harm == "missing":
         victim.unlink()
-    else:
-        content = bytearray(whole)
-        content[len(whole) // 2] ^= 0x40
-        victim.write_bytes(whole[: len(whole) // 2] if harm == "cut" else bytes(content))
+        return
+    content = bytearray(whole)
+    content[len(whole) // 2] ^= 0x40
+    victim.write_bytes(whole[: len(whole) // 2] if harm == "cut" else bytes(content))
+
+
+def newest(url: str, kind: str) -> Path:
+    return max(Path(url, kind).iterdir(), key=lambda path: path.name)
+
+
+def three_versions(store: Store) -> tuple[str | None, object]:
+    """Commit three versions, the second with a snapshot; return id and rows of the third."""
+    store.load(0)
+    fill(store, 2)
+    maintain(store)
+    last = fill(store, 1)[1][0]
+    rows = store.scan()
+    store.worker.close()
+    return last, rows
+
+
+HARMS = pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
+
+
+@HARMS
+def test_a_corrupt_changelog_is_named_and_no_older_state_is_loaded(
+    spawn: Callable[..., WorkerProcess], url: str, harm: str
+) -> None:
+    """An error with the object's name; once the object is restored, the same version loads."""
+    last, rows = three_versions(Store(spawn(), 1, url, conf=CONF))
+    victim = newest(url, "changelog")
+    whole = victim.read_bytes()
+    damage(victim, harm)
 
     again = Store(spawn(), 1, url, conf=CONF)
     with pytest.raises(EngineError) as failed:
-        again.load(3, done[3][0])
+        again.load(3, last)
 
     assert failed.value.kind == "corrupt"
     assert victim.name in failed.value.fields["object"]
     assert failed.value.fields["store"] == "0/3/default"
-    assert failed.value.fields["version"] == 3 if kind == "changelog" else True
+    assert failed.value.fields["version"] == 3
     assert failed.value.fields["next"]
     victim.write_bytes(whole)
-    again.load(3, done[3][0])
+    again.load(3, last)
+    assert again.scan() == rows
+
+
+@HARMS
+@pytest.mark.parametrize("kind", ["sst", "snapshot"])
+def test_a_corrupt_snapshot_is_avoided(
+    spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
+) -> None:
+    """The changelogs from the empty store on lead to the same version."""
+    last, rows = three_versions(Store(spawn(), 1, url, conf=CONF))
+    damage(newest(url, kind), harm)
+
+    again = Store(spawn(), 1, url, conf=CONF)
+    answer = again.load(3, last)
+
+    assert (answer["repairs"], answer["source"], answer["changelogs_replayed"]) == (1, "replay", 3)
+    assert again.scan() == rows
+
+
+@HARMS
+@pytest.mark.parametrize("kind", ["sst", "snapshot"])
+def test_without_another_way_all_needed_objects_are_named(
+    spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
+) -> None:
+    """It is enough to restore one of them."""
+    last, rows = three_versions(Store(spawn(), 1, url, conf=CONF))
+    victim = newest(url, kind)
+    whole = victim.read_bytes()
+    damage(victim, harm)
+    first = min(Path(url, "changelog").iterdir(), key=lambda path: path.name)
+    damage(first, harm)
+
+    again = Store(spawn(), 1, url, conf=CONF)
+    with pytest.raises(EngineError) as failed:
+        again.load(3, last)
+
+    assert failed.value.kind == "corrupt"
+    assert victim.name in failed.value.fields["object"]
+    assert first.name in str(failed.value)
+    assert failed.value.fields["next"]
+    victim.write_bytes(whole)
+    again.load(3, last)
     assert again.scan() == rows
 
 

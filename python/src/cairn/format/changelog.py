@@ -30,6 +30,7 @@ from cairn.errors import (
     ForeignObjectError,
     FormatVersionError,
     InternalError,
+    unexpected,
 )
 from cairn.format.header import ChangelogHeader
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, OP_VOID
@@ -276,6 +277,8 @@ def _decode(view: memoryview) -> Changelog:
         reader = pa.ipc.open_stream(pa.py_buffer(view[:arrow_bytes]))
         metadata = reader.schema.metadata or {}
         table = pa.Table.from_batches(list(reader), reader.schema)
+    except MemoryError as error:  # Arrow's is an ArrowException, too
+        raise unexpected(error) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptError("the Arrow stream cannot be read") from error
     if metadata.get(b"cairn.magic") != _MAGIC:

@@ -151,6 +151,7 @@ class LoadAnswer(Answer):
     from_snapshot_ms: int = 0
     replay_ms: int = 0
     snapshot_version: int = 0
+    repairs: int = 0
 
 
 @dataclass(frozen=True)

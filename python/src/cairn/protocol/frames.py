@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from cairn.errors import CairnError, ProtocolError
+from cairn.errors import CairnError, ProtocolError, unexpected
 from cairn.format.changelog import CHANGELOG_SCHEMA
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> p
     """
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+    except MemoryError as failure:  # Arrow's is an ArrowException, too
+        raise unexpected(failure) from failure
     except (pa.ArrowException, OSError, EOFError) as failure:
         raise ProtocolError(f"a payload is not a record batch of its kind: {failure}") from failure
 

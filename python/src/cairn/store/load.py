@@ -17,11 +17,13 @@ from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.store.changelog_stream import ChangelogStream
 from cairn.store.changes import on_snapshot
+from cairn.store.detours import DAMAGES, Detours
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cairn.errors import CairnError
     from cairn.format.changelog import Changelog
     from cairn.store.state import StoreState
 
@@ -80,7 +82,10 @@ def _continue_to(state: StoreState, current: StoreVersion, version: int) -> bool
 
 
 def _recover(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> None:
-    if not isinstance(request, LoadSnapshotRequest):
+    if isinstance(request, LoadSnapshotRequest):
+        _load_as_planned(state, request, _whole_head(state, request, answer), answer)
+        return  # it requested exactly this snapshot: there is no other way
+    try:
         # The header is enough to begin. The changelog itself is read with the others.
         head = state.checkpoint.read_header(request.version, request.checkpoint_id)
         answer.bytes_downloaded += head.bytes_read
@@ -91,10 +96,44 @@ def _recover(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> Non
             if head.changelog is not None:
                 raise
             # A header that is not verified may have named a wrong object.
+        _load_as_planned(state, request, _whole_head(state, request, answer), answer)
+    except DAMAGES as failure:
+        _load_around(state, request, failure, answer)
+
+
+def _whole_head(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> Head:
     changelog = state.checkpoint.read(request.version, request.checkpoint_id)
     answer.bytes_downloaded += changelog.size_bytes
-    head = Head(changelog.header, changelog, changelog.size_bytes)
-    _load_as_planned(state, request, head, answer)
+    return Head(changelog.header, changelog, changelog.size_bytes)
+
+
+def _load_around(
+    state: StoreState, request: LoadRequest, failure: CairnError, answer: LoadAnswer
+) -> None:
+    """Load the version without the object of ``failure``; raise it if there is no way."""
+    detours = Detours(state.checkpoint, request.version, request.checkpoint_id, failure)
+    for way in detours:
+        try:
+            with closing(_Replay(state, way.lineage)) as replay:
+                answer.source = "replay"
+                _open_base(state, way, answer)
+                replay.run(way, answer)
+        except DAMAGES as other:
+            detours.avoid(other)
+            continue
+        _LOG.warning(
+            "version %d of %s is loaded in another way, from version %d: %s",
+            way.version,
+            state.checkpoint.store,
+            way.base.version,
+            failure,
+        )
+        answer.repairs += 1
+        state.metrics.add("repairs_count")
+        # Later loads should not need the detour.
+        state.snapshots.is_wanted = True
+        return
+    raise detours.failure()
 
 
 def _load_as_planned(
@@ -118,7 +157,8 @@ def _load_as_planned(
     if current is not None and missing == ():
         # Format 1: this instance has the attempt that wrote the object.
         return _continue_to(state, current, wanted.version)
-    with closing(_Replay(state, head, wanted.lineage if missing is None else missing)) as replay:
+    refs = wanted.lineage if missing is None else missing
+    with closing(_Replay(state, refs, head)) as replay:
         answer.source = "replay"
         if missing is None:
             _open_base(state, wanted, answer)
@@ -174,14 +214,17 @@ class _HeaderChangedError(Exception):
 class _Replay:
     """The changelogs of a load: their fetches begin at once, beside the download of SSTs."""
 
-    def __init__(self, state: StoreState, head: Head, refs: tuple[VersionRef, ...]) -> None:
+    def __init__(
+        self, state: StoreState, refs: tuple[VersionRef, ...], head: Head | None = None
+    ) -> None:
         self._state = state
-        self._head = head
+        self._planned = None if head is None else head.header
+        self._last = None if head is None else head.changelog  # is not fetched again
         self._count = len(refs)
         read = state.checkpoint.read
         resources = state.resources
         self._stream = ChangelogStream(
-            refs if head.changelog is None else refs[:-1],
+            refs if self._last is None else refs[:-1],
             lambda ref: read(ref.version, str(ref.checkpoint_id)),
             resources.transfers.downloads,
             resources.fetched,
@@ -204,11 +247,12 @@ class _Replay:
         self._stream.close()
 
     def _changelogs(self, answer: LoadAnswer) -> Iterator[Changelog]:
-        planned = self._head.header
+        planned = self._planned
         for changelog in self._stream:
-            if changelog.header.ref == planned.ref and changelog.header != planned:
+            found = changelog.header
+            if planned is not None and found.ref == planned.ref and found != planned:
                 raise _HeaderChangedError
             answer.bytes_downloaded += changelog.size_bytes
             yield changelog
-        if self._count and self._head.changelog is not None:
-            yield self._head.changelog
+        if self._count and self._last is not None:
+            yield self._last

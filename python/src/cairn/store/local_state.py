@@ -165,7 +165,7 @@ class LocalState:
         try:
             yield rows
         except CorruptError as failure:
-            self._break(failure)  # no other database: a closed one raises ClosedError
+            self.give_up(failure)  # no other database: a closed one raises ClosedError
             raise
         if rows.database.long_lists and rows is self._rows:
             self._scheduler.with_long_lists[self] = None
@@ -188,7 +188,7 @@ class LocalState:
         try:
             value = rows.get(cf, key)
         except CorruptError as failure:
-            self._break(failure)
+            self.give_up(failure)
             raise
         if rows.database.long_lists:
             self._scheduler.with_long_lists[self] = None
@@ -230,9 +230,9 @@ class LocalState:
                 "the local database could not write its files",
                 next_step="load the version again; the worker then starts from the object store",
             )
-            self._break(failure)
+            self.give_up(failure)
 
-    def _break(self, failure: CairnError) -> None:
+    def give_up(self, failure: CairnError) -> None:
         """Mark the database as broken. The object store has its deltas for the next load."""
         if self._rows is None or self.failure is not None:
             return
@@ -362,7 +362,7 @@ class LocalState:
             "versions %d to %d were not merged", parts[0].first, parts[-1].last, exc_info=problem
         )
         failure = unexpected(problem)
-        self._resources.event_loop.post(lambda: self._break(failure) if is_current() else None)
+        self._resources.event_loop.post(lambda: self.give_up(failure) if is_current() else None)
 
     def _set_runs(self, runs: tuple[CommittedRun, ...]) -> None:
         self._runs = runs
@@ -525,7 +525,7 @@ class LocalState:
             while ingestion.rows_left and clock.monotonic_ns() - began < _SLICE_NS:
                 ingestion.add(piece_rows)
         except CairnError as failure:
-            self._break(failure)
+            self.give_up(failure)
             return
         self._metrics.raise_to("apply_slice_max_us", (clock.monotonic_ns() - began) // 1000)
         if not ingestion.rows_left:
@@ -558,7 +558,7 @@ class LocalState:
                 raise failure
             self.db.ingest(ingestion)
         except CairnError as problem:
-            self._break(problem)
+            self.give_up(problem)
             return
         self._writing = None
         self.written_through = run.last

@@ -71,7 +71,8 @@ def _take_snapshot(
         return None
     checkpoint, snapshots = state.checkpoint, state.snapshots
     version = snapshots.rebased(version)
-    due = 1 if is_forced else checkpoint.conf.min_deltas_for_snapshot
+    is_due_now = is_forced or snapshots.is_wanted
+    due = 1 if is_due_now else checkpoint.conf.min_deltas_for_snapshot
     if version.ref is None or len(version.lineage) < due:
         return None
     if not version.has_changelog and _adopt_snapshot(state, version.ref, incarnation):
@@ -187,8 +188,10 @@ def newest_with_snapshot(state: StoreState) -> int:
 
 
 def is_overdue(state: StoreState) -> bool:
-    """Return whether the current version's lineage is so long that a snapshot cannot wait."""
+    """Return whether a snapshot cannot wait: it is wanted, or the lineage is very long."""
     version = state.version
+    if state.snapshots.is_wanted:
+        return True
     limit = _LINEAGE_FACTOR * state.checkpoint.conf.min_deltas_for_snapshot
     return version is not None and len(version.lineage) > limit
 

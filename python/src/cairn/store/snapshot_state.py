@@ -31,12 +31,14 @@ class SnapshotState:
         running: held during a snapshot or purge.
         sweeps: when the next orphan sweep is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
+        is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects.
     """
 
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self.running = threading.Lock()
         self.sweeps = SweepSchedule(clock, entropy)
         self.manifest: Manifest | None = None
+        self.is_wanted = False
         self._lock = threading.Lock()
         self._is_ours = False  # this instance stored `manifest`
         self._purged: Manifest | None = None  # `manifest` after a purge
@@ -50,6 +52,7 @@ class SnapshotState:
         """Begin with a new database: empty, or restored from ``manifest``."""
         with self._lock:
             self.manifest, self._is_ours = manifest, False
+            self.is_wanted = False
             self._known, self._incarnation = known, incarnation
             self._bases = {}
 
@@ -67,6 +70,7 @@ class SnapshotState:
             if incarnation != self._incarnation:
                 return
             self.manifest, self._is_ours = result.manifest, result.won
+            self.is_wanted = False
             self._known = result.known
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
 

@@ -36,7 +36,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, CorruptError
+from cairn.errors import CairnError, CorruptError, unexpected
 from cairn.metrics import Metrics
 from cairn.rocks import RocksDb
 from cairn.store.deltas import Delta
@@ -196,12 +196,21 @@ class StoreState:
         self._version = version
 
     def advance(self, version: StoreVersion, changes: Sequence[pa.RecordBatch]) -> None:
-        """Make a version current that was committed on the current one."""
-        # Add its base first: a snapshot of the version may begin as soon as it is current.
-        self.snapshots.add_changelog(version)
-        self._version = version
-        self._enqueue(version, changes)
-        self._data_bytes += sum(batch.nbytes for batch in changes)
+        """Make a version current that was committed on the current one. Never raises.
+
+        The version is durable: if its rows do not get into the local state, only that is broken,
+        and the next load starts from the objects.
+        """
+        try:
+            # Add its base first: a snapshot of the version may begin as soon as it is current.
+            self.snapshots.add_changelog(version)
+            self._version = version
+            self._enqueue(version, changes)
+            self._data_bytes += sum(batch.nbytes for batch in changes)
+        except Exception as problem:  # noqa: BLE001 - the version is durable, whatever fails now
+            _LOG.exception("version %d is committed, but not in the local state", version.version)
+            failure = unexpected(problem)
+            self.resources.event_loop.run(lambda: self.local.give_up(failure))
 
     def _enqueue(self, version: StoreVersion, rows: Iterable[pa.RecordBatch]) -> None:
         now = self.resources.clock.monotonic_ns()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cairn.checksum import crc32c
 from cairn.errors import (
+    BusyError,
     CorruptError,
     DataError,
     ForeignObjectError,
@@ -141,6 +142,17 @@ def test_foreign_bytes_are_foreign(data: bytes) -> None:
     """The error for a foreign file must not call it corrupt."""
     with pytest.raises(ForeignObjectError):
         decode(data)
+
+
+def test_a_lack_of_memory_is_not_called_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person would restore an object that is good."""
+
+    def no_memory(_: object) -> None:
+        raise pa.ArrowMemoryError
+
+    monkeypatch.setattr(pa.ipc, "open_stream", no_memory)
+    with pytest.raises(BusyError, match="workerMemory"):
+        decode(DATA)
 
 
 def test_newer_format_is_not_called_corrupt() -> None:

@@ -91,6 +91,11 @@ enum StoreMetrics {
       "bytes downloaded from the object store to open the version",
       Unit.BYTES,
       f -> f.loaded.path("bytes_downloaded").asLong()),
+  REPAIRS(
+      "cairnRepairs",
+      "loads that went around a damaged or missing object",
+      Unit.COUNT,
+      f -> f.loaded.path("repairs").asLong()),
   COMMIT_MS(
       "cairnCommitMs", "time of the commit in the task", Unit.MILLIS, f -> f.session.commitMs()),
   ENCODE_MS(
