@@ -26,6 +26,7 @@ Rows = list[str]
 COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
 # Columns of a state row that may have fields besides the value, such as a time.
 VALUE_COLUMNS = {"value", "list_element", "user_map_value"}
+KEY_COLUMNS = ("partition_id", "key", "user_map_key")
 
 
 @dataclass
@@ -120,30 +121,29 @@ class Run:
         return as_text(self._read(view, options))
 
     def changes(self, view: StateView, last: int) -> Rows:
-        """Read the change feed up to a batch, reduced to the net changes of each batch.
+        """Apply the change feed up to a batch; return what each batch leaves at each changed key.
 
         Spark's changelog has every write of a batch, in order. Cairn's has one write per key, and
-        none if the batch both added and removed the key.
+        none if the batch both added and removed the key. A value is a list of one.
         """
         options = {"readChangeFeed": True, "changeStartBatchId": 0, "changeEndBatchId": last}
-        final: dict[int, dict[str, tuple[str, str]]] = {}
-        for row in self._read(view, options).collect():
-            batch = final.setdefault(row["batch_id"], {})
-            batch[repr((row["partition_id"], row["key"]))] = (
-                row["change_type"],
-                repr(row["value"]),
-            )
-        present: set[str] = set()
+        frame = self._read(view, options)
+        by_batch: dict[int, list[tuple[str, str, str]]] = {}
+        (value_column,) = VALUE_COLUMNS & set(frame.columns)
+        for row in frame.collect():
+            key = repr([row[name] for name in KEY_COLUMNS if name in frame.columns])
+            change = (key, row["change_type"], repr(row[value_column]))
+            by_batch.setdefault(row["batch_id"], []).append(change)
+        lists: dict[str, list[str]] = {}
         changed = []
-        for number in sorted(final):
-            for key, (change, value) in final[number].items():
-                if change == "update":
-                    present.add(key)
-                elif key in present:
-                    present.remove(key)
+        for batch, changes in sorted(by_batch.items()):
+            before = {key: lists.get(key, []) for key, _, _ in changes}
+            for key, kind, value in changes:
+                if kind == "delete":
+                    lists[key] = []
                 else:
-                    continue
-                changed.append(f"{number} {change} {key} {value}")
+                    lists[key] = [*(lists.get(key, []) if kind == "append" else []), value]
+            changed += [f"{batch} {key} {lists[key]}" for key in before if before[key] + lists[key]]
         return sorted(changed)
 
     def _read(self, view: StateView, options: Mapping[str, Any]) -> DataFrame:
@@ -152,7 +152,7 @@ class Run:
         for column in VALUE_COLUMNS & set(frame.columns) if view.volatile_fields else ():
             kept = f.col(column).dropFields(*view.volatile_fields)
             frame = frame.withColumn(column, kept)
-        return frame
+        return frame.drop(*view.volatile_fields)
 
     def snapshot_versions(self, view: StateView, partition: int = 0) -> list[int]:
         """List the versions with a snapshot in a view's store; `file://` only."""

@@ -15,18 +15,13 @@ from typing import Any
 
 import pandas as pd
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.streaming.stateful_processor import (
-    ExpiredTimerInfo,
-    StatefulProcessor,
-    StatefulProcessorHandle,
-    TimerValues,
-)
 
+from harness import processors
 from harness.events import SCHEMA, Events
-from harness.spark import CONTROL, HDFS
+from harness.spark import CONTROL, HDFS, STATE_STORE
 
 # Spark's Python workers cannot import this module: its functions are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -209,101 +204,86 @@ def _grouped(function: Callable[..., Any], timeout: str, *, watermark: bool) -> 
     return plan
 
 
-class _Visits(StatefulProcessor):
-    """Keeps values, a list and a map per key; a timer ends the key, or the time to live does."""
-
-    ttl_ms: int | None = None
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.handle = handle
-        self.total = handle.getValueState("total", "events bigint, total bigint", self.ttl_ms)
-        self.values = handle.getListState("values", "v bigint", self.ttl_ms)
-        self.names = handle.getMapState("names", "name string", "events bigint", self.ttl_ms)
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self,
-        key: tuple[int],
-        rows: Iterator[Row],
-        timerValues: TimerValues,  # noqa: N803
-    ) -> Iterator[Row]:
-        present = sorted(rows, key=lambda row: (row.v, row.name or ""))
-        events, total = self.total.get() or (0, 0)
-        self.total.update((events + len(present), total + sum(row.v for row in present)))
-        kept = sorted(value for (value,) in self.values.get())[-3:] if key[0] % 3 else []
-        self.values.put([(value,) for value in kept]) if kept else self.values.clear()
-        self.values.appendList([(row.v,) for row in present])
-        self.values.appendValue((-1,))
-        for row in present:
-            name = (row.name or "",)
-            if self.names.containsKey(name) and row.v % 5 == 0:
-                self.names.removeKey(name)
-            else:
-                (count,) = self.names.getValue(name) or (0,)
-                self.names.updateValue(name, (count + 1,))
-        self.later(timerValues)
-        yield self.row(key, is_ended=False)
-
-    def later(self, timers: TimerValues) -> None:
-        for expiry_ms in self.handle.listTimers():
-            self.handle.deleteTimer(expiry_ms)
-        self.handle.registerTimer(timers.getCurrentWatermarkInMs() + 600_000)
-
-    def handleExpiredTimer(  # noqa: N802 - Spark's name
-        self,
-        key: tuple[int],
-        timerValues: TimerValues,  # noqa: ARG002, N803
-        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
-    ) -> Iterator[Row]:
-        yield self.row(key, is_ended=True)
-        for state in (self.total, self.values, self.names):
-            state.clear()
-
-    def row(self, key: tuple[int], *, is_ended: bool) -> Row:
-        events, total = self.total.get() or (0, 0)
-        return Row(
-            k=key[0],
-            events=events,
-            total=total,
-            last=max(value for (value,) in self.values.get()),
-            names=sum(count for (count,) in self.names.values()),
-            is_ended=is_ended,
-        )
-
-    def close(self) -> None:
-        pass
+def _state_views(*names: str, volatile: tuple[str, ...] = ()) -> tuple[StateView, ...]:
+    return tuple(StateView((("stateVarName", name),), volatile_fields=volatile) for name in names)
 
 
-class _VisitsWithTtl(_Visits):
-    """Nothing expires in an hour, but every write goes to the index of times as well."""
-
-    ttl_ms = 3_600_000
-
-    def later(self, timers: TimerValues) -> None:
-        pass
-
-
-def _visits(processor: type[_Visits], time_mode: str) -> Plan:
-    def plan(left: DataFrame, _: DataFrame) -> DataFrame:
-        # A batch has few of the keys, so that timers of the others expire.
-        some = left.where("k is not null and v is not null and (v + k) % 4 = 0")
-        timed = some.withWatermark("ts", "10 minutes")
-        rows = timed.groupBy("k").transformWithState(
-            processor(),
-            "k int, events bigint, total bigint, last bigint, names bigint, is_ended boolean",
-            "append",
-            time_mode,
-        )
-        # The operator is not the root of the plan.
-        return rows.withColumn("mean", f.col("total") / f.col("events"))
-
-    return plan
+TIMERS = (("readRegisteredTimers", "true"),)
+# The last view is that of the test of snapshots.
+VISIT_VIEWS = (
+    *(
+        StateView((("stateVarName", name), ("flattenCollectionTypes", "false")), has_changes=False)
+        for name in ("values", "names")
+    ),
+    *_state_views("values", "names", "total"),
+)
+EVENT_TIME_VIEWS = (StateView(TIMERS, has_changes=False), *VISIT_VIEWS)
+CLOCK_VIEWS = (
+    StateView(TIMERS, has_changes=False, volatile_fields=("expiration_timestamp_ms",)),
+    *_state_views("values", "names", "total", volatile=("ttlExpirationMs",)),
+)
+# Without this, Spark runs empty batches endlessly, to look for timers and expired state.
+BY_CLOCK = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+ENCODING = STATE_STORE + "encodingFormat"
 
 
-def _visit_views(*volatile_fields: str) -> tuple[StateView, ...]:
-    return tuple(
-        StateView((("stateVarName", name),), name == "total", volatile_fields)
-        for name in ("values", "names", "total")
-    )
+def _by_event_time(name: str, processor: type[processors.Visits], **more: Any) -> Operator:  # noqa: ANN401
+    plan = processors.visits(processor, "EventTime")
+    return Operator(name, plan, **{"views": EVENT_TIME_VIEWS, **more})
+
+
+def _by_clock(name: str, processor: type[processors.Visits]) -> Operator:
+    plan = processors.visits(processor, "ProcessingTime")
+    has_timers = issubclass(processor, processors.VisitsByClock)
+    views = CLOCK_VIEWS if has_timers else CLOCK_VIEWS[1:]
+    return Operator(name, plan, conf=BY_CLOCK, views=views)
+
+
+TRANSFORM_OPERATORS: tuple[Operator, ...] = (
+    _by_event_time("transform_event_time", processors.Visits),
+    _by_event_time("transform_event_time_pandas", processors.VisitsInPandas),
+    _by_clock("transform_ttl", processors.VisitsWithTtl),
+    _by_clock("transform_ttl_pandas", processors.VisitsWithTtlInPandas),
+    _by_clock("transform_clock", processors.VisitsByClock),
+    _by_clock("transform_clock_pandas", processors.VisitsByClockInPandas),
+    Operator(
+        "transform_initial",
+        processors.visits(processors.Visits, "EventTime", initial=processors.initial_rows),
+        views=EVENT_TIME_VIEWS,
+    ),
+    Operator(
+        "transform_initial_pandas",
+        processors.visits(processors.VisitsInPandas, "EventTime", initial=processors.initial_rows),
+        views=EVENT_TIME_VIEWS,
+    ),
+    Operator(
+        "transform_scala",
+        processors.visits_in_scala("visits"),
+        views=EVENT_TIME_VIEWS,
+    ),
+    Operator(
+        "transform_scala_initial",
+        processors.visits_in_scala("visitsFrom", has_initial_state=True),
+        views=EVENT_TIME_VIEWS,
+    ),
+    Operator(
+        "transform_scala_clock",
+        processors.visits_in_scala("visitsByClock"),
+        conf=BY_CLOCK,
+        views=CLOCK_VIEWS,
+    ),
+)
+# Later forms of a program, with those of its views that both forms have.
+LATER_TRANSFORM_OPERATORS: tuple[Operator, ...] = (
+    _by_event_time(
+        "transform_without_names",
+        processors.VisitsWithoutNames,
+        views=_state_views("values", "total"),
+    ),
+    _by_event_time("transform_avro", processors.Visits, conf={ENCODING: "avro"}),
+    _by_event_time("transform_largest", processors.VisitsWithLargest),
+    _by_event_time("transform_avro_largest", processors.VisitsWithLargest, conf={ENCODING: "avro"}),
+)
 
 
 def _first_rows(left: DataFrame, _: DataFrame) -> DataFrame:
@@ -377,21 +357,7 @@ OPERATORS: tuple[Operator, ...] = (
         },
         views=(StateView(volatile_fields=("timeoutTimestamp",)),),
     ),
-    Operator(
-        "transform_event_time",
-        _visits(_Visits, "EventTime"),
-        views=(
-            StateView((("readRegisteredTimers", "true"),), has_changes=False),
-            *_visit_views(),
-        ),
-    ),
-    Operator(
-        "transform_ttl",
-        _visits(_VisitsWithTtl, "ProcessingTime"),
-        # Without this, Spark runs empty batches endlessly, to look for expired state.
-        conf={"spark.sql.streaming.noDataMicroBatches.enabled": "false"},
-        views=_visit_views("ttlExpirationMs"),
-    ),
+    *TRANSFORM_OPERATORS,
     Operator("limit", _first_rows),
     Operator(
         "windows_then_distinct",
@@ -428,4 +394,7 @@ ENCODED = (
     *_stored("avro_checksums", "transform_event_time"),
 )
 
-BY_NAME = {operator.name: operator for operator in (*OPERATORS, *SINGLE_JOINS, *ENCODED)}
+BY_NAME = {
+    operator.name: operator
+    for operator in (*OPERATORS, *SINGLE_JOINS, *ENCODED, *LATER_TRANSFORM_OPERATORS)
+}

@@ -16,6 +16,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from harness.scala_programs import scala_jar
+
 CAIRN = "io.cairn.spark.CairnStateStoreProvider"
 CAIRN_FILES = "io.cairn.spark.CairnCheckpointFileManager"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -49,9 +51,9 @@ JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -Xss2m"
 
 
 def class_path() -> str:
-    """Return the class path of a driver or executor: the shim and the jars of `s3a://`.
+    """Return the class path of a driver or executor: shim, `s3a://`, the tests' Scala programs.
 
-    The latter are for one version of Hadoop: where Spark has another one, they are left out.
+    Those of `s3a://` are for one version of Hadoop: where Spark has another one, they are left out.
     """
     if CAIRN == SUBJECT and not SHIM_JAR.exists():
         raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
@@ -59,7 +61,7 @@ def class_path() -> str:
     (api,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     connector = api.name.replace("hadoop-client-api", "hadoop-aws")
     fitting = jars if any(jar.name == connector for jar in jars) else []
-    return os.pathsep.join(map(str, [SHIM_JAR, *fitting]))
+    return os.pathsep.join(map(str, [SHIM_JAR, *fitting, scala_jar()]))
 
 
 def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:
