@@ -155,7 +155,7 @@ class RowChecksumTest {
     }
     reader.close();
 
-    assertEquals(List.of("0 put a", "0 put b", "1 merge c"), changes);
+    assertEquals(List.of("0 put a", "0 merge b", "1 merge c"), changes);
   }
 
   /**
