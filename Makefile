@@ -42,7 +42,7 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
+	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
 
 .PHONY: demo
 demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (S3=minio: checkpoints on MinIO)
@@ -54,11 +54,17 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 
 ##@ Develop
 
+INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
+
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run all tests of both languages
+test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
-	$(PY) -m pytest -c python/pyproject.toml --rootdir . --junitxml $(BUILD)/integration-tests.xml integration-tests $(PYTEST_ARGS)
+	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow" $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: test ## Run all tests: also more forms of operators, row encodings, and the cluster in containers
+	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m slow $(PYTEST_ARGS)
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone

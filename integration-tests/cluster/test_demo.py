@@ -1,7 +1,8 @@
 """The demo on a cluster that loses a worker: in containers by `make cluster`, else on loopback.
 
-Containers are used where a Docker engine answers. Elsewhere the same driver runs on the standalone
-cluster of the harness with the MinIO binary. The header of the tests says which.
+Tests of `make test-all`. Containers are used where a Docker engine answers. Elsewhere the same
+driver runs on the standalone cluster of the harness with the MinIO binary. The header of the tests
+says which.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harness.docker_engine import engine_answers
 from harness.s3 import s3_by_binary
 from harness.spark import REPOSITORY, S3A_JARS
 
-pytestmark = pytest.mark.usefixtures("nothing_survives")
+pytestmark = [pytest.mark.usefixtures("nothing_survives"), pytest.mark.slow]
 
 FILES = 3
 MEMORY = "1200m"

@@ -33,9 +33,26 @@ IN_FORMAT_2 = (
     "transform_event_time",
     "transform_ttl",
 )
+# Other forms of these operators and encodings of their rows are slow tests: `make test-all`.
+TRANSFORMS = ("transform_event_time", "transform_ttl", "transform_scala")
+
+
+def _is_slow(name: str) -> bool:
+    is_form = name.startswith("transform_") and name not in TRANSFORMS
+    return is_form or name in {operator.name for operator in ENCODED}
+
+
 CASES = [
     *((operator.name, 1) for operator in (*OPERATORS, *ENCODED)),
     *((name, 2) for name in IN_FORMAT_2),
+]
+PARAMETERS = [
+    pytest.param(
+        (name, number),
+        id=f"{name}-format{number}",
+        marks=[pytest.mark.slow] if _is_slow(name) else [],
+    )
+    for name, number in CASES
 ]
 
 
@@ -47,7 +64,7 @@ class Pair:
     control: Run
 
 
-@pytest.fixture(scope="module", params=CASES, ids=[f"{name}-format{n}" for name, n in CASES])
+@pytest.fixture(scope="module", params=PARAMETERS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Run one case under both providers concurrently, with a restart in the middle."""
     name, checkpoint_format = request.param
