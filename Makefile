@@ -50,6 +50,7 @@ demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars
 
 .PHONY: cluster
 cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
+	@$(BUILD_WHEEL)
 	@scripts/cluster.sh $(ARGS)
 
 ##@ Develop

@@ -29,10 +29,13 @@ def pytest_report_header() -> list[str]:
     return [f"Spark: {MINOR}", s3_header()]
 
 
-# What Spark itself does not do before 4.3: parts of a test's id, and why the test cannot run.
-BEFORE_4_3 = (
-    (("_v4",), "Spark has joins with state format 4 since 4.3"),
+# What Spark itself does not do in older versions: these, parts of a test's id, and the reason.
+BEFORE_4_3 = {"4.1", "4.2"}
+LACKING = (
+    (BEFORE_4_3, ("_v4",), "Spark has joins with state format 4 since 4.3"),
+    ({"4.1"}, ("test_without_the_extension",), "Spark 4.1 needs no extension"),
     (
+        BEFORE_4_3,
         ("test_the_change_feed", "[transform_"),
         "before 4.3 the change feed of Spark's provider lacks values that a batch appends together",
     ),
@@ -41,11 +44,10 @@ BEFORE_4_3 = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what an older Spark does not have."""
-    if MINOR in {"4.1", "4.2"}:
-        for parts, reason in BEFORE_4_3:
-            for item in items:
-                if all(part in item.nodeid for part in parts):
-                    item.add_marker(pytest.mark.skip(reason=reason))
+    for minors, parts, reason in LACKING:
+        for item in items:
+            if MINOR in minors and all(part in item.nodeid for part in parts):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")
