@@ -15,7 +15,7 @@ MINOR := $(shell sed -n 's/^pyspark==\([0-9]*\.[0-9]*\)\..*/\1/p' python/constra
 OTHER_MINORS := $(patsubst python/minors/%.txt,%,$(wildcard python/minors/*.txt))
 JAR := jvm-shim/build/$(MINOR)/libs/cairn-shim-$(MINOR).jar
 PACKAGED_JAR := python/src/cairn/jars/cairn-shim-$(MINOR).jar
-SHIM_SOURCES := $(shell find jvm-shim/src/main jvm-shim/src/s3a jvm-shim/src/spark-$(MINOR) -type f 2>/dev/null) \
+SHIM_SOURCES := $(shell find jvm-shim/src -not -path '*/test/*' -type f) \
   python/src/cairn/settings.json python/src/cairn/VERSION build.gradle settings.gradle
 
 # Options of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'

@@ -143,13 +143,25 @@ def circles(graph: Graph) -> list[list[str]]:
     return list(found.values())
 
 
+def _since(sources: Path, minor: Path) -> list[Path]:
+    """Return the folders ``since-<minor>`` whose classes a minor has."""
+
+    def number(folder: Path) -> list[int]:
+        return [int(part) for part in folder.name.partition("-")[2].split(".")]
+
+    return [one for one in sources.glob("since-*") if number(one) <= number(minor)]
+
+
 def main() -> None:
     """Check both languages and print every fault."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
     sources = root / "jvm-shim" / "src"
     main_java = sources / "main" / "java"
-    # Each minor version of Spark has its own classes beside the shared ones.
-    minors = [java_graph(main_java, one / "java") for one in sorted(sources.glob("spark-*"))]
+    # Each minor version of Spark has its own classes, and those of earlier ones, beside the shared.
+    minors = [
+        java_graph(main_java, *(folder / "java" for folder in (one, *_since(sources, one))))
+        for one in sorted(sources.glob("spark-*"))
+    ]
     minors = minors or [java_graph(main_java)]
     java = minors[-1]
     python = python_graph(root / "python" / "src")

@@ -25,7 +25,6 @@ DEMO_IMAGE = "cairn-demo:local"
 MINIO_IMAGE = "cairn-minio:test"
 # The Python of Debian 12: the wheelhouse must be made by the same version.
 DEBIAN_PYTHON = (3, 11)
-DEBIAN_MIRROR = "http://deb.debian.org/debian"
 PACKAGES = ("pyspark", "pandas", "protobuf", "rich")
 
 
@@ -93,7 +92,7 @@ def make_local_base() -> None:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="cairn-base-") as name:
             folder = Path(name, "root")
-            _run("debootstrap", "--variant=minbase", "bookworm", str(folder), DEBIAN_MIRROR)
+            _run("debootstrap", "--variant=minbase", "bookworm", str(folder))
             hidden = archive.with_suffix(".new")
             _run("tar", "-C", str(folder), "-cf", str(hidden), ".")
         hidden.rename(archive)

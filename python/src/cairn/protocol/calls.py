@@ -201,7 +201,7 @@ class CommitRequest(Request):
 class CommitAnswer:
     """The durable version, what its commit cost, and the store's sizes after it.
 
-    Its form is ``frames.encode_commit_reply``: the shim reads it while a task waits.
+    Its form is binary, docs/protocol.md#commit: the shim reads it while a task waits.
 
     Attributes:
         checkpoint_id: as text.
@@ -228,7 +228,7 @@ class CommitAnswer:
     sst_bytes: int = 0
 
     def to_bytes(self) -> bytes:
-        """Return the payload of the reply; see ``frames``. Its ``rows`` is the number of counts."""
+        """Return the payload of the reply, whose header has the number of counts as ``rows``."""
         fixed = _COMMIT_REPLY.pack(
             self.changelog_bytes,
             self.snapshot_version,

@@ -157,8 +157,8 @@ public class CairnStateStoreProvider extends MinorProvider {
       Option<String> snapshotId,
       Option<String> endId) {
     // A snapshot has a committed version: the empty state, version 0, has none.
-    requireVersion(snapshotVersion > 0 ? snapshotVersion : -1);
-    requireVersion(endVersion >= snapshotVersion ? endVersion : -1);
+    requireVersion(snapshotVersion, 1);
+    requireVersion(endVersion, snapshotVersion);
     return open(
         endVersion,
         endId,
@@ -212,7 +212,7 @@ public class CairnStateStoreProvider extends MinorProvider {
   private StoreSession openSession(
       long version, boolean forceSnapshot, Supplier<LoadedVersion> load) {
     StoreInstance opened = store();
-    requireVersion(version);
+    requireVersion(version, 0);
     try {
       return StoreSession.open(opened, families, forceSnapshot, load);
     } catch (RuntimeException | OutOfMemoryError e) {
@@ -220,8 +220,8 @@ public class CairnStateStoreProvider extends MinorProvider {
     }
   }
 
-  private static void requireVersion(long version) {
-    if (version < 0) {
+  private static void requireVersion(long version, long least) {
+    if (version < least) {
       throw SparkErrors.<RuntimeException>sneaky(
           QueryExecutionErrors.unexpectedStateStoreVersion(version));
     }

@@ -2,7 +2,7 @@ package io.cairn.spark;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
-import io.cairn.spark.minor.SparkApi;
+import io.cairn.spark.minor.SparkMinor;
 
 /**
  * Refuses to run on another minor of Spark than the one that this jar is for.
@@ -22,11 +22,11 @@ final class SparkVersionCheck {
    * @param running full version of Spark, such as 4.3.0 or 4.3.1-vendor-2
    */
   static void require(String running) {
-    if (!running.startsWith(SparkApi.MINOR + ".")) {
+    if (!running.startsWith(SparkMinor.NAME + ".")) {
       throw CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_SPARK_VERSION",
-          "this jar of Cairn is for Spark " + SparkApi.MINOR + ", but this is Spark " + running,
+          "this jar of Cairn is for Spark " + SparkMinor.NAME + ", but this is Spark " + running,
           "use the jar that `cairn jar` prints beside this Spark; cairn.spark_conf() does");
     }
   }

@@ -2,7 +2,7 @@ package io.cairn.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.cairn.spark.cache.StateCache;
-import io.cairn.spark.minor.SparkApi;
+import io.cairn.spark.minor.SparkMinor;
 import io.cairn.spark.protocol.CommitReply;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreVersion;
@@ -210,8 +210,8 @@ enum StoreMetrics {
         switch (unit) {
           case COUNT -> new StateStoreCustomSumMetric(name, description);
           case MILLIS -> new StateStoreCustomTimingMetric(name, description);
-          case BYTES -> SparkApi.sizeMetric(name, description, false);
-          case NOW -> SparkApi.sizeMetric(name, description, true);
+          case BYTES -> SparkMinor.sizeMetric(name, description, false);
+          case NOW -> SparkMinor.sizeMetric(name, description, true);
         };
   }
 

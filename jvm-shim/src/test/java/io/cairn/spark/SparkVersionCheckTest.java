@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.errors.CairnException;
-import io.cairn.spark.minor.SparkApi;
+import io.cairn.spark.minor.SparkMinor;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -23,7 +23,7 @@ class SparkVersionCheckTest {
   @ParameterizedTest
   @ValueSource(strings = {".0", ".12", ".1-vendor-2"})
   void everyPatchReleaseOfTheMinorIsAccepted(String rest) {
-    assertDoesNotThrow(() -> SparkVersionCheck.require(SparkApi.MINOR + rest));
+    assertDoesNotThrow(() -> SparkVersionCheck.require(SparkMinor.NAME + rest));
   }
 
   /** It might load, and fail in a commit with a NoSuchMethodError. */
@@ -34,7 +34,7 @@ class SparkVersionCheckTest {
         assertThrows(CairnException.class, () -> SparkVersionCheck.require(running));
 
     assertEquals("CAIRN_SPARK_VERSION", error.code());
-    assertTrue(error.getMessage().contains("for Spark " + SparkApi.MINOR), error::getMessage);
+    assertTrue(error.getMessage().contains("for Spark " + SparkMinor.NAME), error::getMessage);
     assertTrue(error.getMessage().contains("cairn jar"), error::getMessage);
   }
 }

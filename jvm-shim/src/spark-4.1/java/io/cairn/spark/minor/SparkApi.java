@@ -5,15 +5,10 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
-import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
-import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
 import org.apache.spark.sql.types.StructType;
 
-/** Calls of Spark whose form depends on the minor. */
+/** Calls of Spark whose form changed with 4.2. */
 public final class SparkApi {
-  /** The minor version of Spark that this jar is for. */
-  public static final String MINOR = "4.1";
-
   /** Whether only an extension can let {@code transformWithState} run on Cairn. */
   public static final boolean IS_TRANSFORM_RESTRICTED = false;
 
@@ -33,15 +28,5 @@ public final class SparkApi {
 
   public static boolean supportsDeleteRange(RocksDBKeyStateEncoder encoder) {
     return supportsRangeScan(encoder);
-  }
-
-  /**
-   * A metric in bytes.
-   *
-   * @param isPresent not used: this Spark does not tell present values from those of a batch
-   */
-  public static StateStoreCustomMetric sizeMetric(
-      String name, String description, boolean isPresent) {
-    return new StateStoreCustomSizeMetric(name, description);
   }
 }

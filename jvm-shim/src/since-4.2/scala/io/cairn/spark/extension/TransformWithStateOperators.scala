@@ -1,13 +1,12 @@
 package io.cairn.spark.extension
 
-import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
-import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
+import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
 import org.apache.spark.sql.types.StructType
 
 /** Spark's operators of `transformWithState`, which accept only Spark's own provider, as Cairn's. */
@@ -23,76 +22,23 @@ object TransformWithStateOperators {
 }
 
 /**
- * Spark's operator of the Scala API, for the provider that the rule has checked.
+ * What differs from Spark's operator: the rule has checked the provider.
  *
  * Not equal to Spark's: a node of a plan does not take a new child that equals the old one.
  */
-final class TransformWithStateOnCairn(
-    keyDeserializer: Expression,
-    valueDeserializer: Expression,
-    groupingAttributes: Seq[Attribute],
-    dataAttributes: Seq[Attribute],
-    statefulProcessor: StatefulProcessor[Any, Any, Any],
-    timeMode: TimeMode,
-    outputMode: OutputMode,
-    keyEncoder: ExpressionEncoder[Any],
-    outputObjAttr: Attribute,
-    stateInfo: Option[StatefulOperatorStateInfo],
-    batchTimestampMs: Option[Long],
-    prevBatchTimestampMs: Option[Long],
-    eventTimeWatermarkForLateEvents: Option[Long],
-    eventTimeWatermarkForEviction: Option[Long],
-    child: SparkPlan,
-    isStreaming: Boolean,
-    isRealTimeMode: Boolean,
-    hasInitialState: Boolean,
-    initialStateGroupingAttrs: Seq[Attribute],
-    initialStateDataAttrs: Seq[Attribute],
-    initialStateDeserializer: Expression,
-    initialState: SparkPlan)
-    extends TransformWithStateExec(
-      keyDeserializer,
-      valueDeserializer,
-      groupingAttributes,
-      dataAttributes,
-      statefulProcessor,
-      timeMode,
-      outputMode,
-      keyEncoder,
-      outputObjAttr,
-      stateInfo,
-      batchTimestampMs,
-      prevBatchTimestampMs,
-      eventTimeWatermarkForLateEvents,
-      eventTimeWatermarkForEviction,
-      child,
-      isStreaming,
-      isRealTimeMode,
-      hasInitialState,
-      initialStateGroupingAttrs,
-      initialStateDataAttrs,
-      initialStateDeserializer,
-      initialState) {
+trait OnCairn extends TransformWithStateExecBase {
+  override def nodeName: String = getClass.getSimpleName.stripSuffix("OnCairn")
 
-  override def nodeName: String = "TransformWithState"
-
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[TransformWithStateOnCairn]
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[OnCairn]
 
   override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
 
   override def hashCode(): Int = super.hashCode()
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
-
-  override protected def withNewChildrenInternal(
-      newLeft: SparkPlan,
-      newRight: SparkPlan): TransformWithStateExec =
-    TransformWithStateRule.copyAs(
-      classOf[TransformWithStateOnCairn],
-      super.withNewChildrenInternal(newLeft, newRight))
 }
 
-/** Spark's operator of the Python API, as [[TransformWithStateOnCairn]]. */
+/** Spark's operator of the Python API. */
 final class TransformWithStateInPySparkOnCairn(
     functionExpr: Expression,
     groupingAttributes: Seq[Attribute],
@@ -128,17 +74,8 @@ final class TransformWithStateInPySparkOnCairn(
       hasInitialState,
       initialState,
       initialStateGroupingAttrs,
-      initialStateSchema) {
-
-  override def nodeName: String = "TransformWithStateInPySpark"
-
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[TransformWithStateInPySparkOnCairn]
-
-  override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
-
-  override def hashCode(): Int = super.hashCode()
-
-  override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
+      initialStateSchema)
+    with OnCairn {
 
   override protected def withNewChildrenInternal(
       newLeft: SparkPlan,
