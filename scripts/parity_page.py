@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -23,10 +22,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "integration-tests"
+sys.path.insert(0, str(TESTS / "spark_suites"))
+from suite_process import PASSED
+from verdict import read_control, read_expected
+
 FEATURES = TESTS / "parity" / "features.toml"
 RESULTS = TESTS / "parity" / "results.json"
-CONTROL = TESTS / "spark_suites" / "control.toml"
-EXPECTED = TESTS / "spark_suites" / "expected.toml"
 PAGE = ROOT / "docs" / "parity.md"
 OPERATORS = "integration-tests/parity/test_operators.py"
 PROVIDERS = ("hdfs", "rocksdb", "cairn")
@@ -153,21 +154,14 @@ def _link(name: str) -> str:
 
 
 def _suites() -> list[str]:
-    suites = tomllib.loads(CONTROL.read_text("utf-8"))["suites"]
-    exceptions = tomllib.loads(EXPECTED.read_text("utf-8")).get("exception", [])
+    controls = read_control()
+    expected = read_expected(controls)
     rows = []
-    for name, suite in sorted(suites.items()):
-        allowed = [_names(one) for one in exceptions if one["suite"] == name]
-        differing = sum(any(one.fullmatch(test) for one in allowed) for test in suite["passed"])
-        rows.append(f"| {name} | {len(suite['passed'])} | {differing} |\n")
+    for name, control in sorted(controls.items()):
+        passed = [test for test, outcome in control.outcomes.items() if outcome == PASSED]
+        differing = sum((name, test) in expected for test in passed)
+        rows.append(f"| {name} | {len(passed)} | {differing} |\n")
     return rows
-
-
-def _names(exception: dict[str, str]) -> re.Pattern[str]:
-    """Return the names of an exception: ``test``, or ``tests`` with ``*`` for any text."""
-    if "test" in exception:
-        return re.compile(re.escape(exception["test"]))
-    return re.compile(".*".join(map(re.escape, exception["tests"].split("*"))))
 
 
 def absent_tests(features: list[dict[str, Any]]) -> list[str]:

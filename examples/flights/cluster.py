@@ -29,7 +29,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from checkpoints import CheckpointStorage, S3Checkpoints, count
+from checkpoints import CheckpointStorage, S3Checkpoints
 from inputs import write_flight_inputs
 from rich.console import Console
 from run import KILL_AT_SHARE, Demo, run_and_exit, show_outcome
@@ -91,18 +91,12 @@ class ClusterDemo(Demo):
         """
         self.master.wait_for(WORKERS)
         self.print(f"Starting the driver on {WORKERS} Spark workers")
-        spark = self.start_spark(storage)
-        try:
+        with self.running_spark(storage) as spark:
             if not self.follow(spark, until_batches=int(self.all_batches * KILL_AT_SHARE)):
                 raise RuntimeError("the queries finished before a worker could be killed")
             self.lose_worker(spark)
             self.follow(spark, until_batches=None)
-        finally:
-            left = spark.end()
-        if left:
-            raise RuntimeError(f"processes {left} were still alive after the driver had ended")
-        for result in self.results.values():
-            result.checkpoint = count(storage, result.name)
+        self.count_objects(storage)
 
     def lose_worker(self, spark: SparkProcess) -> None:
         """Ask for the kill, and wait until the master has lost a worker."""

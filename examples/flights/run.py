@@ -18,8 +18,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -148,28 +148,37 @@ class Demo:
         if self.kill:
             self.run_until_killed(storage)
             self.print("Starting Spark again on the same checkpoints")
+        with self.running_spark(storage) as spark:
+            self.follow(spark, until_batches=None)
+        self.count_objects(storage)
+
+    @contextmanager
+    def running_spark(self, storage: CheckpointStorage) -> Iterator[SparkProcess]:
+        """Start the driver, and end it.
+
+        Raises:
+            RuntimeError: processes of it were still alive 10 s after its end.
+        """
         spark = self.start_spark(storage)
         try:
-            self.follow(spark, until_batches=None)
+            yield spark
         finally:
             left = spark.end()
         if left:
-            raise RuntimeError(f"processes {left} were still alive after the driver had ended")
+            raise RuntimeError(f"processes {left} were still alive 10 s after the driver's end")
+
+    def count_objects(self, storage: CheckpointStorage) -> None:
+        """Set the results' ``checkpoint``."""
         for result in self.results.values():
             result.checkpoint = count(storage, result.name)
 
     def run_until_killed(self, storage: CheckpointStorage) -> None:
         """Run until every query has some micro-batches done and some left, then kill the driver."""
-        spark = self.start_spark(storage)
-        try:
+        with self.running_spark(storage) as spark:
             if not self.follow(spark, until_batches=int(self.all_batches * KILL_AT_SHARE)):
                 raise RuntimeError("the driver finished before it could be killed")
             spark.kill()
             self.print(f"[bold red]kill -9 {spark.pid}[/bold red]: the driver JVM is dead")
-        finally:
-            left = spark.end()
-        if left:
-            raise RuntimeError(f"processes {left} were still alive 10 s after the driver's kill")
         self.process_events(spark)
         counts = [count(storage, query.name) for query in QUERIES]
         cut = sum(one.batches_planned > one.batches_committed for one in counts)
