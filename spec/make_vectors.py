@@ -198,6 +198,40 @@ def make_void_rows() -> None:
     )
 
 
+def make_pins() -> None:
+    """Write the names that pins have, those that they do not, and the SSTs that one protects."""
+    path = VECTORS / "pins.json"
+    if path.exists():
+        print(f"kept {path.name}")
+        return
+    upload = "4be14be14be14be1"
+    meaning = {
+        "named": [
+            {"name": f"pin/upload-{upload}_1.json", "upload_id": upload, "renewal": 1},
+            {"name": f"pin/upload-{upload}_999999999.json", "upload_id": upload}
+            | {"renewal": 999_999_999},
+        ],
+        "unknown": [
+            f"pin/upload-{upload}_0.json",
+            f"pin/upload-{upload}_01.json",
+            f"pin/upload-{upload}_1000000000.json",
+            f"pin/upload-{upload}.json",
+            f"pin/reader-{upload}_1.json",
+        ],
+        "protected": [f"sst/{upload}{'0' * 16}.sst", f"sst/{upload}{'f' * 16}.sst"],
+        "not_protected": [f"sst/{'0' * 16}{upload}.sst"],
+        "content": {
+            "magic": "CAIRN-PIN",
+            "format": 1,
+            "store": asdict(STORE),
+            "writer": {"run_id": ATTEMPT.run_id, "instance": "worker/1"},
+            "written_at_ms": 1_700_000_001_234,
+        },
+    }
+    path.write_text(text(meaning) + "\n", "utf-8")
+    print(f"wrote {path.name}")
+
+
 def make_checkpoint_ids() -> None:
     """Write Spark's ids of versions: the real version that each names, or why it is refused."""
     own = str(_id("5"))
@@ -452,6 +486,8 @@ def make_commit_frames() -> None:
         "estimated_keys": 1200,
         "memtable_bytes": 2048,
         "sst_bytes": 5_000_000_000,
+        "snapshot_bytes_left": 6_000_000_000,
+        "lineage_versions": 3,
         "wait_us": 10,
         "encode_us": 500,
         "put_us": 4_000_000_000,
@@ -462,7 +498,7 @@ def make_commit_frames() -> None:
         0x88,
         Plain(
             len(counts),
-            struct.pack("<5Q3I", *reply.values())
+            struct.pack("<6Q4I", *reply.values())
             + b"".join(struct.pack("<HQ", *count) for count in counts.items())
             + _id("2").encode(),
             {
@@ -540,6 +576,7 @@ def make_scan_frames() -> None:
 def main() -> int:
     """Write the vectors that are missing."""
     make_checkpoint_ids()
+    make_pins()
     make_changelogs()
     make_void_rows()
     make_manifests()

@@ -23,6 +23,7 @@ _INT_MAX = 2**63 - 1
 _FIELDS = {
     "minBatchesToRetain": "min_versions_to_retain",
     "minDeltasForSnapshot": "min_deltas_for_snapshot",
+    "maxLineage": "max_lineage",
     "orphanGraceMs": "orphan_grace_ms",
     "requestTimeoutMs": "frame_timeout_ms",
 }
@@ -86,13 +87,16 @@ class EngineConf:
             loadable.
         min_deltas_for_snapshot: a snapshot is due after this number of versions.
         orphan_grace_ms: age, by the object store's clock, below which no SST is deleted.
-        frame_timeout_ms: how long a commit waits for its last frame.
+        frame_timeout_ms: how long a commit waits for its last frame; five times that for a
+            snapshot that it needs.
+        max_lineage: a commit that would have more changelogs since a snapshot waits for one.
     """
 
     min_versions_to_retain: int = 100
     min_deltas_for_snapshot: int = 10
     orphan_grace_ms: int = 3_600_000
     frame_timeout_ms: int = 120_000
+    max_lineage: int = 1_000
 
     @classmethod
     def from_mapping(cls, conf: Mapping[str, object]) -> EngineConf:

@@ -110,10 +110,11 @@ def writes_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 class WorkerProcess:
-    """A spawned ``python -m cairn.engine``."""
+    """A spawned ``python -m cairn.engine``; ``storage``: the settings of its stores."""
 
     def __init__(self, local_dir: Path, **overrides: Any) -> None:
         self.token = "ab" * 32
+        self.storage: dict[str, str] = {}
         self.socket_dir = tempfile.mkdtemp(prefix="cairn-t-", dir="/tmp")
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-m", "cairn.engine"],
@@ -227,7 +228,7 @@ class Store:
             instance=number,
             store={"operator": 0, "partition": 3, "name": "default"},
             url=url,
-            storage={},
+            storage=worker.storage,
             conf=conf or {},
             run_id=run_id,
             checkpoint_format=checkpoint_format,

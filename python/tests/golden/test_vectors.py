@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from cairn.errors import CorruptError, FormatVersionError
-from cairn.format import changelog, manifest
+from cairn.format import changelog, manifest, pin
+from cairn.format.names import PinName, SstName, parse_name, pin_name
 from cairn.ids import StoreId, VersionRef
 from cairn.protocol import frames
 from cairn.protocol.calls import CommitAnswer
@@ -57,6 +58,34 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
     assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (6, 2, 19)
+
+
+def test_pins_protect_the_ssts_of_their_upload() -> None:
+    """A sweep of another release reads the names, and the content is for people."""
+    pins = json.loads((VECTORS / "pins.json").read_text("utf-8"))
+    for item in pins["named"]:
+        name = parse_name(item["name"])
+        assert name == PinName(item["upload_id"], item["renewal"])
+        assert pin_name(item["upload_id"], item["renewal"]) == item["name"]
+        for kept in pins["protected"]:
+            sst = parse_name(kept)
+            assert isinstance(sst, SstName)
+            assert sst.upload_id == item["upload_id"]
+        for other in pins["not_protected"]:
+            sst = parse_name(other)
+            assert isinstance(sst, SstName)
+            assert sst.upload_id != item["upload_id"]
+    for unknown in pins["unknown"]:
+        assert parse_name(unknown) is None
+    content = pins["content"]
+    writer = content["writer"]
+    data = pin.encode(
+        StoreId(**content["store"]),
+        run_id=writer["run_id"],
+        instance=writer["instance"],
+        written_at_ms=content["written_at_ms"],
+    )
+    assert json.loads(data) == content
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:

@@ -28,6 +28,7 @@ class FaultPoint(StrEnum):
     PURGE_BEFORE_CHANGELOGS = "purge.before-changelogs"
     PURGE_BEFORE_SSTS = "purge.before-ssts"
     PURGE_AFTER = "purge.after"
+    SWEEP_AFTER_PINS = "sweep.after-pins"
     SWEEP_BEFORE_DELETE = "sweep.before-delete"
 
 

@@ -5,6 +5,7 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md#deletion (orphans).
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
@@ -13,10 +14,12 @@ from cairn.errors import DataError
 from cairn.format import manifest as manifest_format
 from cairn.format.names import (
     CHANGELOG_PREFIX,
+    PIN_PREFIX,
     SNAPSHOT_PREFIX,
     SST_PREFIX,
     ChangelogName,
     ManifestName,
+    PinName,
     SstName,
     parse_name,
 )
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from cairn.clock import Clock, Entropy
     from cairn.format.manifest import Manifest
     from cairn.storage.base import ObjectInfo, ObjectStore
+
+_LOG = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_MS = 86_400_000
 _NS_PER_MS = 1_000_000
@@ -63,7 +68,8 @@ def sweep_orphans(
     """Delete orphans that are older than the grace period; return how many.
 
     Ages are by the storage's clock: "now" is the time of the youngest object of the listing.
-    Other objects stay. Costs: three LISTs, and one GET per manifest that is not in the chain.
+    Other objects stay. Costs: four LISTs, and one GET per manifest that is not in the chain; one
+    more of each kind if there is a pin that nobody renews.
 
     Args:
         objects: at the store's root.
@@ -72,11 +78,15 @@ def sweep_orphans(
         grace_ms: younger objects stay.
         fault: called at each fault point.
     """
-    # SSTs first: an object that is uploaded or named after this listing is not in it.
+    # SSTs first: an object that is uploaded or named after this listing is not in it. Pins before
+    # manifests: an upload whose pin is not found any more does not use its manifest.
     ssts = list(objects.list(SST_PREFIX))
     changelogs = list(objects.list(CHANGELOG_PREFIX))
+    # Only of these: an SST that is old now was old when the pins were listed.
+    newest_ms = max(map(_modified_ms, (*ssts, *changelogs)), default=0)
+    pinned = _pinned_uploads(objects, newest_ms - grace_ms)
+    fault(FaultPoint.SWEEP_AFTER_PINS)
     manifests = list(objects.list(SNAPSHOT_PREFIX))
-    newest_ms = max(map(_modified_ms, (*ssts, *changelogs, *manifests)), default=0)
     lowest = lowest_kept_base(manifest, kept)
     lowest_version = 0 if lowest is None else lowest.version
     named = _named_ssts(objects, manifest, manifests)
@@ -89,8 +99,10 @@ def sweep_orphans(
                 return version < lowest_version
             case ChangelogName(version, _):
                 return version <= lowest_version
-            case SstName():
-                return named is not None and info.key not in named
+            case SstName(upload_id, _):
+                if named is None or pinned is None:
+                    return False
+                return info.key not in named and upload_id not in pinned
         return False
 
     # A manifest is deleted before the objects that it names.
@@ -103,6 +115,43 @@ def sweep_orphans(
         if keys:
             objects.delete(keys)
     return sum(map(len, deletions))
+
+
+def _pinned_uploads(objects: ObjectStore, old_ms: int) -> set[str] | None:
+    """Return the ids of pinned uploads, and delete the pins that nobody has renewed.
+
+    Args:
+        objects: at the store's root.
+        old_ms: pins from before this time are deleted.
+
+    Returns:
+        ``None`` if there is a pin of an unknown kind: it may protect any SST.
+    """
+    pins = _pins_by_upload(objects)
+    if pins is None:
+        return None
+    dead = [upload for upload, infos in pins.items() if max(map(_modified_ms, infos)) < old_ms]
+    if not dead:
+        return set(pins)
+    objects.delete([info.key for upload in dead for info in pins[upload]])
+    # A writer that has renewed its pin meanwhile looks for the former object after that. If it
+    # found that, the new object is in this listing.
+    pins = _pins_by_upload(objects)
+    return None if pins is None else set(pins)
+
+
+def _pins_by_upload(objects: ObjectStore) -> dict[str, list[ObjectInfo]] | None:
+    pins: dict[str, list[ObjectInfo]] = {}
+    for info in objects.list(PIN_PREFIX):
+        name = parse_name(info.key)
+        if not isinstance(name, PinName):
+            _LOG.warning(
+                "no SST is swept, because of a pin that this release does not know: %s",
+                objects.object_url(info.key),
+            )
+            return None
+        pins.setdefault(name.upload_id, []).append(info)
+    return pins
 
 
 def _named_ssts(

@@ -24,6 +24,7 @@ class TransferResources:
         cache: the SSTs on the local disk.
         downloads: threads; they must not call methods of ``Recovery``.
         uploads: threads; they must not call ``SnapshotUploader.upload``.
+        upload_threads: how many they are.
         clock: source of time limits and dates.
         entropy: generates the names of objects.
     """
@@ -31,5 +32,6 @@ class TransferResources:
     cache: SstCache
     downloads: Executor
     uploads: Executor
+    upload_threads: int = 4
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY

@@ -3,22 +3,26 @@
 Layer: checkpoint.  Spec: docs/checkpoint-format.md#manifest.
 
 A crash before the manifest is stored leaves SSTs that no manifest names; the orphan sweep deletes
-them. After the manifest the snapshot is complete.
+them. After the manifest the snapshot is complete. An upload may take any time: what limits it are
+the time-outs of each request. After an error the next attempt uploads what is still missing.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
+from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checksum import crc32c_file
-from cairn.errors import AlreadyExistsError, BusyError, CairnError, DiskFullError, InternalError
+from cairn.errors import AlreadyExistsError, CairnError, DiskFullError, InternalError
 from cairn.format import manifest as manifest_format
+from cairn.format import pin
 from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
-from cairn.format.names import manifest_name, new_sst_name
-from cairn.storage.parallel import run_all
+from cairn.format.names import manifest_name
+from cairn.storage.parallel import run_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +36,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
-_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+# How often the log shows the progress of an upload that takes longer than this.
+_LOG_EVERY_NS = 300 * _NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class SnapshotResult:
         won: whether this writer stored it. If not, ``known`` is empty and the next upload reuses
             no file.
         known: the object of each SST by its local name, for the next upload from this directory.
-        uploaded_files: number of SSTs uploaded.
+        uploaded_files: number of SSTs uploaded by this attempt.
         uploaded_bytes: total size of these SSTs.
         reused_files: number of SSTs that the object store already had.
         store_time: time of the last SST upload, by the storage's clock; ``None`` without upload.
@@ -103,7 +109,7 @@ class SnapshotUploader:
         writer: this writer.
         resources: threads for uploads, clock, and the SST cache, which gets the uploaded files so
             that the next load here downloads less.
-        grace_ms: grace period of orphans; an upload that takes half of it fails. 0: no limit.
+        grace_ms: grace period of sweeps; a longer upload stores a pin. 0: none does.
         fault: called at each fault point.
     """
 
@@ -121,8 +127,12 @@ class SnapshotUploader:
         self._store = store
         self._writer = writer
         self._resources = resources
-        self._limit_ns = grace_ms * _NS_PER_MS // 2
+        self._grace_ms = grace_ms
         self._fault = fault
+
+    def new_pending(self) -> PendingUpload:
+        """Return the empty pending upload of the first attempt at a snapshot."""
+        return PendingUpload(self._resources, self._grace_ms, self._pin_content)
 
     def upload(
         self,
@@ -131,6 +141,7 @@ class SnapshotUploader:
         *,
         known: Mapping[str, SstFile],
         previous: Manifest | None,
+        pending: PendingUpload,
     ) -> SnapshotResult:
         """Store ``directory`` as a snapshot of ``content.ref``; complete once its manifest exists.
 
@@ -143,46 +154,51 @@ class SnapshotUploader:
             previous: the manifest that is the base of the newest version, or the one that this
                 writer stored after it; ``None`` if there is no manifest. Only SSTs that it names
                 are reused: no writer deletes those.
+            pending: what earlier attempts from the same database directory have uploaded since its
+                last snapshot. After an error it has what this attempt has uploaded, too. The next
+                snapshot needs a new one.
 
         Raises:
-            BusyError: the upload took half of the grace period; the sweep deletes its files.
-            UnavailableError and other storage errors: as for ``BusyError``.
+            BusyError: a sweep may have deleted uploaded files (``pending.is_lost``).
+            UnavailableError and other storage errors: try again with the same ``pending``.
             ConditionalPutUnsupportedError: the storage has no conditional PUT.
             CorruptError: a file changed during its upload, or the other writer's manifest is
                 corrupt.
         """
-        began_ns = self._resources.clock.monotonic_ns()
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
         reusable = {file.object_name for file in previous.files} if previous else set()
         reused: list[SstFile] = []
         missing: list[Path] = []
+        uploaded_before = pending.files
         for path in local_files:
             if path.suffix != ".sst":
                 continue
             file = known.get(path.name)
-            if file is not None and file.object_name in reusable:
-                if path.stat().st_size != file.size_bytes:
-                    raise InternalError(f"{path.name} is not the file that was uploaded before")
-                reused.append(file)
-            else:
+            if file is None or file.object_name not in reusable:
+                file = uploaded_before.get(path.name)
+            if file is None:
                 missing.append(path)
+            elif path.stat().st_size != file.size_bytes:
+                raise InternalError(f"{path.name} is not the file that was uploaded before")
+            else:
+                reused.append(file)
         try:
             # The manifest must not replace another attempt's: probe this before any upload.
             self._objects.probe_conditional_put()
-            calls = [(path, began_ns) for path in missing]
-            uploads = run_all(self._resources.uploads, self._upload_one, calls)
-            uploaded = [file for file, _ in uploads]
+            uploaded = self._upload_all(missing, pending, content.ref)
             manifest = self._manifest(
                 content, previous, (*reused, *uploaded), _small_files(local_files)
             )
-            self._check_time(began_ns)
+            pending.keep(self._objects)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
             stored = self._put_manifest(manifest)
+            won = stored == manifest
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
+            if won:
+                self._verify(pending, manifest)
         except CairnError as error:
             error.with_context(store=str(self._store), version=content.ref.version)
             raise
-        won = stored == manifest
         return SnapshotResult(
             manifest=stored,
             won=won,
@@ -190,19 +206,58 @@ class SnapshotUploader:
             uploaded_files=len(uploaded),
             uploaded_bytes=sum(file.size_bytes for file in uploaded),
             reused_files=len(reused),
-            store_time=max((stored_at for _, stored_at in uploads), default=None),
+            store_time=pending.stored_at,
         )
 
-    def _upload_one(self, path: Path, began_ns: int) -> tuple[SstFile, datetime]:
-        self._check_time(began_ns)
+    def _upload_all(
+        self, paths: list[Path], pending: PendingUpload, ref: VersionRef
+    ) -> list[SstFile]:
+        clock = self._resources.clock
+        pending.expect(len(paths), sum(path.stat().st_size for path in paths))
+        pending.keep(self._objects)  # before the first of perhaps slow uploads
+        logged_ns = clock.monotonic_ns()
+
+        def meanwhile() -> None:
+            nonlocal logged_ns
+            try:
+                pending.keep(self._objects)
+            except CairnError as failure:
+                if pending.is_lost:
+                    raise
+                _LOG.warning("a pin is renewed later: %s", failure)
+            if clock.monotonic_ns() - logged_ns >= _LOG_EVERY_NS:
+                logged_ns = clock.monotonic_ns()
+                self._log_progress(len(paths), pending, ref)
+
+        return run_in_turns(
+            self._resources.uploads,
+            self._upload_one,
+            [(path, pending) for path in paths],
+            at_once=self._resources.upload_threads,
+            meanwhile=meanwhile,
+        )
+
+    def _log_progress(self, file_count: int, pending: PendingUpload, ref: VersionRef) -> None:
+        _LOG.warning(
+            "the snapshot of version %d of store %s is being uploaded: %d of %d files, "
+            "%d MiB are left",
+            ref.version,
+            self._store,
+            file_count - pending.left_files,
+            file_count,
+            pending.left_bytes >> 20,
+        )
+
+    def _upload_one(self, path: Path, pending: PendingUpload) -> SstFile:
         self._fault(FaultPoint.SNAPSHOT_BEFORE_SST)
         file = SstFile(
-            object_name=new_sst_name(self._resources.entropy),
+            object_name=pending.new_name(),
             local_name=path.name,
             size_bytes=path.stat().st_size,
             crc32c=crc32c_file(path),
         )
         stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
+        pending.add(file, stored_at)
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._resources.cache is not None:
             try:
@@ -210,7 +265,26 @@ class SnapshotUploader:
             except (DiskFullError, OSError) as failure:
                 # The object is stored; a load downloads what the cache lacks.
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
-        return file, stored_at
+        return file
+
+    def _verify(self, pending: PendingUpload, manifest: Manifest) -> None:
+        """Check that no sweep has deleted files of the manifest; otherwise delete it."""
+        try:
+            pending.verify(self._objects)
+        except CairnError:
+            # Loads go around a manifest without files, if it cannot be deleted.
+            with suppress(CairnError):
+                self._objects.delete([manifest_name(manifest.ref)])
+            raise
+        pending.release(self._objects)
+
+    def _pin_content(self) -> bytes:
+        return pin.encode(
+            self._store,
+            run_id=self._writer.run_id,
+            instance=self._writer.instance,
+            written_at_ms=int(self._resources.clock.now().timestamp() * 1000),
+        )
 
     def _manifest(
         self,
@@ -249,14 +323,6 @@ class SnapshotUploader:
                 ref=manifest.ref,
             )
         return manifest
-
-    def _check_time(self, began_ns: int) -> None:
-        if self._limit_ns and self._resources.clock.monotonic_ns() - began_ns > self._limit_ns:
-            raise BusyError(
-                "the snapshot took more than half of the grace period of orphans",
-                next_step="none, the next snapshot uploads again; if it happens again, raise "
-                "spark.sql.streaming.stateStore.cairn.orphanGraceMs or uploadThreads",
-            )
 
 
 def _small_files(paths: list[Path]) -> tuple[SmallFile, ...]:

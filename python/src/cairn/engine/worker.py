@@ -47,6 +47,8 @@ _MIB = 1 << 20
 _OPEN_FILES = 4096
 # They are started one by one, when no other is idle. As many as tasks of an executor may commit.
 _COMMIT_THREADS = 64
+# Each runs one snapshot and mostly waits for its upload, perhaps for hours: about one per store.
+_SNAPSHOT_THREADS = 256
 _FIRST_USE_BYTES = 32 * _MIB
 _MIN_RUN_BYTES = 4 * _MIB
 _MAX_RUN_BYTES = 32 * _MIB
@@ -111,13 +113,14 @@ class Worker:
             memory=RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES),
             background=background,
             sorting=ThreadPoolExecutor(1, "cairn-sorting"),
-            maintenance=ThreadPoolExecutor(1, "cairn-maintenance"),
+            maintenance=ThreadPoolExecutor(_SNAPSHOT_THREADS, "cairn-snapshot"),
             transfers=TransferResources(
                 cache=SstCache(
                     directories.cache_directory, limits.local_disk_bytes, directories.other_caches
                 ),
                 downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
                 uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
+                upload_threads=limits.upload_threads,
             ),
             pending=PendingBytes(limits.pending_bytes),
             fetched=ByteBudget(limits.pending_bytes),

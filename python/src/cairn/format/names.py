@@ -3,8 +3,11 @@
 Layer: format.  Spec: docs/checkpoint-format.md#where-and-an-example.
 
     changelog     := "changelog/" version [ "_" own_id ] ".arrow"
-    sst           := "sst/" hex32 ".sst"
+    sst           := "sst/" upload_id hex16 ".sst"
     manifest      := "snapshot/" version "_" own_id ".json"
+    pin           := "pin/upload-" upload_id "_" renewal ".json"
+    upload_id     := hex16
+    renewal       := decimal, no leading zero, 1 .. 10^9-1
     version       := decimal, no leading zero, 1 .. 2^63-1
     own_id        := "u" hex32
 
@@ -26,13 +29,16 @@ if TYPE_CHECKING:
 CHANGELOG_PREFIX = "changelog/"
 SST_PREFIX = "sst/"
 SNAPSHOT_PREFIX = "snapshot/"
+PIN_PREFIX = "pin/"
+RENEWAL_MAX = 10**9 - 1
 
 _VERSION = r"([1-9][0-9]{0,18})"
 _ID = r"(u[0-9a-f]{32})"
 _CHANGELOG = re.compile(rf"changelog/{_VERSION}(?:_{_ID})?\.arrow")
-_SST = re.compile(r"sst/([0-9a-f]{32})\.sst")
+_SST = re.compile(r"sst/([0-9a-f]{16})([0-9a-f]{16})\.sst")
+_PIN = re.compile(r"pin/upload-([0-9a-f]{16})_([1-9][0-9]{0,8})\.json")
 _MANIFEST = re.compile(rf"snapshot/{_VERSION}_{_ID}\.json")
-_SST_TOKEN_BYTES = 16
+_TOKEN_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,10 @@ class ChangelogName:
 
 @dataclass(frozen=True, slots=True)
 class SstName:
-    """An SST's name."""
+    """An SST's name; ``upload_id``: the upload that made it."""
 
-    hex32: str
+    upload_id: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,14 @@ class ManifestName:
 
     version: Version
     checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class PinName:
+    """The name of an upload's pin; ``renewal`` counts from 1."""
+
+    upload_id: str
+    renewal: int
 
 
 def plain_changelog_name(version: Version) -> str:
@@ -73,19 +88,33 @@ def manifest_name(ref: VersionRef) -> str:
     return f"{SNAPSHOT_PREFIX}{_checked(ref.version)}_{ref.checkpoint_id}.json"
 
 
-def new_sst_name(entropy: Entropy) -> str:
+def new_upload_id(entropy: Entropy) -> str:
+    """Return the id of a new upload, which no other upload to this store has."""
+    return entropy.token(_TOKEN_BYTES)
+
+
+def new_sst_name(upload_id: str, entropy: Entropy) -> str:
     """Return a new name that no other object has, now or later."""
-    return f"{SST_PREFIX}{entropy.token(_SST_TOKEN_BYTES)}.sst"
+    return f"{SST_PREFIX}{upload_id}{entropy.token(_TOKEN_BYTES)}.sst"
 
 
-def parse_name(name: str) -> ChangelogName | SstName | ManifestName | None:
+def pin_name(upload_id: str, renewal: int) -> str:
+    """Return the name of a pin's object."""
+    if not 1 <= renewal <= RENEWAL_MAX:
+        raise InternalError(f"no pin has renewal {renewal}")
+    return f"{PIN_PREFIX}upload-{upload_id}_{renewal}.json"
+
+
+def parse_name(name: str) -> ChangelogName | SstName | ManifestName | PinName | None:
     """Return the parts of an object's name, or ``None`` for a name that is not Cairn's."""
     if match := _CHANGELOG.fullmatch(name):
         version = int(match[1])
         checkpoint_id = None if match[2] is None else CheckpointId(match[2])
         return ChangelogName(version, checkpoint_id) if version <= VERSION_MAX else None
     if match := _SST.fullmatch(name):
-        return SstName(match[1])
+        return SstName(match[1], match[2])
+    if match := _PIN.fullmatch(name):
+        return PinName(match[1], int(match[2]))
     if match := _MANIFEST.fullmatch(name):
         version = int(match[1])
         return ManifestName(version, CheckpointId(match[2])) if version <= VERSION_MAX else None

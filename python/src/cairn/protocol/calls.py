@@ -22,7 +22,7 @@ from cairn.protocol.session_id import SessionId
 from cairn.release import RELEASE
 
 Json = Mapping[str, Any]
-_COMMIT_REPLY = struct.Struct("<QQQQQIII")
+_COMMIT_REPLY = struct.Struct("<QQQQQQIIII")
 _MAX_U32 = 0xFFFFFFFF
 
 _ONE_RELEASE = "install the shim jar and the Python package of one release on all machines"
@@ -31,6 +31,7 @@ _ONE_RELEASE = "install the shim jar and the Python package of one release on al
 _READERS: dict[str, Callable[[Any], object]] = {
     "bool": bool,
     "int": int,
+    "int | None": lambda number: None if number is None else int(number),
     "str": lambda text: text,
     "str | None": lambda text: text,
     "Json": lambda settings: settings or {},
@@ -214,6 +215,8 @@ class CommitAnswer:
         estimated_keys: keys of the database and of rows that it does not have yet.
         memtable_bytes: memtables of the database.
         sst_bytes: files of the database.
+        snapshot_bytes_left: what the running snapshot has still to upload.
+        lineage_versions: versions that were committed since the last snapshot.
     """
 
     checkpoint_id: str
@@ -226,6 +229,8 @@ class CommitAnswer:
     estimated_keys: int = 0
     memtable_bytes: int = 0
     sst_bytes: int = 0
+    snapshot_bytes_left: int = 0
+    lineage_versions: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the payload of the reply, whose header has the number of counts as ``rows``."""
@@ -235,6 +240,8 @@ class CommitAnswer:
             self.estimated_keys,
             self.memtable_bytes,
             self.sst_bytes,
+            self.snapshot_bytes_left,
+            self.lineage_versions,
             *(min(ns // 1000, _MAX_U32) for ns in (self.wait_ns, self.encode_ns, self.put_ns)),
         )
         counts = [part for pair in self.counts.items() for part in pair]
@@ -254,13 +261,15 @@ class AbortRequest(Request):
 class MaintainRequest(Request):
     """``maintain``: take a snapshot if one is due, purge (``cleanup``), or both.
 
-    ``storage`` has the present credentials; ``None`` keeps the former ones.
+    ``storage`` has the present credentials; ``None`` keeps the former ones. ``wait_ms``: how long
+    the answer waits for a snapshot, which goes on after that; ``None``: the engine's choice.
     """
 
     instance: int
     snapshot: bool
     cleanup: bool
     storage: Json | None = field(default=None, repr=False)
+    wait_ms: int | None = None
 
 
 @dataclass

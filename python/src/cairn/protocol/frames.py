@@ -9,7 +9,8 @@ Layer: protocol.  Spec: docs/protocol.md#data-channel.  Little-endian.
     lookup       := u16 cf  u32 key_bytes[rows]  key[rows]
     lookup_reply := u8 origin[rows]  u32 value_bytes[rows]  value[rows]   ; 0xFFFFFFFF: no value
     commit_reply := u64 changelog_bytes  u64 snapshot_version  u64 estimated_keys
-                    u64 memtable_bytes  u64 sst_bytes  u32 wait_us  u32 encode_us  u32 put_us
+                    u64 memtable_bytes  u64 sst_bytes  u64 snapshot_bytes_left
+                    u32 lineage_versions  u32 wait_us  u32 encode_us  u32 put_us
                     { u16 cf  u64 keys }[rows]  checkpoint_id
 """
 

@@ -166,7 +166,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
-        """Create an object from a local file; a large file in parts, several at a time.
+        """Create an object from a local file; a very large file in parts.
 
         Where possible the storage verifies what it receives (S3: a CRC32C of each part). A failed
         upload leaves no object. On S3 it may leave parts of a multipart upload that it could not

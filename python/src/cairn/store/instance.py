@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 _LARGE_CHANGELOG_BYTES = 1 << 20
 _NOTHING_SPILLED = Runs()
 _MAX_PENDING_WAIT_S = 60.0
-# How long a commit waits for a running snapshot before it takes its own.
-_MAX_SNAPSHOT_WAIT_S = 60.0
+# A commit that needs a snapshot waits for it for at most five times ``requestTimeoutMs``: half of
+# what the shim allows a commit. Maintenance, which needs none, answers sooner.
+_REQUESTS_PER_SNAPSHOT = 5
+_NS_PER_S = 1_000_000_000
+_MAX_MAINTENANCE_WAIT_S = 60.0
 
 
 def _no_reply(_answer: CommitAnswer) -> None:
@@ -95,10 +98,16 @@ class ProviderInstance:
         Raises:
             FencedError: a newer attempt has committed the version.
             FramesMissingError: not all writes arrived.
+            LineageTooLongError: a snapshot must be taken before, and fails or takes long.
             CairnError: nothing is committed, or the outcome is unknown; the current version stays.
         """
         state, resources = self.state, self._resources
+        conf = state.checkpoint.conf
+        snapshot_wait_s = _REQUESTS_PER_SNAPSHOT * conf.frame_timeout_ms / 1000
         try:
+            if request.frames or request.early_frames or not state.checkpoint.has_checkpoint_ids:
+                with self._context(request.version):
+                    snapshot.bound_lineage(state, snapshot_wait_s)
             with self._lock, self._context(request.version):
                 self._check_open()
                 session = self.find_session(request.session.number)
@@ -114,13 +123,15 @@ class ProviderInstance:
             if request.snapshot:
                 resources.event_loop.wake()
                 # After a failure the answer has an older version: Spark requests a snapshot again.
-                snapshot.try_snapshot(state, is_forced=True, wait_s=_MAX_SNAPSHOT_WAIT_S)
+                snapshot.take_now(state, snapshot_wait_s)
                 answer.snapshot_version = state.snapshots.newest_version
             reply(answer)
         finally:
             resources.event_loop.wake()
         if is_overdue:
-            resources.maintenance.submit(snapshot.try_snapshot, state)
+            snapshot.begin(state)
+        if answer.changelog_bytes:
+            snapshot.note_lineage(state)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps this commit's memory; another store may need it for the next batch.
             resources.release_memory()
@@ -129,16 +140,33 @@ class ProviderInstance:
     def maintain(self, request: MaintainRequest) -> MaintainAnswer:
         """Take a snapshot if one is due, purge, or both; loads and commits run meanwhile.
 
+        A snapshot that takes long goes on after the answer; a purge is left out while it runs.
+
         Raises:
             CairnError: the storage failed; no partial snapshot is visible; the next call retries.
         """
         state = self.state
         self._check_open()
         answer = MaintainAnswer()
-        with state.snapshots.running, self._context():
-            store_time = snapshot.take_snapshot(state, answer) if request.snapshot else None
-            if request.cleanup:
-                answer.deleted_objects = snapshot.purge(state, store_time)
+        wait_s = _MAX_MAINTENANCE_WAIT_S if request.wait_ms is None else request.wait_ms / 1000
+        clock = self._resources.clock
+        began_ns = clock.monotonic_ns()
+        with self._context():
+            done = None
+            if request.snapshot:
+                done = snapshot.wait_for(snapshot.begin(state)[0], wait_s)
+            left_s = max(0.0, wait_s - (clock.monotonic_ns() - began_ns) / _NS_PER_S)
+            if done is not None:
+                answer.uploaded_files = done.uploaded_files
+                answer.uploaded_bytes = done.uploaded_bytes
+                answer.reused_files = done.reused_files
+                answer.snapshot_ms = done.duration_ms
+            if request.cleanup and state.snapshots.running.acquire(timeout=left_s):
+                try:
+                    store_time = None if done is None else done.store_time
+                    answer.deleted_objects = snapshot.purge(state, store_time)
+                finally:
+                    state.snapshots.running.release()
         answer.snapshot_version = snapshot.newest_with_snapshot(state)
         answer.engine = state.figures()
         return answer

@@ -142,7 +142,7 @@ class WorkerResources:
         memory: block cache and memtables.
         background: threads for spill runs, the ends of files, flushes and similar work.
         sorting: a thread that sorts and merges deltas; reads of a version may wait for it.
-        maintenance: threads for snapshots that no call waits for.
+        maintenance: threads for snapshots, which may take hours: about one per store.
         transfers: the SST cache and the threads for downloads and uploads.
         pending: the bound of committed deltas that RocksDB does not have yet.
         fetched: the bound of changelogs that loads have fetched ahead.

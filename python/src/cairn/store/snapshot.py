@@ -4,21 +4,34 @@ Layer: store.  Spec: docs/checkpoint-format.md#manifest, #deletion.
 
 A snapshot of version N: apply all deltas up to N and none above, flush, make a local checkpoint,
 apply the held deltas, upload. If the worker dies meanwhile, it leaves SSTs that no manifest names.
+
+A snapshot runs in a thread of its own, one per store, because an upload may take hours. Calls that
+want it wait for a while and go on without it.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import shutil
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
-from cairn.errors import BusyError, CairnError, ClosedError, MissingError
-from cairn.protocol.calls import MaintainAnswer
+from cairn.errors import (
+    BusyError,
+    CairnError,
+    ClosedError,
+    CredentialsExpiredError,
+    LineageTooLongError,
+    MissingError,
+    unexpected,
+)
 from cairn.rocks.failures import translate
+from cairn.store.snapshot_state import SnapshotDone
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from datetime import datetime
 
     from cairn.format.manifest import Manifest
@@ -29,6 +42,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _TRIES = 5
 _MS = 1_000_000
+_S = 1_000_000_000
+# A warning at each tenth of the bound of lineages.
+_WARN_PARTS = 10
 # If a lineage is more than this many times minDeltasForSnapshot long, maintenance is too slow.
 _LINEAGE_FACTOR = 4
 
@@ -37,24 +53,56 @@ class _MovedOnError(Exception):
     """The store was loaded again, or its credentials were replaced, during the snapshot."""
 
 
-def take_snapshot(
-    state: StoreState, answer: MaintainAnswer, *, is_forced: bool = False
-) -> datetime | None:
-    """Upload a snapshot of the current version, if one is due.
-
-    REQUIRES: ``snapshots.running`` is held.
+def begin(state: StoreState, *, is_forced: bool = False) -> tuple[Future[SnapshotDone], bool]:
+    """Start a snapshot of the current version, unless one is running; return at once.
 
     Args:
         state: the store's state.
-        answer: this call fills it in.
         is_forced: whether one is due after fewer deltas than ``minDeltasForSnapshot`` too.
 
     Returns:
-        The time of the upload, by the storage's clock; ``None`` if nothing was uploaded.
+        The running snapshot, and whether this call started it.
     """
+    threads = state.resources.maintenance
+    return state.snapshots.begin(lambda: threads.submit(_run, state, is_forced))
+
+
+def wait_for(run: Future[SnapshotDone], wait_s: float) -> SnapshotDone | None:
+    """Return what a snapshot did; ``None`` if it is still running after a while.
+
+    Raises:
+        CairnError: it failed; no partial snapshot is visible; the next one uploads what is missing.
+    """
+    try:
+        return run.result(max(0.0, wait_s))
+    except TimeoutError:
+        return None
+    except CairnError as failure:
+        raise copy.copy(failure) from failure  # several calls may wait for this one
+
+
+def _run(state: StoreState, is_forced: bool) -> SnapshotDone:  # noqa: FBT001 - a thread's argument
+    snapshots = state.snapshots
+    with snapshots.running:
+        try:
+            done = _take_in_time(state, is_forced=is_forced)
+        except Exception as problem:
+            failure = unexpected(problem).with_context(store=str(state.checkpoint.store))
+            snapshots.failure = failure
+            _LOG.warning(
+                "a snapshot failed, the next one tries again: %s",
+                failure,
+                exc_info=None if failure is problem else problem,
+            )
+            raise failure from problem
+        snapshots.failure = None
+        return done
+
+
+def _take_in_time(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     for _ in range(_TRIES):
         try:
-            return _take_snapshot(state, answer, is_forced=is_forced)
+            return _take_snapshot(state, is_forced=is_forced)
         except _MovedOnError:
             continue  # try again with the current version
     state.local.check_not_broken()
@@ -63,20 +111,18 @@ def take_snapshot(
     )
 
 
-def _take_snapshot(
-    state: StoreState, answer: MaintainAnswer, *, is_forced: bool
-) -> datetime | None:
+def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     incarnation, version = state.snapshot_point()
     if version is None or version.ref is None:
-        return None
+        return SnapshotDone()
     checkpoint, snapshots = state.checkpoint, state.snapshots
     version = snapshots.rebased(version)
     is_due_now = is_forced or snapshots.is_wanted
     due = 1 if is_due_now else checkpoint.conf.min_deltas_for_snapshot
     if version.ref is None or len(version.lineage) < due:
-        return None
+        return SnapshotDone()
     if not version.has_changelog and _adopt_snapshot(state, version.ref, incarnation):
-        return None
+        return SnapshotDone()
     clock = state.resources.clock
     began = clock.monotonic_ns()
     content = SnapshotContent(
@@ -92,11 +138,15 @@ def _take_snapshot(
         if not state.local.checkpoint(version.version, incarnation, directory):
             raise _MovedOnError
         result = checkpoint.uploader.upload(
-            directory, content, known=snapshots.known(incarnation), previous=previous
+            directory,
+            content,
+            known=snapshots.known(incarnation),
+            previous=previous,
+            pending=snapshots.pending(incarnation, checkpoint.uploader),
         )
     except (CairnError, OSError) as failure:
         if state.is_closed:
-            return None  # a closed store has no directory
+            return SnapshotDone()  # a closed store has no directory
         is_other = incarnation != state.local.incarnation or checkpoint is not state.checkpoint
         if isinstance(failure, ClosedError) and is_other:
             raise _MovedOnError from failure
@@ -106,13 +156,15 @@ def _take_snapshot(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     snapshots.stored(result, incarnation)
-    answer.uploaded_files = result.uploaded_files
-    answer.uploaded_bytes = result.uploaded_bytes
-    answer.reused_files = result.reused_files
-    answer.snapshot_ms = (clock.monotonic_ns() - began) // _MS
     state.metrics.add("snapshots_count")
     state.metrics.add("snapshot_uploaded_bytes", result.uploaded_bytes)
-    return result.store_time
+    return SnapshotDone(
+        uploaded_files=result.uploaded_files,
+        uploaded_bytes=result.uploaded_bytes,
+        reused_files=result.reused_files,
+        duration_ms=(clock.monotonic_ns() - began) // _MS,
+        store_time=result.store_time,
+    )
 
 
 def _adopt_snapshot(state: StoreState, ref: VersionRef, incarnation: int) -> bool:
@@ -196,24 +248,76 @@ def is_overdue(state: StoreState) -> bool:
     return version is not None and len(version.lineage) > limit
 
 
-def try_snapshot(state: StoreState, *, is_forced: bool = False, wait_s: float = 0) -> None:
-    """Take a snapshot, or log why it failed. Never raises.
+def take_now(state: StoreState, wait_s: float) -> None:
+    """Take a snapshot of the current version and wait for it. Never raises: failures are logged."""
+    clock = state.resources.clock
+    until_ns = clock.monotonic_ns() + int(wait_s * _S)
+    is_new, done = False, None
+    while not is_new:  # a snapshot that is running may be of an earlier version
+        run, is_new = begin(state, is_forced=True)
+        try:
+            done = wait_for(run, (until_ns - clock.monotonic_ns()) / _S)
+        except CairnError:
+            continue
+        if done is None:
+            _LOG.warning(
+                "the answer to a commit does not wait longer for a snapshot, which goes on"
+            )
+            return
 
-    Args:
-        state: the store's state.
-        is_forced: as for ``take_snapshot``.
-        wait_s: how long to wait for a running snapshot; after that, none is taken.
+
+def bound_lineage(state: StoreState, wait_s: float) -> None:
+    """Take a snapshot before a commit whose lineage would be too long, and wait for it.
+
+    Without the instance's lock: ``use`` needs it to renew the credentials of the upload.
+
+    Raises:
+        LineageTooLongError: the snapshot fails, or is still running; says why.
+        CredentialsExpiredError: the same call succeeds with new credentials.
     """
-    running = state.snapshots.running
-    if not running.acquire(timeout=wait_s):
-        if is_forced:
-            _LOG.warning("the snapshot that Spark requested is not taken: another one is running")
-        return
-    try:
-        take_snapshot(state, MaintainAnswer(), is_forced=is_forced)
-    except CairnError as failure:
-        _LOG.warning("a snapshot failed, the next one tries again: %s", failure)
-    except Exception:  # noqa: BLE001 - the version is durable, whatever fails now
-        _LOG.exception("a snapshot failed, the next one tries again")
-    finally:
-        running.release()
+    limit = state.checkpoint.conf.max_lineage
+    clock = state.resources.clock
+    until_ns = clock.monotonic_ns() + int(wait_s * _S)
+    is_new = False
+    while (length := state.lineage_length()) >= limit:
+        if is_new:
+            raise _too_long(state, length, "no snapshot of the current version was possible")
+        run, is_new = begin(state, is_forced=True)
+        try:
+            done = wait_for(run, (until_ns - clock.monotonic_ns()) / _S)
+        except CredentialsExpiredError:
+            raise
+        except CairnError as failure:
+            problem = f"their snapshot failed: [{failure.code}] {failure.message}"
+            error = _too_long(state, length, problem, failure.next_step)
+            raise error.with_context(object_name=failure.object_name) from failure
+        if done is None:
+            files, size = state.snapshots.left()
+            problem = f"their snapshot is not complete: {files} files, {size >> 20} MiB are left"
+            step = "let Spark retry the task, which waits again; the upload goes on meanwhile"
+            raise _too_long(state, length, problem, step)
+
+
+def _too_long(
+    state: StoreState, length: int, problem: str, next_step: str | None = None
+) -> LineageTooLongError:
+    return LineageTooLongError(
+        f"{length} versions were committed since the last snapshot, as many as cairn.maxLineage "
+        f"allows, and {problem}",
+        next_step=next_step or "let Spark retry the task",
+    ).with_context(store=str(state.checkpoint.store))
+
+
+def note_lineage(state: StoreState) -> None:
+    """Warn, after a commit, if the lineage has become a tenth of its bound longer."""
+    limit = state.checkpoint.conf.max_lineage
+    length = state.lineage_length()
+    if length and length % max(1, limit // _WARN_PARTS) == 0:
+        _LOG.warning(
+            "store %s: %d versions were committed since the last snapshot; at %d "
+            "(cairn.maxLineage) each commit waits for a snapshot. %s",
+            state.checkpoint.store,
+            length,
+            limit,
+            state.snapshots.failure or "No snapshot has failed: perhaps one is still running",
+        )

@@ -7,16 +7,20 @@ guards the fields that both change; a manifest is replaced, never edited.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.orphans import SweepSchedule
-from cairn.errors import InternalError
+from cairn.errors import CairnError, InternalError
 from cairn.format.manifest import ChangelogRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+    from datetime import datetime
 
-    from cairn.checkpoint.upload import SnapshotResult
+    from cairn.checkpoint.pending_upload import PendingUpload
+    from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
     from cairn.clock import Clock, Entropy
     from cairn.format.header import Base
     from cairn.format.manifest import Manifest, SstFile
@@ -24,11 +28,31 @@ if TYPE_CHECKING:
     from cairn.store.version import StoreVersion
 
 
+@dataclass(frozen=True)
+class SnapshotDone:
+    """What a snapshot did: nothing, if none was due.
+
+    Attributes:
+        uploaded_files: files that were uploaded.
+        uploaded_bytes: their size.
+        reused_files: files that the object store had.
+        duration_ms: how long it took.
+        store_time: the time of the upload, by the storage's clock; ``None`` without upload.
+    """
+
+    uploaded_files: int = 0
+    uploaded_bytes: int = 0
+    reused_files: int = 0
+    duration_ms: int = 0
+    store_time: datetime | None = None
+
+
 class SnapshotState:
     """See the module.
 
     Attributes:
         running: held during a snapshot or purge.
+        failure: why the last snapshot failed; ``None`` if it did not.
         sweeps: when the next orphan sweep is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
         is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects.
@@ -39,6 +63,10 @@ class SnapshotState:
         self.sweeps = SweepSchedule(clock, entropy)
         self.manifest: Manifest | None = None
         self.is_wanted = False
+        self.failure: CairnError | None = None
+        self._run: Future[SnapshotDone] | None = None
+        self._run_lock = threading.Lock()
+        self._pending: PendingUpload | None = None
         self._lock = threading.Lock()
         self._is_ours = False  # this instance stored `manifest`
         self._purged: Manifest | None = None  # `manifest` after a purge
@@ -54,7 +82,30 @@ class SnapshotState:
             self.manifest, self._is_ours = manifest, False
             self.is_wanted = False
             self._known, self._incarnation = known, incarnation
+            self._pending = None
             self._bases = {}
+
+    def begin(self, start: Callable[[], Future[SnapshotDone]]) -> tuple[Future[SnapshotDone], bool]:
+        """Return the running snapshot, or that of ``start``; and whether it is a new one."""
+        with self._run_lock:
+            if self._run is not None and not self._run.done():
+                return self._run, False
+            self._run = start()
+            return self._run, True
+
+    def pending(self, incarnation: int, uploader: SnapshotUploader) -> PendingUpload:
+        """Return what a database has uploaded since its last snapshot."""
+        with self._lock:
+            if incarnation != self._incarnation:
+                return uploader.new_pending()  # its result will be ignored
+            if self._pending is None or self._pending.is_lost:
+                self._pending = uploader.new_pending()
+            return self._pending
+
+    def left(self) -> tuple[int, int]:
+        """Return the number and size of the files that the running snapshot has to upload."""
+        pending = self._pending
+        return (0, 0) if pending is None else (pending.left_files, pending.left_bytes)
 
     def add_changelog(self, version: StoreVersion) -> None:
         """Remember the base of a changelog that was replayed or committed."""
@@ -72,6 +123,7 @@ class SnapshotState:
             self.manifest, self._is_ours = result.manifest, result.won
             self.is_wanted = False
             self._known = result.known
+            self._pending = None
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
 
     def purged(self, before: Manifest, after: Manifest) -> None:

@@ -260,11 +260,20 @@ class StoreState:
                 "applied_through": self.local.applied_through,
                 "written_through": self.local.written_through,
             }
+        left_files, left_bytes = self.snapshots.left()
         values |= {
+            "lineage_versions_count": self.lineage_length(),
+            "snapshot_left_files": left_files,
+            "snapshot_left_bytes": left_bytes,
             "block_cache_bytes": self.resources.memory.cached_bytes(),
             "pending_delta_bytes": self.resources.pending.current,
         }
         return values
+
+    def lineage_length(self) -> int:
+        """Return the number of changelogs that a load of the current version adds to a snapshot."""
+        version = self._version
+        return 0 if version is None else len(self.snapshots.rebased(version).lineage)
 
     def close(self) -> None:
         """Close the database and free the local disk."""

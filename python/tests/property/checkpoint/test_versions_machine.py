@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,8 +32,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.retention import KeptVersions
-from cairn.errors import FencedError
+from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import VersionRef
 from cairn.store.version import StoreVersion
@@ -45,6 +47,14 @@ COMMIT_FAULTS = st.sampled_from(
 )
 OTHER_FAULTS = st.sampled_from(
     [None, None, *(point for point in FaultPoint if not point.startswith("commit."))]
+)
+
+UPLOAD_POINTS = st.sampled_from(
+    [
+        FaultPoint.SNAPSHOT_AFTER_SST,
+        FaultPoint.SNAPSHOT_BEFORE_MANIFEST,
+        FaultPoint.SNAPSHOT_AFTER_MANIFEST,
+    ]
 )
 
 
@@ -61,6 +71,7 @@ class Machine:
     changelogs: dict[VersionRef, ChangelogRef] = field(default_factory=dict)
     previous: Manifest | None = None
     known: dict[str, SstFile] = field(default_factory=dict)
+    pending: PendingUpload | None = None
 
 
 class Versions(RuleBasedStateMachine):
@@ -75,6 +86,7 @@ class Versions(RuleBasedStateMachine):
         self.attempts = 0
         self.zombies: list[tuple[ModelVersion, int]] = []
         self.machine = Machine()
+        self.lock = threading.Lock()
 
     def teardown(self) -> None:
         """Remove the machines' disks."""
@@ -84,6 +96,13 @@ class Versions(RuleBasedStateMachine):
     def newest(self) -> ModelVersion:
         """The version on which the next batch starts."""
         return self.truth[-1]
+
+    @property
+    def recent(self) -> tuple[ChangelogRef, ...]:
+        """The changelogs after the machine's manifest."""
+        after = 0 if self.machine.previous is None else self.machine.previous.ref.version
+        entries = sorted(self.machine.changelogs.items())
+        return tuple(entry for ref, entry in entries if ref.version > after)
 
     def take_over(self) -> None:
         """Load the newest version on a fresh machine, as after a crash."""
@@ -188,24 +207,57 @@ class Versions(RuleBasedStateMachine):
     @rule(point=OTHER_FAULTS)
     def snapshot(self, point: str | None) -> None:
         """Take a snapshot of the newest version; another machine may have done so already."""
+        self.try_snapshot(hook_of(point))
+
+    @precondition(lambda self: self.machine.version.lineage)
+    @rule(point=UPLOAD_POINTS, graces=st.sampled_from([0.2, 0.4, 0.6, 1.2]), fails=st.booleans())
+    def slow_snapshot(self, point: str, graces: float, fails: bool) -> None:  # noqa: FBT001
+        """The upload stands still at a point while others sweep; perhaps it fails then."""
+
+        def stand_still(reached: str) -> None:
+            if reached != point:
+                return
+            with self.lock:
+                self.world.clock.advance(graces * GRACE_MS / 1000)
+                self.sweep_as_another()
+            if fails:
+                raise UnavailableError("the storage does not answer")
+
+        try:
+            self.try_snapshot(stand_still)
+        except UnavailableError:
+            assert fails  # the machine continues with what is uploaded
+        except BusyError:
+            assert self.machine.pending is not None
+            assert self.machine.pending.is_lost
+
+    def sweep_as_another(self) -> None:
+        """Sweep as a writer that has the same newest manifest, and has just stored something."""
+        machine = self.machine
+        self.world.objects.put("changelog/900000.arrow", b"the storage's time")
+        if machine.previous is not None:
+            kept = KeptVersions(self.newest.version, KEEP, self.recent)
+            sweep_orphans(self.world.objects, machine.previous, kept, grace_ms=GRACE_MS)
+
+    def try_snapshot(self, fault: FaultHook) -> None:
+        """Take a snapshot with the files that earlier attempts of this machine have uploaded."""
         machine = self.machine
         model = machine.version
-        after = 0 if machine.previous is None else machine.previous.ref.version
+        if machine.pending is None or machine.pending.is_lost:
+            machine.pending = self.world.uploader().new_pending()
         try:
             result = self.world.snapshot(
                 model,
-                changelogs=tuple(
-                    entry
-                    for ref, entry in sorted(machine.changelogs.items())
-                    if ref.version > after
-                ),
+                changelogs=self.recent,
                 previous=machine.previous,
                 known=machine.known,
-                fault=hook_of(point),
+                pending=machine.pending,
+                fault=fault,
             )
         except Crash:
             self.take_over()
             return
+        machine.pending = None
         machine.previous, machine.known = result.manifest, dict(result.known)
         machine.version = on_own_snapshot(model)
 
@@ -214,12 +266,7 @@ class Versions(RuleBasedStateMachine):
     def purge(self, point: str | None) -> None:
         """Delete what retention allows, and sweep."""
         assert self.machine.previous is not None
-        recent = tuple(
-            entry
-            for ref, entry in sorted(self.machine.changelogs.items())
-            if ref.version > self.machine.previous.ref.version
-        )
-        kept = KeptVersions(self.newest.version, KEEP, recent)
+        kept = KeptVersions(self.newest.version, KEEP, self.recent)
         try:
             now = self.world.clock.now()
             result = self.world.purge(self.machine.previous, kept, now, fault=hook_of(point))

@@ -5,9 +5,17 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-_NUMBERS = ("changelog_bytes", "snapshot_version", "estimated_keys", "memtable_bytes", "sst_bytes")
+_NUMBERS = (
+    "changelog_bytes",
+    "snapshot_version",
+    "estimated_keys",
+    "memtable_bytes",
+    "sst_bytes",
+    "snapshot_bytes_left",
+    "lineage_versions",
+)
 _TIMES = ("wait_us", "encode_us", "put_us")
-_FIXED = struct.Struct("<5Q3I")
+_FIXED = struct.Struct("<6Q4I")
 _COUNT = struct.Struct("<HQ")
 
 

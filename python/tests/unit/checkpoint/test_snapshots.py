@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from checkpoint_kit import (
-    GRACE_MS,
     Crash,
     ModelVersion,
     World,
@@ -20,9 +19,8 @@ from checkpoint_kit import (
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.sst_cache import SstCache
-from cairn.checkpoint.upload import SnapshotContent
+from cairn.checkpoint.upload import SnapshotContent, SnapshotResult, SnapshotUploader
 from cairn.errors import (
-    BusyError,
     ConditionalPutUnsupportedError,
     CorruptError,
     DataError,
@@ -163,21 +161,6 @@ def test_crash_after_the_manifest_leaves_the_snapshot(world: World) -> None:
     assert world.recovery().fetch_manifest(one.ref).ref == one.ref
 
 
-def test_slow_upload_gives_up_before_a_sweep_can_delete_its_files(world: World) -> None:
-    """The limit is half of the grace period: no manifest may name files that a sweep deletes."""
-    one, _ = two_versions(world)
-
-    def linger(point: str) -> None:
-        if point == FaultPoint.SNAPSHOT_AFTER_SST:
-            world.clock.advance(GRACE_MS / 1000)
-
-    with pytest.raises(BusyError) as raised:
-        world.snapshot(one, changelogs=(changelog_ref(one),), fault=linger)
-
-    assert raised.value.version == 1
-    assert world.names("snapshot/") == []
-
-
 def test_directory_without_current_is_not_a_checkpoint(world: World) -> None:
     """RocksDB did not complete the directory."""
     one, _ = two_versions(world)
@@ -186,7 +169,13 @@ def test_directory_without_current_is_not_a_checkpoint(world: World) -> None:
     empty.mkdir()
 
     with pytest.raises(InternalError):
-        world.uploader().upload(empty, _content(one), known={}, previous=None)
+        upload(world.uploader(), empty, _content(one))
+
+
+def upload(uploader: SnapshotUploader, directory: Path, content: SnapshotContent) -> SnapshotResult:
+    """Upload a first snapshot."""
+    pending = uploader.new_pending()
+    return uploader.upload(directory, content, known={}, previous=None, pending=pending)
 
 
 def _content(model: ModelVersion) -> SnapshotContent:
@@ -200,7 +189,7 @@ def test_uploaded_ssts_are_added_to_the_cache(world: World, tmp_path: Path) -> N
     cache = SstCache(tmp_path / "shared", 1 << 20)
     directory = world.folder("checkpoint")
     write_directory(directory, one.content)
-    result = world.uploader(cache=cache).upload(directory, _content(one), known={}, previous=None)
+    result = upload(world.uploader(cache=cache), directory, _content(one))
     recovery = world.recovery(cache=cache)
 
     assert recovery.materialize(result.manifest, world.folder()).bytes_downloaded == 0

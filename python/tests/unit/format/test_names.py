@@ -10,11 +10,13 @@ from cairn.errors import FormatVersionError, InternalError
 from cairn.format.names import (
     ChangelogName,
     ManifestName,
+    PinName,
     SstName,
     changelog_name,
     manifest_name,
     new_sst_name,
     parse_name,
+    pin_name,
     plain_changelog_name,
 )
 from cairn.ids import Attempt, CheckpointId, VersionRef
@@ -33,6 +35,7 @@ class _FixedEntropy:
         return 0.0
 
 
+HEX16 = st.text("0123456789abcdef", min_size=16, max_size=16)
 HEX32 = st.text("0123456789abcdef", min_size=32, max_size=32)
 IDS = HEX32.map(lambda digits: CheckpointId.new(_FixedEntropy(digits)))
 VERSIONS = st.integers(1, 2**63 - 1)
@@ -47,15 +50,24 @@ def test_built_names_parse_back(ref: VersionRef) -> None:
     assert parse_name(manifest_name(ref)) == ManifestName(ref.version, ref.checkpoint_id)
 
 
-@given(HEX32)
-def test_sst_names_parse_back(digits: str) -> None:
-    """The same for SSTs."""
-    assert parse_name(new_sst_name(_FixedEntropy(digits))) == SstName(digits)
+@given(HEX16, HEX16)
+def test_sst_names_parse_back(upload_id: str, digits: str) -> None:
+    """The sweep would not find the pin of the upload."""
+    name = new_sst_name(upload_id, _FixedEntropy(digits))
+
+    assert parse_name(name) == SstName(upload_id, digits)
+
+
+@given(HEX16, st.integers(1, 10**9 - 1))
+def test_pin_names_parse_back(upload_id: str, renewal: int) -> None:
+    """The sweep would delete nothing for ever because of a name that it does not know."""
+    assert parse_name(pin_name(upload_id, renewal)) == PinName(upload_id, renewal)
 
 
 NAMES = st.one_of(
     st.text(max_size=80),
     st.from_regex(r"(changelog|sst|snapshot)/[0-9u_a-f=]{0,40}\.(arrow|sst|json)", fullmatch=True),
+    st.from_regex(r"pin/upload-[0-9a-f]{14,16}_[0-9]{0,10}\.json", fullmatch=True),
 )
 
 
@@ -73,8 +85,10 @@ def test_parsed_names_build_back(text: str) -> None:
             assert changelog_name(VersionRef(version, checkpoint_id)) == text
         case ManifestName(version, checkpoint_id):
             assert manifest_name(VersionRef(version, checkpoint_id)) == text
-        case SstName(hex32):
-            assert text == f"sst/{hex32}.sst"
+        case SstName(upload_id, token):
+            assert text == f"sst/{upload_id}{token}.sst"
+        case PinName(upload_id, renewal):
+            assert pin_name(upload_id, renewal) == text
 
 
 @pytest.mark.parametrize(
@@ -90,6 +104,10 @@ def test_parsed_names_build_back(text: str) -> None:
         "changelog/1.arrow\n",
         "snapshot/1.json",
         "sst/000012.sst",
+        "pin/upload-4be14be14be14be1_0.json",
+        "pin/upload-4be14be14be14be1_01.json",
+        "pin/upload-4be14be14be14be1.json",
+        "pin/savepoint-4be14be14be14be1_1.json",
         "_metadata/schema",
         "0/changelog/1.arrow",
     ],

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultHook, no_fault
+from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.purge import Purger, PurgeResult
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.retention import KeptVersions
@@ -233,7 +234,7 @@ class World:
 
     def _transfers(self, cache: SstCache | None) -> TransferResources:
         cache = cache or SstCache(self.folder("cache"), 1 << 20)
-        return TransferResources(cache, TRANSFERS, TRANSFERS, self.clock)
+        return TransferResources(cache, TRANSFERS, TRANSFERS, 2, self.clock)
 
     def uploader(
         self,
@@ -284,6 +285,7 @@ class World:
         previous: Manifest | None = None,
         known: Mapping[str, SstFile] | None = None,
         instance: str = "1",
+        pending: PendingUpload | None = None,
         fault: FaultHook = no_fault,
     ) -> SnapshotResult:
         """Upload a snapshot of ``model``."""
@@ -297,8 +299,13 @@ class World:
             max_cf_id=0,
             changelogs=changelogs,
         )
-        return self.uploader(instance, fault=fault).upload(
-            directory, content, known=known or {}, previous=previous
+        uploader = self.uploader(instance, fault=fault)
+        return uploader.upload(
+            directory,
+            content,
+            known=known or {},
+            previous=previous,
+            pending=pending or uploader.new_pending(),
         )
 
     def load(self, version: int, checkpoint_id: str | None) -> Content:

@@ -127,6 +127,16 @@ enum StoreMetrics {
       "bytes of the store's SST files on the local disk",
       Unit.NOW,
       f -> f.committed.sstBytes()),
+  SNAPSHOT_BYTES_LEFT(
+      "cairnSnapshotBytesLeft",
+      "bytes that running snapshots have still to upload",
+      Unit.NOW,
+      f -> f.committed.snapshots().bytesLeft()),
+  LONG_LINEAGES(
+      "cairnLongLineages",
+      "stores that have a tenth of maxLineage or more versions since their last snapshot",
+      Unit.NOW,
+      f -> f.committed.snapshots().lineageVersions() * 10 >= f.session.store.maxLineage() ? 1 : 0),
   INTERNAL_KEYS(
       "cairnInternalKeys",
       "keys of column families that Spark uses internally",

@@ -13,7 +13,8 @@ import java.util.TreeMap;
  *
  * <pre>
  *   commit_reply := u64 changelog_bytes  u64 snapshot_version  u64 estimated_keys
- *                   u64 memtable_bytes  u64 sst_bytes  u32 wait_us  u32 encode_us  u32 put_us
+ *                   u64 memtable_bytes  u64 sst_bytes  u64 snapshot_bytes_left
+ *                   u32 lineage_versions  u32 wait_us  u32 encode_us  u32 put_us
  *                   { u16 cf  u64 keys }[rows]  checkpoint_id
  * </pre>
  *
@@ -24,6 +25,7 @@ import java.util.TreeMap;
  * @param counts keys by family id
  * @param snapshotVersion the newest snapshot known, 0 if none
  * @param estimatedKeys the engine's estimate of the store's keys
+ * @param snapshots how far the store's snapshots are
  */
 public record CommitReply(
     String checkpointId,
@@ -33,16 +35,25 @@ public record CommitReply(
     long estimatedKeys,
     long memtableBytes,
     long sstBytes,
+    Snapshots snapshots,
     Micros times) {
-  private static final int FIXED_BYTES = 5 * Long.BYTES + 3 * Integer.BYTES;
+  private static final int FIXED_BYTES = 6 * Long.BYTES + 4 * Integer.BYTES;
   private static final int COUNT_BYTES = Short.BYTES + Long.BYTES;
+
+  /**
+   * How far the store's snapshots are.
+   *
+   * @param bytesLeft what the running one has still to upload
+   * @param lineageVersions number of versions that were committed since the last one
+   */
+  public record Snapshots(long bytesLeft, long lineageVersions) {}
 
   /** Times of a commit in the engine: until all frames had arrived, to encode, of the PUT. */
   public record Micros(long waited, long encode, long put) {}
 
   /** Of a session that has not committed. */
   public static final CommitReply NONE =
-      new CommitReply(null, Map.of(), 0, 0, 0, 0, 0, new Micros(0, 0, 0));
+      new CommitReply(null, Map.of(), 0, 0, 0, 0, 0, new Snapshots(0, 0), new Micros(0, 0, 0));
 
   /** Reads a reply; throws if its lengths contradict each other. */
   public static CommitReply read(FrameHeader header, byte[] payload) {
@@ -58,7 +69,8 @@ public record CommitReply(
     long estimatedKeys = bytes.getLong();
     long memtableBytes = bytes.getLong();
     long sstBytes = bytes.getLong();
-    Micros times = new Micros(micros(bytes), micros(bytes), micros(bytes));
+    Snapshots snapshots = new Snapshots(bytes.getLong(), unsigned(bytes));
+    Micros times = new Micros(unsigned(bytes), unsigned(bytes), unsigned(bytes));
     Map<Integer, Long> counts = new TreeMap<>();
     for (int row = 0; row < rows; row++) {
       counts.put(Short.toUnsignedInt(bytes.getShort()), bytes.getLong());
@@ -72,10 +84,11 @@ public record CommitReply(
         estimatedKeys,
         memtableBytes,
         sstBytes,
+        snapshots,
         times);
   }
 
-  private static long micros(ByteBuffer bytes) {
+  private static long unsigned(ByteBuffer bytes) {
     return Integer.toUnsignedLong(bytes.getInt());
   }
 }

@@ -466,6 +466,11 @@ public final class StoreInstance implements RefillThread.Store {
     }
   }
 
+  /** The setting {@code cairn.maxLineage}. */
+  public long maxLineage() {
+    return conf.maxLineage;
+  }
+
   /** The newest snapshot known, or -1. */
   public long snapshotVersion() {
     return snapshots.newest();
@@ -480,6 +485,10 @@ public final class StoreInstance implements RefillThread.Store {
   /** Runs a snapshot, a clean-up, or both, if the store is open in a living worker. */
   public void maintain(boolean snapshot, boolean cleanup) {
     ObjectNode arguments = Json.object().put("snapshot", snapshot).put("cleanup", cleanup);
+    if (storeConf.unloadOnCommit()) {
+      // The store is closed next, which would end the upload of a snapshot.
+      arguments.put("wait_ms", conf.worker.timeouts().callMs() / 2);
+    }
     // Temporary credentials may have been renewed since.
     arguments.set("storage", location.isS3() ? storage() : null);
     JsonNode answer = engine.callIfOpen("maintain", arguments);

@@ -25,6 +25,7 @@ public final class StoreSettings {
 
   public final int lockTimeoutMs;
   public final long cacheMemoryBytes;
+  public final long maxLineage;
   public final boolean isCountingRows;
   public final WorkerSettings worker;
 
@@ -39,6 +40,7 @@ public final class StoreSettings {
     this.values = values;
     this.isCountingRows = isCountingRows;
     lockTimeoutMs = number("lockTimeoutMs").intValue();
+    maxLineage = number("maxLineage");
     Long cache = number("cacheMemory");
     cacheMemoryBytes =
         cache != null ? cache : Math.max(1 << 20, Runtime.getRuntime().maxMemory() / 10);

@@ -351,6 +351,8 @@ class FrameVectorsTest {
     assertEquals(expected.get("estimated_keys").asLong(), reply.estimatedKeys());
     assertEquals(expected.get("memtable_bytes").asLong(), reply.memtableBytes());
     assertEquals(expected.get("sst_bytes").asLong(), reply.sstBytes());
+    assertEquals(expected.get("snapshot_bytes_left").asLong(), reply.snapshots().bytesLeft());
+    assertEquals(expected.get("lineage_versions").asLong(), reply.snapshots().lineageVersions());
     assertEquals(expected.get("wait_us").asLong(), reply.times().waited());
     assertEquals(expected.get("encode_us").asLong(), reply.times().encode());
     assertEquals(expected.get("put_us").asLong(), reply.times().put());

@@ -1,0 +1,280 @@
+"""Snapshots whose upload takes long or fails: calls go on, and lineages are bounded."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig import Rig, family
+
+from cairn.errors import LineageTooLongError, UnavailableError
+from cairn.protocol.calls import MaintainAnswer, MaintainRequest
+from cairn.store import instance
+
+FAMILY = family(0, multi=False)
+LIMIT = 6
+
+
+@pytest.fixture
+def new_rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    """Return a function that opens a store at version 0, with settings."""
+    rigs: list[Rig] = []
+
+    def open_rig(**conf: int) -> Rig:
+        settings = {"minDeltasForSnapshot": 100, "minBatchesToRetain": 2, **conf}
+        rig = Rig(tmp_path / f"local{len(rigs)}", str(tmp_path / "objects"), 2, settings)
+        rigs.append(rig)
+        return rig
+
+    yield open_rig
+    for rig in rigs:
+        rig.crash()
+
+
+def write(rig: Rig, number: int, last: str | None) -> str:
+    """Commit version ``number`` with a row of its own."""
+    rig.write([(1, 0, b"%d" % number, b"v" * 100, 2)])
+    last = str(rig.commit(number, last, [FAMILY])["checkpoint_id"])
+    rig.load(number, last)
+    return last
+
+
+def fill(rig: Rig, versions: int) -> list[str | None]:
+    """Commit versions from 1 and return their ids, by version."""
+    rig.load(0, None)
+    ids: list[str | None] = [None]
+    for number in range(1, versions + 1):
+        ids.append(write(rig, number, ids[-1]))
+    return ids
+
+
+def maintain(rig: Rig, wait_ms: int = 20_000) -> MaintainAnswer:
+    return rig.instance.maintain(MaintainRequest(1, snapshot=True, cleanup=True, wait_ms=wait_ms))
+
+
+def new_ssts(rig: Rig) -> int:
+    return len(list(rig.state.checkpoint.objects.list("sst/")))
+
+
+class Uploads:
+    """The uploads of a store's objects, which a test stops or fails."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.fails_after: int | None = None
+        self.count = 0
+        objects = rig.state.checkpoint.objects
+        upload = objects.upload
+
+        def upload_late(key: str, path: Path, *, crc32c: int) -> datetime:
+            if self.fails_after is not None and self.count >= self.fails_after:
+                raise UnavailableError("the bucket answers 503", object_name=key)
+            assert self.may_go_on.wait(20)
+            self.count += 1
+            return upload(key, path, crc32c=crc32c)
+
+        monkeypatch.setattr(objects, "upload", upload_late)
+
+
+def test_maintenance_answers_during_a_long_upload(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shim ends a worker that is silent for long, and with it the uploads of all its stores."""
+    rig = new_rig(minDeltasForSnapshot=2)
+    fill(rig, 4)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.may_go_on.clear()
+
+    first = maintain(rig, wait_ms=100)
+    second = maintain(rig, wait_ms=100)
+
+    assert first.snapshot_version == second.snapshot_version == 0
+    assert first.engine["snapshot_left_files"] == 1
+    assert first.engine["snapshot_left_bytes"] > 0
+    uploads.may_go_on.set()
+    done = maintain(rig)
+    assert done.snapshot_version == 4
+    assert done.engine["snapshot_left_files"] == done.engine["snapshot_left_bytes"] == 0
+    assert uploads.count == 1
+
+
+def test_commits_and_loads_go_on_during_a_long_upload(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first snapshot of hours must not stop the query."""
+    rig = new_rig(minDeltasForSnapshot=2)
+    ids = fill(rig, 4)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.may_go_on.clear()
+    maintain(rig, wait_ms=50)
+
+    for number in range(5, 12):
+        ids.append(write(rig, number, ids[-1]))
+
+    uploads.may_go_on.set()
+    assert maintain(rig).snapshot_version >= 4
+    assert maintain(rig).snapshot_version == 11
+
+
+def test_files_of_a_failed_attempt_are_not_uploaded_again(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits go on between the attempts, so the next snapshot is of a later version."""
+    rig = new_rig()
+    ids = fill(rig, 2)
+    for number in range(3, 6):  # a file of its own per version
+        ids.append(write(rig, number, ids[-1]))
+        rig.until_written(number)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.fails_after = 2
+    rig.state.snapshots.is_wanted = True
+
+    with pytest.raises(UnavailableError, match="503"):
+        maintain(rig)
+    before = uploads.count
+    assert before == 2
+    uploads.fails_after = None
+    ids.append(write(rig, 6, ids[-1]))
+    done = maintain(rig)
+
+    assert done.snapshot_version == 6
+    assert done.reused_files == before
+    assert new_ssts(rig) == before + done.uploaded_files
+
+
+def test_a_new_database_does_not_use_the_files_of_the_former_one(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB numbers the files of each database from the beginning."""
+    rig = new_rig()
+    ids = fill(rig, 4)
+    uploads = Uploads(rig, monkeypatch)
+    objects = rig.state.checkpoint.objects
+    put = objects.put_if_absent
+
+    def refuse(key: str, _data: bytes) -> None:
+        raise UnavailableError("the bucket answers 503", object_name=key)
+
+    monkeypatch.setattr(objects, "put_if_absent", refuse)
+    rig.state.snapshots.is_wanted = True
+    with pytest.raises(UnavailableError):
+        maintain(rig)
+    monkeypatch.setattr(objects, "put_if_absent", put)
+    rig.load(0, None)
+    rig.load(4, ids[4])
+    rig.state.snapshots.is_wanted = True
+    done = maintain(rig)
+
+    assert done.reused_files == 0
+    assert uploads.count == 2
+    other = new_rig()
+    other.load(4, ids[4])
+    assert other.contents(0, 4) == rig.contents(0, 4)
+
+
+def test_a_lineage_ends_at_its_bound(new_rig: Callable[..., Rig]) -> None:
+    """Without maintenance each changelog would name all versions, and a load replay all of them."""
+    rig = new_rig(maxLineage=LIMIT)
+    ids = fill(rig, 3 * LIMIT)
+
+    lengths = [
+        len(rig.state.checkpoint.read(number, ids[number]).header.lineage)
+        for number in range(1, 3 * LIMIT + 1)
+    ]
+
+    assert lengths == [*range(1, LIMIT + 1)] * 3
+    other = new_rig()
+    assert other.load(3 * LIMIT, ids[-1])["changelogs_replayed"] <= LIMIT
+    assert other.contents(0, 3 * LIMIT) == rig.contents(0, 3 * LIMIT)
+
+
+def test_a_commit_at_the_bound_says_why_it_fails(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user must learn what is wrong with the uploads, and nothing may be committed."""
+    rig = new_rig(maxLineage=LIMIT)
+    ids = fill(rig, LIMIT)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.fails_after = 0
+
+    rig.write([(1, 0, b"x", b"v", 2)])
+    with pytest.raises(LineageTooLongError) as raised:
+        rig.commit(LIMIT + 1, ids[-1], [FAMILY])
+
+    text = str(raised.value)
+    assert text.startswith("[CAIRN_LINEAGE_TOO_LONG] 6 versions were committed")
+    assert "[CAIRN_STORAGE_UNAVAILABLE] the bucket answers 503" in text
+    assert "store=0/3/default, version=7, object=sst/" in text
+    assert len(list(rig.state.checkpoint.objects.list("changelog/"))) == LIMIT
+    uploads.fails_after = None
+    rig.load(LIMIT, ids[-1])
+    ids.append(write(rig, LIMIT + 1, ids[-1]))
+    assert rig.state.snapshots.newest_version == LIMIT
+
+
+def test_a_commit_at_the_bound_does_not_wait_for_ever(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shim would end the worker; the error says how much is left, and the upload goes on."""
+    rig = new_rig(maxLineage=LIMIT, requestTimeoutMs=100)
+    ids = fill(rig, LIMIT)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.may_go_on.clear()
+    rig.write([(1, 0, b"x", b"v", 2)])
+    monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 1)
+
+    with pytest.raises(LineageTooLongError, match="not complete: 1 files, 0 MiB are left"):
+        rig.commit(LIMIT + 1, ids[-1], [FAMILY])
+    uploads.may_go_on.set()
+    rig.load(LIMIT, ids[-1])
+    maintain(rig)
+    ids.append(write(rig, LIMIT + 1, ids[-1]))
+
+    assert uploads.count == 1
+
+
+def test_a_commit_without_writes_is_not_bounded(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In checkpoint format 2 it adds nothing to the lineage: an idle store must not fail."""
+    rig = new_rig(maxLineage=LIMIT)
+    ids = fill(rig, LIMIT)
+    Uploads(rig, monkeypatch).fails_after = 0
+
+    answer = rig.commit(LIMIT + 1, ids[-1], [FAMILY])
+
+    assert answer["changelog_bytes"] == 0
+
+
+def test_the_log_warns_from_a_tenth_of_the_bound(
+    new_rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks at snapshots that fail, until commits wait for them."""
+    rig = new_rig(maxLineage=20)
+    Uploads(rig, monkeypatch).fails_after = 0
+    with caplog.at_level(logging.WARNING):
+        ids = fill(rig, 1)
+        assert not caplog.records
+        rig.state.snapshots.is_wanted = True
+        with pytest.raises(UnavailableError):
+            maintain(rig)
+        rig.state.snapshots.is_wanted = False
+        caplog.clear()
+        for number in range(2, 6):
+            ids.append(write(rig, number, ids[-1]))
+
+    warnings = [text for text in caplog.messages if "versions were committed since" in text]
+    assert [text.split()[2] for text in warnings] == ["2", "4"]
+    assert "503" in warnings[0]
+    assert maintained_lineage(rig) == 5
+
+
+def maintained_lineage(rig: Rig) -> Any:  # noqa: ANN401 - a figure
+    """Return the metric of the lineage's length."""
+    return rig.state.figures()["lineage_versions_count"]
