@@ -1,4 +1,4 @@
-"""One S3 client, with its connections and threads, for all stores of equal settings.
+"""One S3 client, with its connections, for all stores of equal settings.
 
 Layer: storage. An executor has hundreds of stores. A botocore client is thread-safe, and costs tens
 of milliseconds, some megabytes and a connection pool.
@@ -24,18 +24,16 @@ if TYPE_CHECKING:
 
     from cairn.storage.s3.settings import S3Settings
 
-TRANSFER_THREADS = 4
-"""Bound of the parts in flight of all stores: 4 parts of 8 MiB use at most 32 MiB."""
 _USER_AGENT = "cairn-state"
 
 
 class SharedClient:
-    """A botocore client and the threads that transfer parts; see ``acquire`` and ``release``."""
+    """A botocore client; see ``acquire`` and ``release``."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
         self.s3 = _new_client(settings)
-        self.transfers = ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="cairn-s3")
+        self._opening = ThreadPoolExecutor(1, thread_name_prefix="cairn-s3")
         self._keeper = ConnectionKeeper(self._open_soon)
         self.users = 0
         # Buckets that honour conditional PUTs: each is probed once, not once per store.
@@ -46,11 +44,11 @@ class SharedClient:
         self._keeper.prepare(bucket)
 
     def _open_soon(self, bucket: str) -> None:
-        self.transfers.submit(open_connections, self.s3, bucket)
+        self._opening.submit(open_connections, self.s3, bucket)
 
     def close(self) -> None:
-        """End threads and connections. REQUIRES: ``users`` is 0."""
-        self.transfers.shutdown(wait=False)
+        """End the connections. REQUIRES: ``users`` is 0."""
+        self._opening.shutdown(wait=False)
         self.s3.close()
 
 

@@ -19,7 +19,6 @@ from cairn.storage.s3.errors import translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import ThreadPoolExecutor
 
     from botocore.response import StreamingBody
 
@@ -86,7 +85,6 @@ class S3Requests:
     ) -> None:
         self.bucket, self.root = split_url(url)
         self.max_attempts = client.settings.max_attempts
-        self.transfers: ThreadPoolExecutor = client.transfers
         self.encryption: dict[str, str] = {}
         if client.settings.sse:
             self.encryption["ServerSideEncryption"] = client.settings.sse

@@ -145,7 +145,7 @@ class S3Store(ObjectStore):
         raise self._requests.unavailable("other writers kept replacing the object", key)
 
     def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
-        """Create an object from a local file: one PutObject, above 16 MiB a multipart upload."""
+        """Create an object from a local file: one PutObject, above 64 MiB a multipart upload."""
         self._check_open()
         check_key(key)
         put_id = self._entropy.token(16)
@@ -185,7 +185,7 @@ class S3Store(ObjectStore):
         return ObjectStart(data[:length], int(size) if size.isdigit() else len(data))
 
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
-        """Download an object: one GetObject, above 16 MiB one per 8 MiB."""
+        """Download an object: one GetObject, above 64 MiB one per 8 MiB."""
         self._check_open()
         check_key(key)
         if size_bytes > PARTS_ABOVE_BYTES:

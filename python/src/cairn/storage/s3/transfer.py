@@ -1,6 +1,7 @@
-"""Transfer of large objects to and from S3: in parts and ranges, several at a time.
+"""Transfer of very large objects to and from S3: in parts and ranges, one after the other.
 
-Layer: storage. The shared client's transfer threads bound the number in flight.
+Layer: storage. The thread that transfers an object transfers its parts: the callers' threads are
+the only bound of what is in flight, and the memory for it is one part per thread.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from cairn.checksum import crc32c as checksum_of
 from cairn.checksum import crc32c_file
 from cairn.errors import CairnError, CorruptError
 from cairn.storage.files import PendingFile, check_crc32c, check_size, translate_os_error
-from cairn.storage.parallel import run_all
 from cairn.storage.s3.requests import checksum_header
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from cairn.storage.s3.requests import S3Requests
 
-PARTS_ABOVE_BYTES = 16 << 20
-"""Larger objects are transferred in parts; most of RocksDB's files are smaller."""
+PARTS_ABOVE_BYTES = 64 << 20
+"""Larger objects are transferred in parts. RocksDB's files have 16 MiB and some blocks; only files
+of rows that were ingested together may be larger."""
 _PART_BYTES = 8 << 20
 _PART_COUNT_MAX = 9_000
 """S3 allows 10,000 parts."""
@@ -73,11 +74,10 @@ def upload_parts(
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            parts = run_all(
-                requests.transfers,
-                upload_part,
-                [(number, *part) for number, part in enumerate(ranges_of(size_bytes), start=1)],
-            )
+            parts = [
+                upload_part(number, *part)
+                for number, part in enumerate(ranges_of(size_bytes), start=1)
+            ]
         finally:
             os.close(descriptor)
         return requests.call(
@@ -114,8 +114,8 @@ def download_ranges(
 
     try:
         with PendingFile(path) as pending:
-            etags = run_all(requests.transfers, fetch, ranges_of(size_bytes))
-            if len(set(etags)) != 1:
+            etags = {fetch(*part) for part in ranges_of(size_bytes)}
+            if len(etags) != 1:
                 raise CorruptError(
                     "the object changed during the download", object_name=object_name
                 )
