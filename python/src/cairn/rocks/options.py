@@ -24,6 +24,7 @@ _SST_BYTES = 16 * _MIB
 _ARENA_BLOCK_BYTES = 64 * 1024
 BLOCK_BYTES = 8 * 1024
 _MIN_OPEN_FILES = 16
+_MANIFEST_BYTES = 256 * 1024
 _ENTRIES_OF_ANY_SIZE = 0
 _NEVER = 1 << 20  # files in level 0
 _FILES_BEFORE_COMPACTION = 10
@@ -135,7 +136,9 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     options.set_keep_log_file_num(1)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
-    # Cairn's manifest contains RocksDB's manifest: it should be small, without preallocation.
+    # Each snapshot contains RocksDB's manifest. It grows with each flush and each ingested file, so
+    # it is replaced at this size by a new one, which has one entry per file: 170 bytes.
+    options.set_max_manifest_file_size(_MANIFEST_BYTES)
     options.set_manifest_preallocation_size(64 * 1024)
     options.set_paranoid_checks(True)
     return options

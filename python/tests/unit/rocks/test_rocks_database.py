@@ -290,3 +290,27 @@ def test_a_retired_database_is_closed_by_another_thread(
 def test_each_status_of_rocksdb_is_translated(text: str, code: str) -> None:
     """The caller's reaction depends on the kind."""
     assert translate(Exception(text), "dir").code == code
+
+
+def test_the_manifest_of_a_database_that_is_open_for_weeks_stays_small(
+    tmp_path: Path, memory: RocksMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each snapshot contains it: after a month with a flush per minute it had 7 MB."""
+    bound = 16 * 1024  # a sixteenth of the real one
+    monkeypatch.setattr("cairn.rocks.options._MANIFEST_BYTES", bound, raising=False)
+    db = RocksDb(tmp_path / "db", memory, create=True, multi_families=frozenset())
+    largest = 0
+    for version in range(1, 401):
+        ingest(db, rows((OP_PUT, 0, b"%d" % (version % 10), b"%d" % version)), version)
+        manifests = list((tmp_path / "db").glob("MANIFEST-*"))
+        largest = max(largest, *(path.stat().st_size for path in manifests))
+    db.flush()
+    db.checkpoint(tmp_path / "checkpoint")
+
+    assert largest < bound + 1024
+    (manifest,) = (tmp_path / "checkpoint").glob("MANIFEST-*")
+    assert (tmp_path / "checkpoint" / "CURRENT").read_text().strip() == manifest.name
+    copy = RocksDb(tmp_path / "checkpoint", memory, create=False, multi_families=frozenset())
+    assert whole_scan(copy, 0) == whole_scan(db, 0)
+    copy.close()
+    db.close()
