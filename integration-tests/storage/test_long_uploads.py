@@ -1,0 +1,185 @@
+"""Uploads that take longer than the grace period, by a real worker to a real server."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.retention import KeptVersions
+from cairn.format import manifest as manifest_format
+from cairn.format.manifest import ChangelogRef, Manifest
+from cairn.ids import CheckpointId, VersionRef
+from cairn.storage.open import open_store
+from harness.processes import wait_until
+from harness.tcp_proxy import Fault, TcpProxy
+
+ENGINE_TESTS = Path(__file__).parents[2] / "python" / "tests"
+sys.path[:0] = [str(ENGINE_TESTS / "engine"), str(ENGINE_TESTS / "property" / "engine")]
+
+from client import PUT, Store, WorkerProcess
+
+if TYPE_CHECKING:
+    from cairn.storage.base import ObjectStore
+    from harness.s3 import S3Bucket
+
+GRACE_MS = 6_000
+CONF = {"minDeltasForSnapshot": "2", "minBatchesToRetain": "10", "orphanGraceMs": str(GRACE_MS)}
+
+
+class Scene:
+    """A store with a snapshot, in a worker that reaches its bucket through a proxy."""
+
+    def __init__(self, bucket: S3Bucket, proxy: TcpProxy, folder: Path) -> None:
+        self.url = f"{bucket.url}/state/0/3"
+        self.folder = folder
+        self.settings = bucket.settings
+        self.objects: ObjectStore = open_store(self.url, bucket.settings)
+        self.proxy = proxy
+        self.workers: list[WorkerProcess] = []
+        self.rows: dict[bytes, bytes] = {}
+        self.store = self.open({**bucket.settings, "endpoint_url": proxy.url})
+        self.store.load(0)
+        self.write(2)
+        self.maintain(cleanup=False)
+        self.first = self.newest_manifest()
+        self.write(3)
+
+    def open(self, settings: dict[str, str]) -> Store:
+        """Open the store in a new worker with a disk of its own."""
+        self.workers.append(WorkerProcess(self.folder / f"local{len(self.workers)}"))
+        self.workers[-1].storage = settings
+        return Store(self.workers[-1], 1, self.url, conf=CONF)
+
+    def write(self, versions: int) -> None:
+        """Commit versions with rows of their own."""
+        for _ in range(versions):
+            number = self.store.version + 1
+            rows = {b"%d-%d" % (number, n): b"v%d" % n for n in range(300)}
+            self.store.write([(PUT, 0, key, value) for key, value in rows.items()])
+            self.store.commit()
+            self.rows |= rows
+            self.store.load(number, self.store.checkpoint_id)
+
+    def maintain(self, *, cleanup: bool = True) -> int:
+        """Run maintenance; return the newest version with a snapshot."""
+        answer = self.store.worker.call(
+            "maintain",
+            instance=1,
+            storage=None,
+            snapshot=True,
+            cleanup=cleanup,
+            wait_ms=100_000,
+        )
+        return int(answer["snapshot_version"])
+
+    def newest_manifest(self) -> Manifest:
+        """Return the manifest of the highest version."""
+        names = [info.key for info in self.objects.list("snapshot/")]
+        name = max(names, key=lambda name: int(name.split("/")[1].split("_")[0]))
+        return manifest_format.decode(self.objects.get(name).data, object_name=name)
+
+    def sweep(self) -> int:
+        """Sweep as another writer, which begins with the store's first manifest."""
+        self.objects.put("changelog/900000.arrow", b"a young object: the server's time")
+        version = VersionRef(self.store.version, CheckpointId(str(self.store.checkpoint_id)))
+        base = self.first.changelogs[-1].base
+        recent = (ChangelogRef(version, base),)
+        kept = KeptVersions(self.store.version, 10, recent)
+        return sweep_orphans(self.objects, self.first, kept, grace_ms=GRACE_MS)
+
+    def count(self, prefix: str) -> int:
+        """Return the number of objects."""
+        return len(list(self.objects.list(prefix)))
+
+    def all_ssts(self) -> set[str]:
+        """Return the SSTs that manifests name."""
+        names = [info.key for info in self.objects.list("snapshot/")]
+        manifests = [
+            manifest_format.decode(self.objects.get(name).data, object_name=name) for name in names
+        ]
+        return {file.object_name for one in manifests for file in one.files}
+
+    def check(self, checkpoint_id: str | None) -> Store:
+        """Load the newest version in a new worker and compare all rows."""
+        other = self.open(self.settings)
+        other.load(self.store.version, checkpoint_id)
+        assert other.scan() == self.rows
+        return other
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self.workers:
+            worker.close()
+        self.objects.close()
+
+
+@pytest.fixture
+def scene(s3_bucket: S3Bucket, tmp_path: Path) -> Iterator[Scene]:
+    """A store in a bucket."""
+    with TcpProxy(s3_bucket.endpoint.endpoint_url) as proxy:
+        made = Scene(s3_bucket, proxy, tmp_path)
+        yield made
+        made.close()
+
+
+def begin_slow_upload(scene: Scene, go_on: threading.Event) -> threading.Thread:
+    """Start maintenance whose upload waits for an event; return once there is a pin."""
+    scene.proxy.add(Fault(b"PUT ", contains=b"/sst/", before=lambda: go_on.wait(60)))
+
+    def maintain() -> None:
+        with suppress(Exception):  # the worker may be killed
+            scene.maintain()
+
+    maintenance = threading.Thread(target=maintain)
+    maintenance.start()
+    wait_until(lambda: scene.count("pin/") > 0, 30, "the pin of the upload")
+    return maintenance
+
+
+def test_sweeps_keep_the_files_of_an_upload_beyond_the_grace_period(scene: Scene) -> None:
+    """A first snapshot of hours must end, and its files must be there then."""
+    go_on = threading.Event()
+    maintenance = begin_slow_upload(scene, go_on)
+    before = {info.key for info in scene.objects.list("pin/")}
+
+    wait_until(
+        lambda: (scene.sweep(), not before & {info.key for info in scene.objects.list("pin/")})[1],
+        30,
+        "a renewal of the pin",
+    )
+    go_on.set()
+    maintenance.join(60)
+    scene.sweep()
+
+    assert scene.newest_manifest().ref.version == 5
+    assert scene.count("pin/") == 0
+    scene.check(scene.store.checkpoint_id)
+
+
+def test_after_kill_9_in_a_long_upload_no_row_and_no_object_is_left(scene: Scene) -> None:
+    """The next worker continues, and the dead one's files and pin are swept after their time."""
+    go_on = threading.Event()
+    maintenance = begin_slow_upload(scene, go_on)
+    scene.workers[0].kill()
+    go_on.set()
+    maintenance.join(30)
+
+    scene.store = scene.check(scene.store.checkpoint_id)
+    assert scene.maintain(cleanup=False) == 5
+    wait_until(
+        lambda: (scene.sweep(), scene.count("pin/"))[1] == 0, 60, "the sweep of the dead pin"
+    )
+    wait_until(
+        lambda: (scene.sweep(), scene.count("sst/"))[1] == len(scene.all_ssts()),
+        60,
+        "the sweep of the dead worker's files",
+    )
+
+    scene.check(scene.store.checkpoint_id)
