@@ -12,7 +12,7 @@ from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.processes import wait_until
-from harness.spark import CONTROL, STATE_STORE, SUBJECT, driver_jvm
+from harness.spark import CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT, driver_jvm
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -90,3 +90,19 @@ def test_stores_that_close_after_each_commit_keep_their_state(tmp_path: Path) ->
     assert subject.record.rows == control.record.rows
     assert subject.record.counts == control.record.counts
     assert subject.snapshot_versions(StateView())
+
+
+def test_lineages_are_bounded_without_maintenance(tmp_path: Path) -> None:
+    """If maintenance takes no snapshot, commits do: no load replays thousands of versions."""
+    conf = {STATE_STORE + "minDeltasForSnapshot": "1000", CAIRN_CONF + "maxLineage": "2"}
+    subject = run_of("windows_update", tmp_path, SUBJECT, conf)
+    control = run_of("windows_update", tmp_path, CONTROL, {})
+    for run in (subject, control):
+        run.advance()
+
+    assert subject.record.rows == control.record.rows
+    assert subject.record.counts == control.record.counts
+    for partition in range(PARTITIONS):
+        versions = subject.snapshot_versions(StateView(), partition)
+        assert versions
+        assert max(versions) >= FILES - 2

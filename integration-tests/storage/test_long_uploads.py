@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,6 +129,47 @@ def scene(s3_bucket: S3Bucket, tmp_path: Path) -> Iterator[Scene]:
         made = Scene(s3_bucket, proxy, tmp_path)
         yield made
         made.close()
+
+
+def test_stores_that_wait_for_few_threads_all_get_their_snapshot(
+    s3_bucket: S3Bucket, tmp_path: Path
+) -> None:
+    """A large first snapshot of many stores: the time in the queue must not count."""
+    conf = CONF | {"orphanGraceMs": "4000"}
+    with TcpProxy(s3_bucket.endpoint.endpoint_url) as proxy, ThreadPoolExecutor(12) as threads:
+        worker = WorkerProcess(tmp_path / "local", upload_threads=2)
+        worker.storage = {**s3_bucket.settings, "endpoint_url": proxy.url}
+
+        def open_and_fill(number: int) -> None:
+            store = Store(worker, number, f"{s3_bucket.url}/state/0/{number}", conf=conf)
+            store.load(0)
+            for version in range(1, 4):
+                store.write([(PUT, 0, b"%d" % version, b"v" * 1000)])
+                store.commit()
+                store.load(version, store.checkpoint_id)
+
+        def maintain(number: int) -> int:
+            answer = worker.call(
+                "maintain",
+                instance=number,
+                storage=None,
+                snapshot=True,
+                cleanup=False,
+                wait_ms=100_000,
+            )
+            return int(answer["snapshot_version"])
+
+        try:
+            list(threads.map(open_and_fill, range(1, 13)))
+            slow = proxy.add(
+                Fault(b"PUT ", contains=b"/sst/", times=100, before=lambda: time.sleep(1))
+            )
+            versions = list(threads.map(maintain, range(1, 13)))
+        finally:
+            worker.close()
+
+    assert slow.applied == 12
+    assert versions == [3] * 12
 
 
 def begin_slow_upload(scene: Scene, go_on: threading.Event) -> threading.Thread:

@@ -269,33 +269,45 @@ def take_now(state: StoreState, wait_s: float) -> None:
 def bound_lineage(state: StoreState, wait_s: float) -> None:
     """Take a snapshot before a commit whose lineage would be too long, and wait for it.
 
+    If its upload moves but does not end in time, the commit may go on: an error would end the
+    query, and with its workers what is uploaded. The waits keep the lineage near its bound.
+
     Without the instance's lock: ``use`` needs it to renew the credentials of the upload.
 
     Raises:
-        LineageTooLongError: the snapshot fails, or is still running; says why.
+        LineageTooLongError: the snapshot fails, or its upload does not move; says why.
         CredentialsExpiredError: the same call succeeds with new credentials.
     """
     limit = state.checkpoint.conf.max_lineage
-    clock = state.resources.clock
+    clock, snapshots = state.resources.clock, state.snapshots
     until_ns = clock.monotonic_ns() + int(wait_s * _S)
-    is_new = False
+    before = snapshots.uploaded()
     while (length := state.lineage_length()) >= limit:
-        if is_new:
-            raise _too_long(state, length, "no snapshot of the current version was possible")
         run, is_new = begin(state, is_forced=True)
         try:
             done = wait_for(run, (until_ns - clock.monotonic_ns()) / _S)
         except CredentialsExpiredError:
             raise
         except CairnError as failure:
+            if not is_new or snapshots.uploaded() != before:
+                continue  # the next one uploads the rest
             problem = f"their snapshot failed: [{failure.code}] {failure.message}"
             error = _too_long(state, length, problem, failure.next_step)
             raise error.with_context(object_name=failure.object_name) from failure
+        files, size = snapshots.left()
+        left = f"{files} files, {size >> 20} MiB are left"
+        if done is None and snapshots.uploaded() != before:
+            _LOG.warning(
+                "store %s: a commit waited %d s for a snapshot and goes on without it: %s",
+                state.checkpoint.store,
+                wait_s,
+                left,
+            )
+            return
         if done is None:
-            files, size = state.snapshots.left()
-            problem = f"their snapshot is not complete: {files} files, {size >> 20} MiB are left"
-            step = "let Spark retry the task, which waits again; the upload goes on meanwhile"
-            raise _too_long(state, length, problem, step)
+            raise _too_long(state, length, f"the upload of their snapshot does not move: {left}")
+        if is_new and state.lineage_length() >= limit:
+            raise _too_long(state, length, "no snapshot of the current version was possible")
 
 
 def _too_long(

@@ -104,8 +104,16 @@ class SnapshotState:
 
     def left(self) -> tuple[int, int]:
         """Return the number and size of the files that the running snapshot has to upload."""
+        pending, run = self._pending, self._run
+        if pending is None or run is None or run.done():
+            return 0, 0
+        return pending.left_files, pending.left_bytes
+
+    def uploaded(self) -> tuple[str, int] | None:
+        """Return a value that changes with each file that is uploaded; ``None`` before."""
         pending = self._pending
-        return (0, 0) if pending is None else (pending.left_files, pending.left_bytes)
+        count = 0 if pending is None else len(pending.files)
+        return (pending.id, count) if pending is not None and count else None
 
     def add_changelog(self, version: StoreVersion) -> None:
         """Remember the base of a changelog that was replayed or committed."""

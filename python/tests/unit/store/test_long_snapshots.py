@@ -68,6 +68,7 @@ class Uploads:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.fails_after: int | None = None
+        self.stops_after = 0
         self.count = 0
         objects = rig.state.checkpoint.objects
         upload = objects.upload
@@ -75,7 +76,8 @@ class Uploads:
         def upload_late(key: str, path: Path, *, crc32c: int) -> datetime:
             if self.fails_after is not None and self.count >= self.fails_after:
                 raise UnavailableError("the bucket answers 503", object_name=key)
-            assert self.may_go_on.wait(20)
+            if self.count >= self.stops_after:
+                assert self.may_go_on.wait(20)
             self.count += 1
             return upload(key, path, crc32c=crc32c)
 
@@ -229,7 +231,7 @@ def test_a_commit_at_the_bound_does_not_wait_for_ever(
     rig.write([(1, 0, b"x", b"v", 2)])
     monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 1)
 
-    with pytest.raises(LineageTooLongError, match="not complete: 1 files, 0 MiB are left"):
+    with pytest.raises(LineageTooLongError, match="does not move: 1 files, 0 MiB are left"):
         rig.commit(LIMIT + 1, ids[-1], [FAMILY])
     uploads.may_go_on.set()
     rig.load(LIMIT, ids[-1])
@@ -237,6 +239,63 @@ def test_a_commit_at_the_bound_does_not_wait_for_ever(
     ids.append(write(rig, LIMIT + 1, ids[-1]))
 
     assert uploads.count == 1
+
+
+def test_commits_go_on_while_the_upload_moves(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error would end the query and its workers, and the next upload would begin at zero."""
+    rig = new_rig(maxLineage=LIMIT)
+    rig.load(0, None)
+    ids: list[str | None] = [None]
+    for number in range(1, LIMIT + 1):  # a file of its own per version
+        ids.append(write(rig, number, ids[-1]))
+        rig.until_written(number)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.may_go_on.clear()
+    uploads.stops_after = 3
+    monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 0.01)
+
+    ids.append(write(rig, LIMIT + 1, ids[-1]))
+
+    assert len(rig.state.checkpoint.read(LIMIT + 1, ids[-1]).header.lineage) == LIMIT + 1
+    rig.write([(1, 0, b"x", b"v", 2)])
+    with pytest.raises(LineageTooLongError, match="does not move"):
+        rig.commit(LIMIT + 2, ids[-1], [FAMILY])
+    uploads.may_go_on.set()
+    rig.load(LIMIT + 1, ids[-1])
+    ids.append(write(rig, LIMIT + 2, ids[-1]))
+    assert len(rig.state.checkpoint.read(LIMIT + 2, ids[-1]).header.lineage) == 2
+
+
+def test_a_commit_at_the_bound_continues_an_upload_that_fails_now_and_then(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt uploads some files: together they are a snapshot."""
+    rig = new_rig(maxLineage=LIMIT)
+    rig.load(0, None)
+    ids: list[str | None] = [None]
+    for number in range(1, LIMIT + 1):
+        ids.append(write(rig, number, ids[-1]))
+        rig.until_written(number)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.fails_after = 2
+    objects = rig.state.checkpoint.objects
+    upload = objects.upload
+
+    def recover_later(key: str, path: Path, *, crc32c: int) -> datetime:
+        try:
+            return upload(key, path, crc32c=crc32c)
+        except UnavailableError:
+            uploads.fails_after = uploads.count + 2
+            raise
+
+    monkeypatch.setattr(objects, "upload", recover_later)
+
+    ids.append(write(rig, LIMIT + 1, ids[-1]))
+
+    assert rig.state.snapshots.newest_version == LIMIT
+    assert uploads.count == new_ssts(rig)
 
 
 def test_a_commit_without_writes_is_not_bounded(

@@ -27,7 +27,7 @@ public record WorkerSettings(
    * The timeouts of the shim.
    *
    * @param requestMs limit of the reply to a read
-   * @param uploadMs limit after which the engine gives up the upload of a snapshot
+   * @param uploadMs what calls that may wait for a snapshot may take in addition
    */
   public record Timeouts(int startMs, int requestMs, long uploadMs) {
     /** A call that loads may take this many times as long as a read. */
