@@ -341,10 +341,15 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The next instance has another local directory, as a moved partition has."""
-        self.held = None
-        self.rig.crash()
+        self.end_rig()
         self.rig = self.fresh_rig()
         self.open(self.version)
+
+    def end_rig(self) -> None:
+        if self.held is not None:
+            self.held = None
+            self.rig.state.snapshots.running.release()  # a snapshot may wait for it
+        self.rig.crash()
 
     @invariant()
     def deltas_do_not_pass_the_version(self) -> None:
@@ -364,7 +369,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "rig"):
-            self.rig.crash()
+            self.end_rig()
             shutil.rmtree(self.folder)
 
 
