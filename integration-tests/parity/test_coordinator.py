@@ -106,3 +106,16 @@ def test_lineages_are_bounded_without_maintenance(tmp_path: Path) -> None:
         versions = subject.snapshot_versions(StateView(), partition)
         assert versions
         assert max(versions) >= FILES - 2
+
+
+def test_progress_counts_long_lineages(tmp_path: Path) -> None:
+    """A dashboard shows that snapshots fail long before commits wait for them."""
+    conf = {STATE_STORE + "minDeltasForSnapshot": "1000", CAIRN_CONF + "maxLineage": "2"}
+    run = run_of("windows_update", tmp_path, SUBJECT, conf)
+    query = run.start()
+    run.finish(query)
+
+    metrics = query.recentProgress[-1]["stateOperators"][0]["customMetrics"]
+
+    assert metrics["cairnLongLineages"] == PARTITIONS
+    assert metrics["cairnSnapshotBytesLeft"] == 0
