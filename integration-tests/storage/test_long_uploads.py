@@ -174,7 +174,11 @@ def test_stores_that_wait_for_few_threads_all_get_their_snapshot(
 
 def begin_slow_upload(scene: Scene, go_on: threading.Event) -> threading.Thread:
     """Start maintenance whose upload waits for an event; return once there is a pin."""
-    scene.proxy.add(Fault(b"PUT ", contains=b"/sst/", before=lambda: go_on.wait(60)))
+
+    def wait() -> None:
+        go_on.wait(60)
+
+    scene.proxy.add(Fault(b"PUT ", contains=b"/sst/", before=wait))
 
     def maintain() -> None:
         with suppress(Exception):  # the worker may be killed
