@@ -203,7 +203,10 @@ class Recovery:
 
         def fetch(file: SstFile) -> int:
             return self._cache.fetch_into(
-                file, target / file.local_name, self._downloader(file, snapshot.ref.version)
+                self._objects.origin,
+                file,
+                target / file.local_name,
+                self._downloader(file, snapshot.ref.version),
             )
 
         downloaded = sum(run_all(self._downloads, fetch, [(file,) for file in snapshot.files]))

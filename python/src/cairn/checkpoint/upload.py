@@ -206,7 +206,7 @@ class SnapshotUploader:
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._resources.cache is not None:
             try:
-                self._resources.cache.adopt(file, path)
+                self._resources.cache.adopt(self._objects.origin, file, path)
             except (DiskFullError, OSError) as failure:
                 # The object is stored; a load downloads what the cache lacks.
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)

@@ -134,6 +134,11 @@ class ObjectStore(ABC):
         self._counts_lock = threading.Lock()
         self._is_closed = False
 
+    @property
+    def origin(self) -> str:
+        """Name of this root among all roots of all storages: two roots never have the same."""
+        return self.url
+
     @abstractmethod
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object.

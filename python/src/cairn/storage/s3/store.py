@@ -100,6 +100,13 @@ class S3Store(ObjectStore):
             self._client, self.url, count=self._count, clock=clock, entropy=entropy
         )
 
+    @property
+    def origin(self) -> str:
+        """Endpoint, bucket and root; buckets of two services may have the same name."""
+        return (
+            f"{self._client.settings.endpoint_shown}/{self._requests.bucket}/{self._requests.root}"
+        )
+
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         put_id, arguments = self._begin_put(key, data)
