@@ -30,6 +30,7 @@ from cairn.errors import (
     InternalError,
     MissingError,
 )
+from cairn.format.manifest import SmallFile
 from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
 
@@ -204,6 +205,23 @@ def test_uploaded_ssts_are_added_to_the_cache(world: World, tmp_path: Path) -> N
     recovery = world.recovery(cache=cache)
 
     assert recovery.materialize(result.manifest, world.folder()).bytes_downloaded == 0
+
+
+def test_a_hostile_manifest_does_not_write_into_the_cache(world: World, tmp_path: Path) -> None:
+    """SSTs are hard links into it: a small file of the same name would change the cached file."""
+    one, two = two_versions(world)
+    result = world.snapshot(two, changelogs=(changelog_ref(one), changelog_ref(two)))
+    cache = SstCache(tmp_path / "shared", 1 << 20)
+    recovery = world.recovery(cache=cache)
+    recovery.materialize(result.manifest, world.folder())
+    cached = {path: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
+    sst = result.manifest.files[0]
+    small = (*result.manifest.small_files, SmallFile(sst.local_name, b"other rows"))
+
+    with pytest.raises(CorruptError, match=rf"two files named {sst.local_name}.*snapshot/2_"):
+        recovery.materialize(replace(result.manifest, small_files=small), world.folder())
+
+    assert {path: path.read_bytes() for path in cached} == cached
 
 
 def test_missing_objects_are_named(world: World) -> None:
