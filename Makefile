@@ -23,6 +23,8 @@ S3 ?=
 PROVIDER ?= cairn
 PYTEST_ARGS ?=
 ARGS ?=
+INPUTS ?= 100000
+SEED ?= 0
 
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 
@@ -66,6 +68,10 @@ test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the tests of b
 .PHONY: test-all
 test-all: test ## Run all tests: also more forms of operators, row encodings, and the cluster in containers
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m slow $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; SEED=n repeats a run
+	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) --seed $(SEED)
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone

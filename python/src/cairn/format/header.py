@@ -174,7 +174,7 @@ class ChangelogHeader:
         return cls(
             store=store_from_json(fields.get("store")),
             ref=ref_from_json(fields),
-            attempt=_attempt_from_json(fields.get("attempt")),
+            attempt=attempt_from_json(fields.get("attempt")),
             base=Base.from_json(fields.get("base")),
             lineage=tuple(map(_lineage_entry, as_list(fields.get("lineage"), "lineage"))),
             counts=counts_from_json(fields.get("counts")),
@@ -237,7 +237,8 @@ def _lineage_entry(value: object) -> VersionRef:
     return version_ref(*pair)
 
 
-def _attempt_from_json(value: object) -> Attempt:
+def attempt_from_json(value: object) -> Attempt:
+    """Return the attempt that a header or a commit names."""
     fields: JsonObject = as_object(value, "attempt")
     return Attempt(
         run_id=as_text(fields.get("run_id"), "run_id"),

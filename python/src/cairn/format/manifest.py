@@ -257,9 +257,15 @@ def _from_fields(fields: JsonObject) -> Manifest:
         retained=tuple(_retained(item) for item in as_list(fields.get("retained"), "retained")),
         garbage=tuple(_garbage(item) for item in as_list(fields.get("garbage"), "garbage")),
     )
-    names = [file.local_name for file in (*manifest.files, *manifest.small_files)]
+    names = [file.local_name for file in manifest.files]
+    names += [file.local_name for file in manifest.small_files]
     if len(set(names)) != len(names):
         raise CorruptError("two of its files have the same local name")
+    small = {file.local_name: file.content for file in manifest.small_files}
+    current = small.get("CURRENT", b"").decode("ascii", "replace")
+    # RocksDB opens the file that CURRENT names.
+    if names and (current.removesuffix("\n") not in small or not current.startswith("MANIFEST-")):
+        raise CorruptError("CURRENT does not name one of its files")
     return manifest
 
 
