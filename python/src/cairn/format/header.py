@@ -5,6 +5,7 @@ Layer: format.  Spec: docs/checkpoint-format.md#changelog (header JSON, column f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 COLUMN_FAMILY_ID_MAX = 2**16 - 1
+_FAMILY_ID = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +221,9 @@ def counts_from_json(value: object) -> dict[int, int]:
     """Return counts by the family's id."""
     counts: dict[int, int] = {}
     for text, count in as_object(value, "counts").items():
-        if not text.isascii() or not text.isdigit():
+        if not _FAMILY_ID.fullmatch(text):
             raise CorruptError(f"counts contain {text[:20]!r}, which is not a family id")
-        counts[int(text)] = as_int(count, "count")
+        counts[as_int(int(text), "family id", most=COLUMN_FAMILY_ID_MAX)] = as_int(count, "count")
     return counts
 
 

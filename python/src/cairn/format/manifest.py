@@ -10,7 +10,6 @@ and ``:``, no other white space, UTF-8, non-ASCII characters not escaped.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -284,7 +283,7 @@ def _small_file(value: object) -> SmallFile:
     local_name = _local_name(fields.get("local_name"), _LOCAL_SMALL)
     try:
         content = base64.b64decode(as_text(fields.get("base64"), "base64"), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # of a text that is not ASCII; otherwise binascii.Error
         raise CorruptError(f"small file {local_name} is not base64") from error
     if crc32c(content) != as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX):
         raise CorruptError(f"small file {local_name} differs from its checksum")

@@ -17,6 +17,7 @@ from cairn.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_DIGITS_MAX = 9
 _SSE_KINDS = ("AES256", "aws:kms")
 
 
@@ -112,7 +113,7 @@ def _parse(name: str, kind: str, text: str) -> object:
             raise ConfigError(f"S3 settings: {name} is true or false")
         return text.lower() == "true"
     if kind.startswith("int"):
-        if not text.isascii() or not text.isdecimal():
+        if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS_MAX:
             raise ConfigError(f"S3 settings: {name} is a whole number")
         return int(text)
     return text
