@@ -128,8 +128,8 @@ def kind_of(name: str) -> str:
     path = Path(name.removesuffix(" metadata"))
     if path.parent.name in ("offsets", "commits"):
         return path.parent.name
-    if path.name.startswith("local-"):
-        return "event log"  # local-<time>
+    if "event-log" in path.parts:
+        return "event log"
     if path.suffix in (".sst", ".arrow", ".json"):
         return path.suffix
     return path.name.split(" ")[-1]
