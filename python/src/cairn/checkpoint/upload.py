@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checksum import crc32c_file
-from cairn.errors import AlreadyExistsError, BusyError, CairnError, DiskFullError, InternalError
+from cairn.errors import (
+    AlreadyExistsError,
+    BusyError,
+    CairnError,
+    ConditionalPutUnsupportedError,
+    DiskFullError,
+    InternalError,
+)
 from cairn.format import manifest as manifest_format
 from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
 from cairn.format.names import manifest_name, new_sst_name
@@ -147,13 +154,15 @@ class SnapshotUploader:
         Raises:
             BusyError: the upload took half of the grace period; the sweep deletes its files.
             UnavailableError and other storage errors: as for ``BusyError``.
-            ConditionalPutUnsupportedError: the storage has no conditional PUT.
             CorruptError: a file changed during its upload, or the other writer's manifest is
                 corrupt.
         """
         began_ns = self._resources.clock.monotonic_ns()
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
-        reusable = {file.object_name for file in previous.files} if previous else set()
+        is_exclusive = self.excludes_others()
+        reusable: set[str] = set()
+        if previous is not None and is_exclusive:
+            reusable = {file.object_name for file in previous.files}
         reused: list[SstFile] = []
         missing: list[Path] = []
         for path in local_files:
@@ -167,8 +176,6 @@ class SnapshotUploader:
             else:
                 missing.append(path)
         try:
-            # The manifest must not replace another attempt's: probe this before any upload.
-            self._objects.probe_conditional_put()
             calls = [(path, began_ns) for path in missing]
             uploads = run_all(self._resources.uploads, self._upload_one, calls)
             uploaded = [file for file, _ in uploads]
@@ -177,7 +184,7 @@ class SnapshotUploader:
             )
             self._check_time(began_ns)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
-            stored = self._put_manifest(manifest)
+            stored = self._put_manifest(manifest, is_exclusive=is_exclusive)
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
         except CairnError as error:
             error.with_context(store=str(self._store), version=content.ref.version)
@@ -186,7 +193,7 @@ class SnapshotUploader:
         return SnapshotResult(
             manifest=stored,
             won=won,
-            known={file.local_name: file for file in manifest.files} if won else {},
+            known={file.local_name: file for file in manifest.files if won and is_exclusive},
             uploaded_files=len(uploaded),
             uploaded_bytes=sum(file.size_bytes for file in uploaded),
             reused_files=len(reused),
@@ -236,9 +243,24 @@ class SnapshotUploader:
             garbage=previous.garbage if previous else (),
         )
 
-    def _put_manifest(self, manifest: Manifest) -> Manifest:
+    def excludes_others(self) -> bool:
+        """Tell whether of two writers of one manifest only one can believe that it won.
+
+        Otherwise each SST is named by one manifest only, and nothing is swept (docs/adr/0036).
+        """
+        try:
+            self._objects.probe_conditional_put()
+        except ConditionalPutUnsupportedError:
+            return False
+        return True
+
+    def _put_manifest(self, manifest: Manifest, *, is_exclusive: bool) -> Manifest:
         """Store the manifest if there is none; return the one that is stored."""
         name = manifest_name(manifest.ref)
+        if not is_exclusive:
+            # A present one is of the same version: both are whole, and no other one names its SSTs.
+            self._objects.put(name, manifest_format.encode(manifest))
+            return manifest
         try:
             self._objects.put_if_absent(name, manifest_format.encode(manifest))
         except AlreadyExistsError:

@@ -173,6 +173,9 @@ class ObjectStore(ABC):
     def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file; a large file in parts, several at a time.
 
+        On a storage whose ``probe_conditional_put`` failed, it may replace an object: the caller
+        gives each object a new name.
+
         Where possible the storage verifies what it receives (S3: a CRC32C of each part). A failed
         upload leaves no object. On S3 it may leave parts of a multipart upload that it could not
         abort; a lifecycle rule of the bucket removes those.

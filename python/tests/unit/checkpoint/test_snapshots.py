@@ -23,7 +23,6 @@ from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.upload import SnapshotContent
 from cairn.errors import (
     BusyError,
-    ConditionalPutUnsupportedError,
     CorruptError,
     DataError,
     ForeignObjectError,
@@ -303,24 +302,6 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
 
     with pytest.raises(CorruptError, match="sst/"):
         world.recovery().materialize(result.manifest, world.folder())
-
-
-def test_snapshot_to_a_store_that_overwrites_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A later attempt's manifest of the same version would replace the one that is in use."""
-    one, _ = two_versions(world)
-    before = world.names()
-
-    def overwrites() -> None:
-        raise ConditionalPutUnsupportedError("it overwrites")
-
-    monkeypatch.setattr(world.objects, "probe_conditional_put", overwrites)
-
-    with pytest.raises(ConditionalPutUnsupportedError):
-        world.snapshot(one, changelogs=(changelog_ref(one),))
-
-    assert world.names() == before
 
 
 def test_sst_corrupted_in_transit_is_downloaded_again(

@@ -177,9 +177,9 @@ class S3Store(ObjectStore):
                 # Read from the file, not from memory: several such uploads run at once.
                 with path.open("rb") as body:
                     arguments = self._put_arguments(put_id, crc32c)
-                    answer = self._bulk.call(
-                        "PutObject", key, Body=body, IfNoneMatch="*", **arguments
-                    )
+                    if not self._client.probed_buckets.get(self._bulk.bucket):
+                        arguments["IfNoneMatch"] = "*"
+                    answer = self._bulk.call("PutObject", key, Body=body, **arguments)
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         except (PreconditionFailedError, UnavailableError) as error:
@@ -370,6 +370,8 @@ class S3Store(ObjectStore):
             self._requests.call("PutObject", key, Body=b"", **condition, **arguments)
         except PreconditionFailedError:
             return True
+        except ConditionalPutUnsupportedError:
+            return False  # 501: the server knows no such header
         return False
 
     def _delete_probe(self, key: str) -> None:
