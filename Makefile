@@ -24,9 +24,9 @@ PROVIDER ?= cairn
 PYTEST_ARGS ?=
 ARGS ?=
 INPUTS ?= 100000
-SEED ?= 0
 
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 VERSITYGW_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 MOTO_PACKAGE := moto[server]==5.2.5
 
@@ -62,7 +62,7 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests -m "not slow" $(PYTEST_ARGS)
 	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow" $(PYTEST_ARGS)
@@ -77,7 +77,7 @@ test-s3: $(STAMPS)/venv versitygw moto ## Run the contract of an object store on
 
 .PHONY: fuzz
 fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; SEED=n repeats a run
-	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) --seed $(SEED)
+	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
@@ -195,6 +195,12 @@ minio: $(BUILD)/tools/minio ## Build MinIO, the S3 server of the tests and the d
 
 $(BUILD)/tools/minio:
 	@scripts/build_go_tool.sh $(MINIO_MODULE) $@ 1.26
+
+.PHONY: toxiproxy
+toxiproxy: $(BUILD)/tools/toxiproxy ## Build Toxiproxy, which makes connections of the tests slow or broken, once
+
+$(BUILD)/tools/toxiproxy:
+	@scripts/build_go_tool.sh $(TOXIPROXY_MODULE) $@ 1.17
 
 .PHONY: versitygw
 versitygw: $(BUILD)/tools/versitygw ## Build versitygw, another S3 server for the tests, once: ten minutes
