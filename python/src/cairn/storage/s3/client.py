@@ -68,8 +68,11 @@ class SharedClient:
     def discard(self) -> None:
         """Create another client for the next caller of ``acquire``: these keys are refused.
 
-        The AWS chain reads files and services anew then. Present users go on with this client.
+        The AWS chain reads files and services anew then. Present users go on with this client. Keys
+        of the settings are not read anew: the next settings have others.
         """
+        if self.settings.access_key is not None:
+            return
         with _LOCK:
             if _CLIENTS.get(self.settings) is self:
                 del _CLIENTS[self.settings]
