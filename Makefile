@@ -23,8 +23,12 @@ S3 ?=
 PROVIDER ?= cairn
 PYTEST_ARGS ?=
 ARGS ?=
+INPUTS ?= 100000
 
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
+VERSITYGW_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+MOTO_PACKAGE := moto[server]==5.2.5
 
 # The virtual environment comes first, so that Spark, pytest and the engine use the same Python.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -58,14 +62,22 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
 	$(GRADLE) test
-	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
+	cd python && ../$(PY) -m pytest tests -m "not slow" $(PYTEST_ARGS)
 	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: test ## Run all tests: also more forms of operators, row encodings, and the cluster in containers
+test-all: test test-s3 ## Run all tests: also more forms of operators, row encodings, other S3 servers, and the cluster in containers
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m slow $(PYTEST_ARGS)
+
+.PHONY: test-s3
+test-s3: $(STAMPS)/venv versitygw moto ## Run the contract of an object store on other S3 servers: versitygw and moto
+	cd python && ../$(PY) -m pytest tests/contract -m slow $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; SEED=n repeats a run
+	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
@@ -183,6 +195,25 @@ minio: $(BUILD)/tools/minio ## Build MinIO, the S3 server of the tests and the d
 
 $(BUILD)/tools/minio:
 	@scripts/build_go_tool.sh $(MINIO_MODULE) $@ 1.26
+
+.PHONY: toxiproxy
+toxiproxy: $(BUILD)/tools/toxiproxy ## Build Toxiproxy, which makes connections of the tests slow or broken, once
+
+$(BUILD)/tools/toxiproxy:
+	@scripts/build_go_tool.sh $(TOXIPROXY_MODULE) $@ 1.17
+
+.PHONY: versitygw
+versitygw: $(BUILD)/tools/versitygw ## Build versitygw, another S3 server for the tests, once: ten minutes
+
+$(BUILD)/tools/versitygw:
+	@scripts/build_go_tool.sh $(VERSITYGW_MODULE) $@ 1.26
+
+.PHONY: moto
+moto: $(BUILD)/moto-venv/bin/moto_server ## Install moto, another S3 server for the tests, into .build/moto-venv
+
+$(BUILD)/moto-venv/bin/moto_server:
+	@$(PYTHON) -m venv $(BUILD)/moto-venv
+	@$(BUILD)/moto-venv/bin/pip install --quiet --disable-pip-version-check '$(MOTO_PACKAGE)'
 
 .PHONY: flights
 flights: $(STAMPS)/flights ## Fetch the flights of 2013 from New York into .build/flights

@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m", "cairn-test", str(disk)]
+    options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=0700", "cairn-test", str(disk)]
     mounted = subprocess.run(["mount", *options], check=False, capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"this machine mounts no tmpfs: {mounted.stderr.strip()}")

@@ -13,6 +13,12 @@ for _path in (_REPOSITORY / "integration-tests", _REPOSITORY / "python" / "src")
 from hypothesis import HealthCheck, settings  # noqa: E402 - the path comes first
 
 from harness.s3 import s3_bucket, s3_header, s3_server  # noqa: E402, F401 - the path comes first
+from harness.s3_servers import (  # noqa: E402, F401 - the path comes first
+    moto_bucket,
+    moto_server,
+    versitygw_bucket,
+    versitygw_server,
+)
 
 # No test measures speed: on a loaded machine none may fail.
 settings.register_profile("cairn", deadline=None, suppress_health_check=[HealthCheck.too_slow])

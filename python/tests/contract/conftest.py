@@ -11,7 +11,15 @@ import pytest
 from cairn.storage.base import ObjectStore
 from cairn.storage.open import open_store
 
-BACKENDS = ["memory", "local", pytest.param("s3", marks=pytest.mark.s3)]
+# Of S3: the server of all tests, and others, for which see harness/s3_servers.py.
+S3_BUCKETS = {"s3": "s3_bucket", "versitygw": "versitygw_bucket", "moto": "moto_bucket"}
+BACKENDS = [
+    "memory",
+    "local",
+    pytest.param("s3", marks=pytest.mark.s3),
+    pytest.param("versitygw", marks=[pytest.mark.s3, pytest.mark.slow]),
+    pytest.param("moto", marks=[pytest.mark.s3, pytest.mark.slow]),
+]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -26,8 +34,8 @@ def open_again(
 ) -> Iterator[Callable[[], ObjectStore]]:
     """Open one more instance over the same objects, as another executor would."""
     settings: dict[str, str] = {}
-    if backend == "s3":
-        bucket = request.getfixturevalue("s3_bucket")
+    if backend in S3_BUCKETS:
+        bucket = request.getfixturevalue(S3_BUCKETS[backend])
         url, settings = f"{bucket.url}/state/0/1/default", bucket.settings
     elif backend == "local":
         url = (tmp_path / "state" / "0").as_uri()

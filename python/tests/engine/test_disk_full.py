@@ -20,7 +20,7 @@ class SmallDisk:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir()
-        options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m", "cairn-test", str(path)]
+        options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=0700", "cairn-test", str(path)]
         mounted = subprocess.run(  # noqa: S603 - a fixed command
             ["mount", *options],  # noqa: S607
             check=False,

@@ -101,6 +101,11 @@ class PendingUpload:
             if self.stored_at is None or stored_at > self.stored_at:
                 self.stored_at = stored_at
 
+    def forget(self) -> None:
+        """Forget the files: a manifest may name them soon, and no other one may."""
+        with self._lock:
+            self._files.clear()
+
     def keep(self, objects: ObjectStore) -> None:
         """Store or renew the pin if that is due; without work it sends no request.
 

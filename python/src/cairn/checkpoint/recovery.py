@@ -203,13 +203,26 @@ class Recovery:
 
         def fetch(file: SstFile) -> int:
             return self._cache.fetch_into(
-                file, target / file.local_name, self._downloader(file, snapshot.ref.version)
+                self._objects.origin,
+                file,
+                target / file.local_name,
+                self._downloader(file, snapshot.ref.version),
             )
 
         downloaded = sum(run_all(self._downloads, fetch, [(file,) for file in snapshot.files]))
         for small in snapshot.small_files:
             try:
-                (target / small.local_name).write_bytes(small.content)
+                # A new file: a present one may be a hard link into the cache.
+                with (target / small.local_name).open("xb") as out:
+                    out.write(small.content)
+            except FileExistsError as error:
+                raise CorruptError(
+                    f"the snapshot has two files named {small.local_name}",
+                    store=str(self._store),
+                    version=snapshot.ref.version,
+                    object_name=self._objects.object_url(manifest_name(snapshot.ref)),
+                    next_step=_RESTORE,
+                ) from error
             except OSError as error:
                 if error.errno not in DISK_FULL_ERRNOS:
                     raise

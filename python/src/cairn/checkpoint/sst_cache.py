@@ -1,16 +1,22 @@
-"""SstCache: SST files on this machine's disk, by object name.
+"""SstCache: SST files on this machine's disk, by the object that they were downloaded from.
 
 Layer: checkpoint. SSTs are never rewritten, so a file that has the size and checksum of a manifest
-can replace the object. RocksDB's directories get hard links: they keep their files when the cache
-evicts one. One process owns a cache's directory; all methods are thread-safe. A cache may take a
-file from the directory of another one, by a hard link: only the owner of a directory removes files.
+can replace the object. A checksum is no signature: a file counts only for the storage, bucket and
+object from which it came (its name is a hash of them), and only if this user owns it.
+
+RocksDB's directories get hard links: they keep their files when the cache evicts one. A file that
+was written to since (its time differs) is verified again. One process owns a cache's directory; all
+methods are thread-safe. A cache may take a file from the directory of another one, by a hard link:
+only the owner of a directory removes files.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
+import stat
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
@@ -35,6 +41,8 @@ _USE_COPY = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK})
 class _Entry:
     size_bytes: int
     is_verified: bool
+    modified_ns: int
+    """Of the file when it was verified."""
 
 
 @dataclass(slots=True)
@@ -70,16 +78,20 @@ class SstCache:
         directory.mkdir(parents=True, exist_ok=True)
         self._add_existing_files()
 
-    def __contains__(self, object_name: str) -> bool:
+    def has(self, origin: str, object_name: str) -> bool:
+        """Tell whether the cache has a file of that object."""
         with self._lock:
-            return object_name in self._entries
+            return _file_name(origin, object_name) in self._entries
 
-    def fetch_into(self, file: SstFile, target: Path, download: Callable[[Path], None]) -> int:
+    def fetch_into(
+        self, origin: str, file: SstFile, target: Path, download: Callable[[Path], None]
+    ) -> int:
         """Create ``target`` with the file's content; download it if the cache lacks it.
 
         If several threads need one object, one of them downloads it.
 
         Args:
+            origin: ``ObjectStore.origin`` of the store that has the object.
             file: the SST, as in the manifest.
             target: must not exist.
             download: writes the verified object to the given path; its errors are passed on.
@@ -87,26 +99,28 @@ class SstCache:
         Returns:
             Bytes downloaded: 0 or the file's size.
         """
-        with self._locked(file.object_name):
-            if self._link_cached(file, target):
+        name = _file_name(origin, file.object_name)
+        with self._locked(name):
+            if self._link_cached(name, file, target):
                 return 0
-            if self._take_from_others(file) and self._link_cached(file, target):
+            if self._take_from_others(name, file) and self._link_cached(name, file, target):
                 return 0
-            path = self._path(file.object_name)
+            path = self._directory / name
             download(path)
             _link_or_copy(path, target)
-            self._add(file)
+            self._add(name, file)
             return file.size_bytes
 
-    def adopt(self, file: SstFile, source: Path) -> None:
-        """Add a file that was just uploaded, by a hard link; ``source`` stays."""
-        with self._locked(file.object_name):
-            if file.object_name in self or file.size_bytes > self._max_bytes:
+    def adopt(self, origin: str, file: SstFile, source: Path) -> None:
+        """Add a file that was just uploaded to ``origin``, by a hard link; ``source`` stays."""
+        name = _file_name(origin, file.object_name)
+        with self._locked(name):
+            if self.has(origin, file.object_name) or file.size_bytes > self._max_bytes:
                 return
-            path = self._path(file.object_name)
+            path = self._directory / name
             path.unlink(missing_ok=True)
             _link_or_copy(source, path)
-            self._add(file)
+            self._add(name, file)
 
     def mark_unverified(self) -> None:
         """Verify every file again before its next use: the local disk has corrupted data."""
@@ -114,59 +128,68 @@ class SstCache:
             for entry in self._entries.values():
                 entry.is_verified = False
 
-    def _link_cached(self, file: SstFile, target: Path) -> bool:
+    def _link_cached(self, name: str, file: SstFile, target: Path) -> bool:
         with self._lock:
-            entry = self._entries.get(file.object_name)
+            entry = self._entries.get(name)
         if entry is None:
             return False
-        path = self._path(file.object_name)
+        path = self._directory / name
         # If another program has deleted the file, the cache does not have it.
         with suppress(FileNotFoundError):
-            if not entry.is_verified:
-                is_whole = path.stat().st_size == file.size_bytes
-                entry.is_verified = is_whole and crc32c_file(path) == file.crc32c
+            status = path.lstat()
+            if not entry.is_verified or entry.modified_ns != status.st_mtime_ns:
+                entry.is_verified = (
+                    _is_own_file(status)
+                    and status.st_size == file.size_bytes
+                    and crc32c_file(path) == file.crc32c
+                )
+                entry.modified_ns = status.st_mtime_ns
             if entry.is_verified and entry.size_bytes == file.size_bytes:
                 _link_or_copy(path, target)
                 with suppress(FileNotFoundError):  # evicted meanwhile; the target keeps its link
                     os.utime(path)  # keeps the order of use for the next process
+                    entry.modified_ns = path.lstat().st_mtime_ns
                 with self._lock:
-                    if file.object_name in self._entries:
-                        self._entries.move_to_end(file.object_name)
+                    if name in self._entries:
+                        self._entries.move_to_end(name)
                 return True
         with self._lock:
-            self._remove(file.object_name)
+            self._remove(name)
         return False
 
-    def _take_from_others(self, file: SstFile) -> bool:
+    def _take_from_others(self, name: str, file: SstFile) -> bool:
         """Add a file of another cache, to be verified; return whether there was one."""
         if file.size_bytes > self._max_bytes:
             return False
-        path = self._path(file.object_name)
+        path = self._directory / name
         for directory in self._find_others():
             with suppress(OSError):  # it has no such file, or has just evicted it
+                if not _is_own_file((directory / name).lstat()):
+                    continue
                 path.unlink(missing_ok=True)
-                os.link(directory / path.name, path)
-                self._add(file, is_verified=False)
+                os.link(directory / name, path)
+                self._add(name, file, is_verified=False)
                 return True
         return False
 
-    def _add(self, file: SstFile, *, is_verified: bool = True) -> None:
-        with self._lock:
-            self._entries[file.object_name] = _Entry(file.size_bytes, is_verified)
-            self._bytes += file.size_bytes
-            self._evict()
+    def _add(self, name: str, file: SstFile, *, is_verified: bool = True) -> None:
+        with suppress(FileNotFoundError):
+            modified_ns = (self._directory / name).lstat().st_mtime_ns
+            with self._lock:
+                self._entries[name] = _Entry(file.size_bytes, is_verified, modified_ns)
+                self._bytes += file.size_bytes
+                self._evict()
 
     def _add_existing_files(self) -> None:
-        found: list[tuple[float, str, int]] = []
+        found: list[tuple[int, str, int]] = []
         for path in self._directory.iterdir():
-            name = SST_PREFIX + path.name
-            if is_sst_name(name) and path.is_file() and not path.is_symlink():
-                status = path.stat()
-                found.append((status.st_mtime, name, status.st_size))
+            status = path.lstat()
+            if is_sst_name(SST_PREFIX + path.name) and _is_own_file(status):
+                found.append((status.st_mtime_ns, path.name, status.st_size))
             elif path.name.startswith(".") or path.is_symlink():
                 path.unlink()  # left by an interrupted download
-        for _, name, size_bytes in sorted(found):
-            self._entries[name] = _Entry(size_bytes, is_verified=False)
+        for modified_ns, name, size_bytes in sorted(found):
+            self._entries[name] = _Entry(size_bytes, is_verified=False, modified_ns=modified_ns)
             self._bytes += size_bytes
         self._evict()
 
@@ -174,21 +197,18 @@ class SstCache:
         while self._bytes > self._max_bytes and self._entries:
             self._remove(next(iter(self._entries)))
 
-    def _remove(self, object_name: str) -> None:
+    def _remove(self, name: str) -> None:
         """REQUIRES: the lock is held, or the constructor runs."""
-        entry = self._entries.pop(object_name, None)
+        entry = self._entries.pop(name, None)
         if entry is not None:
             self._bytes -= entry.size_bytes
-            self._path(object_name).unlink(missing_ok=True)
-
-    def _path(self, object_name: str) -> Path:
-        return self._directory / object_name.removeprefix(SST_PREFIX)
+            (self._directory / name).unlink(missing_ok=True)
 
     @contextmanager
-    def _locked(self, object_name: str) -> Iterator[None]:
-        """Exclude other threads from one object."""
+    def _locked(self, name: str) -> Iterator[None]:
+        """Exclude other threads from one file."""
         with self._lock:
-            own = self._object_locks.setdefault(object_name, _ObjectLock())
+            own = self._object_locks.setdefault(name, _ObjectLock())
             own.user_count += 1
         try:
             with own.lock:
@@ -197,7 +217,17 @@ class SstCache:
             with self._lock:
                 own.user_count -= 1
                 if not own.user_count:
-                    del self._object_locks[object_name]
+                    del self._object_locks[name]
+
+
+def _file_name(origin: str, object_name: str) -> str:
+    """Return the name of an object's file: a bucket must not provide the files of another one."""
+    text = f"{origin}\0{object_name}".encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest() + ".sst"
+
+
+def _is_own_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

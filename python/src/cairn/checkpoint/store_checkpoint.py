@@ -99,7 +99,13 @@ class StoreCheckpoint:
         return self._purger.purge(manifest, kept, time, is_garbage_young=is_young)
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:
-        """Delete the objects that nothing names; return how many."""
+        """Delete the objects that nothing names; return how many.
+
+        Nothing on a storage where two writers may both believe that they stored a manifest: the
+        one that is listed may be another one than this writer's chain says.
+        """
+        if not self.uploader.excludes_others():
+            return 0
         return sweep_orphans(self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms)
 
     def close(self) -> None:

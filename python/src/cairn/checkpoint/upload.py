@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checksum import crc32c_file
-from cairn.errors import AlreadyExistsError, CairnError, DiskFullError, InternalError
+from cairn.errors import (
+    AlreadyExistsError,
+    CairnError,
+    ConditionalPutUnsupportedError,
+    DiskFullError,
+    InternalError,
+)
 from cairn.format import manifest as manifest_format
 from cairn.format import pin
 from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
@@ -132,7 +138,9 @@ class SnapshotUploader:
 
     def new_pending(self) -> PendingUpload:
         """Return the empty pending upload of the first attempt at a snapshot."""
-        return PendingUpload(self._resources, self._grace_ms, self._pin_content)
+        # Where nothing is swept there is no pin.
+        grace_ms = self._grace_ms if self.excludes_others() else 0
+        return PendingUpload(self._resources, grace_ms, self._pin_content)
 
     def upload(
         self,
@@ -161,12 +169,14 @@ class SnapshotUploader:
         Raises:
             BusyError: a sweep may have deleted uploaded files (``pending.is_lost``).
             UnavailableError and other storage errors: try again with the same ``pending``.
-            ConditionalPutUnsupportedError: the storage has no conditional PUT.
             CorruptError: a file changed during its upload, or the other writer's manifest is
                 corrupt.
         """
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
-        reusable = {file.object_name for file in previous.files} if previous else set()
+        is_exclusive = self.excludes_others()
+        reusable: set[str] = set()
+        if previous is not None and is_exclusive:
+            reusable = {file.object_name for file in previous.files}
         reused: list[SstFile] = []
         missing: list[Path] = []
         uploaded_before = pending.files
@@ -183,15 +193,15 @@ class SnapshotUploader:
             else:
                 reused.append(file)
         try:
-            # The manifest must not replace another attempt's: probe this before any upload.
-            self._objects.probe_conditional_put()
             uploaded = self._upload_all(missing, pending, content.ref)
             manifest = self._manifest(
                 content, previous, (*reused, *uploaded), _small_files(local_files)
             )
             pending.keep(self._objects)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
-            stored = self._put_manifest(manifest)
+            if not is_exclusive:
+                pending.forget()  # even if the answer is lost, no other manifest names them
+            stored = self._put_manifest(manifest, is_exclusive=is_exclusive)
             won = stored == manifest
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
             if won:
@@ -202,7 +212,7 @@ class SnapshotUploader:
         return SnapshotResult(
             manifest=stored,
             won=won,
-            known={file.local_name: file for file in manifest.files} if won else {},
+            known={file.local_name: file for file in manifest.files if won and is_exclusive},
             uploaded_files=len(uploaded),
             uploaded_bytes=sum(file.size_bytes for file in uploaded),
             reused_files=len(reused),
@@ -261,7 +271,7 @@ class SnapshotUploader:
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._resources.cache is not None:
             try:
-                self._resources.cache.adopt(file, path)
+                self._resources.cache.adopt(self._objects.origin, file, path)
             except (DiskFullError, OSError) as failure:
                 # The object is stored; a load downloads what the cache lacks.
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
@@ -310,9 +320,24 @@ class SnapshotUploader:
             garbage=previous.garbage if previous else (),
         )
 
-    def _put_manifest(self, manifest: Manifest) -> Manifest:
+    def excludes_others(self) -> bool:
+        """Tell whether of two writers of one manifest only one can believe that it won.
+
+        Otherwise each SST is named by one manifest only, and nothing is swept (docs/adr/0036).
+        """
+        try:
+            self._objects.probe_conditional_put()
+        except ConditionalPutUnsupportedError:
+            return False
+        return True
+
+    def _put_manifest(self, manifest: Manifest, *, is_exclusive: bool) -> Manifest:
         """Store the manifest if there is none; return the one that is stored."""
         name = manifest_name(manifest.ref)
+        if not is_exclusive:
+            # A present one is of the same version: both are whole, and no other one names its SSTs.
+            self._objects.put(name, manifest_format.encode(manifest))
+            return manifest
         try:
             self._objects.put_if_absent(name, manifest_format.encode(manifest))
         except AlreadyExistsError:

@@ -1,7 +1,11 @@
 """A worker's directories: created at its start, locked while it runs, removed after its end.
 
-Layer: engine. A worker that starts removes the directories of dead workers. SST caches are in
-*slots*: a worker takes the first one that no other worker has, with the files that are in it. Files
+Layer: engine. The disk is shared with other users: the local directory is this user's alone, or it
+is refused, and only what this user owns is used or removed (docs/adr/0035). The folders above it
+are trusted, as Spark trusts them.
+
+A worker that starts removes the directories of dead workers. SST caches are in *slots*: a worker
+takes the first one that no other worker has, with the files that are in it. Files
 in other slots are found too. A worker that ends cleanly leaves nothing, or its slot alone.
 
     <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…
@@ -34,6 +38,7 @@ _CACHE_PREFIX = "cairn-cache-"
 _UNUSED_CACHE_S = 7 * 86_400
 """A slot that no worker has had for so long is one of more workers than run here now."""
 _LOCK = "lock"
+_SOCKET = "s"
 _SOCKET_NOTE = "socket-dir"
 # sockaddr_un has 108 bytes; some libraries add a final zero and a suffix of their own.
 _MAX_SOCKET_PATH_BYTES = 100
@@ -45,12 +50,13 @@ class WorkerDirectories:
     """A worker's place on the local disk.
 
     Args:
-        local_dir: parent of the worker's directory; created if absent.
+        local_dir: parent of the worker's directory; created if absent, with mode 0700.
         socket_dir: the parent of the socket's folder; a short path.
         keeps_cache: whether the SST cache outlives this worker.
 
     Raises:
-        ConfigError: a folder cannot be written, or the socket's path would be too long.
+        ConfigError: a folder cannot be written, the local directory is a link, another user owns it
+            or may write into it, or the socket's path would be too long.
         DiskFullError: the disk is full; nothing is left behind.
     """
 
@@ -58,10 +64,10 @@ class WorkerDirectories:
         self._local_dir = local_dir
         self._keeps_cache = keeps_cache
         try:
-            local_dir.mkdir(parents=True, exist_ok=True)
-            socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _claim(local_dir)
             with _alone(local_dir):
                 _remove_stale(local_dir)
+                socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
                 lock = _lock(self.root)
                 slot = _take_slot(local_dir)
@@ -77,7 +83,7 @@ class WorkerDirectories:
             ) from failure
         except OSError as failure:
             raise translate(failure, str(local_dir)) from failure
-        self.socket_path = self._socket_folder / "s"
+        self.socket_path = self._socket_folder / _SOCKET
         if len(os.fsencode(self.socket_path)) > _MAX_SOCKET_PATH_BYTES:
             self.remove()
             raise ConfigError(
@@ -99,7 +105,7 @@ class WorkerDirectories:
 
     def remove(self) -> None:
         """Remove everything, except a cache that is kept. Idempotent."""
-        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        _remove_socket(self._socket_folder)
         with suppress(OSError):  # the folder of a worker without a slot is gone
             if self._keeps_cache:
                 os.utime(self.cache_directory / _LOCK)
@@ -117,9 +123,40 @@ class WorkerDirectories:
             os.close(lock)
 
 
+def _claim(local_dir: Path) -> None:
+    """Create the local directory, or verify that no other user can change what is in it."""
+    _make_parents(local_dir)
+    with suppress(FileExistsError):
+        local_dir.mkdir(mode=0o700)
+    status = local_dir.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        problem = f"it is a symbolic link to {local_dir.readlink()}"
+    elif not stat.S_ISDIR(status.st_mode):
+        problem = "it is not a directory"
+    elif status.st_uid != os.geteuid():
+        problem = f"it belongs to the user with id {status.st_uid}, not to {os.geteuid()}"
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = f"other users may write into it (mode {mode:04o})"
+    else:
+        return
+    raise ConfigError(
+        f"the local directory {local_dir} is not used: {problem}",
+        next_step="set spark.sql.streaming.stateStore.cairn.localDir to a folder that does not "
+        f"exist, such as {local_dir}/cairn, or that only this user may write into",
+    )
+
+
+def _make_parents(path: Path) -> None:
+    """Create the missing folders above ``path``; the umask must not open them to other users."""
+    if not path.parent.exists():
+        _make_parents(path.parent)
+        with suppress(FileExistsError):
+            path.parent.mkdir(mode=0o755)
+
+
 def _private(folder: Path) -> Path:
-    others = stat.S_IRWXG | stat.S_IRWXO
-    if folder.stat().st_mode & others == 0 and not any(folder.iterdir()):
+    if _is_private(folder) and not any(folder.iterdir()):
         return folder
     return Path(tempfile.mkdtemp(prefix="cairn-", dir=folder))
 
@@ -138,7 +175,8 @@ def _alone(local_dir: Path) -> Iterator[None]:
 
 def _lock(root: Path) -> int:
     """Lock a directory; raise ``BlockingIOError`` if another process has locked it."""
-    descriptor = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(root / _LOCK, flags, 0o600)
     try:
         # The kernel releases the lock however the process ends: a free lock means a dead worker.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,10 +188,10 @@ def _lock(root: Path) -> int:
 
 def _remove_stale(local_dir: Path) -> None:
     """Remove the directories of dead workers, except their SST caches. REQUIRES: ``_alone``."""
-    for root in local_dir.glob(f"{_PREFIX}*"):
+    for root in filter(_is_private, local_dir.glob(f"{_PREFIX}*")):
         try:
             # Without a lock file: its worker died right after its start.
-            descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
@@ -169,11 +207,21 @@ def _remove_stale(local_dir: Path) -> None:
 def _remove_root(root: Path) -> None:
     try:
         noted = Path((root / _SOCKET_NOTE).read_text(encoding="utf-8"))
-    except OSError:
+    except (OSError, ValueError):
         noted = None
-    if noted is not None and noted.name.startswith("cairn-"):
-        shutil.rmtree(noted, ignore_errors=True)
+    if noted is not None:
+        _remove_socket(noted)
     shutil.rmtree(root, ignore_errors=True)
+
+
+def _remove_socket(folder: Path) -> None:
+    """Remove a worker's socket and its folder; a folder with anything else in it stays."""
+    with suppress(OSError, ValueError):
+        if _is_private(folder):
+            with suppress(FileNotFoundError):
+                if stat.S_ISSOCK((folder / _SOCKET).lstat().st_mode):
+                    (folder / _SOCKET).unlink()
+            folder.rmdir()
 
 
 def _take_slot(local_dir: Path) -> tuple[Path, int] | None:
@@ -195,9 +243,10 @@ def _take_slot(local_dir: Path) -> tuple[Path, int] | None:
     return None
 
 
-def _is_private(slot: Path) -> bool:
+def _is_private(folder: Path) -> bool:
+    """Whether this is a directory of this user's, and no link, that no other user can enter."""
     with suppress(OSError):
-        status = slot.lstat()
+        status = folder.lstat()
         is_open_to_others = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         is_ours = status.st_uid == os.geteuid() and not is_open_to_others
         return is_ours and stat.S_ISDIR(status.st_mode)

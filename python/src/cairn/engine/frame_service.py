@@ -15,11 +15,12 @@ import json
 import logging
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
+from cairn.ids import VERSION_MAX
 from cairn.protocol import frames
 from cairn.protocol.calls import CommitRequest
 from cairn.protocol.session_id import SESSION_NUMBER_BITS, SESSION_NUMBERS, SessionId
@@ -211,8 +212,7 @@ def _get(request: _Request) -> Steps:
 
 
 def _scan(request: _Request) -> Steps:
-    columns = frames.decode_rows(request.payload, frames.SCAN_SCHEMA).columns
-    cf, start, inclusive, end, limit_rows, limit_bytes = (one[0].as_py() for one in columns)
+    cf, start, inclusive, end, limit_rows, limit_bytes = _only_row(request, frames.SCAN_SCHEMA)
     page = yield from request.instance.scan(
         request.session, ScanRequest(cf, start, bool(inclusive), end, limit_rows, limit_bytes)
     )
@@ -230,6 +230,14 @@ def _ranges(request: _Request) -> Steps:
         request.session, cfs[0], list(zip(starts, ends, strict=True))
     )
     return _scanned(page)
+
+
+def _only_row(request: _Request, schema: pa.Schema) -> list[Any]:
+    """Return the values of a request that is one row."""
+    rows = frames.decode_rows(request.payload, schema)
+    if rows.num_rows != 1:
+        raise ProtocolError(f"a request of {rows.num_rows} rows instead of one")
+    return [column[0].as_py() for column in rows.columns]
 
 
 def _ascend(starts: list[bytes], ends: list[bytes | None]) -> bool:
@@ -262,16 +270,17 @@ _REPLIES = (*_READS, frames.CHANGES, frames.COMMIT)
 
 
 def _read_changes(request: _Request) -> None:
-    columns = frames.decode_rows(request.payload, frames.CHANGES_SCHEMA).columns
-    version, checkpoint_id, from_row, limit_rows = (one[0].as_py() for one in columns)
+    version, name, from_row, limit_rows = _only_row(request, frames.CHANGES_SCHEMA)
+    if not 1 <= version <= VERSION_MAX:
+        raise ProtocolError(f"a request for the changes of version {version}")
+    # A name that is no text is an id of an unknown kind.
+    checkpoint_id = name.decode("utf-8", "replace")
     instance, event_loop = request.instance, request.service.event_loop
 
     def read() -> None:
         # In another thread, because it may fetch the changelog; the event loop replies.
         try:
-            page, more = instance.changes.page(
-                version, checkpoint_id.decode(), from_row, limit_rows
-            )
+            page, more = instance.changes.page(version, checkpoint_id, from_row, limit_rows)
             request.applied = instance.state.local.readable_through
             rows = page or pa.RecordBatch.from_pylist([], frames.CHANGES_REPLY_SCHEMA)
         except Exception as failure:  # noqa: BLE001 - a task waits for the reply

@@ -32,6 +32,7 @@ from cairn.errors import (
     InternalError,
     unexpected,
 )
+from cairn.format.arrow_message import check_record_batch
 from cairn.format.header import ChangelogHeader
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, OP_VOID
 
@@ -274,9 +275,12 @@ def _with_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _decode(view: memoryview) -> Changelog:
     format_version, rows, arrow_bytes = _check_trailer(view)
     try:
-        reader = pa.ipc.open_stream(pa.py_buffer(view[:arrow_bytes]))
+        stream = pa.py_buffer(view[:arrow_bytes])
+        _check_messages(stream)
+        reader = pa.ipc.open_stream(stream)
         metadata = reader.schema.metadata or {}
         table = pa.Table.from_batches(list(reader), reader.schema)
+        table.validate(full=True)
     except MemoryError as error:  # Arrow's is an ArrowException, too
         raise unexpected(error) from error
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -297,6 +301,13 @@ def _decode(view: memoryview) -> Changelog:
     if format_version == _FORMAT_WITH_VOID_ROWS:
         table = _without_void_rows(table)
     return Changelog(header, table, len(view))
+
+
+def _check_messages(stream: pa.Buffer) -> None:
+    """Refuse lengths that no encoder writes, before Arrow reserves memory for them."""
+    for index, message in enumerate(pa.ipc.MessageReader.open_stream(stream)):
+        if index:  # the first one is the schema
+            check_record_batch(message, may_compress=True)
 
 
 def _without_void_rows(table: pa.Table) -> pa.Table:

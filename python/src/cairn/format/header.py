@@ -5,6 +5,7 @@ Layer: format.  Spec: docs/checkpoint-format.md#changelog (header JSON, column f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 COLUMN_FAMILY_ID_MAX = 2**16 - 1
+_FAMILY_ID = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class ChangelogHeader:
         return cls(
             store=store_from_json(fields.get("store")),
             ref=ref_from_json(fields),
-            attempt=_attempt_from_json(fields.get("attempt")),
+            attempt=attempt_from_json(fields.get("attempt")),
             base=Base.from_json(fields.get("base")),
             lineage=tuple(map(_lineage_entry, as_list(fields.get("lineage"), "lineage"))),
             counts=counts_from_json(fields.get("counts")),
@@ -219,9 +221,9 @@ def counts_from_json(value: object) -> dict[int, int]:
     """Return counts by the family's id."""
     counts: dict[int, int] = {}
     for text, count in as_object(value, "counts").items():
-        if not text.isascii() or not text.isdigit():
+        if not _FAMILY_ID.fullmatch(text):
             raise CorruptError(f"counts contain {text[:20]!r}, which is not a family id")
-        counts[int(text)] = as_int(count, "count")
+        counts[as_int(int(text), "family id", most=COLUMN_FAMILY_ID_MAX)] = as_int(count, "count")
     return counts
 
 
@@ -237,7 +239,8 @@ def _lineage_entry(value: object) -> VersionRef:
     return version_ref(*pair)
 
 
-def _attempt_from_json(value: object) -> Attempt:
+def attempt_from_json(value: object) -> Attempt:
+    """Return the attempt that a header or a commit names."""
     fields: JsonObject = as_object(value, "attempt")
     return Attempt(
         run_id=as_text(fields.get("run_id"), "run_id"),

@@ -10,7 +10,7 @@ and ``:``, no other white space, UTF-8, non-ASCII characters not escaped.
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,8 @@ FORMAT_VERSION = 1
 
 _MAGIC = "CAIRN-MANIFEST"
 _CRC_MAX = 2**32 - 1
+_LOCAL_SST = re.compile(r"[0-9]{6,20}\.sst")
+_LOCAL_SMALL = re.compile(r"CURRENT|(?:MANIFEST|OPTIONS)-[0-9]{6,20}")
 _RESTORE = "restore the object from the bucket's versions, or load a version with another base"
 
 
@@ -236,7 +238,7 @@ def _decode(data: bytes) -> Manifest:
 
 def _from_fields(fields: JsonObject) -> Manifest:
     writer = as_object(fields.get("writer"), "writer")
-    return Manifest(
+    manifest = Manifest(
         store=store_from_json(fields.get("store")),
         ref=ref_from_json(fields),
         counts=counts_from_json(fields.get("counts")),
@@ -254,13 +256,23 @@ def _from_fields(fields: JsonObject) -> Manifest:
         retained=tuple(_retained(item) for item in as_list(fields.get("retained"), "retained")),
         garbage=tuple(_garbage(item) for item in as_list(fields.get("garbage"), "garbage")),
     )
+    names = [file.local_name for file in manifest.files]
+    names += [file.local_name for file in manifest.small_files]
+    if len(set(names)) != len(names):
+        raise CorruptError("two of its files have the same local name")
+    small = {file.local_name: file.content for file in manifest.small_files}
+    current = small.get("CURRENT", b"").decode("ascii", "replace")
+    # RocksDB opens the file that CURRENT names.
+    if names and (current.removesuffix("\n") not in small or not current.startswith("MANIFEST-")):
+        raise CorruptError("CURRENT does not name one of its files")
+    return manifest
 
 
 def _sst_file(value: object) -> SstFile:
     fields = as_object(value, "file")
     return SstFile(
         object_name=_sst_name(fields.get("object")),
-        local_name=_local_name(fields.get("local_name")),
+        local_name=_local_name(fields.get("local_name"), _LOCAL_SST),
         size_bytes=as_int(fields.get("size_bytes"), "size_bytes"),
         crc32c=as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX),
     )
@@ -268,10 +280,10 @@ def _sst_file(value: object) -> SstFile:
 
 def _small_file(value: object) -> SmallFile:
     fields = as_object(value, "small file")
-    local_name = _local_name(fields.get("local_name"))
+    local_name = _local_name(fields.get("local_name"), _LOCAL_SMALL)
     try:
         content = base64.b64decode(as_text(fields.get("base64"), "base64"), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # of a text that is not ASCII; otherwise binascii.Error
         raise CorruptError(f"small file {local_name} is not base64") from error
     if crc32c(content) != as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX):
         raise CorruptError(f"small file {local_name} differs from its checksum")
@@ -321,9 +333,9 @@ def _sst_name(value: object) -> str:
     return name
 
 
-def _local_name(value: object) -> str:
-    """Return a file name; refuse one that could point outside its directory."""
+def _local_name(value: object, form: re.Pattern[str]) -> str:
+    """Return a file name of RocksDB; no other file may be made in a database's directory."""
     name = as_text(value, "local_name")
-    if not name or name.startswith(".") or not all(c.isalnum() or c in "-_." for c in name):
+    if not form.fullmatch(name):
         raise CorruptError(f"{name[:80]!r} is not a file name of RocksDB")
     return name

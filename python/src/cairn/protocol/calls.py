@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any, Self
 
 from cairn.config import EngineConf
-from cairn.errors import ProtocolError, ReleaseError
-from cairn.format.header import ColumnFamily
+from cairn.errors import DataError, ProtocolError, ReleaseError
+from cairn.format.fields import as_flag, as_int, as_list, as_object, as_text
+from cairn.format.header import ColumnFamily, attempt_from_json, store_from_json
 from cairn.ids import Attempt, StoreId
 from cairn.protocol.frames import PROTOCOL
 from cairn.protocol.session_id import SessionId
@@ -27,25 +28,27 @@ _MAX_U32 = 0xFFFFFFFF
 
 _ONE_RELEASE = "install the shim jar and the Python package of one release on all machines"
 
-# How a field's JSON value is read, by the field's annotation.
-_READERS: dict[str, Callable[[Any], object]] = {
-    "bool": bool,
-    "int": int,
-    "int | None": lambda number: None if number is None else int(number),
-    "str": lambda text: text,
-    "str | None": lambda text: text,
-    "Json": lambda settings: settings or {},
-    "Json | None": lambda settings: settings,
-    "Attempt": lambda attempt: Attempt(**attempt),
-    "EngineConf": lambda conf: EngineConf.from_mapping(conf or {}),
-    "SessionId": lambda session: SessionId.unpack(int(session)),
-    "StoreId": lambda store: StoreId(**store),
-    "tuple[ColumnFamily, ...]": lambda families: tuple(map(ColumnFamily.from_json, families)),
+# How a field's JSON value is read, by the field's annotation; readers take the field's name, too.
+_READERS: dict[str, Callable[[Any, str], object]] = {
+    "bool": as_flag,
+    "int": as_int,
+    "int | None": lambda number, name: None if number is None else as_int(number, name),
+    "str": as_text,
+    "str | None": lambda text, name: None if text is None else as_text(text, name),
+    "Json": lambda settings, name: as_object(settings or {}, name),
+    "Json | None": lambda settings, name: None if settings is None else as_object(settings, name),
+    "Attempt": lambda attempt, _: attempt_from_json(attempt),
+    "EngineConf": lambda conf, name: EngineConf.from_mapping(as_object(conf or {}, name)),
+    "SessionId": lambda session, name: SessionId.unpack(as_int(session, name, most=2**64 - 1)),
+    "StoreId": lambda store, _: store_from_json(store),
+    "tuple[ColumnFamily, ...]": lambda families, name: tuple(
+        map(ColumnFamily.from_json, as_list(families, name))
+    ),
 }
 
 
 @cache
-def _fields_of(request: type[Request]) -> list[tuple[str, Callable[[Any], object], bool]]:
+def _fields_of(request: type[Request]) -> list[tuple[str, Callable[[Any, str], object], bool]]:
     """Return name and reader of each field, and whether it must be present."""
     return [(one.name, _READERS[str(one.type)], one.default is MISSING) for one in fields(request)]
 
@@ -59,16 +62,20 @@ class Request:
         """Return the request; unknown fields are ignored.
 
         Raises:
-            KeyError, TypeError, ValueError: a field is absent, or its value is of another type.
-            CairnError: the constructor of a field's type raised it.
+            KeyError, TypeError: a field is absent, or the arguments are no object.
+            ProtocolError: a value is of another type or out of its range.
+            ConfigError: the engine's settings are wrong.
         """
-        return cls(
-            **{
-                name: read(arguments[name])
-                for name, read, is_required in _fields_of(cls)  # type: ignore[arg-type] # hashable
-                if is_required or name in arguments
-            }
-        )
+        try:
+            return cls(
+                **{
+                    name: read(arguments[name], name)
+                    for name, read, is_required in _fields_of(cls)  # type: ignore[arg-type] # hashable
+                    if is_required or name in arguments
+                }
+            )
+        except DataError as error:
+            raise ProtocolError(f"a request has a wrong argument: {error.message}") from None
 
 
 @dataclass
@@ -296,6 +303,10 @@ class ChangesRequest(Request):
     start_version: int
     end_version: int
     end_checkpoint_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.end_version:
+            raise ProtocolError("a request for the changes up to version 0, which is empty")
 
 
 @dataclass

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from cairn.errors import CairnError, ProtocolError, unexpected
+from cairn.errors import CairnError, CorruptError, ProtocolError, unexpected
+from cairn.format.arrow_message import check_record_batch
 from cairn.format.changelog import CHANGELOG_SCHEMA
 
 if TYPE_CHECKING:
@@ -166,11 +167,15 @@ def decode_rows(payload: pa.Buffer | memoryview | bytes, schema: pa.Schema) -> p
         ProtocolError: the payload is not a record batch of ``schema``.
     """
     try:
-        return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        message = pa.ipc.read_message(pa.py_buffer(payload))
+        check_record_batch(message, may_compress=False)
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate(full=True)
     except MemoryError as failure:  # Arrow's is an ArrowException, too
         raise unexpected(failure) from failure
-    except (pa.ArrowException, OSError, EOFError) as failure:
+    except (pa.ArrowException, CorruptError, OSError, EOFError) as failure:
         raise ProtocolError(f"a payload is not a record batch of its kind: {failure}") from failure
+    return batch
 
 
 def decode_lookup(payload: bytes, rows: int) -> tuple[int, list[bytes]]:

@@ -134,6 +134,11 @@ class ObjectStore(ABC):
         self._counts_lock = threading.Lock()
         self._is_closed = False
 
+    @property
+    def origin(self) -> str:
+        """Name of this root among all roots of all storages: two roots never have the same."""
+        return self.url
+
     @abstractmethod
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object.
@@ -167,6 +172,9 @@ class ObjectStore(ABC):
     @abstractmethod
     def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
         """Create an object from a local file; a very large file in parts.
+
+        On a storage whose ``probe_conditional_put`` failed, it may replace an object: the caller
+        gives each object a new name.
 
         Where possible the storage verifies what it receives (S3: a CRC32C of each part). A failed
         upload leaves no object. On S3 it may leave parts of a multipart upload that it could not

@@ -19,10 +19,10 @@ from cairn.errors import (
     AccessError,
     CairnError,
     ConditionalPutUnsupportedError,
+    ConfigError,
     CorruptError,
     DiskFullError,
     ForeignObjectError,
-    InternalError,
     MissingError,
     UnavailableError,
 )
@@ -47,7 +47,11 @@ _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
     errno.EISDIR: (ForeignObjectError, "a directory is in the place of a file", None),
     errno.ENOTDIR: (ForeignObjectError, "a file is in the place of a directory", None),
     errno.ENOTEMPTY: (ForeignObjectError, "a directory is in the place of a file", None),
-    errno.ENAMETOOLONG: (InternalError, "the name is too long for the file system", None),
+    errno.ENAMETOOLONG: (
+        ConfigError,
+        "the name is too long for the file system",
+        "use a shorter checkpoint location",
+    ),
 }
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 

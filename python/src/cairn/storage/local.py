@@ -77,6 +77,11 @@ class LocalStore(ObjectStore):
         self._clock = clock
         self._is_probed = False
 
+    @property
+    def origin(self) -> str:
+        """The directory."""
+        return f"file:{self._root}"
+
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         path = self._begin("PutObject", key)

@@ -21,13 +21,13 @@ from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult, SnapshotUploader
 from cairn.errors import (
-    ConditionalPutUnsupportedError,
     CorruptError,
     DataError,
     ForeignObjectError,
     InternalError,
     MissingError,
 )
+from cairn.format.manifest import SmallFile
 from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
 
@@ -195,6 +195,23 @@ def test_uploaded_ssts_are_added_to_the_cache(world: World, tmp_path: Path) -> N
     assert recovery.materialize(result.manifest, world.folder()).bytes_downloaded == 0
 
 
+def test_a_hostile_manifest_does_not_write_into_the_cache(world: World, tmp_path: Path) -> None:
+    """SSTs are hard links into it: a small file of the same name would change the cached file."""
+    one, two = two_versions(world)
+    result = world.snapshot(two, changelogs=(changelog_ref(one), changelog_ref(two)))
+    cache = SstCache(tmp_path / "shared", 1 << 20)
+    recovery = world.recovery(cache=cache)
+    recovery.materialize(result.manifest, world.folder())
+    cached = {path: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
+    sst = result.manifest.files[0]
+    small = (*result.manifest.small_files, SmallFile(sst.local_name, b"other rows"))
+
+    with pytest.raises(CorruptError, match=rf"two files named {sst.local_name}.*snapshot/2_"):
+        recovery.materialize(replace(result.manifest, small_files=small), world.folder())
+
+    assert {path: path.read_bytes() for path in cached} == cached
+
+
 def test_missing_objects_are_named(world: World) -> None:
     """The error has store, version, object and next step; no empty or older state is loaded."""
     one, two = two_versions(world)
@@ -274,24 +291,6 @@ def test_sst_with_a_flipped_byte_is_refused(world: World) -> None:
 
     with pytest.raises(CorruptError, match="sst/"):
         world.recovery().materialize(result.manifest, world.folder())
-
-
-def test_snapshot_to_a_store_that_overwrites_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A later attempt's manifest of the same version would replace the one that is in use."""
-    one, _ = two_versions(world)
-    before = world.names()
-
-    def overwrites() -> None:
-        raise ConditionalPutUnsupportedError("it overwrites")
-
-    monkeypatch.setattr(world.objects, "probe_conditional_put", overwrites)
-
-    with pytest.raises(ConditionalPutUnsupportedError):
-        world.snapshot(one, changelogs=(changelog_ref(one),))
-
-    assert world.names() == before
 
 
 def test_sst_corrupted_in_transit_is_downloaded_again(

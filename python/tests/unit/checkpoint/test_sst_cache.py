@@ -20,6 +20,7 @@ def sst(digit: str, content: bytes) -> SstFile:
     return SstFile(f"sst/{digit * 32}.sst", "000001.sst", len(content), crc32c(content))
 
 
+ORIGIN = "https://one/bucket/state/0/0"
 ONE, TWO, THREE = (sst(digit, digit.encode() * 100) for digit in "123")
 
 
@@ -31,8 +32,9 @@ def cached_bytes(folder: Path) -> int:
 class Downloads:
     """Writes content, and counts the downloads."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: str = ORIGIN) -> None:
         self.count = 0
+        self.origin = origin
 
     def of(self, digit: str) -> object:
         """Return a download of the file that ``sst`` describes."""
@@ -46,6 +48,7 @@ class Downloads:
     def fetch(self, cache: SstCache, digit: str, target: Path) -> int:
         """Fetch one file."""
         return cache.fetch_into(
+            self.origin,
             sst(digit, digit.encode() * 100),
             target,
             self.of(digit),  # type: ignore[arg-type]
@@ -74,8 +77,8 @@ def test_least_recently_used_is_evicted_first_and_links_stay(tmp_path: Path) -> 
     downloads.fetch(cache, "3", tmp_path / "d")
 
     assert cached_bytes(tmp_path) == 200
-    assert TWO.object_name not in cache
-    assert ONE.object_name in cache
+    assert not cache.has(ORIGIN, TWO.object_name)
+    assert cache.has(ORIGIN, ONE.object_name)
     assert (tmp_path / "b").read_bytes() == b"2" * 100
 
 
@@ -95,8 +98,8 @@ def test_uploaded_file_needs_no_download(tmp_path: Path) -> None:
     cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
     (tmp_path / "source").write_bytes(b"1" * 100)
 
-    cache.adopt(ONE, tmp_path / "source")
-    cache.adopt(ONE, tmp_path / "source")
+    cache.adopt(ORIGIN, ONE, tmp_path / "source")
+    cache.adopt(ORIGIN, ONE, tmp_path / "source")
     (tmp_path / "source").unlink()
 
     assert downloads.fetch(cache, "1", tmp_path / "a") == 0
@@ -157,7 +160,7 @@ def test_failed_download_leaves_nothing(tmp_path: Path) -> None:
         raise MissingError("deleted")
 
     with pytest.raises(MissingError):
-        cache.fetch_into(ONE, tmp_path / "a", fail)
+        cache.fetch_into(ORIGIN, ONE, tmp_path / "a", fail)
 
     assert not (tmp_path / "a").exists()
     assert cached_bytes(tmp_path) == 0
@@ -202,7 +205,7 @@ def test_a_file_evicted_during_a_fetch_is_fetched(
 
     assert downloads.fetch(cache, "1", tmp_path / "c") == 0
     assert (tmp_path / "c").read_bytes() == b"1" * 100
-    assert ONE.object_name not in cache
+    assert not cache.has(ORIGIN, ONE.object_name)
 
 
 def test_two_threads_download_once(tmp_path: Path) -> None:
@@ -226,7 +229,7 @@ def test_a_file_of_another_cache_is_taken_and_verified(tmp_path: Path) -> None:
     cache = SstCache(tmp_path / "cache", 1000, lambda: [tmp_path / "empty", tmp_path / "other"])
 
     first = downloads.fetch(cache, "1", tmp_path / "b")
-    (tmp_path / "other" / f"{'1' * 32}.sst").unlink()
+    next((tmp_path / "other").iterdir()).unlink()
     second = downloads.fetch(cache, "1", tmp_path / "c")
 
     assert (first, second, downloads.count) == (0, 0, 1)
@@ -237,8 +240,9 @@ def test_a_file_of_another_cache_is_taken_and_verified(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"1" * 99, b"1" * 99 + b"2", b""])
 def test_a_corrupt_file_of_another_cache_is_downloaded(tmp_path: Path, content: bytes) -> None:
     """A crash of the machine may have left anything; only the other cache may remove its file."""
-    (tmp_path / "other").mkdir()
-    other = tmp_path / "other" / f"{'1' * 32}.sst"
+    Downloads().fetch(SstCache(tmp_path / "other", 1000), "1", tmp_path / "first")
+    (tmp_path / "first").unlink()
+    other = next((tmp_path / "other").iterdir())
     other.write_bytes(content)
     cache, downloads = SstCache(tmp_path / "cache", 1000, lambda: [tmp_path / "other"]), Downloads()
 
@@ -261,3 +265,39 @@ def test_the_bound_holds_for_files_of_other_caches(tmp_path: Path) -> None:
 
     assert downloads.count == 3
     assert cached_bytes(tmp_path) == 200
+
+
+def test_another_bucket_s_object_of_the_same_name_is_not_used(tmp_path: Path) -> None:
+    """Whoever may write to one bucket must not provide the rows of another one."""
+    cache = SstCache(tmp_path / "cache", 1000)
+    Downloads("https://one/theirs/state/0/0").fetch(cache, "1", tmp_path / "theirs")
+    ours = Downloads()
+
+    assert ours.fetch(cache, "1", tmp_path / "ours") == 100
+    assert ours.fetch(cache, "1", tmp_path / "again") == 0
+
+
+def test_a_file_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the right size and checksum, and anyone can compute those."""
+    downloads = Downloads()
+    downloads.fetch(SstCache(tmp_path / "cache", 1000), "1", tmp_path / "a")
+    downloads.fetch(SstCache(tmp_path / "other", 1000), "1", tmp_path / "b")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    cache = SstCache(tmp_path / "cache", 1000, lambda: [tmp_path / "other"])
+
+    assert downloads.fetch(cache, "1", tmp_path / "c") == 100
+
+
+def test_a_file_written_to_in_place_is_verified_again(tmp_path: Path) -> None:
+    """A database has a link to the file: what it writes there would be in every later load."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
+    downloads.fetch(cache, "1", tmp_path / "a")
+    downloads.fetch(cache, "1", tmp_path / "b")
+    (tmp_path / "a").write_bytes(b"x" * 100)
+    os.utime(tmp_path / "a", (1, 1))  # the clock of a file system is coarse
+
+    assert downloads.fetch(cache, "1", tmp_path / "c") == 100
+    assert (tmp_path / "c").read_bytes() == b"1" * 100

@@ -11,6 +11,7 @@ import pytest
 
 from cairn.engine import directories
 from cairn.engine.directories import WorkerDirectories
+from cairn.errors import ConfigError
 
 
 def test_a_worker_that_is_starting_does_not_count_as_dead(
@@ -145,6 +146,101 @@ def test_another_user_s_slot_is_not_used(tmp_path: Path) -> None:
     assert worker.other_caches() == []
     end(worker)
     assert names(tmp_path) == ["cairn-cache-0", "cairn-cache-1"]
+
+
+def test_the_local_directory_is_created_for_this_user_alone(tmp_path: Path) -> None:
+    """Also under a umask that opens new folders to everyone."""
+    before = os.umask(0)
+    try:
+        worker = WorkerDirectories(tmp_path / "above" / "local", tmp_path / "sockets")
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "above").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "above" / "local").stat().st_mode & 0o777 == 0o700
+    end(worker)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_a_local_directory_that_others_may_write_into_is_refused(tmp_path: Path, mode: int) -> None:
+    """In a shared /tmp another user can create it first."""
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local").chmod(mode)
+
+    with pytest.raises(ConfigError, match=rf"local is not used.*\(mode {mode:04o}\)") as refused:
+        start(tmp_path)
+
+    assert names(tmp_path) == []
+    assert "cairn.localDir" in str(refused.value)
+
+
+def test_a_local_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner can replace everything in it, whatever its mode is."""
+    (tmp_path / "local").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(ConfigError, match=rf"belongs to the user with id {os.getuid()}"):
+        start(tmp_path)
+
+
+def test_a_link_in_place_of_the_local_directory_is_refused(tmp_path: Path) -> None:
+    """It may lead to a directory of this user's own, whose content would be removed."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "local").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(ConfigError, match="symbolic link to"):
+        start(tmp_path)
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_note_of_a_dead_worker_removes_nothing_but_a_socket(tmp_path: Path) -> None:
+    """The note may be anyone's; it named a folder of the victim's, which was removed whole."""
+    victim, beside = tmp_path / "cairn-precious", tmp_path / "cairn-linked"
+    victim.mkdir(mode=0o700)
+    (victim / "s").write_text("not a socket")
+    beside.symlink_to(victim)
+    for number, folder in enumerate((victim, beside)):
+        root = tmp_path / "local" / f"cairn-worker-{number}"
+        root.mkdir(parents=True, mode=0o700)
+        (root / "lock").touch()
+        (root / "socket-dir").write_text(str(folder))
+
+    worker = start(tmp_path)
+
+    assert (victim / "s").read_text() == "not a socket"
+    assert names(tmp_path) == ["cairn-cache-0", "cairn-worker"]
+    end(worker)
+
+
+def test_what_another_user_put_into_the_local_directory_stays(tmp_path: Path) -> None:
+    """It was left from a time when others could write into it: it is neither read nor removed."""
+    planted = tmp_path / "local" / "cairn-worker-planted"
+    planted.mkdir(parents=True)
+    planted.chmod(0o777)
+    (planted / "lock").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "lock").touch()
+    (tmp_path / "local" / "cairn-worker-link").symlink_to(tmp_path / "elsewhere")
+
+    end(start(tmp_path))
+
+    assert (planted / "lock").exists()
+    assert (tmp_path / "elsewhere" / "lock").exists()
+
+
+def test_a_socket_directory_of_another_user_gets_a_folder_of_our_own(tmp_path: Path) -> None:
+    """Whoever owns the folder of the socket could answer in the worker's place."""
+    (tmp_path / "sockets").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "sockets")
+
+    worker = WorkerDirectories(tmp_path / "local", tmp_path / "link")
+
+    assert worker.socket_path.parent != tmp_path / "link"
+    assert worker.socket_path.parent.stat().st_mode & 0o777 == 0o700
+    end(worker)
 
 
 def test_a_file_created_during_the_removal_is_removed_too(

@@ -363,3 +363,25 @@ def test_any_rows_may_be_void(voids: set[int]) -> None:
     found = decode(data).table.column("key").to_pylist()
 
     assert found == [struct.pack(">I", key) for key in range(150) if key not in voids]
+
+
+def test_an_impossible_length_is_refused_before_memory_is_reserved() -> None:
+    """Arrow reserves what a compressed buffer states at once: a flipped byte took terabytes."""
+    rows = [(1, 0, b"key", b"v" * 123_457)]
+    data = bytearray(changelog.encode(HEADER, [batch(*rows)]))
+    at = data.rindex(struct.pack("<q", 123_457))
+    data[at : at + 8] = struct.pack("<q", 1 << 41)
+
+    with pytest.raises(CorruptError, match="cannot decompress to 2199023255552"):
+        decode(sealed(bytes(data)))
+
+
+def test_offsets_outside_the_data_are_refused() -> None:
+    """Arrow follows them without a look at the length: the worker ended, or read other memory."""
+    rows = batch((1, 0, b"a", b"value"), (1, 0, b"b", b""))
+    offsets = pa.py_buffer(struct.pack("<iii", 0, 1 << 20, 5))
+    value = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"value")])
+    broken = pa.RecordBatch.from_arrays([*rows.columns[:3], value], schema=CHANGELOG_SCHEMA)
+
+    with pytest.raises(CorruptError, match="cannot be read"):
+        decode(changelog.encode(HEADER, [broken]))

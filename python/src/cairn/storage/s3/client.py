@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
 import boto3.session
+import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.handlers import add_expect_header
 
+from cairn.errors import ConfigError
+from cairn.storage.s3.assumed_role import assume_role
 from cairn.storage.s3.connections import ConnectionKeeper, open_connections
 from cairn.storage.s3.errors import translate
 
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from cairn.storage.s3.settings import S3Settings
 
 _USER_AGENT = "cairn-state"
+_RETRIES: Final = "standard"
+_RETRIES_IN_BULK: Final = "adaptive"
 
 
 class SharedClient:
@@ -32,12 +38,17 @@ class SharedClient:
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
-        self.s3 = _new_client(settings)
+        session = _new_session(settings)
+        self.s3 = _new_client(session, settings, _RETRIES)
+        # Of its own: adaptive retries slow down all requests of a client after a 503.
+        self.bulk = _new_client(session, settings, _RETRIES_IN_BULK)
         self._opening = ThreadPoolExecutor(1, thread_name_prefix="cairn-s3")
         self._keeper = ConnectionKeeper(self._open_soon)
         self.users = 0
-        # Buckets that honour conditional PUTs: each is probed once, not once per store.
-        self.probed_buckets: set[str] = set()
+        # The result of the probe of each bucket, so that it is probed once, not once per store.
+        self.probed_buckets: dict[str, str] = {}
+        # Buckets that refuse deletions in bulk.
+        self.deletes_singly: set[str] = set()
 
     def prepare(self, bucket: str) -> None:
         """Open connections to a bucket soon; returns at once, and sends no request."""
@@ -50,6 +61,19 @@ class SharedClient:
         """End the connections. REQUIRES: ``users`` is 0."""
         self._opening.shutdown(wait=False)
         self.s3.close()
+        self.bulk.close()
+
+    def discard(self) -> None:
+        """Create another client for the next caller of ``acquire``: these keys are refused.
+
+        The AWS chain reads files and services anew then. Present users go on with this client. Keys
+        of the settings are not read anew: the next settings have others.
+        """
+        if self.settings.access_key is not None:
+            return
+        with _LOCK:
+            if _CLIENTS.get(self.settings) is self:
+                del _CLIENTS[self.settings]
 
 
 _LOCK = threading.Lock()
@@ -77,37 +101,64 @@ def release(client: SharedClient) -> None:
         client.users -= 1
         if client.users:
             return
+        if _CLIENTS.get(client.settings) is not client:
+            client.close()
+            return
         for settings, other in list(_CLIENTS.items()):
             if not other.users and other is not client:
                 del _CLIENTS[settings]
                 other.close()
 
 
-def _new_client(settings: S3Settings) -> S3Client:
+def _new_session(settings: S3Settings) -> boto3.session.Session:
+    try:
+        core = botocore.session.Session()
+        session = boto3.session.Session(
+            aws_access_key_id=settings.access_key,
+            aws_secret_access_key=settings.secret_key,
+            aws_session_token=settings.session_token,
+            region_name=settings.region,
+            botocore_session=core,
+        )
+        if settings.role_arn is not None:
+            assume_role(core, settings.role_arn, settings)
+    except (BotoCoreError, ValueError) as error:
+        shown = settings.endpoint_shown
+        raise translate(error, endpoint=shown, object_name=shown) from error
+    return session
+
+
+def _new_client(
+    session: boto3.session.Session, settings: S3Settings, retries: Literal["standard", "adaptive"]
+) -> S3Client:
+    if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
+        raise ConfigError(
+            f"the file of certificates {settings.ca_bundle} does not exist here",
+            next_step="correct spark.sql.streaming.stateStore.cairn.s3.caBundle",
+        )
+    proxies = settings.proxy_url and {"http": settings.proxy_url, "https": settings.proxy_url}
     config = Config(
         user_agent_extra=_USER_AGENT,
         signature_version=UNSIGNED if settings.anonymous else None,
         max_pool_connections=settings.max_connections,
         connect_timeout=settings.connect_timeout_ms / 1000,
         read_timeout=settings.read_timeout_ms / 1000,
-        # The adaptive mode slows down while the server answers 503.
-        retries={"mode": "adaptive", "total_max_attempts": settings.max_attempts},
+        retries={"mode": retries, "total_max_attempts": settings.max_attempts},
         tcp_keepalive=True,
+        proxies=proxies or None,
         s3={"addressing_style": _addressing_style(settings)},
         # PUTs send a CRC32C and GETs verify it, so a second checksum is useless.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
     try:
-        session = boto3.session.Session(
-            aws_access_key_id=settings.access_key,
-            aws_secret_access_key=settings.secret_key,
-            aws_session_token=settings.session_token,
-            region_name=settings.region,
-        )
         region = session.region_name or ("us-east-1" if settings.endpoint_url else None)
         client = session.client(
-            "s3", endpoint_url=settings.endpoint_url, region_name=region, config=config
+            "s3",
+            endpoint_url=settings.endpoint_url,
+            region_name=region,
+            config=config,
+            verify=settings.ca_bundle,
         )
     except (BotoCoreError, ValueError) as error:
         shown = settings.endpoint_shown
@@ -118,6 +169,8 @@ def _new_client(settings: S3Settings) -> S3Client:
 
 
 def _addressing_style(settings: S3Settings) -> Literal["auto", "path"]:
+    if settings.access_point is not None:
+        return "auto"  # its name is a host
     if settings.path_style is None:
         return "path" if settings.endpoint_url else "auto"
     # "auto" is host style, except for names and addresses that cannot be part of a host name.

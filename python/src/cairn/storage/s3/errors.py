@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ACCESS_NEXT = "check the credentials and their permissions in this bucket"
+_ROLE_NEXT = "check the role's name, who may assume it, and the keys that assume it"
 _SETTINGS_NEXT = "check the S3 settings"
 _REGION_NEXT = "set the bucket's region (fs.s3a.endpoint.region)"
 
@@ -155,6 +156,10 @@ def _translate_answer(error: ClientError, endpoint: str, object_name: str) -> Ca
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     kind, text, next_step = _CODES.get(code) or _STATUSES.get(status) or _other_code(code, status)
+    if error.operation_name.startswith("AssumeRole"):
+        endpoint = "STS"
+        if not issubclass(kind, UnavailableError):
+            kind, text, next_step = AccessError, "the role cannot be assumed", _ROLE_NEXT
     return kind(
         f"{text}: {endpoint} answered {status} {code}".rstrip(),
         object_name=object_name,

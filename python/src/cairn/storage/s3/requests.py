@@ -14,7 +14,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from cairn.checksum import crc32c as checksum_of
-from cairn.errors import CairnError, ConfigError, CorruptError, UnavailableError
+from cairn.errors import (
+    AccessError,
+    CairnError,
+    ConfigError,
+    CorruptError,
+    CredentialsExpiredError,
+    UnavailableError,
+)
 from cairn.storage.s3.errors import translate
 
 if TYPE_CHECKING:
@@ -37,6 +44,9 @@ _METHODS = {
     "CompleteMultipartUpload": "complete_multipart_upload",
     "AbortMultipartUpload": "abort_multipart_upload",
 }
+_WITH_CUSTOMER_KEY = frozenset(
+    {"PutObject", "GetObject", "HeadObject", "CreateMultipartUpload", "UploadPart"}
+)
 _CHUNK_BYTES = 1 << 20
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
@@ -72,6 +82,7 @@ class S3Requests:
         count: called with each request's name and how often it was sent.
         clock: makes pauses.
         entropy: spreads pauses.
+        is_bulk: use the client for large transfers, which slows down when the server asks for it.
     """
 
     def __init__(
@@ -82,6 +93,7 @@ class S3Requests:
         count: Callable[[str, int], None],
         clock: Clock,
         entropy: Entropy,
+        is_bulk: bool = False,
     ) -> None:
         self.bucket, self.root = split_url(url)
         self.max_attempts = client.settings.max_attempts
@@ -90,7 +102,14 @@ class S3Requests:
             self.encryption["ServerSideEncryption"] = client.settings.sse
         if client.settings.sse_kms_key:
             self.encryption["SSEKMSKeyId"] = client.settings.sse_kms_key
-        self._client = client.s3
+        customer_key = client.settings.sse_customer_key
+        self._customer: dict[str, object] = {}
+        if customer_key:
+            key = base64.b64decode(customer_key)
+            self._customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
+        self._shared = client
+        self._client = client.bulk if is_bulk else client.s3
+        self.target = client.settings.access_point or self.bucket
         self._endpoint = client.settings.endpoint_shown
         self._url = url
         self._count = count
@@ -112,15 +131,21 @@ class S3Requests:
     def call_bucket(self, api: str, shown: str, **arguments: object) -> dict[str, Any]:
         """Send one request about the bucket; errors name the key ``shown``."""
         sent = 1
+        if api in _WITH_CUSTOMER_KEY:
+            arguments |= self._customer
         try:
             answer: dict[str, Any] = getattr(self._client, _METHODS[api])(
-                Bucket=self.bucket, **arguments
+                Bucket=self.target, **arguments
             )
             sent += int(answer.get("ResponseMetadata", {}).get("RetryAttempts", 0))
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError):
                 sent += int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
-            raise self.translated(error, shown) from error
+            translated = self.translated(error, shown)
+            if isinstance(translated, AccessError | CredentialsExpiredError):
+                # The keys may have been replaced: the next caller of `acquire` reads them anew.
+                self._shared.discard()
+            raise translated from error
         finally:
             self._count(api, sent)
         return answer

@@ -7,6 +7,7 @@ secret.
 
 from __future__ import annotations
 
+import base64
 import difflib
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,9 @@ from cairn.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SSE_KINDS = ("AES256", "aws:kms")
+_DIGITS_MAX = 9
+_SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
+_CUSTOMER_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +35,23 @@ class S3Settings:
         session_token: token of a temporary ``access_key``.
         path_style: whether the bucket is in the path instead of the host name; absent: true if
             there is an ``endpoint_url``.
-        sse: server-side encryption, ``AES256`` or ``aws:kms``; absent: the bucket's default.
-        sse_kms_key: key id or ARN; with ``aws:kms`` only.
+        sse: server-side encryption, ``AES256``, ``aws:kms`` or ``aws:kms:dsse``; absent: the
+            bucket's default.
+        sse_kms_key: key id or ARN; with ``aws:kms`` and ``aws:kms:dsse`` only.
+        sse_customer_key: SSE-C: base64 of the 32 bytes with which the server encrypts each object.
         anonymous: requests are not signed.
-        max_connections: size of the client's connection pool.
+        access_point: ARN of the access point through which the bucket is reached.
+        proxy_url: ``http(s)://[user:password@]host:port``; absent: from the environment.
+        ca_bundle: file of the certificates to trust; absent: those of botocore and of the
+            environment.
+        role_arn: the role to assume; the other settings and keys are those of the caller.
+        role_session_name: names the caller in the service's audit log.
+        role_external_id: the id that the role's owner demands.
+        role_policy: JSON that restricts the role further.
+        role_duration_s: how long one token is valid.
+        sts_endpoint_url: of the service that gives the token; absent: that of AWS.
+        sts_region: its region; absent: ``region``.
+        max_connections: size of the pool of connections; transfers of SSTs have another one.
         connect_timeout_ms: limit of one connection attempt.
         read_timeout_ms: longest time without a byte from the server.
         max_attempts: number of attempts of one request, including the first.
@@ -49,27 +65,52 @@ class S3Settings:
     path_style: bool | None = None
     sse: str | None = None
     sse_kms_key: str | None = None
+    sse_customer_key: str | None = field(default=None, repr=False)
     anonymous: bool = False
+    access_point: str | None = None
+    proxy_url: str | None = field(default=None, repr=False)
+    ca_bundle: str | None = None
+    role_arn: str | None = None
+    role_session_name: str = "cairn"
+    role_external_id: str | None = field(default=None, repr=False)
+    role_policy: str | None = None
+    role_duration_s: int = 3_600
+    sts_endpoint_url: str | None = None
+    sts_region: str | None = None
     max_connections: int = 32
     connect_timeout_ms: int = 5_000
     read_timeout_ms: int = 30_000
     max_attempts: int = 5
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.endpoint_url or "http://none")
         has_key, has_secret = self.access_key is not None, self.secret_key is not None
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        counts = ("max_connections", "connect_timeout_ms", "read_timeout_ms", "max_attempts")
+        counts = (
+            "max_connections",
+            "connect_timeout_ms",
+            "read_timeout_ms",
+            "max_attempts",
+            "role_duration_s",
+        )
+        has_kms = self.sse is not None and self.sse.startswith("aws:kms")
         rules = {
-            "endpoint_url is http(s)://host[:port]": is_url,
+            "endpoint_url is http(s)://host[:port]": _is_url(self.endpoint_url),
             "endpoint_url contains credentials; use access_key and secret_key": not (
-                parts.username or parts.password
+                _has_credentials(self.endpoint_url)
             ),
+            "proxy_url is http(s)://host:port": _is_url(self.proxy_url),
+            "sts_endpoint_url is http(s)://host[:port], without credentials": (
+                _is_url(self.sts_endpoint_url) and not _has_credentials(self.sts_endpoint_url)
+            ),
+            "access_point is an ARN": (self.access_point or "arn:").startswith("arn:"),
+            "role_arn is an ARN": (self.role_arn or "arn:").startswith("arn:"),
+            "anonymous contradicts role_arn": not (self.anonymous and self.role_arn),
             "set both access_key and secret_key, or neither": has_key == has_secret,
             "session_token belongs to an access_key": has_key or self.session_token is None,
             "anonymous contradicts access_key": not (self.anonymous and has_key),
             f"sse is one of {', '.join(_SSE_KINDS)}": self.sse is None or self.sse in _SSE_KINDS,
-            "sse_kms_key belongs to sse=aws:kms": self.sse_kms_key is None or self.sse == "aws:kms",
+            "sse_kms_key belongs to sse=aws:kms": self.sse_kms_key is None or has_kms,
+            "sse_customer_key contradicts sse": not (self.sse_customer_key and self.sse),
+            "sse_customer_key is base64 of 32 bytes": _is_customer_key(self.sse_customer_key),
             **{f"{name} is at least 1": getattr(self, name) >= 1 for name in counts},
         }
         faults = [rule for rule, holds in rules.items() if not holds]
@@ -106,13 +147,33 @@ class S3Settings:
         return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
+def _is_url(url: str | None) -> bool:
+    """Whether a URL is absent or names a host."""
+    try:
+        parts = urlsplit(url or "http://none")
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _has_credentials(url: str | None) -> bool:
+    return "@" in (url or "").partition("://")[2].partition("/")[0]
+
+
+def _is_customer_key(key: str | None) -> bool:
+    try:
+        return key is None or len(base64.b64decode(key, validate=True)) == _CUSTOMER_KEY_BYTES
+    except ValueError:
+        return False
+
+
 def _parse(name: str, kind: str, text: str) -> object:
     if kind.startswith("bool"):
         if text.lower() not in {"true", "false"}:
             raise ConfigError(f"S3 settings: {name} is true or false")
         return text.lower() == "true"
     if kind.startswith("int"):
-        if not text.isascii() or not text.isdecimal():
+        if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS_MAX:
             raise ConfigError(f"S3 settings: {name} is a whole number")
         return int(text)
     return text

@@ -19,6 +19,8 @@ HEAD reads the id of the present object: the PUT's own id means success.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +31,7 @@ from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
 from cairn.errors import (
     CairnError,
     ConditionalPutUnsupportedError,
+    ConfigError,
     MissingError,
     PreconditionFailedError,
     RetryableError,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 PUT_ID = "cairn-put-id"
 """Metadata key of a PUT's id. DO NOT RENAME: stored in objects."""
 _CONFLICT_ATTEMPTS = 3
+_PROBE_WRITERS = 4
 _NO_ETAG = '"00000000000000000000000000000000"'
 _DELETE_KEYS = 1_000
 """S3's limit per DeleteObjects request."""
@@ -96,8 +100,23 @@ class S3Store(ObjectStore):
         self._entropy = entropy
         self._page_keys = page_keys
         self._client = acquire(settings)
-        self._requests = S3Requests(
-            self._client, self.url, count=self._count, clock=clock, entropy=entropy
+        self._requests, self._bulk = (
+            S3Requests(
+                self._client,
+                self.url,
+                count=self._count,
+                clock=clock,
+                entropy=entropy,
+                is_bulk=is_bulk,
+            )
+            for is_bulk in (False, True)
+        )
+
+    @property
+    def origin(self) -> str:
+        """Endpoint, bucket and root; buckets of two services may have the same name."""
+        return (
+            f"{self._client.settings.endpoint_shown}/{self._requests.bucket}/{self._requests.root}"
         )
 
     def put(self, key: str, data: Payload) -> None:
@@ -153,14 +172,14 @@ class S3Store(ObjectStore):
             size_bytes = path.stat().st_size
             check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
             if size_bytes > PARTS_ABOVE_BYTES:
-                answer = upload_parts(self._requests, key, path, size_bytes, {PUT_ID: put_id})
+                answer = upload_parts(self._bulk, key, path, size_bytes, {PUT_ID: put_id})
             else:
                 # Read from the file, not from memory: several such uploads run at once.
                 with path.open("rb") as body:
                     arguments = self._put_arguments(put_id, crc32c)
-                    answer = self._requests.call(
-                        "PutObject", key, Body=body, IfNoneMatch="*", **arguments
-                    )
+                    if not self._client.probed_buckets.get(self._bulk.bucket):
+                        arguments["IfNoneMatch"] = "*"
+                    answer = self._bulk.call("PutObject", key, Body=body, **arguments)
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         except (PreconditionFailedError, UnavailableError) as error:
@@ -189,9 +208,9 @@ class S3Store(ObjectStore):
         self._check_open()
         check_key(key)
         if size_bytes > PARTS_ABOVE_BYTES:
-            download_ranges(self._requests, key, path, size_bytes=size_bytes, crc32c=crc32c)
+            download_ranges(self._bulk, key, path, size_bytes=size_bytes, crc32c=crc32c)
             return
-        self._requests.stream(
+        self._bulk.stream(
             key,
             lambda chunks: write_download(
                 chunks,
@@ -219,29 +238,65 @@ class S3Store(ObjectStore):
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, a thousand per request."""
+        """Delete objects, a thousand per request; singly where the server refuses that."""
         self._check_open()
-        names = [self._requests.root + check_key(key) for key in keys]
+        names = [check_key(key) for key in keys]
         for start in range(0, len(names), _DELETE_KEYS):
-            chunk = [{"Key": name} for name in names[start : start + _DELETE_KEYS]]
-            answer = self._requests.call_bucket(
-                "DeleteObjects", keys[start], Delete={"Objects": chunk, "Quiet": True}
+            chunk = names[start : start + _DELETE_KEYS]
+            if self._bulk.bucket in self._client.deletes_singly or not self._delete_chunk(chunk):
+                for key in chunk:
+                    with suppress(MissingError):
+                        self._bulk.call("DeleteObject", key)
+
+    def _delete_chunk(self, keys: Sequence[str]) -> bool:
+        """Delete objects by one request; return ``False`` if the server refuses such requests."""
+        root = self._bulk.root
+        objects = [{"Key": root + key} for key in keys]
+        try:
+            answer = self._bulk.call_bucket(
+                "DeleteObjects", keys[0], Delete={"Objects": objects, "Quiet": True}
             )
-            for failure in answer.get("Errors", ()):
-                key = str(failure.get("Key", "")).removeprefix(self._requests.root)
-                error = translate_delete(failure)
-                if not isinstance(error, MissingError):
-                    raise error.with_context(object_name=self.object_url(key))
+        except (ConfigError, ConditionalPutUnsupportedError):
+            # 400: some servers want a Content-MD5, others a checksum of another kind. 501: none.
+            self._client.deletes_singly.add(self._bulk.bucket)
+            return False
+        for failure in answer.get("Errors", ()):
+            key = str(failure.get("Key", "")).removeprefix(root)
+            error = translate_delete(failure)
+            if not isinstance(error, MissingError):
+                raise error.with_context(object_name=self.object_url(key))
+        return True
 
     def probe_conditional_put(self) -> None:
-        """Create an object twice, then replace one that does not exist: S3 refuses the last two."""
+        """Create an object several times at once and once more, then replace an absent one.
+
+        One of the first requests succeeds, and S3 refuses all others. They have the headers of all
+        PUTs: a bucket may refuse those without encryption.
+        """
         self._check_open()
-        if self._requests.bucket in self._client.probed_buckets:
-            return
+        bucket = self._requests.bucket
+        if bucket not in self._client.probed_buckets:
+            self._client.probed_buckets[bucket] = self._probe()
+        ignored = self._client.probed_buckets[bucket]
+        if ignored:
+            raise ConditionalPutUnsupportedError(
+                f"the server ignores {ignored}: two attempts could overwrite each other",
+                object_name=self.url,
+                next_step="use a server that honours it, or checkpoint format 2 "
+                "(cairn.spark_conf()), which does not need it",
+            )
+
+    def _probe(self) -> str:
+        """Return the headers that the server ignores; empty: none."""
         key = f".cairn-probe-{self._entropy.token(8)}"
         create, replace = {"IfNoneMatch": "*"}, {"IfMatch": _NO_ETAG}
         try:
-            self._is_refused(key, create)  # botocore may repeat it after a lost answer
+            with ThreadPoolExecutor(_PROBE_WRITERS, "cairn-probe") as writers:
+                refused = list(
+                    writers.map(self._is_refused, [key] * _PROBE_WRITERS, [create] * _PROBE_WRITERS)
+                )
+            # No winner: botocore repeats a request whose answer was lost, and meets its own object.
+            is_atomic = refused.count(False) <= 1
             ignored = [
                 header
                 for header, condition in (("If-None-Match", create), ("If-Match", replace))
@@ -249,20 +304,14 @@ class S3Store(ObjectStore):
             ]
         finally:
             self._delete_probe(key)
-        if ignored:
-            raise ConditionalPutUnsupportedError(
-                f"the server ignores {' and '.join(ignored)}: two attempts could overwrite each "
-                "other",
-                object_name=self.url,
-                next_step="use a server that honours it; in checkpoint format 2 "
-                "(cairn.spark_conf()) commits do not need it, but snapshots do",
-            )
-        self._client.probed_buckets.add(self._requests.bucket)
+        if not is_atomic and not ignored:
+            return "If-None-Match of concurrent requests"
+        return " and ".join(ignored)
 
     def prepare(self) -> None:
         """Open the connections of the shared client, in the background."""
         super().prepare()
-        self._client.prepare(self._requests.bucket)
+        self._client.prepare(self._requests.target)
 
     def close(self) -> None:
         """Release the shared client."""
@@ -316,10 +365,13 @@ class S3Store(ObjectStore):
         return _Head(put_id, str(answer["ETag"]), answer["LastModified"].astimezone(UTC))
 
     def _is_refused(self, key: str, condition: dict[str, str]) -> bool:
+        arguments = self._put_arguments(self._entropy.token(16), checksum_of(b""))
         try:
-            self._requests.call("PutObject", key, Body=b"", **condition)
+            self._requests.call("PutObject", key, Body=b"", **condition, **arguments)
         except PreconditionFailedError:
             return True
+        except ConditionalPutUnsupportedError:
+            return False  # 501: the server knows no such header
         return False
 
     def _delete_probe(self, key: str) -> None:

@@ -57,18 +57,36 @@ class EngineTroubleTest {
 
   /** The first changelog of each store is refused, as with expired credentials. */
   private void expireCredentialsOnce() throws IOException {
+    refuseOnce("CredentialsExpiredError");
+  }
+
+  private void refuseOnce(String error) throws IOException {
     fixture.patchEngine(
         """
-        from cairn.errors import CredentialsExpiredError
+        from cairn.errors import %s as Refusal
         from cairn.storage.local import LocalStore
         put, refused = LocalStore.put, []
         def expiring(self, key, data):
             if key.startswith('changelog/') and not refused:
                 refused.append(key)
-                raise CredentialsExpiredError('the token is past its time')
+                raise Refusal('the storage does not know these keys')
             return put(self, key, data)
         LocalStore.put = expiring
-        """);
+        """
+            .formatted(error));
+  }
+
+  /** Keys that were replaced are refused like wrong ones; the job may have the new ones. */
+  @Test
+  void aCommitContinuesWithReplacedKeys() throws IOException {
+    refuseOnce("AccessError");
+    CairnStateStoreProvider provider = fixture.provider();
+
+    Option<String> id = commit(provider, 0, NO_ID, 1, 2);
+
+    StateStore read = fixture.provider().getReadStore(1, id);
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(read.iterator("default")));
+    read.release();
   }
 
   /** The expiry of a token must not fail the commits of all partitions. */

@@ -71,11 +71,11 @@ public final class EngineInstance implements AutoCloseable {
 
   /**
    * Prepares for a repetition of the call that failed: in another worker if this one is gone, with
-   * renewed credentials if they have expired. False: a repetition would fail too, or, after a
+   * renewed credentials if they were refused. False: a repetition would fail too, or, after a
    * timeout, take as long again.
    */
   boolean prepareRetry(CairnException error) {
-    if (error.areCredentialsExpired()) {
+    if (error.areCredentialsRefused()) {
       // The job may have renewed them since. The loaded version stays loaded.
       open().call("open_instance", openArguments.get().put("instance", number));
       return true;

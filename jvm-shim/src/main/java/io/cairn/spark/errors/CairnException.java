@@ -158,8 +158,9 @@ public final class CairnException extends RuntimeException {
     return code.equals("CAIRN_UNKNOWN_INSTANCE");
   }
 
-  public boolean areCredentialsExpired() {
-    return code.equals("CAIRN_CREDENTIALS_EXPIRED");
+  /** Other credentials may help: these have expired, or were replaced and are refused now. */
+  public boolean areCredentialsRefused() {
+    return code.equals("CAIRN_CREDENTIALS_EXPIRED") || code.equals("CAIRN_ACCESS_DENIED");
   }
 
   private static String text(JsonNode error, String field, String otherwise) {

@@ -3,10 +3,13 @@ package io.cairn.spark.settings;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.io.IOException;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 
 /**
@@ -20,12 +23,24 @@ import org.apache.hadoop.conf.Configuration;
 public final class S3Settings {
   private static final String S3A = "fs.s3a.";
   private static final String PROVIDERS = "aws.credentials.provider";
+  private static final String ROLE = "assumed.role.";
   private static final String SETTING = "spark.sql.streaming.stateStore.cairn.s3.credentials";
+
+  /** Cairn's own settings that have one counterpart in the engine. */
+  private static final Map<String, String> LIMITS =
+      Map.of(
+          "s3.connections", "max_connections",
+          "s3.connectTimeoutMs", "connect_timeout_ms",
+          "s3.readTimeoutMs", "read_timeout_ms",
+          "s3.attempts", "max_attempts",
+          "s3.caBundle", "ca_bundle");
 
   private static final List<String> SIMPLE =
       List.of(
           "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
           "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
+  private static final String ASSUMED_ROLE =
+      "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider";
   private static final List<String> ANONYMOUS =
       List.of(
           "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider",
@@ -42,6 +57,7 @@ public final class S3Settings {
           "software.amazon.awssdk.auth.credentials.ContainerCredentialsProvider",
           "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider",
           "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
+          "software.amazon.awssdk.services.sts.auth.StsWebIdentityTokenFileCredentialsProvider",
           "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
           "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
           "com.amazonaws.auth.InstanceProfileCredentialsProvider",
@@ -78,17 +94,72 @@ public final class S3Settings {
         settings,
         "path_style",
         pathStyle != null ? pathStyle.toString() : plain("path.style.access"));
+    for (Map.Entry<String, String> limit : LIMITS.entrySet()) {
+      Object value = own.get(limit.getKey());
+      put(settings, limit.getValue(), value == null ? null : value.toString());
+    }
+    put(
+        settings,
+        "access_point",
+        trimmed(hadoop.get(S3A + "bucket." + bucket + ".accesspoint.arn")));
+    put(settings, "proxy_url", proxy());
     encryption(settings);
-    String credentials =
-        own.get("s3.credentials") != null
-            ? (String) own.get("s3.credentials")
-            : credentialsByClass();
+    String credentials = (String) own.get("s3.credentials");
+    if (credentials == null) {
+      credentials = credentialsByClass(plain(PROVIDERS), PROVIDERS);
+    }
+    if (credentials.equals("role")) {
+      assumedRole(settings);
+      credentials =
+          credentialsByClass(plain(ROLE + "credentials.provider"), ROLE + "credentials.provider");
+    }
     if (credentials.equals("anonymous")) {
       settings.put("anonymous", "true");
     } else if (credentials.equals("hadoop")) {
       accessKeys(settings);
     }
     return settings;
+  }
+
+  /** The proxy as a URL, with its password; null if there is none. */
+  private String proxy() {
+    String host = plain("proxy.host");
+    if (host == null) {
+      return null;
+    }
+    boolean isSecure = Boolean.parseBoolean(plain("proxy.ssl.enabled"));
+    String port = plain("proxy.port");
+    String user = secret("proxy.username");
+    String password = secret("proxy.password");
+    return (isSecure ? "https://" : "http://")
+        + (user == null ? "" : encoded(user) + ":" + encoded(password) + "@")
+        + host
+        + ":"
+        + (port != null ? port : isSecure ? "443" : "80");
+  }
+
+  private static String encoded(String text) {
+    return text == null ? "" : URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
+  }
+
+  private void assumedRole(Map<String, String> settings) {
+    String arn = plain(ROLE + "arn");
+    if (arn == null) {
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          S3A + ROLE + "arn is not set, but " + ASSUMED_ROLE + " is a credential provider",
+          "set it to the role's ARN");
+    }
+    settings.put("role_arn", arn);
+    put(settings, "role_session_name", plain(ROLE + "session.name"));
+    put(settings, "role_external_id", plain(ROLE + "external.id"));
+    put(settings, "role_policy", plain(ROLE + "policy"));
+    long seconds = hadoop.getTimeDuration(S3A + ROLE + "session.duration", 1800, TimeUnit.SECONDS);
+    settings.put("role_duration_s", Long.toString(seconds));
+    String sts = plain(ROLE + "sts.endpoint");
+    put(settings, "sts_endpoint_url", sts == null || sts.contains("://") ? sts : "https://" + sts);
+    put(settings, "sts_region", plain(ROLE + "sts.endpoint.region"));
   }
 
   private String endpoint(String ownEndpoint) {
@@ -116,21 +187,39 @@ public final class S3Settings {
       case "AES256", "SSE-S3" -> settings.put("sse", "AES256");
       case "SSE-KMS" -> {
         settings.put("sse", "aws:kms");
-        String key = secret("encryption.key");
-        put(settings, "sse_kms_key", key != null ? key : secret("server-side-encryption.key"));
+        put(settings, "sse_kms_key", encryptionKey());
+      }
+      case "DSSE-KMS" -> {
+        settings.put("sse", "aws:kms:dsse");
+        put(settings, "sse_kms_key", encryptionKey());
+      }
+      case "SSE-C" -> {
+        String key = encryptionKey();
+        if (key == null) {
+          throw CairnException.of(
+              ErrorKind.INVALID,
+              "CAIRN_CONFIG",
+              "fs.s3a.encryption.algorithm is SSE-C, but there is no key",
+              "set fs.s3a.encryption.key to base64 of 32 bytes");
+        }
+        settings.put("sse_customer_key", key);
       }
       default ->
           throw CairnException.of(
               ErrorKind.INVALID,
               "CAIRN_CONFIG",
               "fs.s3a.encryption.algorithm is '" + algorithm + "', which Cairn does not support",
-              "use SSE-S3 or SSE-KMS, or the bucket's default encryption");
+              "use SSE-S3, SSE-KMS, DSSE-KMS or SSE-C, or the bucket's default encryption");
     }
   }
 
+  private String encryptionKey() {
+    String key = secret("encryption.key");
+    return key != null ? key : secret("server-side-encryption.key");
+  }
+
   /** Chooses one source of credentials by the provider classes that Hadoop would use. */
-  private String credentialsByClass() {
-    String classes = plain(PROVIDERS);
+  private String credentialsByClass(String classes, String setting) {
     boolean hasKeys = secret("access.key") != null;
     if (classes == null) {
       return hasKeys ? "hadoop" : "aws";
@@ -144,6 +233,8 @@ public final class S3Settings {
         if (hasKeys) {
           return "hadoop";
         }
+      } else if (provider.equals(ASSUMED_ROLE) && setting.equals(PROVIDERS)) {
+        return "role";
       } else if (AWS_CHAIN.contains(provider)) {
         return "aws";
       } else if (ANONYMOUS.contains(provider)) {
@@ -153,7 +244,7 @@ public final class S3Settings {
         throw CairnException.of(
             ErrorKind.INVALID,
             "CAIRN_CONFIG",
-            "Cairn does not know the credential provider " + provider + " of " + S3A + PROVIDERS,
+            "Cairn does not know the credential provider " + provider + " of " + S3A + setting,
             "set "
                 + SETTING
                 + " to hadoop (keys of fs.s3a.access.key), aws (the standard chain) or anonymous");
@@ -178,11 +269,12 @@ public final class S3Settings {
   }
 
   private String plain(String name) {
-    String value = hadoop.getTrimmed(S3A + "bucket." + bucket + "." + name);
-    if (value == null || value.isEmpty()) {
-      value = hadoop.getTrimmed(S3A + name);
-    }
-    return value == null || value.isEmpty() ? null : value;
+    String ofBucket = trimmed(hadoop.get(S3A + "bucket." + bucket + "." + name));
+    return ofBucket != null ? ofBucket : trimmed(hadoop.get(S3A + name));
+  }
+
+  private static String trimmed(String value) {
+    return value == null || value.isBlank() ? null : value.trim();
   }
 
   private String secret(String name) {

@@ -15,6 +15,8 @@ import org.junit.jupiter.api.Test;
  * keep its state there.
  */
 class S3SettingsTest {
+  private static final String S3A_AUTH = "org.apache.hadoop.fs.s3a.auth.";
+
   private final Configuration hadoop = new Configuration(false);
 
   private Map<String, String> settings() {
@@ -114,9 +116,104 @@ class S3SettingsTest {
     hadoop.set("fs.s3a.encryption.key", "arn:key");
     assertEquals(Map.of("sse", "aws:kms", "sse_kms_key", "arn:key"), settings());
 
+    hadoop.set("fs.s3a.encryption.algorithm", "DSSE-KMS");
+    assertEquals(Map.of("sse", "aws:kms:dsse", "sse_kms_key", "arn:key"), settings());
+
     hadoop.set("fs.s3a.encryption.algorithm", "SSE-C");
+    assertEquals(Map.of("sse_customer_key", "arn:key"), settings());
+
+    hadoop.set("fs.s3a.encryption.algorithm", "CSE-KMS");
     String message = assertThrows(CairnException.class, this::settings).getMessage();
-    assertTrue(message.contains("SSE-C"), message);
+    assertTrue(message.contains("CSE-KMS"), message);
+  }
+
+  /** Without its key every PUT would be stored without encryption, or refused. */
+  @Test
+  void encryptionWithACustomersKeyNeedsTheKey() {
+    hadoop.set("fs.s3a.encryption.algorithm", "SSE-C");
+
+    CairnException error = assertThrows(CairnException.class, this::settings);
+
+    assertTrue(error.getMessage().contains("fs.s3a.encryption.key"), error.getMessage());
+  }
+
+  @Test
+  void theProxyReachesTheEngineWithItsPassword() {
+    hadoop.set("fs.s3a.proxy.host", "proxy");
+    assertEquals(Map.of("proxy_url", "http://proxy:80"), settings());
+
+    hadoop.set("fs.s3a.proxy.port", "3128");
+    hadoop.set("fs.s3a.proxy.ssl.enabled", "true");
+    hadoop.set("fs.s3a.proxy.username", "me");
+    hadoop.set("fs.s3a.proxy.password", "p@ss word/");
+    assertEquals(Map.of("proxy_url", "https://me:p%40ss%20word%2F@proxy:3128"), settings());
+  }
+
+  @Test
+  void anAccessPointIsThatOfTheBucket() {
+    hadoop.set("fs.s3a.bucket.lake.accesspoint.arn", "arn:aws:s3:eu-west-1:1:accesspoint/lake");
+    hadoop.set("fs.s3a.bucket.sea.accesspoint.arn", "arn:aws:s3:eu-west-1:1:accesspoint/sea");
+
+    assertEquals(Map.of("access_point", "arn:aws:s3:eu-west-1:1:accesspoint/lake"), settings());
+  }
+
+  /** Hadoop assumes the role with the keys of the settings unless it is told otherwise. */
+  @Test
+  void aRoleIsAssumedWithTheKeysOfTheSettings() {
+    hadoop.set("fs.s3a.aws.credentials.provider", S3A_AUTH + "AssumedRoleCredentialProvider");
+    hadoop.set("fs.s3a.access.key", "AK");
+    hadoop.set("fs.s3a.secret.key", "SK");
+    String missing = assertThrows(CairnException.class, this::settings).getMessage();
+
+    hadoop.set("fs.s3a.assumed.role.arn", "arn:aws:iam::1:role/job");
+    hadoop.set("fs.s3a.assumed.role.session.duration", "20m");
+    hadoop.set("fs.s3a.assumed.role.session.name", "etl");
+    hadoop.set("fs.s3a.assumed.role.sts.endpoint", "sts.eu-west-1.amazonaws.com");
+    hadoop.set("fs.s3a.assumed.role.sts.endpoint.region", "eu-west-1");
+
+    assertTrue(missing.contains("fs.s3a.assumed.role.arn"), missing);
+    assertEquals(
+        Map.of(
+            "access_key", "AK",
+            "secret_key", "SK",
+            "role_arn", "arn:aws:iam::1:role/job",
+            "role_duration_s", "1200",
+            "role_session_name", "etl",
+            "sts_endpoint_url", "https://sts.eu-west-1.amazonaws.com",
+            "sts_region", "eu-west-1"),
+        settings());
+  }
+
+  @Test
+  void aRoleThatIsAssumedByARoleIsRefused() {
+    String provider = S3A_AUTH + "AssumedRoleCredentialProvider";
+    hadoop.set("fs.s3a.aws.credentials.provider", provider);
+    hadoop.set("fs.s3a.assumed.role.arn", "arn:aws:iam::1:role/job");
+    hadoop.set("fs.s3a.assumed.role.credentials.provider", provider);
+
+    CairnException error = assertThrows(CairnException.class, this::settings);
+
+    assertTrue(error.getMessage().contains("assumed.role.credentials.provider"));
+  }
+
+  @Test
+  void limitsAndCertificatesAreCairnsOwnSettings() {
+    Map<String, Object> own =
+        Map.of(
+            "s3.connections", 7L,
+            "s3.connectTimeoutMs", 8L,
+            "s3.readTimeoutMs", 9L,
+            "s3.attempts", 2L,
+            "s3.caBundle", "/etc/ca.pem");
+
+    assertEquals(
+        Map.of(
+            "max_connections", "7",
+            "connect_timeout_ms", "8",
+            "read_timeout_ms", "9",
+            "max_attempts", "2",
+            "ca_bundle", "/etc/ca.pem"),
+        S3Settings.of(hadoop, "lake", own));
   }
 
   /** A secret in an error would end up in logs and tickets. */

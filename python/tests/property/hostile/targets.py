@@ -1,0 +1,630 @@
+"""What reads bytes from outside: each target takes a mutated input and says how it ended.
+
+A target returns normally, or raises an error that its documentation promises. Everything else is a
+fault: another exception, ``CAIRN_INTERNAL``, an exception in the log. ``fuzz`` sees crashes, hangs
+and memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+_TESTS = Path(__file__).resolve().parents[2]
+for _path in (str(_TESTS / "property" / "engine"), str(_TESTS.parent / "src")):
+    if _path not in sys.path:
+        sys.path.insert(0, _path)
+
+from mutations import (  # noqa: E402 - the path comes first
+    mutate_bytes,
+    mutate_header_of_changelog,
+    mutate_json,
+    with_changelog_checksum,
+    with_manifest_checksum,
+)
+from served import ATTEMPT, FAMILY, SESSION, RefusedError, Served  # noqa: E402
+
+from cairn.checkpoint.spark_logs import find_unfinished_repartition  # noqa: E402
+from cairn.checksum import crc32c  # noqa: E402
+from cairn.engine.control import ControlEntry  # noqa: E402
+from cairn.errors import (  # noqa: E402
+    BusyError,
+    CairnError,
+    ConfigError,
+    DataError,
+    InvalidError,
+    ProtocolError,
+)
+from cairn.format import changelog, manifest  # noqa: E402
+from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json  # noqa: E402
+from cairn.format.names import parse_name  # noqa: E402
+from cairn.ids import CheckpointId, StoreId, VersionRef  # noqa: E402
+from cairn.protocol import frames  # noqa: E402
+from cairn.protocol.calls import StartRequest  # noqa: E402
+from cairn.storage.memory import MemoryStore  # noqa: E402
+from cairn.storage.s3.settings import S3Settings  # noqa: E402
+
+if TYPE_CHECKING:
+    from random import Random
+
+REPOSITORY = _TESTS.parents[1]
+VECTORS = REPOSITORY / "spec" / "vectors"
+STORE = StoreId(0, 0)
+ONE = VersionRef(1, CheckpointId("u" + "1" * 32))
+_PING = 0xFFFF_0001
+
+
+class FaultError(Exception):
+    """An input ended in a way that is not promised."""
+
+
+def _expect(error: Exception, *promised: type[Exception]) -> None:
+    """Return if an error is promised and names what to do; raise a fault otherwise."""
+    if not isinstance(error, promised) or isinstance(error, BusyError):
+        kind = type(error).__name__
+        message = f"{kind}: {error}"
+        raise FaultError(message) from error
+    if isinstance(error, CairnError) and not str(error).startswith(f"[{error.code}] "):
+        raise FaultError(str(error))
+
+
+def _vectors(folder: str, suffix: str) -> list[bytes]:
+    found = sorted(
+        path.read_bytes()
+        for path in (VECTORS / folder).glob(f"*{suffix}")
+        if ".meaning" not in path.name
+    )
+    assert found
+    return found
+
+
+class Target:
+    """Reads one kind of input.
+
+    Args:
+        folder: an empty folder of its own.
+    """
+
+    name = ""
+    weight = 1
+    """Share of all inputs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, random: Random) -> None:
+        """Make an input and read it; raise if it ends otherwise than promised."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what the target holds."""
+
+
+class Changelogs(Target):
+    """``changelog.decode`` and ``peek_header``, and every value of the rows."""
+
+    name, weight = "changelog", 35
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.corpus = [*_vectors("changelog", ".arrow"), _changelog_of(300), _changelog_of(5)]
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        data = random.choice(self.corpus)
+        if random.random() < 0.3:
+            data = mutate_header_of_changelog(data, random)
+        else:
+            data = mutate_bytes(data, self.corpus, random)
+        if random.random() < 0.9:
+            data = with_changelog_checksum(data)
+        changelog.peek_header(data[: random.choice((100, 1000, 1 << 16))])
+        store = random.choice((None, STORE))
+        try:
+            found = changelog.decode(data, object_name="o", store=store)
+        except CairnError as error:
+            _expect(error, DataError)
+            return
+        found.table.to_pylist()
+        found.header.to_json().encode()
+        changelog.encode(found.header, found.table.to_batches())
+
+
+def _changelog_of(rows: int) -> bytes:
+    family = ColumnFamily.from_json(FAMILY)
+    header = ChangelogHeader(
+        STORE, ONE, attempt_from_json(ATTEMPT), Base(0, None), (ONE,), {0: rows}, (family,), 0, 5
+    )
+    keys = [struct.pack(">Q", number) for number in range(rows)]
+    ops = [1 + number % 3 for number in range(rows)]
+    values = [None if op == 2 else b"value" * (op * 3) for op in ops]
+    columns = [pa.array(ops, pa.uint8()), pa.array([0] * rows, pa.uint16())]
+    columns += [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+    batch = pa.record_batch(columns, schema=changelog.CHANGELOG_SCHEMA)
+    puts = np.flatnonzero(np.array(ops) == 1)[:2]
+    return changelog.encode(header, [batch], puts if rows > 10 else None)
+
+
+class Manifests(Target):
+    """``manifest.decode``; all small files and names of it."""
+
+    name, weight = "manifest", 25
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.corpus = _vectors("manifest", ".json")
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        data = random.choice(self.corpus)
+        if random.random() < 0.7:
+            value = json.loads(data)
+            for _ in range(random.choice((1, 1, 2, 4))):
+                value = mutate_json(value, random)
+            data = with_manifest_checksum(value)
+        else:
+            data = mutate_bytes(data, self.corpus, random)
+        try:
+            found = manifest.decode(data, object_name="o", store=random.choice((None, STORE)))
+        except CairnError as error:
+            _expect(error, DataError)
+            return
+        names = [file.local_name for file in found.files]
+        names += [file.local_name for file in found.small_files]
+        assert all(Path(name).name == name for name in names)
+        manifest.encode(found)
+
+
+class Names(Target):
+    """Names of objects, and Spark's ids of versions."""
+
+    name, weight = "names", 5
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        digits = random.choice(("1", "17", str(2**63 - 1), "9" * 19, "007"))
+        text = random.choice(
+            (
+                f"changelog/{digits}.arrow",
+                f"changelog/{digits}_u{'a' * 32}.arrow",
+                f"snapshot/{digits}_u{'b' * 32}.json",
+                f"={digits}_u{'c' * 32}",
+                f"sst/{'d' * 32}.sst",
+            )
+        )
+        text = mutate_bytes(text.encode(), [b"=/_.u019"], random).decode(
+            "utf-8", "surrogatepass" if False else "replace"
+        )
+        parse_name(text)
+        try:
+            VersionRef.named(random.randrange(1, 50), text)
+        except CairnError as error:
+            _expect(error, DataError)
+
+
+class SparkLogs(Target):
+    """Entries of Spark's own logs, which ``cairn undo-repartition`` reads."""
+
+    name, weight = "spark-logs", 5
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        provider = "io.cairn.spark.CairnStateStoreProvider"
+        self.entries = [
+            "v1\n"
+            + json.dumps(
+                {
+                    "batchWatermarkMs": 0,
+                    "conf": {
+                        "spark.sql.shuffle.partitions": partitions,
+                        "spark.sql.streaming.stateStore.providerClass": provider,
+                    },
+                }
+            )
+            + '\n{"logOffset":0}'
+            for partitions in ("2", "2", "4")
+        ]
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        objects = MemoryStore(f"memory://logs{random.getrandbits(64)}")
+        at = random.randrange(3)
+        for batch, text in enumerate(self.entries):
+            data = text.encode()
+            if batch == at:
+                lines = text.split("\n")
+                if random.random() < 0.6:
+                    lines[1] = json.dumps(mutate_json(json.loads(lines[1]), random))
+                    data = "\n".join(lines).encode("utf-8", "replace")
+                else:
+                    data = mutate_bytes(data, [b"\n\n{}v1"], random)
+            objects.put(f"offsets/{batch}", data)
+        objects.put("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+        objects.put("commits/1", b'v1\n{"nextBatchWatermarkMs":0}')
+        try:
+            find_unfinished_repartition(objects)
+        except CairnError as error:
+            _expect(error, DataError, InvalidError)
+
+
+class Settings(Target):
+    """The start line of a worker, and the settings of S3."""
+
+    name, weight = "settings", 5
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        start = {
+            "protocol": 1,
+            "release": "0",
+            "token": "t",
+            "local_dir": "/x",
+            "socket_dir": "/y",
+            "memory_bytes": 1 << 28,
+            "local_disk_bytes": 1,
+            "download_threads": 1,
+            "upload_threads": 1,
+        }
+        storage = {
+            "endpoint_url": "http://127.0.0.1:9000",
+            "access_key": "a",
+            "secret_key": "b",
+            "max_attempts": "3",
+            "path_style": "true",
+        }
+        try:
+            StartRequest.from_json(mutate_json(start, random))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            pass  # the main program reports these as CAIRN_PROTOCOL
+        except CairnError as error:
+            _expect(error, CairnError)
+        texts = mutate_json(storage, random)
+        if isinstance(texts, dict):
+            try:
+                S3Settings.from_mapping({str(name): str(text) for name, text in texts.items()})
+            except CairnError as error:
+                _expect(error, ConfigError)
+
+
+class _Log(logging.Handler):
+    """Keeps exceptions that the worker logs as unexpected."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record."""
+        self.records.append(record)
+
+    def check(self) -> None:
+        """Raise if something was logged since the last check."""
+        records, self.records = self.records, []
+        for record in records:
+            text = logging.Formatter("%(message)s").format(record)
+            raise FaultError(text)
+
+
+class _Worker(Target):
+    """A target with a worker in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.log = _Log()
+        logging.getLogger("cairn").addHandler(self.log)
+        logging.getLogger("cairn").propagate = False
+        self.served = Served(folder / "local", folder / "sockets")
+        self.sessions = 1
+
+    def close(self) -> None:
+        """See ``Target``."""
+        self.served.close()
+
+
+class Control(_Worker):
+    """Control calls, as text from Py4J."""
+
+    name, weight = "control", 8
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.entry = ControlEntry(self.served.worker.call)
+        load = {"instance": 1, "session": SESSION, "version": 0, "checkpoint_id": None}
+        snapshot = {"snapshot_version": 1, "snapshot_checkpoint_id": "u" + "1" * 32}
+        conf = {"minDeltasForSnapshot": 10, "requestTimeoutMs": 300}
+        self.calls: list[tuple[str, dict[str, Any]]] = [
+            ("open_instance", {"instance": 1, **self.served.opened, "conf": conf}),
+            ("load", load),
+            ("load_snapshot", load | snapshot),
+            ("abort", {"instance": 1, "session": SESSION}),
+            ("maintain", {"instance": 1, "snapshot": True, "cleanup": True, "storage": None}),
+            ("changes", {"instance": 1, "start_version": 1, "end_version": 3}),
+            ("close_instance", {"instance": 2}),
+        ]
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        method, arguments = random.choice(self.calls)
+        value = mutate_json(arguments, random)
+        if random.random() < 0.3:
+            value = mutate_json(value, random)
+        # The location is a place on this machine: no other one is written to.
+        if isinstance(value, dict) and "url" in value and value["url"] != arguments.get("url"):
+            value["url"] = random.choice(
+                (
+                    "",
+                    "hdfs://a/b",
+                    "memory://m",
+                    "s3://",
+                    "s3://a:b@c/d",
+                    "x" * 2000,
+                    5,
+                    None,
+                    "://",
+                )
+            )
+        text = json.dumps(value)
+        if random.random() < 0.2:
+            text = mutate_bytes(text.encode(), [text.encode()], random).decode("utf-8", "replace")
+            if "url" in text:
+                return
+        name = method if random.random() < 0.95 else method[1:]
+        answer = json.loads(self.entry.call(name, text))
+        self.log.records.clear()  # a wrong argument is logged with its call
+        if "error" in answer:
+            error = answer["error"]
+            if error["code"] in ("CAIRN_INTERNAL", "CAIRN_BUSY"):
+                raise FaultError(f"{method} {text[:300]}: {error}")
+        elif set(answer) != {"ok"}:
+            raise FaultError(str(answer)[:300])
+
+
+class Frames(_Worker):
+    """Frames on a connection that has sent the token."""
+
+    name, weight = "frames", 15
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.corpus = [
+            frame
+            for frame in _vectors("frames", ".frame")
+            if frames.decode_header(frame).kind < frames.REPLY
+        ]
+        self.inputs = 0
+        opened = {**self.served.opened, "conf": {"requestTimeoutMs": 200}}
+        self.served.call("open_instance", **opened)
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        if self.inputs % 20 == 0:
+            self.sessions += 1
+            self.served.call("load", session=(1 << 32) + self.sessions, version=0)
+        self.inputs += 1
+        session = (1 << 32) + self.sessions
+        frame = random.choice(self.corpus)
+        payload = frame[frames.HEADER_BYTES :]
+        header = frames.decode_header(frame)._replace(session=session, applied=0)
+        is_wellformed = random.random() < 0.75
+        if header.kind == frames.COMMIT and random.random() < 0.7:
+            payload = json.dumps(mutate_json(json.loads(payload), random)).encode()
+        else:
+            payload = mutate_bytes(payload, self.corpus, random)
+        if random.random() < 0.3:
+            header = header._replace(rows=random.choice((0, 1, 64, 65, 2**32 - 1)))
+        if random.random() < 0.2:
+            header = header._replace(sequence=random.choice((0, 1, 2, 2**63, 2**64 - 1)))
+        data = frames.encode_header(header._replace(payload_bytes=len(payload))) + payload
+        if not is_wellformed:
+            data = mutate_bytes(data[: frames.HEADER_BYTES], self.corpus, random) + payload
+        self._exchange(data, session, is_wellformed=is_wellformed)
+        self.log.check()
+
+    def _exchange(self, data: bytes, session: int, *, is_wellformed: bool) -> None:
+        """Send bytes and then a lookup; await its reply, or the end of the connection."""
+        ping = struct.pack("<HI", 0, 1) + b"k"
+        header = frames.Header(frames.LOOKUP, 0, session, _PING, 0, 1, len(ping))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+            peer.settimeout(15)
+            peer.connect(str(self.served.directories.socket_path))
+            hello = frames.Header(frames.HELLO, 0, 0, 0, 0, 0, 5)
+            peer.sendall(frames.encode_header(hello) + b"token")
+            peer.sendall(data + frames.encode_header(header) + ping)
+            if not is_wellformed:
+                peer.shutdown(socket.SHUT_WR)
+            for reply, payload in _replies(peer):
+                if reply.kind == frames.ERROR:
+                    error = json.loads(payload)
+                    if error["code"] == "CAIRN_INTERNAL":
+                        raise FaultError(str(error))
+                if reply.sequence == _PING:
+                    return
+        if is_wellformed:
+            raise FaultError("the connection was closed without a reply to the next request")
+
+
+def _replies(peer: socket.socket) -> Any:  # noqa: ANN401 - a generator
+    stream = peer.makefile("rb")
+    while True:
+        head = stream.read(frames.HEADER_BYTES)
+        if len(head) < frames.HEADER_BYTES:
+            return
+        reply = frames.Header(*struct.unpack("<IBBHQQQII", head)[2:])
+        yield reply, stream.read(reply.payload_bytes)
+
+
+class Loads(_Worker):
+    """Whole loads of a store, one object of which is mutated, and a scan of what was loaded."""
+
+    name, weight = "load", 2
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.instances = 10
+        served = self.served
+        self.rows: dict[int, Any] = {}
+        conf = {"minDeltasForSnapshot": 2, "orphanGraceMs": 0}
+        served.call("open_instance", **{**served.opened, "conf": conf})
+        base = None
+        for version in range(1, 6):
+            session = (1 << 32) + 100 + version
+            served.call("load", session=session, version=version - 1, checkpoint_id=base)
+            writes = [(1, 0, b"k%d" % (key * version), b"v" * 9, 0) for key in range(40)]
+            columns: list[Any] = list(zip(*writes, strict=True))
+            batch = pa.record_batch(
+                [
+                    pa.array(column, field.type)
+                    for column, field in zip(columns, frames.WRITES_SCHEMA, strict=True)
+                ],
+                schema=frames.WRITES_SCHEMA,
+            )
+            served.send(
+                frames.WRITES, batch.serialize(), session=session, sequence=1, rows=batch.num_rows
+            )
+            reply = served.commit(
+                session=session, rows=batch.num_rows, version=version, base_checkpoint_id=base
+            )
+            base = reply["checkpoint_id"]
+            if version in (2, 4):
+                served.call("maintain", snapshot=True, cleanup=False)
+        self.newest = base
+        self.objects = sorted(
+            path for path in Path(served.opened["url"]).rglob("*") if path.suffix[1:] in _KINDS
+        )
+        self.content = {path: path.read_bytes() for path in self.objects}
+        assert {path.suffix for path in self.objects} == {".arrow", ".json", ".sst"}
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        path = random.choice(self.objects)
+        original = self.content[path]
+        touched = {path}
+        if path.suffix == ".arrow":
+            data = with_changelog_checksum(mutate_bytes(original, [original], random))
+        elif path.suffix == ".json":
+            data = with_manifest_checksum(_mutated_manifest(json.loads(original), random))
+        else:
+            data = mutate_bytes(original, [original], random)
+            touched |= self._fit_manifests(path, data)
+        path.write_bytes(data)
+        self.instances += 1
+        number = self.instances
+        session = number << 32 | 1
+        try:
+            self.served.call("open_instance", instance=number, **self.served.opened)
+            self.served.call(
+                "load", instance=number, session=session, version=5, checkpoint_id=self.newest
+            )
+            self._scan(session)
+        except CairnError as error:
+            _expect(error, DataError, ProtocolError)
+        except RefusedError as error:
+            if error.kind not in ("corrupt", "retry"):
+                raise FaultError(str(error)) from error
+        finally:
+            self.served.call("close_instance", instance=number)
+            for one in touched:
+                one.write_bytes(self.content[one])
+            for cached in (self.served.directories.cache_directory).glob("*.sst"):
+                cached.unlink()
+        self.log.check()
+
+    def _fit_manifests(self, sst: Path, data: bytes) -> set[Path]:
+        """Write the size and checksum of a changed SST into the manifests that name it."""
+        changed = set()
+        for path in self.objects:
+            if path.suffix != ".json":
+                continue
+            value = json.loads(self.content[path])
+            for file in value["files"]:
+                if file["object"].endswith(sst.name):
+                    file["size_bytes"], file["crc32c"] = len(data), crc32c(data)
+                    changed.add(path)
+            path.write_bytes(with_manifest_checksum(value))
+        return changed
+
+    def _scan(self, session: int) -> None:
+        values: list[Any] = [0, None, 1, None, 1000, 1 << 20]
+        columns = [
+            pa.array([value], field.type)
+            for value, field in zip(values, frames.SCAN_SCHEMA, strict=True)
+        ]
+        request = pa.record_batch(columns, schema=frames.SCAN_SCHEMA)
+        self.served.send(frames.SCAN, request.serialize(), session=session, applied=5)
+        header, payload = self.served.receive()
+        if header.kind == frames.ERROR:
+            raise RefusedError(json.loads(payload))
+
+
+class Faulty(Target):
+    """Does all that a target must not do: the test of ``fuzz`` itself."""
+
+    name, weight = "faulty", 0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.count = 0
+        self.kept = b""
+
+    def run(self, random: Random) -> None:  # noqa: ARG002 - the order is fixed
+        """See ``Target``."""
+        self.count += 1
+        faults = {3: self._raise, 4: self._eat, 5: os.abort}
+        faults.get(self.count, lambda: None)()
+
+    def _raise(self) -> None:
+        _expect(ValueError("not promised"), DataError)
+
+    def _eat(self) -> None:
+        self.kept = b"x" * (300 << 20)
+
+
+class Hanging(Target):
+    """Does not end: the test of ``fuzz`` itself."""
+
+    name, weight = "hanging", 0
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        if random.random() < 0.5:
+            time.sleep(1000)
+
+
+_KINDS = ("arrow", "json", "sst")
+
+
+def _mutated_manifest(value: dict[str, Any], random: Random) -> Any:  # noqa: ANN401 - JSON
+    """Return a manifest with a changed field, or with a changed file of RocksDB inside."""
+    if value["small_files"] and random.random() < 0.6:
+        import base64  # noqa: PLC0415 - of one target
+
+        file = random.choice(value["small_files"])
+        content = base64.b64decode(file["base64"])
+        content = mutate_bytes(content, [content], random)
+        file["base64"], file["crc32c"] = base64.b64encode(content).decode(), crc32c(content)
+        return value
+    return mutate_json(value, random)
+
+
+TARGETS: list[type[Target]] = [
+    Changelogs,
+    Manifests,
+    Names,
+    SparkLogs,
+    Settings,
+    Control,
+    Frames,
+    Loads,
+    Faulty,
+    Hanging,
+]

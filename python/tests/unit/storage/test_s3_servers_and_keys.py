@@ -1,0 +1,376 @@
+"""S3 as it is found: encryption, keys that change, roles, proxies, servers that lack a feature."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from s3_stub import Answer, Request, S3Stub, refusal
+
+from cairn.checksum import crc32c_file
+from cairn.clock import FakeClock
+from cairn.errors import (
+    AccessError,
+    ConditionalPutUnsupportedError,
+    ConfigError,
+    CredentialsExpiredError,
+    UnavailableError,
+)
+from cairn.storage.s3.client import acquire, release
+from cairn.storage.s3.settings import S3Settings
+from cairn.storage.s3.store import S3Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+
+
+@pytest.fixture
+def stub() -> Iterator[S3Stub]:
+    """A server."""
+    with S3Stub() as stub:
+        yield stub
+
+
+def open_store(stub: S3Stub, **more: str) -> S3Store:
+    """Open a store; an empty setting is absent."""
+    settings = S3Settings.from_mapping({**stub.settings, **more})
+    return S3Store("s3://bucket/state", settings, clock=FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("settings", "header"),
+    [
+        ({"sse": "AES256"}, ("x-amz-server-side-encryption", "AES256")),
+        ({"sse": "aws:kms", "sse_kms_key": "k"}, ("x-amz-server-side-encryption", "aws:kms")),
+        ({"sse": "aws:kms:dsse"}, ("x-amz-server-side-encryption", "aws:kms:dsse")),
+        (
+            {"sse_customer_key": KEY},
+            ("x-amz-server-side-encryption-customer-key", KEY),
+        ),
+    ],
+)
+def test_every_put_has_the_headers_of_encryption_and_checksum(
+    stub: S3Stub, tmp_path: Path, settings: dict[str, str], header: tuple[str, str]
+) -> None:
+    """A policy may deny PUTs without them: the probe was refused, and so every query."""
+    (tmp_path / "file").write_bytes(b"sst")
+
+    with open_store(stub, **settings) as store:
+        store.probe_conditional_put()
+        store.put("changelog/1.arrow", b"rows")
+        store.put_if_absent("changelog/2.arrow", b"rows")
+        store.upload("sst/1.sst", tmp_path / "file", crc32c=crc32c_file(tmp_path / "file"))
+
+    puts = stub.of("PUT")
+    assert len(puts) == 9
+    assert all(put.headers.get(header[0]) == header[1] for put in puts)
+    assert all("x-amz-checksum-crc32c" in put.headers for put in puts)
+
+
+def test_a_customers_key_is_sent_with_every_read(stub: S3Stub) -> None:
+    """The server has only the hash of the key: it cannot read the object without it."""
+    with open_store(stub, sse_customer_key=KEY) as store:
+        store.put("changelog/1.arrow", b"rows")
+        store.get("changelog/1.arrow")
+        store.get_start("changelog/1.arrow", 2)
+
+    gets = stub.of("GET")
+    assert len(gets) == 2
+    assert {get.headers["x-amz-server-side-encryption-customer-key"] for get in gets} == {KEY}
+
+
+def test_a_store_whose_conditional_put_is_not_atomic_is_detected(stub: S3Stub) -> None:
+    """It refuses a create that comes later, but not one at the same time: both writers win."""
+    creates = []
+
+    def answer(request: Request) -> Answer | None:
+        if request.method == "PUT" and "if-none-match" in request.headers:
+            creates.append(request)
+            if len(creates) <= 3:
+                stub.objects[request.key] = request.body, {}
+                return 200, {"ETag": '"x"', "Content-Length": "0"}, b""
+            return refusal(412, "PreconditionFailed")
+        return None
+
+    stub.answer = answer
+
+    with (
+        open_store(stub) as store,
+        pytest.raises(ConditionalPutUnsupportedError, match="of concurrent requests"),
+    ):
+        store.probe_conditional_put()
+
+
+def test_the_result_of_the_probe_is_kept(stub: S3Stub) -> None:
+    """A snapshot on such a store would cost six more requests each time."""
+    stub.ignores_conditions = True
+
+    with open_store(stub, max_attempts="2") as store:
+        for _ in range(3):
+            with pytest.raises(ConditionalPutUnsupportedError, match=r"None-Match and If-Match:"):
+                store.probe_conditional_put()
+
+    assert len(stub.of("PUT")) == 6
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "MissingContentMD5"), (400, "InvalidRequest"), (501, "NotImplemented")],
+)
+def test_a_server_that_refuses_bulk_deletions_gets_single_ones(
+    stub: S3Stub, status: int, code: str
+) -> None:
+    """Retention and clean-up failed for ever on such a server, and the bucket grew."""
+    stub.answer = lambda request: refusal(status, code) if request.method == "POST" else None
+
+    with open_store(stub) as store:
+        for key in ("a", "b", "c"):
+            store.put(key, b"1")
+        store.delete(["a", "absent", "b"])
+        store.delete(["c"])
+
+        assert list(store.list("")) == []
+    assert len(stub.of("POST")) == 1
+
+
+def test_deletions_without_permission_are_no_reason_for_single_ones(stub: S3Stub) -> None:
+    """A thousand more refusals would follow."""
+    stub.answer = lambda request: refusal(403, "AccessDenied") if request.method == "POST" else None
+
+    with open_store(stub) as store, pytest.raises(AccessError):
+        store.delete(["a", "b"])
+
+    assert stub.of("DELETE") == []
+
+
+def test_throttled_uploads_do_not_slow_commits(stub: S3Stub, tmp_path: Path) -> None:
+    """After a 503 the client for uploads sends a request or two per second; commits are others."""
+    (tmp_path / "file").write_bytes(b"sst")
+    is_slow = [True]
+    stub.answer = lambda request: (
+        refusal(503, "SlowDown") if "/sst/" in request.path and is_slow[0] else None
+    )
+
+    with open_store(stub, max_attempts="3") as store:
+        with pytest.raises(UnavailableError, match="slow down"):
+            store.upload("sst/1.sst", tmp_path / "file", crc32c=crc32c_file(tmp_path / "file"))
+        is_slow[0] = False
+        began = time.monotonic()
+        for number in range(60):
+            store.put(f"changelog/{number}.arrow", b"rows")
+        took_s = time.monotonic() - began
+
+    assert len(stub.of("PUT")) == 63
+    assert took_s < 10, "sixty commits took as long as throttled uploads"
+
+
+@pytest.mark.parametrize(("code", "status"), [("InvalidAccessKeyId", 403), ("", 403)])
+def test_replaced_keys_of_the_aws_chain_are_read_anew(
+    stub: S3Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
+) -> None:
+    """The client keeps its first keys: every store of the worker failed until it was restarted."""
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    text = "[default]\naws_access_key_id={}\naws_secret_access_key=secret\n"
+    file.write_text(text.format("OLD"))
+    stub.answer = lambda request: (
+        None
+        if request.access_key == "NEW"
+        else (refusal(status, code) if code else (status, {}, b""))
+    )
+    absent = {"access_key": "", "secret_key": ""}
+
+    first = open_store(stub, **absent)
+    with pytest.raises(AccessError):
+        first.put("a", b"1")
+    file.write_text(text.format("NEW"))
+    with open_store(stub, **absent) as again:
+        again.put("a", b"1")
+    first.close()
+
+    assert [put.access_key for put in stub.of("PUT")] == ["OLD", "NEW"]
+
+
+def test_a_discarded_client_is_closed_by_its_last_user() -> None:
+    """Its pool of connections would stay open as long as the worker runs."""
+    settings = S3Settings(region="eu-central-1", max_attempts=90)
+    first, again = acquire(settings), acquire(settings)
+
+    first.discard()
+    other = acquire(settings)
+
+    assert first is again
+    assert other is not first
+    for client in (first, again, other):
+        release(client)
+
+
+_ROLE = """<AssumeRole{kind}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+<AssumeRole{kind}Result><Credentials><AccessKeyId>ROLE</AccessKeyId>
+<SecretAccessKey>role-secret</SecretAccessKey><SessionToken>role-token</SessionToken>
+<Expiration>2999-01-01T00:00:00Z</Expiration></Credentials></AssumeRole{kind}Result>
+</AssumeRole{kind}Response>"""
+
+
+def _gives_roles(request: Request) -> Answer | None:
+    if request.method != "POST" or b"Action=AssumeRole" not in request.body:
+        return None
+    kind = "WithWebIdentity" if b"WithWebIdentity" in request.body else ""
+    return 200, {"Content-Type": "text/xml"}, _ROLE.format(kind=kind).encode()
+
+
+def test_a_role_is_assumed_with_the_keys_of_the_settings(stub: S3Stub) -> None:
+    """Jobs in another account reach the bucket by a role."""
+    stub.answer = _gives_roles
+    role = {
+        "role_arn": "arn:aws:iam::123456789012:role/job",
+        "role_external_id": "their-id",
+        "role_session_name": "etl",
+        "role_duration_s": "900",
+        "sts_endpoint_url": stub.url,
+    }
+
+    with open_store(stub, **role) as store:
+        store.put("a", b"1")
+        store.put("b", b"1")
+
+    (asked,) = stub.of("POST")
+    assert asked.access_key == "AK"
+    for part in (b"RoleSessionName=etl", b"ExternalId=their-id", b"DurationSeconds=900"):
+        assert part in asked.body
+    assert {put.access_key for put in stub.of("PUT")} == {"ROLE"}
+    assert {put.headers["x-amz-security-token"] for put in stub.of("PUT")} == {"role-token"}
+
+
+def test_a_role_that_is_refused_is_named(stub: S3Stub) -> None:
+    """The error of S3's own permissions would send the reader to the bucket's policy."""
+    stub.answer = lambda request: refusal(403, "AccessDenied") if request.method == "POST" else None
+
+    with (
+        open_store(
+            stub, role_arn="arn:aws:iam::123456789012:role/job", sts_endpoint_url=stub.url
+        ) as store,
+        pytest.raises(AccessError, match="the role cannot be assumed: STS answered 403") as refused,
+    ):
+        store.put("a", b"1")
+
+    assert "SK" not in str(refused.value)
+
+
+def test_the_web_identity_of_a_container_is_used(
+    stub: S3Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes gives a job a token in a file, and its role in the environment."""
+    stub.answer = _gives_roles
+    (tmp_path / "token").write_text("web-token")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "absent"))
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/job")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", stub.url)
+
+    with open_store(stub, access_key="", secret_key="") as store:
+        store.put("a", b"1")
+
+    assert b"WebIdentityToken=web-token" in stub.of("POST")[0].body
+    assert stub.of("PUT")[0].access_key == "ROLE"
+
+
+def test_an_expired_token_is_reported_as_such(stub: S3Stub) -> None:
+    """The shim then sends the job's present keys."""
+    stub.answer = lambda _: refusal(400, "ExpiredToken")
+
+    with open_store(stub) as store, pytest.raises(CredentialsExpiredError):
+        store.put("a", b"1")
+
+
+def test_requests_go_through_the_proxy(stub: S3Stub) -> None:
+    """Executors in a closed network reach S3 by a proxy only."""
+    proxy = stub.url.replace("http://", "http://me:hidden@")
+
+    with open_store(stub, endpoint_url="http://s3.example.invalid", proxy_url=proxy) as store:
+        store.put("a", b"1")
+
+    (put,) = stub.of("PUT")
+    assert put.path == "http://s3.example.invalid/bucket/state/a"
+    expected = base64.b64encode(b"me:hidden").decode()
+    assert put.headers["proxy-authorization"] == f"Basic {expected}"
+
+
+def test_a_proxy_that_is_down_is_named_without_its_password() -> None:
+    """The error is in Spark's log."""
+    with S3Stub() as gone:
+        pass
+    settings = {
+        "endpoint_url": "http://s3.example.invalid",
+        "proxy_url": gone_url(gone),
+        "max_attempts": "1",
+        "access_key": "AK",
+        "secret_key": "SK",
+    }
+
+    with (
+        S3Store("s3://bucket/x", S3Settings.from_mapping(settings)) as store,
+        pytest.raises(UnavailableError, match="the proxy cannot be reached") as raised,
+    ):
+        store.put("a", b"1")
+
+    assert "hidden" not in str(raised.value)
+
+
+def gone_url(stub: S3Stub) -> str:
+    """Return the address of a server that has ended, as a proxy with a password."""
+    return f"http://me:hidden@127.0.0.1:{stub._server.server_address[1]}"
+
+
+def test_a_server_with_an_own_certificate_needs_its_bundle(tmp_path: Path) -> None:
+    """Python does not read the trust store of the JVM, which knows the certificate."""
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+
+    with S3Stub(tls=tls) as stub:
+        with (
+            open_store(stub) as store,
+            pytest.raises(UnavailableError, match="the TLS connection failed"),
+        ):
+            store.put("a", b"1")
+        with open_store(stub, ca_bundle=str(certificate)) as store:
+            store.put("a", b"1")
+
+            assert store.get("a").data == b"1"
+
+
+def test_a_bundle_that_is_absent_is_named(stub: S3Stub) -> None:
+    """Each executor needs the file."""
+    with pytest.raises(ConfigError, match=r"/nowhere/ca\.pem does not exist here.*caBundle"):
+        open_store(stub, ca_bundle="/nowhere/ca.pem")
+
+
+def test_an_access_point_is_the_host_of_requests() -> None:
+    """Some accounts allow no other way to the bucket; the location still names the bucket."""
+    arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/lake"
+    settings = S3Settings.from_mapping(
+        {"access_point": arn, "region": "eu-west-1", "path_style": "true", "access_key": "a"}
+        | {"secret_key": "b"}
+    )
+
+    with S3Store("s3a://bucket/state", settings) as store:
+        url = store._client.s3.generate_presigned_url(
+            "get_object", Params={"Bucket": store._requests.target, "Key": "state/a"}
+        )
+
+    host = "https://lake-123456789012.s3-accesspoint.eu-west-1.amazonaws.com/state/a"
+    assert url.partition("?")[0] == host
