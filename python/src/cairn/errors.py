@@ -18,6 +18,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- DiskFullError                 CAIRN_DISK_FULL
     |   +-- LocalDiskError                CAIRN_LOCAL_DISK
     |   +-- BusyError                     CAIRN_BUSY
+    |   +-- CancelledError                CAIRN_CANCELLED
     |   +-- UnknownInstanceError          CAIRN_UNKNOWN_INSTANCE
     +-- ConflictError                     conflict
     |   +-- AlreadyExistsError            CAIRN_OBJECT_EXISTS
@@ -171,6 +172,12 @@ class BusyError(RetryableError):
     """A bound was reached (queue, memory, time); nothing was done."""
 
     code = "CAIRN_BUSY"
+
+
+class CancelledError(RetryableError):
+    """The caller gave the call up; what it has downloaded stays for the next one."""
+
+    code = "CAIRN_CANCELLED"
 
 
 class UnknownInstanceError(RetryableError):

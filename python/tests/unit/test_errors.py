@@ -16,6 +16,7 @@ CODES = {
     "DiskFullError": ("retry", "CAIRN_DISK_FULL"),
     "LocalDiskError": ("retry", "CAIRN_LOCAL_DISK"),
     "BusyError": ("retry", "CAIRN_BUSY"),
+    "CancelledError": ("retry", "CAIRN_CANCELLED"),
     "UnknownInstanceError": ("retry", "CAIRN_UNKNOWN_INSTANCE"),
     "AlreadyExistsError": ("conflict", "CAIRN_OBJECT_EXISTS"),
     "PreconditionFailedError": ("conflict", "CAIRN_PRECONDITION_FAILED"),

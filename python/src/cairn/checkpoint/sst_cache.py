@@ -94,8 +94,10 @@ class SstCache:
                 return 0
             path = self._path(file.object_name)
             download(path)
-            _link_or_copy(path, target)
-            self._add(file)
+            try:
+                _link_or_copy(path, target)
+            finally:
+                self._add(file)  # also if the load was cancelled, and its directory is gone
             return file.size_bytes
 
     def adopt(self, file: SstFile, source: Path) -> None:

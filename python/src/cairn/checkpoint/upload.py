@@ -203,6 +203,7 @@ class SnapshotUploader:
             crc32c=crc32c_file(path),
         )
         stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
+        self._resources.activity.moved()
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._resources.cache is not None:
             try:
