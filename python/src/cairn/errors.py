@@ -19,6 +19,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- LocalDiskError                CAIRN_LOCAL_DISK
     |   +-- BusyError                     CAIRN_BUSY
     |   +-- LineageTooLongError           CAIRN_LINEAGE_TOO_LONG
+    |   +-- CancelledError                CAIRN_CANCELLED
     |   +-- UnknownInstanceError          CAIRN_UNKNOWN_INSTANCE
     +-- ConflictError                     conflict
     |   +-- AlreadyExistsError            CAIRN_OBJECT_EXISTS
@@ -178,6 +179,12 @@ class LineageTooLongError(RetryableError):
     """A commit needs a snapshot first, which fails or takes long; nothing was committed."""
 
     code = "CAIRN_LINEAGE_TOO_LONG"
+
+
+class CancelledError(RetryableError):
+    """The caller gave the call up; what it has downloaded stays for the next one."""
+
+    code = "CAIRN_CANCELLED"
 
 
 class UnknownInstanceError(RetryableError):

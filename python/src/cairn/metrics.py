@@ -17,6 +17,7 @@ METRICS: Final[dict[str, str]] = {
     "commits_count": "versions committed",
     "changelog_bytes": "bytes of changelogs written",
     "loads_count": "versions loaded that the instance did not already have",
+    "downloaded_bytes": "bytes that loads have downloaded, also those that did not end",
     "repairs_count": "loads that went around a damaged or missing object",
     "snapshots_count": "manifests written",
     "snapshot_uploaded_bytes": "bytes of SSTs uploaded",

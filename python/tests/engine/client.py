@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ DEFAULT: dict[str, Any] = {
 }
 LISTS = DEFAULT | {"id": 1, "name": "lists", "multi": True}
 ATTEMPT = {"run_id": "run", "app_start_ms": 1, "stage_id": 1, "stage_attempt": 0, "task_attempt": 0}
+
+
+_JOBS = itertools.count(1)
 
 
 class EngineError(Exception):
@@ -109,18 +114,46 @@ def writes_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     )
 
 
-class WorkerProcess:
-    """A spawned ``python -m cairn.engine``; ``storage``: the settings of its stores."""
+@dataclass
+class Job:
+    """A control call that was begun; ``answer`` is the first one."""
 
-    def __init__(self, local_dir: Path, **overrides: Any) -> None:
+    worker: WorkerProcess
+    number: int
+    answer: dict[str, Any]
+
+    def wait(self, wait_ms: int = 1000) -> dict[str, Any]:
+        return self.worker.exchange("await", job=self.number, answer_within_ms=wait_ms)
+
+    def cancel(self) -> None:
+        assert self.worker.exchange("cancel", job=self.number) == {"ok": {}}
+
+
+class WorkerProcess:
+    """A spawned ``python -m cairn.engine``.
+
+    Args:
+        local_dir: its local directory.
+        patch: Python that runs first there.
+        overrides: of the start line.
+
+    Attributes:
+        storage: the settings of its stores.
+    """
+
+    def __init__(self, local_dir: Path, *, patch: str = "", **overrides: Any) -> None:
         self.token = "ab" * 32
         self.storage: dict[str, str] = {}
         self.socket_dir = tempfile.mkdtemp(prefix="cairn-t-", dir="/tmp")
+        patches = Path(f"{local_dir}-patches")
+        if patch:
+            patches.mkdir(exist_ok=True)
+            (patches / "sitecustomize.py").write_text(patch, "utf-8")
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-m", "cairn.engine"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(patches), *sys.path])},
         )
         start = {
             "token": self.token,
@@ -148,12 +181,26 @@ class WorkerProcess:
         self._channels: list[Channel] = []
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call a control method as Py4J does in Java."""
-        answer = json.loads(self._raw_call(method, json.dumps(arguments)))
+        """Call a control method as the shim does, and wait for its result."""
+        job = self.begin(method, **arguments)
+        answer = job.answer
+        while "running" in answer:
+            answer = job.wait()
         if "error" in answer:
             raise EngineError(answer["error"])
         result: dict[str, Any] = answer["ok"]
         return result
+
+    def begin(self, method: str, *, wait_ms: int = 1000, **arguments: Any) -> Job:
+        """Begin a control call that may take long."""
+        number = next(_JOBS)
+        named = {"job": number, "answer_within_ms": wait_ms} | arguments
+        return Job(self, number, self.exchange(method, **named))
+
+    def exchange(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Send one message of the control channel and return its answer."""
+        answer: dict[str, Any] = json.loads(self._raw_call(method, json.dumps(arguments)))
+        return answer
 
     def _raw_call(self, method: str, arguments: str) -> str:
         with socket.create_connection(("127.0.0.1", self.ready["port"]), timeout=120) as peer:

@@ -373,7 +373,7 @@ def test_the_change_feed_pages_through_each_version(store: Store) -> None:
         "changes", instance=1, start_version=2, end_version=3, end_checkpoint_id=done[3][0]
     )["versions"]
 
-    assert [(version, cid) for version, cid, _ in found] == [(2, done[2][0]), (3, done[3][0])]
+    assert found == [[2, done[2][0]], [3, done[3][0]]]
     rows: list[Any] = []
     more = True
     while more:
@@ -388,7 +388,7 @@ def test_the_change_feed_pages_through_each_version(store: Store) -> None:
         header, payload = store.channel.receive()
         rows += frames.decode_rows(payload, frames.CHANGES_REPLY_SCHEMA).to_pylist()
         more = bool(header.flags & frames.FLAG_MORE)
-    assert len(rows) == found[0][2]
+    assert len(rows) == 301
     assert rows[-1] == {"op": APPEND, "cf": 1, "key": b"L", "value": b"2,"}
 
 

@@ -17,6 +17,7 @@ CODES = {
     "LocalDiskError": ("retry", "CAIRN_LOCAL_DISK"),
     "BusyError": ("retry", "CAIRN_BUSY"),
     "LineageTooLongError": ("retry", "CAIRN_LINEAGE_TOO_LONG"),
+    "CancelledError": ("retry", "CAIRN_CANCELLED"),
     "UnknownInstanceError": ("retry", "CAIRN_UNKNOWN_INSTANCE"),
     "AlreadyExistsError": ("conflict", "CAIRN_OBJECT_EXISTS"),
     "PreconditionFailedError": ("conflict", "CAIRN_PRECONDITION_FAILED"),

@@ -7,6 +7,7 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from cairn.format import changelog, manifest
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
 from cairn.storage.files import translate_os_error
-from cairn.storage.parallel import run_all
+from cairn.storage.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -89,6 +90,7 @@ class Recovery:
         self._is_plain_first = checkpoint_format == 1
         self._cache = resources.cache
         self._downloads = resources.downloads
+        self._download_threads = resources.download_threads
 
     def fetch_head(self, version: Version, checkpoint_id: CheckpointId | None) -> Changelog:
         """Return the changelog of a version, verified; one GET if it has the expected name.
@@ -186,30 +188,59 @@ class Recovery:
         data, url = self._get(name, ref.version), self._objects.object_url(name)
         return manifest.decode(data, object_name=url, store=self._store, ref=ref)
 
-    def materialize(self, snapshot: Manifest, target: Path) -> Materialized:
+    def materialize(
+        self,
+        snapshot: Manifest,
+        target: Path,
+        progress: Progress | None = None,
+        kept: Mapping[str, Path] | None = None,
+    ) -> Materialized:
         """Fill a directory with a snapshot's files, so that RocksDB can open it.
 
-        SSTs are hard links to files of the cache: they may be deleted, but never written.
+        SSTs are hard links to files of the cache: they may be deleted, but never written. What is
+        on this disk is linked first: downloads may evict it from the cache.
 
         Args:
             snapshot: the manifest.
-            target: created if absent; must be empty. After an error the caller removes it.
+            target: created if absent; must be empty. After an error the caller removes or keeps it.
+            progress: of the load.
+            kept: verified SSTs by the object's name, that an earlier load left.
 
         Raises:
             MissingError, CorruptError: names the SST; no byte of it is used.
             DiskFullError: the local disk is full.
+            CancelledError: the load was cancelled; downloads that have begun go on.
         """
         target.mkdir(parents=True, exist_ok=True)
+        progress, kept = progress or Progress(), kept or {}
 
-        def fetch(file: SstFile) -> int:
-            return self._cache.fetch_into(
-                self._objects.origin,
-                file,
-                target / file.local_name,
-                self._downloader(file, snapshot.ref.version),
+        def fetch(file: SstFile) -> tuple[int, int]:
+            path = target / file.local_name
+            if file.object_name in kept:
+                with suppress(OSError):  # a file system without links: the cache has copies
+                    os.link(kept[file.object_name], path)
+                    return file.size_bytes, 0
+            size = self._cache.fetch_into(
+                self._objects.origin, file, path, self._downloader(file, snapshot.ref.version)
             )
+            return file.size_bytes, size
 
-        downloaded = sum(run_all(self._downloads, fetch, [(file,) for file in snapshot.files]))
+        names = [file.object_name for file in snapshot.files]
+        near = {
+            name for name in names if name in kept or self._cache.has(self._objects.origin, name)
+        }
+        files = sorted(snapshot.files, key=lambda file: file.object_name not in near)
+        total = sum(file.size_bytes for file in files)
+        done = downloaded = 0
+        for number, (size, fetched) in enumerate(
+            progress.run_all(self._downloads, fetch, files, self._download_threads), 1
+        ):
+            done, downloaded = done + size, downloaded + fetched
+            progress.count_bytes(fetched)
+            progress.note(
+                f"has {number} of {len(files)} files, {done >> 20} of {total >> 20} MiB, of which "
+                f"{downloaded >> 20} MiB were downloaded"
+            )
         for small in snapshot.small_files:
             try:
                 # A new file: a present one may be a hard link into the cache.

@@ -107,8 +107,10 @@ class SstCache:
                 return 0
             path = self._directory / name
             download(path)
-            _link_or_copy(path, target)
-            self._add(name, file)
+            try:
+                _link_or_copy(path, target)
+            finally:
+                self._add(name, file)  # also if the load was cancelled, and its directory is gone
             return file.size_bytes
 
     def adopt(self, origin: str, file: SstFile, source: Path) -> None:

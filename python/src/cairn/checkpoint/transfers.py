@@ -5,10 +5,11 @@ Layer: checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
+from cairn.storage.progress import Activity
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -27,6 +28,8 @@ class TransferResources:
         upload_threads: how many they are.
         clock: source of time limits and dates.
         entropy: generates the names of objects.
+        download_threads: the number of threads in ``downloads``.
+        activity: shows that the worker moves: a wait for it is not in vain.
     """
 
     cache: SstCache
@@ -35,3 +38,5 @@ class TransferResources:
     upload_threads: int = 4
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
+    download_threads: int = 8
+    activity: Activity = field(default_factory=Activity)

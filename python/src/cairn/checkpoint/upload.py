@@ -268,6 +268,7 @@ class SnapshotUploader:
         )
         stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
         pending.add(file, stored_at)
+        self._resources.activity.moved()
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._resources.cache is not None:
             try:

@@ -108,7 +108,7 @@ def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
     )
     worker = Worker(directories, limits, token=request.token.encode())
     worker.start()
-    _, port = control.serve(control.ControlEntry(worker.call), request.token)
+    _, port = control.serve(control.ControlEntry(worker.call, worker.activity), request.token)
     # Modules, classes and functions live as long as the process. A full collection that visits
     # them stops all threads for 28 ms.
     gc.collect()

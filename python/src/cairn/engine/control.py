@@ -12,19 +12,21 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from cairn.clock import SYSTEM_CLOCK
-from cairn.errors import CairnError, ProtocolError, unexpected
+from cairn.engine.jobs import Jobs, result_of
+from cairn.errors import DataError, ProtocolError
+from cairn.format.fields import as_int, as_object
+from cairn.protocol.calls import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from cairn.engine.jobs import Run
+    from cairn.protocol.calls import Json
+    from cairn.storage.progress import Activity
 
-    from cairn.protocol.calls import Answer, Json
-
-_LOG = logging.getLogger(__name__)
 _LISTEN_POLL_S = 0.001
 _BACKLOG = 128
 
@@ -34,27 +36,42 @@ class ControlEntry:
 
     Args:
         run: runs a method with its arguments and returns the answer.
+        activity: the worker's.
     """
 
-    def __init__(self, run: Callable[[str, Json], Answer]) -> None:
-        self._run = run
+    def __init__(self, run: Run, activity: Activity) -> None:
+        self._jobs = Jobs(run, activity)
+        self._activity = activity
 
     def call(self, method: str, arguments: str) -> str:
-        """Run a method and return ``{"ok": …}`` or ``{"error": …}``; never raises."""
-        try:
-            return json.dumps({"ok": self._run(method, json.loads(arguments)).to_json()})
-        except CairnError as failure:
-            return json.dumps({"error": failure.to_dict()})
-        except (KeyError, TypeError, ValueError) as failure:
-            _LOG.exception("%s failed", method)
-            # The text may contain arguments, and thereby secrets: only the kind is sent.
-            error: CairnError = ProtocolError(
-                f"{method} failed on its arguments: {type(failure).__name__}"
-            )
-            return json.dumps({"error": error.to_dict()})
-        except Exception as failure:  # noqa: BLE001 - it never raises
-            _LOG.exception("%s failed", method)
-            return json.dumps({"error": unexpected(failure).to_dict()})
+        """Run a method and return ``{"ok": …}``, ``{"error": …}`` or ``{"running": …}``.
+
+        Never raises. Spec: docs/protocol.md#calls.
+        """
+        answer: Json = {}
+
+        def run() -> Answer:
+            nonlocal answer
+            try:
+                answer = self._called(method, dict(as_object(json.loads(arguments), "arguments")))
+            except DataError as error:
+                raise ProtocolError(f"a call has a wrong argument: {error.message}") from None
+            return Answer()
+
+        failed = result_of(method, run)
+        return json.dumps(failed if "error" in failed else answer)
+
+    def _called(self, method: str, arguments: dict[str, Any]) -> Json:
+        if method == "activity":
+            return {"ok": {"moved": self._activity.count}}
+        number = as_int(arguments.pop("job"), "job")
+        if method == "cancel":
+            self._jobs.cancel(number)
+            return {"ok": {}}
+        wait_s = as_int(arguments.pop("answer_within_ms"), "answer_within_ms") / 1000
+        if method == "await":
+            return self._jobs.wait(number, wait_s)
+        return self._jobs.begin(number, method, arguments, wait_s)
 
     class Java:
         """Tells Py4J which Java interface this object implements."""

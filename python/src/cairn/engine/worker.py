@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cairn.engine.directories import WorkerDirectories
+    from cairn.storage.progress import Activity, Progress
 
 _MIB = 1 << 20
 _OPEN_FILES = 4096
@@ -52,6 +53,7 @@ _SNAPSHOT_THREADS = 256
 _FIRST_USE_BYTES = 32 * _MIB
 _MIN_RUN_BYTES = 4 * _MIB
 _MAX_RUN_BYTES = 32 * _MIB
+_LOADS: dict[str, type[LoadRequest]] = {"load": LoadRequest, "load_snapshot": LoadSnapshotRequest}
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class Worker:
                 downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
                 uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
                 upload_threads=limits.upload_threads,
+                download_threads=limits.download_threads,
             ),
             pending=PendingBytes(limits.pending_bytes),
             fetched=ByteBudget(limits.pending_bytes),
@@ -135,8 +138,6 @@ class Worker:
         self._listener = Listener(directories.socket_path, token, self._event_loop, frames)
         self._methods: dict[str, tuple[type[Request], Callable[[Any], Answer]]] = {
             "open_instance": (OpenRequest, self._open),
-            "load": (LoadRequest, self._load),
-            "load_snapshot": (LoadSnapshotRequest, self._load),
             "abort": (AbortRequest, self._abort),
             "maintain": (MaintainRequest, self._maintain),
             "changes": (ChangesRequest, self._changes),
@@ -147,12 +148,20 @@ class Worker:
         """Begin to serve the data channel."""
         self._event_loop.start()
 
-    def call(self, method: str, arguments: Json) -> Answer:
-        """Run a control call.
+    @property
+    def activity(self) -> Activity:
+        """Return what shows that the worker moves."""
+        return self._resources.transfers.activity
+
+    def call(self, method: str, arguments: Json, progress: Progress | None = None) -> Answer:
+        """Run a control call; a load can be cancelled by ``progress``.
 
         Raises:
             ProtocolError: there is no such method.
         """
+        if method in _LOADS:
+            request = _LOADS[method].from_json(arguments)
+            return self.instance(request.instance).load(request, progress)
         if method not in self._methods:
             raise ProtocolError(f"the engine has no method {method!r}")
         request_type, handle = self._methods[method]
@@ -196,9 +205,6 @@ class Worker:
             # credentials; the loaded version stays. This may wait for a load, without the lock.
             known.use(checkpoint)
         return Answer()
-
-    def _load(self, request: LoadRequest) -> Answer:
-        return self.instance(request.instance).load(request)
 
     def _abort(self, request: AbortRequest) -> Answer:
         found = self._instances.get(request.instance)

@@ -29,8 +29,8 @@ _LENGTH = struct.Struct("<q")
 _NOT_COMPRESSED = -1
 
 
-def check_record_batch(message: pa.Message, *, may_compress: bool) -> int:
-    """Return how many bytes the columns of a message have after decompression.
+def check_record_batch(message: pa.Message, *, may_compress: bool) -> tuple[int, int]:
+    """Return the rows of a message, and the bytes of its columns after decompression.
 
     Args:
         message: as pyarrow read it, which verifies its flatbuffer.
@@ -49,7 +49,7 @@ def check_record_batch(message: pa.Message, *, may_compress: bool) -> int:
         raise CorruptError("the metadata of an Arrow message cannot be read") from error
 
 
-def _checked(metadata: bytes, body: memoryview, *, may_compress: bool) -> int:
+def _checked(metadata: bytes, body: memoryview, *, may_compress: bool) -> tuple[int, int]:
     message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
     batch = message.table(2)
     if batch is None:
@@ -62,7 +62,7 @@ def _checked(metadata: bytes, body: memoryview, *, may_compress: bool) -> int:
         if offset < 0 or length < 0 or offset + length > len(body):
             raise CorruptError("a buffer of an Arrow message is outside its body")
         total += _decompressed_bytes(body, offset, length) if is_compressed else length
-    return total
+    return batch.number(0), total
 
 
 def _decompressed_bytes(body: memoryview, offset: int, length: int) -> int:
@@ -102,6 +102,11 @@ class _Table:
         if place is None:
             return None
         return place + int(struct.unpack_from("<I", self._data, place)[0])
+
+    def number(self, field: int) -> int:
+        """Return a field that is an i64; 0 if it is absent."""
+        place = self._place(field)
+        return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
 
     def table(self, field: int) -> _Table | None:
         """Return a field that is a table."""

@@ -311,9 +311,9 @@ class ChangesRequest(Request):
 
 @dataclass
 class ChangesAnswer(Answer):
-    """Version, checkpoint id and row count of each version."""
+    """Version and checkpoint id of each version."""
 
-    versions: list[tuple[int, str, int]]
+    versions: list[tuple[int, str]]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from cairn.format.changelog import Changelog
     from cairn.ids import VersionRef
+    from cairn.storage.progress import Progress
     from cairn.store.resources import ByteBudget
 
 _MAX_FETCHES = 8
@@ -37,6 +38,7 @@ class ChangelogStream:
         read: fetches and verifies one. Runs in ``threads``.
         threads: threads for downloads.
         budget: bytes of rows that all streams may have fetched ahead.
+        progress: of the load; it ends the wait for a changelog if that is cancelled.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class ChangelogStream:
         read: Callable[[VersionRef], Changelog],
         threads: Executor,
         budget: ByteBudget,
+        progress: Progress,
     ) -> None:
+        self._progress = progress
         self._read = read
         self._threads = threads
         self._budget = budget
@@ -58,13 +62,14 @@ class ChangelogStream:
         self._fetch_more()
 
     def __iter__(self) -> Iterator[Changelog]:
-        """Yield the changelogs; a fetch that failed raises its error here.
+        """Yield the changelogs; a fetch that failed, or ``CancelledError``, is raised here.
 
         Fetches as many as fit into the budget if all are as large as the largest yet.
         """
         while self._fetches:
             future = self._fetches[0].future
             assert future is not None  # noqa: S101 - set when the fetch is added
+            self._progress.wait([future])
             changelog = future.result()
             with self._lock:
                 self._used = self._fetches.popleft()

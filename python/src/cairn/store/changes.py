@@ -89,18 +89,16 @@ class ChangeFeed:
         self._last: Changelog | None = None
 
     def versions(self, request: ChangesRequest) -> ChangesAnswer:
-        """List the versions from start to end that have changes; empty commits have none."""
-        head = self._checkpoint.read(request.end_version, request.end_checkpoint_id)
+        """List the versions from start to end that have changes; empty commits have none.
+
+        Reads the changelog of the end, and those of the bases before it.
+        """
+        head = self._checkpoint.read(request.end_version, request.end_checkpoint_id).header
         start = request.start_version
-        refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head.header), start - 1)
-        found: list[tuple[int, str, int]] = []
-        for ref in refs:
-            if ref.version >= start:
-                id_ = str(ref.checkpoint_id)
-                is_head = ref == head.header.ref
-                changelog = head if is_head else self._checkpoint.read(ref.version, id_)
-                found.append((ref.version, id_, changelog.table.num_rows))
-        return ChangesAnswer(found)
+        refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head), start - 1)
+        return ChangesAnswer(
+            [(ref.version, str(ref.checkpoint_id)) for ref in refs if ref.version >= start]
+        )
 
     def page(
         self, version: int, checkpoint_id: str, from_row: int, limit_rows: int

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
+from cairn.storage.progress import Progress
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
 from cairn.store.reads import ScanReply, read_keys, read_page, read_ranges, with_spill
@@ -42,6 +43,8 @@ _MAX_PENDING_WAIT_S = 60.0
 _REQUESTS_PER_SNAPSHOT = 5
 _NS_PER_S = 1_000_000_000
 _MAX_MAINTENANCE_WAIT_S = 60.0
+_CANCEL_CHECK_S = 0.1
+_CLOSE_WAIT_S = 1.0
 
 
 def _no_reply(_answer: CommitAnswer) -> None:
@@ -64,6 +67,7 @@ class ProviderInstance:
         self.changes = ChangeFeed(checkpoint)
         self._resources = resources
         self._lock = threading.RLock()
+        self._cancellable: Progress | None = None  # of the load in progress
         self._sessions_lock = threading.Lock()
         self._session: StoreSession | None = None
         # All sessions up to this number have ended. Changed before the session is cleared, as the
@@ -72,17 +76,35 @@ class ProviderInstance:
 
     # -- control calls -------------------------------------------------------------------------
 
-    def load(self, request: LoadRequest) -> LoadAnswer:
+    def load(self, request: LoadRequest, progress: Progress | None = None) -> LoadAnswer:
         """Make a version current and describe it.
+
+        Args:
+            request: the version.
+            progress: receives the steps of the load; it may cancel it.
 
         Raises:
             MissingError, CorruptError: names a needed object that is gone or corrupt. Perhaps no
                 version is loaded afterwards: load again.
+            CancelledError: the load was cancelled, or the instance is closing.
         """
-        with self._lock, self._context(request.version):
+        progress = progress or Progress()
+        with self._context(request.version), self._alone(progress):
             self._check_open()
             self.end_sessions(request.session.number - 1)
-            return load.load(self.state, request)
+            return load.load(self.state, request, progress)
+
+    @contextmanager
+    def _alone(self, progress: Progress) -> Iterator[None]:
+        """Hold the instance's lock, for a call that can be cancelled."""
+        while not self._lock.acquire(timeout=_CANCEL_CHECK_S):
+            progress.check()
+        try:
+            self._cancellable = progress
+            yield
+        finally:
+            self._cancellable = None
+            self._lock.release()
 
     def commit(
         self, request: CommitRequest, reply: Callable[[CommitAnswer], None] = _no_reply
@@ -172,21 +194,45 @@ class ProviderInstance:
         return answer
 
     def use(self, checkpoint: StoreCheckpoint) -> None:
-        """Use other credentials for the same objects."""
-        unused = checkpoint
-        with self._lock:
-            if not self.state.is_closed:
-                unused, self.state.checkpoint = self.state.checkpoint, checkpoint
-                self.changes = ChangeFeed(checkpoint)
-        unused.close()
+        """Use other credentials for the same objects; a load in progress uses them from now on."""
+        with self._sessions_lock:
+            unused, self.state.checkpoint = self.state.checkpoint, checkpoint
+            self.changes = ChangeFeed(checkpoint)
+        if self.state.is_closed:
+            checkpoint.close()
+        self._when_idle(unused.close)  # a call in progress may still need it
 
     def close(self) -> None:
-        """End all sessions and free the local disk. Idempotent."""
+        """End all sessions and free the local disk; cancel a load in progress. Idempotent.
+
+        If a commit takes longer than a second, this happens after it, in another thread.
+        """
+        loading = self._cancellable
+        if loading is not None:
+            loading.cancel()
+        self._when_idle(self._close)
+
+    def _when_idle(self, work: Callable[[], None]) -> None:
+        """Do ``work`` while no load or commit runs: now, or in another thread if one takes long."""
+        if self._lock.acquire(timeout=_CLOSE_WAIT_S):
+            try:
+                work()
+            finally:
+                self._lock.release()
+        else:
+            threading.Thread(
+                target=self._wait_until_idle, args=(work,), name="cairn-close", daemon=True
+            ).start()
+
+    def _wait_until_idle(self, work: Callable[[], None]) -> None:
         with self._lock:
-            if self.state.is_closed:
-                return
-            self.end_sessions(sys.maxsize)
-            self.state.close()
+            work()
+
+    def _close(self) -> None:
+        if self.state.is_closed:
+            return
+        self.end_sessions(sys.maxsize)
+        self.state.close()
         self.state.checkpoint.close()
 
     def _check_open(self) -> None:

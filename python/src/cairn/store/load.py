@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.recovery import Head
-from cairn.errors import AccessError, DataError, MissingError
+from cairn.errors import (
+    AccessError,
+    CancelledError,
+    CredentialsExpiredError,
+    DataError,
+    MissingError,
+    RetryableError,
+    UnavailableError,
+)
 from cairn.format.header import counts_to_json
 from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
+from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
 from cairn.store.changes import on_snapshot
 from cairn.store.detours import DAMAGES, Detours
@@ -33,8 +42,14 @@ _MS = 1_000_000
 _LONG_LINEAGE = 4
 
 
-def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
-    """Make the requested version current and return the answer. REQUIRES: the instance's lock."""
+def load(state: StoreState, request: LoadRequest, progress: Progress | None = None) -> LoadAnswer:
+    """Make the requested version current and return the answer. REQUIRES: the instance's lock.
+
+    After an error of the storage, or ``CancelledError``, the next load uses what this one has
+    downloaded and replayed.
+    """
+    progress = progress or Progress()
+    progress.count_bytes = lambda size: state.metrics.add("downloaded_bytes", size)
     clock = state.resources.clock
     began = clock.monotonic_ns()
     answer = LoadAnswer()
@@ -47,7 +62,8 @@ def load(state: StoreState, request: LoadRequest) -> LoadAnswer:
             _open_empty(state, wanted)
     elif not _reach_locally(state, request):
         state.metrics.add("loads_count")
-        _recover(state, request, answer)
+        _Loading(state, request, answer, progress).recover()
+    state.drop_download()
     version = state.require_version()
     answer.version = version.version
     answer.checkpoint_id = version.checkpoint_id
@@ -81,130 +97,155 @@ def _continue_to(state: StoreState, current: StoreVersion, version: int) -> bool
     return current.version <= version
 
 
-def _recover(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> None:
-    if isinstance(request, LoadSnapshotRequest):
-        _load_as_planned(state, request, _whole_head(state, request, answer), answer)
-        return  # it requested exactly this snapshot: there is no other way
-    try:
-        # The header is enough to begin. The changelog itself is read with the others.
-        head = state.checkpoint.read_header(request.version, request.checkpoint_id)
-        answer.bytes_downloaded += head.bytes_read
+@dataclass(slots=True)
+class _Loading:
+    """One load that needs the object store."""
+
+    state: StoreState
+    request: LoadRequest
+    answer: LoadAnswer
+    progress: Progress
+
+    def recover(self) -> None:
+        """Make the requested version current."""
+        if isinstance(self.request, LoadSnapshotRequest):
+            self._load_as_planned(self._whole_head())
+            return  # it requested exactly this snapshot: there is no other way
         try:
-            if _load_as_planned(state, request, head, answer):
-                return
-        except DataError:
-            if head.changelog is not None:
+            # The header is enough to begin. The changelog itself is read with the others.
+            head = self._read_header()
+            try:
+                if self._load_as_planned(head):
+                    return
+            except DataError:
+                if head.changelog is not None:
+                    raise
+                # A header that is not verified may have named a wrong object.
+            self._load_as_planned(self._whole_head())
+        except DAMAGES as failure:
+            self._load_around(failure)
+
+    def _read_header(self) -> Head:
+        request, read = self.request, self.state.checkpoint.read_header
+        head = self.progress.run(lambda: read(request.version, request.checkpoint_id))
+        self.answer.bytes_downloaded += head.bytes_read
+        self.progress.note("has read the header of the changelog")
+        return head
+
+    def _whole_head(self) -> Head:
+        request, read = self.request, self.state.checkpoint.read
+        changelog = self.progress.run(lambda: read(request.version, request.checkpoint_id))
+        self.answer.bytes_downloaded += changelog.size_bytes
+        return Head(changelog.header, changelog, changelog.size_bytes)
+
+    def _load_around(self, failure: CairnError) -> None:
+        """Load the version without the object of ``failure``; raise it if there is no way."""
+        state, request = self.state, self.request
+        detours = Detours(state.checkpoint, request.version, request.checkpoint_id, failure)
+        ways = iter(detours)
+        while (way := self.progress.run(lambda: next(ways, None))) is not None:
+            try:
+                with closing(self._replay_of(way.lineage)) as replay:
+                    self.answer.source = "replay"
+                    self._open_base(way)
+                    replay.run(way, self.answer)
+            except DAMAGES as other:
+                detours.avoid(other)
+                continue
+            except RetryableError:
+                # The next load must find the damage again: the version needs a new snapshot.
+                state.forget_version()
                 raise
-            # A header that is not verified may have named a wrong object.
-        _load_as_planned(state, request, _whole_head(state, request, answer), answer)
-    except DAMAGES as failure:
-        _load_around(state, request, failure, answer)
+            _LOG.warning(
+                "version %d of %s is loaded in another way, from version %d: %s",
+                way.version,
+                state.checkpoint.store,
+                way.base.version,
+                failure,
+            )
+            self.answer.repairs += 1
+            state.metrics.add("repairs_count")
+            # Later loads should not need the detour.
+            state.snapshots.is_wanted = True
+            return
+        raise detours.failure()
 
+    def _load_as_planned(self, head: Head) -> bool:
+        """Load the version that ``head`` describes; return whether the verified header is the same.
 
-def _whole_head(state: StoreState, request: LoadRequest, answer: LoadAnswer) -> Head:
-    changelog = state.checkpoint.read(request.version, request.checkpoint_id)
-    answer.bytes_downloaded += changelog.size_bytes
-    return Head(changelog.header, changelog, changelog.size_bytes)
+        If it is not, no version is current.
+        """
+        state, request = self.state, self.request
+        wanted = replace(StoreVersion.of_header(head.header), version=request.version)
+        current = state.version if state.local.is_open else None
+        if isinstance(request, LoadSnapshotRequest):
+            snapshot = request
+            wanted = self.progress.run(lambda: on_snapshot(state.checkpoint, wanted, snapshot))
+            current = None
+        missing = None if current is None else wanted.lineage_after(current)
+        # The id must be certain: Spark's, or that of a verified header.
+        is_certain = request.checkpoint_id is not None or head.changelog is not None
+        is_free = missing is None and not isinstance(request, LoadSnapshotRequest)
+        if is_free and is_certain and self._open_own_snapshot(wanted):
+            return _continue_to(state, state.require_version(), wanted.version)
+        if current is not None and missing == ():
+            # Format 1: this instance has the attempt that wrote the object.
+            return _continue_to(state, current, wanted.version)
+        refs = wanted.lineage if missing is None else missing
+        with closing(self._replay_of(refs, head)) as replay:
+            self.answer.source = "replay"
+            if missing is None:
+                self._open_base(wanted)
+            return replay.run(wanted, self.answer)
 
+    def _replay_of(self, refs: tuple[VersionRef, ...], head: Head | None = None) -> _Replay:
+        return _Replay(self.state, refs, self.progress, head)
 
-def _load_around(
-    state: StoreState, request: LoadRequest, failure: CairnError, answer: LoadAnswer
-) -> None:
-    """Load the version without the object of ``failure``; raise it if there is no way."""
-    detours = Detours(state.checkpoint, request.version, request.checkpoint_id, failure)
-    for way in detours:
+    def _open_own_snapshot(self, wanted: StoreVersion) -> bool:
+        """Open the snapshot of the version itself, if there is one; return whether that was done.
+
+        Its changelog is older than that snapshot: it names the one before it and a long lineage.
+        """
+        if wanted.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
+            return False
         try:
-            with closing(_Replay(state, way.lineage)) as replay:
-                answer.source = "replay"
-                _open_base(state, way, answer)
-                replay.run(way, answer)
-        except DAMAGES as other:
-            detours.avoid(other)
-            continue
-        _LOG.warning(
-            "version %d of %s is loaded in another way, from version %d: %s",
-            way.version,
-            state.checkpoint.store,
-            way.base.version,
-            failure,
-        )
-        answer.repairs += 1
-        state.metrics.add("repairs_count")
-        # Later loads should not need the detour.
-        state.snapshots.is_wanted = True
-        return
-    raise detours.failure()
+            self._open_snapshot(wanted.ref)
+        except (MissingError, AccessError):
+            return False  # S3 denies access to an absent object if it may not be listed
+        except DataError as failure:
+            _LOG.warning("version %d is replayed without its snapshot: %s", wanted.version, failure)
+            return False
+        return True
 
+    def _open_base(self, wanted: StoreVersion) -> None:
+        if wanted.base.ref is None:
+            _open_empty(self.state, StoreVersion.empty(wanted.base.version))
+            return
+        self._open_snapshot(wanted.base.ref)
 
-def _load_as_planned(
-    state: StoreState, request: LoadRequest, head: Head, answer: LoadAnswer
-) -> bool:
-    """Load the version that ``head`` describes; return whether the verified header is the same.
-
-    If it is not, no version is current.
-    """
-    wanted = replace(StoreVersion.of_header(head.header), version=request.version)
-    current = state.version if state.local.is_open else None
-    if isinstance(request, LoadSnapshotRequest):
-        wanted = on_snapshot(state.checkpoint, wanted, request)
-        current = None
-    missing = None if current is None else wanted.lineage_after(current)
-    # The id must be certain: Spark's, or that of a verified header.
-    is_certain = request.checkpoint_id is not None or head.changelog is not None
-    is_free = missing is None and not isinstance(request, LoadSnapshotRequest)
-    if is_free and is_certain and _open_own_snapshot(state, wanted, answer):
-        return _continue_to(state, state.require_version(), wanted.version)
-    if current is not None and missing == ():
-        # Format 1: this instance has the attempt that wrote the object.
-        return _continue_to(state, current, wanted.version)
-    refs = wanted.lineage if missing is None else missing
-    with closing(_Replay(state, refs, head)) as replay:
-        answer.source = "replay"
-        if missing is None:
-            _open_base(state, wanted, answer)
-        return replay.run(wanted, answer)
-
-
-def _open_own_snapshot(state: StoreState, wanted: StoreVersion, answer: LoadAnswer) -> bool:
-    """Open the snapshot of the version itself, if there is one; return whether that was done.
-
-    Its changelog is older than that snapshot: it names the one before it and a long lineage.
-    """
-    if wanted.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
-        return False
-    try:
-        _open_snapshot(state, wanted.ref, answer)
-    except (MissingError, AccessError):
-        return False  # S3 denies access to an absent object if it may not be listed
-    except DataError as failure:
-        _LOG.warning("version %d is replayed without its snapshot: %s", wanted.version, failure)
-        return False
-    return True
-
-
-def _open_base(state: StoreState, wanted: StoreVersion, answer: LoadAnswer) -> None:
-    if wanted.base.ref is None:
-        _open_empty(state, StoreVersion.empty(wanted.base.version))
-        return
-    _open_snapshot(state, wanted.base.ref, answer)
+    def _open_snapshot(self, ref: VersionRef) -> None:
+        state, answer, progress = self.state, self.answer, self.progress
+        clock, recovery = state.resources.clock, state.checkpoint.recovery
+        began = clock.monotonic_ns()
+        with state.new_database_directory() as directory:
+            manifest = progress.run(lambda: recovery.fetch_manifest(ref))
+            try:
+                files = recovery.materialize(manifest, directory, progress, state.kept_files)
+            except (UnavailableError, CredentialsExpiredError, CancelledError):
+                state.keep_download(directory, manifest)
+                raise
+            answer.bytes_downloaded += files.bytes_downloaded
+            version = StoreVersion.of_manifest(manifest)
+            state.drop_download()
+            state.open_database(directory, version, manifest, files.known)
+        answer.source = "snapshot"
+        answer.snapshot_version = ref.version
+        answer.from_snapshot_ms = (clock.monotonic_ns() - began) // _MS
 
 
 def _open_empty(state: StoreState, version: StoreVersion) -> None:
     with state.new_database_directory() as directory:
         state.open_database(directory, version)
-
-
-def _open_snapshot(state: StoreState, ref: VersionRef, answer: LoadAnswer) -> None:
-    clock, recovery = state.resources.clock, state.checkpoint.recovery
-    began = clock.monotonic_ns()
-    with state.new_database_directory() as directory:
-        manifest = recovery.fetch_manifest(ref)
-        files = recovery.materialize(manifest, directory)
-        answer.bytes_downloaded += files.bytes_downloaded
-        state.open_database(directory, StoreVersion.of_manifest(manifest), manifest, files.known)
-    answer.source = "snapshot"
-    answer.snapshot_version = ref.version
-    answer.from_snapshot_ms = (clock.monotonic_ns() - began) // _MS
 
 
 class _HeaderChangedError(Exception):
@@ -215,9 +256,14 @@ class _Replay:
     """The changelogs of a load: their fetches begin at once, beside the download of SSTs."""
 
     def __init__(
-        self, state: StoreState, refs: tuple[VersionRef, ...], head: Head | None = None
+        self,
+        state: StoreState,
+        refs: tuple[VersionRef, ...],
+        progress: Progress,
+        head: Head | None = None,
     ) -> None:
         self._state = state
+        self._progress = progress
         self._planned = None if head is None else head.header
         self._last = None if head is None else head.changelog  # is not fetched again
         self._count = len(refs)
@@ -228,6 +274,7 @@ class _Replay:
             lambda ref: read(ref.version, str(ref.checkpoint_id)),
             resources.transfers.downloads,
             resources.fetched,
+            progress,
         )
 
     def run(self, wanted: StoreVersion, answer: LoadAnswer) -> bool:
@@ -248,11 +295,13 @@ class _Replay:
 
     def _changelogs(self, answer: LoadAnswer) -> Iterator[Changelog]:
         planned = self._planned
-        for changelog in self._stream:
+        for number, changelog in enumerate(self._stream, 1):
             found = changelog.header
             if planned is not None and found.ref == planned.ref and found != planned:
                 raise _HeaderChangedError
             answer.bytes_downloaded += changelog.size_bytes
+            self._progress.count_bytes(changelog.size_bytes)
             yield changelog
+            self._progress.note(f"has replayed {number} of {self._count} changelogs")
         if self._count and self._last is not None:
             yield self._last

@@ -36,7 +36,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, CorruptError, unexpected
+from cairn.errors import CairnError, CorruptError, RetryableError, unexpected
 from cairn.metrics import Metrics
 from cairn.rocks import RocksDb
 from cairn.store.deltas import Delta
@@ -67,6 +67,7 @@ class StoreState:
         checkpoint: the store's objects.
         local: the database, and the runs that it does not have.
         snapshots: what the store knows about manifests.
+        kept_files: verified SSTs of a load that was interrupted, by the object's name.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class StoreState:
         self._version: StoreVersion | None = None
         self._directory = directory
         self._directory_numbers = itertools.count(1)
+        self._kept_directory: Path | None = None
+        self.kept_files: Mapping[str, Path] = {}
         self._data_bytes = 0
         self._data_bytes_at_ns = 0
 
@@ -140,6 +143,25 @@ class StoreState:
         # The SST cache has links of its own.
         shutil.rmtree(database.directory, ignore_errors=True)
 
+    def forget_version(self) -> None:
+        """Make no version current: the next load starts from a snapshot."""
+        self._version = None
+
+    def keep_download(self, directory: Path, manifest: Manifest) -> None:
+        """Keep the SSTs that a load has fetched into ``directory``, for the next load."""
+        kept = self.new_directory("k")
+        directory.rename(kept)
+        self.drop_download()
+        files = {file.object_name: kept / file.local_name for file in manifest.files}
+        self._kept_directory = kept
+        self.kept_files = {name: path for name, path in files.items() if path.exists()}
+
+    def drop_download(self) -> None:
+        """Remove what ``keep_download`` has kept. Idempotent."""
+        kept, self._kept_directory, self.kept_files = self._kept_directory, None, {}
+        if kept is not None:
+            shutil.rmtree(kept, ignore_errors=True)
+
     def open_database(
         self,
         directory: Path,
@@ -180,15 +202,25 @@ class StoreState:
         self.snapshots.opened(local.incarnation, manifest, known or {})
 
     def replay(self, changelogs: Iterable[Changelog], version: StoreVersion) -> None:
-        """Apply the changelogs after the current version up to ``version``; make it current."""
+        """Apply the changelogs after the current version up to ``version``; make it current.
+
+        Raises:
+            RetryableError: a changelog could not be read. The version before it is current.
+            CairnError: no version is current.
+        """
         event_loop, pending = self.resources.event_loop, self.resources.pending
-        self._version = None  # until the last changelog is enqueued
-        for changelog in changelogs:
-            at = StoreVersion.of_header(changelog.header)
-            self.snapshots.add_changelog(at)
-            self._enqueue(at, changelog.table.to_batches())
-            if pending.current > pending.limit_bytes:
-                self.local.wait_until_written(at.version)
+        reached, self._version = self._version, None  # until the last changelog is enqueued
+        try:
+            for changelog in changelogs:
+                at = StoreVersion.of_header(changelog.header)
+                self.snapshots.add_changelog(at)
+                self._enqueue(at, changelog.table.to_batches())
+                reached = at
+                if pending.current > pending.limit_bytes:
+                    self.local.wait_until_written(at.version)
+        except RetryableError:
+            self._version = reached  # the next load continues from there
+            raise
         if not version.has_changelog:
             # The database reaches an empty commit by a delta without rows, as after its commit.
             self._enqueue(version, ())

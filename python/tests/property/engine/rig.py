@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from cairn.storage.progress import Progress
     from cairn.store.local_state import LocalState
     from cairn.store.state import StoreState
 
@@ -138,8 +139,11 @@ class Rig:
     def local(self) -> LocalState:
         return self.instance.state.local
 
-    def load(self, version: int, checkpoint_id: str | None) -> dict[str, Any]:
-        return self._load(LoadRequest(1, self._next_session(), version, checkpoint_id))
+    def load(
+        self, version: int, checkpoint_id: str | None, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        request = LoadRequest(1, self._next_session(), version, checkpoint_id)
+        return self._load(request, progress)
 
     def load_snapshot(
         self, version: int, checkpoint_id: str | None, snapshot: int, snapshot_id: str | None
@@ -160,8 +164,8 @@ class Rig:
         self._forget_writes()
         return SessionId(1, self.number)
 
-    def _load(self, request: LoadRequest) -> dict[str, Any]:
-        return dict(self.instance.load(request).to_json())
+    def _load(self, request: LoadRequest, progress: Progress | None = None) -> dict[str, Any]:
+        return dict(self.instance.load(request, progress).to_json())
 
     def maintain(self, *, cleanup: bool = True) -> dict[str, Any]:
         """Take a snapshot if one is due, and purge if ``cleanup``."""

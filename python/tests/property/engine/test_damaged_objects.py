@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from history import History, Writes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rig import Rig, family
 
 from cairn.errors import DataError
 
 if TYPE_CHECKING:
     from cairn.errors import CairnError
 
-PUT, DELETE = 1, 2
-FAMILY = family(0, multi=False)
-CONF = {"minDeltasForSnapshot": 1, "minBatchesToRetain": 100}
-Rows = dict[bytes, bytes]
-Writes = dict[bytes, bytes | None]
 Damage = tuple[str, int, str, int]
 
 KEYS = st.integers(0, 9).map(lambda n: b"k%d" % n)
@@ -37,55 +32,8 @@ DAMAGES = st.lists(
 )
 
 
-class History:
-    """A store that keeps all changelogs, and the rows of each of its versions."""
-
-    def __init__(self, folder: Path, checkpoint_format: int) -> None:
-        self.folder = folder
-        self.objects = folder / "objects"
-        self.checkpoint_format = checkpoint_format
-        self.rows: list[Rows] = [{}]
-        self.ids: list[str | None] = [None]
-        self.rigs = 0
-        self.rig = self._new_rig()
-        self.load(0)
-
-    @property
-    def newest(self) -> int:
-        return len(self.ids) - 1
-
-    def restart(self, version: int) -> dict[str, Any]:
-        """Load a version in a worker whose local directory is empty."""
-        self.rig.crash()
-        self.rig = self._new_rig()
-        return self.load(version)
-
-    def _new_rig(self) -> Rig:
-        self.rigs += 1
-        local = self.folder / f"local{self.rigs}"
-        return Rig(local, str(self.objects), self.checkpoint_format, CONF)
-
-    def load(self, version: int) -> dict[str, Any]:
-        has_ids = self.checkpoint_format == 2
-        return self.rig.load(version, self.ids[version] if has_ids else None)
-
-    def commit(self, writes: Writes) -> None:
-        self.rig.write([(PUT if v else DELETE, 0, k, v, 0) for k, v in writes.items()])
-        answer = self.rig.commit(self.newest + 1, self.ids[-1], [FAMILY])
-        self.rows.append({k: v for k, v in {**self.rows[-1], **writes}.items() if v})
-        self.ids.append(answer["checkpoint_id"])
-        self.load(self.newest)
-
-    def run(self, steps: list[Writes | str]) -> None:
-        for step in steps:
-            if isinstance(step, dict):
-                self.commit(step)
-            elif step == "snapshot":
-                self.rig.maintain()
-            else:
-                self.restart(self.newest)
-        # No snapshot is stored after the damage.
-        self.restart(0)
+class DamagedHistory(History):
+    """A history whose objects can be damaged."""
 
     def damage(self, kind: str, index: int, how: str, at: int) -> None:
         """Delete an object, cut it, or flip a bit of it."""
@@ -119,7 +67,7 @@ def test_a_version_has_its_rows_or_its_load_names_an_object(
 ) -> None:
     """If only snapshots are damaged and every changelog is kept, all versions have their rows."""
     with tempfile.TemporaryDirectory(prefix="cairn-damage-") as folder:
-        history = History(Path(folder), checkpoint_format)
+        history = DamagedHistory(Path(folder), checkpoint_format)
         history.run(steps)
         for damage in damages:
             history.damage(*damage)
@@ -140,7 +88,7 @@ def test_a_repaired_store_goes_on_and_the_next_load_needs_no_repair(
 ) -> None:
     """The commit after the repair takes a snapshot under a name that is free."""
     with tempfile.TemporaryDirectory(prefix="cairn-damage-") as folder:
-        history = History(Path(folder), checkpoint_format)
+        history = DamagedHistory(Path(folder), checkpoint_format)
         history.run([{b"first": b"row"}, *steps])
         for kind, *how in damages:
             history.damage("sst" if kind == "changelog" else kind, *how)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ import pytest
 from lookups import lookup
 from served import SESSION, RefusedError, Served
 
+from cairn.errors import ClosedError
 from cairn.protocol import frames
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.protocol.session_id import SessionId
@@ -170,27 +171,21 @@ def test_a_store_that_cannot_write_does_not_block_reads(
     assert local.written_through == 1
 
 
-def test_a_busy_store_does_not_block_others_that_are_opened(served: Served) -> None:
+def test_a_busy_store_blocks_neither_others_nor_its_own_new_credentials(served: Served) -> None:
     """A load of minutes in one partition would block the tasks of all partitions."""
     instance = served.instance
     opened = served.worker._opened[1]
-    with ThreadPoolExecutor(2) as threads:
-        with instance._lock:
-            is_waiting, lock = threading.Event(), instance._lock
-
-            class Noticed:
-                def __enter__(self) -> None:
-                    is_waiting.set()
-                    lock.acquire()
-
-                def __exit__(self, *_: object) -> None:
-                    lock.release()
-
-            instance._lock = Noticed()  # type: ignore[assignment]
-            renewal = threads.submit(served.worker._open, opened)
-            assert is_waiting.wait(30)
-            threads.submit(served.worker._open, replace(opened, instance=2)).result(30)
-            assert not renewal.done()
+    former = instance.state.checkpoint
+    with ThreadPoolExecutor(2) as threads, instance._lock:
+        renewal = threads.submit(served.worker._open, opened)
+        threads.submit(served.worker._open, replace(opened, instance=2)).result(30)
         renewal.result(30)
-        instance._lock = lock
+
+        assert instance.state.checkpoint is not former
+        former.prepare()  # the call that holds the lock may still use it
+    for thread in threading.enumerate():
+        if thread.name == "cairn-close":
+            thread.join(30)  # it closes the former one after that call
+    with pytest.raises(ClosedError):
+        former.prepare()
     served.call("close_instance", instance=2)

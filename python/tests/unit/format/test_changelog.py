@@ -22,6 +22,7 @@ from cairn.errors import (
     InternalError,
 )
 from cairn.format import changelog
+from cairn.format.arrow_message import check_record_batch
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
@@ -164,6 +165,51 @@ def test_a_lack_of_memory_is_not_called_corrupt(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pa.ipc, "open_stream", no_memory)
     with pytest.raises(BusyError, match="workerMemory"):
         decode(DATA)
+
+
+def test_a_few_bytes_that_claim_much_memory_are_corrupt() -> None:
+    """A hostile changelog, whole by its checksum, must not take the memory of the worker."""
+    value = b"v" * 70_007
+    data = bytearray(changelog.encode(HEADER, [batch((1, 0, b"k", value))]))
+
+    at = data.rindex(struct.pack("<q", len(value)))  # before the values: the last buffer
+    data[at : at + 8] = struct.pack("<q", 1 << 40)
+
+    with pytest.raises(CorruptError, match=r"cannot decompress|more bytes than a commit"):
+        decode(sealed(bytes(data)))
+
+
+def test_sizes_are_those_of_the_decoded_rows() -> None:
+    """The check before decoding must not refuse honest rows, nor miss any."""
+    rows = [(1, 0, b"k%d" % n, b"v" * n) for n in range(300)]
+    for compression in ("zstd", None):
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_stream(sink, CHANGELOG_SCHEMA, options=options) as out:
+            out.write_batch(batch(*rows[:100]))
+            out.write_batch(batch(*rows[100:]))
+        stream = sink.getvalue()
+
+        _, *messages = pa.ipc.MessageReader.open_stream(stream)
+        sizes = [check_record_batch(one, may_compress=True) for one in messages]
+
+        decoded = list(pa.ipc.open_stream(stream))
+        assert [size[0] for size in sizes] == [one.num_rows for one in decoded]
+        for (_, size), one in zip(sizes, decoded, strict=True):
+            assert one.nbytes <= size <= one.nbytes + 8 * 64
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_sizes_of_damaged_messages_are_an_error_or_small(position: int, flip: int) -> None:
+    """A hostile object has a checksum of its own: its messages may say anything."""
+    data = bytearray(changelog.encode(HEADER, [batch((1, 0, b"k", b"v" * 100))]))
+    data[position % (len(data) - 36)] ^= flip
+
+    try:
+        decode(sealed(bytes(data)))
+    except DataError:
+        return
 
 
 def test_newer_format_is_not_called_corrupt() -> None:

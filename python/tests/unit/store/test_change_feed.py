@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import cast
 
 import pyarrow as pa
+import pytest
+from rig import Rig, family
 
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.format.changelog import CHANGELOG_SCHEMA, Changelog
 from cairn.format.header import Base, ChangelogHeader
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+from cairn.protocol.calls import ChangesRequest
 from cairn.store import changes
 from cairn.store.changes import ChangeFeed
 
 ID = "u" + "0" * 32
 KIB = 1 << 10
+FAMILY = family(0, multi=False)
 
 
 class OneChangelog:
@@ -86,3 +90,29 @@ def test_a_changelog_is_kept_only_while_its_pages_are_read() -> None:
 
     assert objects.read_count == 1
     assert feed._last is None
+
+
+def test_the_versions_are_listed_without_reading_their_changelogs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of the feed fetches each of them anyway; twice is twice the time and money."""
+    ids: list[str | None] = [None]
+    for version in range(1, 13):
+        rig.load(version - 1, ids[-1])
+        rig.write([(1, 0, b"k%d" % version, b"v", 0)])
+        ids.append(rig.commit(version, ids[-1], [FAMILY])["checkpoint_id"])
+        if version == 6:
+            rig.maintain(cleanup=False)
+    read: list[int] = []
+    whole = StoreCheckpoint.read
+
+    def counted(self: StoreCheckpoint, version: int, checkpoint_id: str | None) -> Changelog:
+        read.append(version)
+        return whole(self, version, checkpoint_id)
+
+    monkeypatch.setattr(StoreCheckpoint, "read", counted)
+
+    answer = rig.instance.changes.versions(ChangesRequest(1, 1, 12, ids[12]))
+
+    assert answer.versions == [(version, ids[version]) for version in range(1, 13)]
+    assert len(read) <= 4, read

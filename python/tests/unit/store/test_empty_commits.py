@@ -316,15 +316,15 @@ def test_the_change_feed_leaves_out_empty_commits(stores: Stores) -> None:
     idle(rig, ids, 1)
     newest = len(ids) - 1
 
-    def changes(start: int, end: int) -> list[tuple[int, str, int]]:
+    def changes(start: int, end: int) -> list[tuple[int, str]]:
         return rig.instance.changes.versions(ChangesRequest(1, start, end, ids[end])).versions
 
-    later = (newest - 1, str(ids[newest - 1]), 1)
+    later = (newest - 1, str(ids[newest - 1]))
     assert changes(newest, newest) == []
     assert changes(newest - 1, newest) == [later]
     assert changes(newest - KEEP + 1, newest) == [later]
     assert changes(newest - 2, newest - 2) == []
-    assert changes(4, newest) == [(4, str(ids[4]), 1), later]
+    assert changes(4, newest) == [(4, str(ids[4])), later]
     page, more = rig.instance.changes.page(later[0], later[1], 0, 100)
     assert page is not None
     assert (page.num_rows, more) == (1, False)

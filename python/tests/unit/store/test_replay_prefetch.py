@@ -18,6 +18,7 @@ from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.errors import CorruptError, MissingError
 from cairn.format.changelog import Changelog
 from cairn.ids import CheckpointId, VersionRef
+from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
 from cairn.store.resources import ByteBudget
 
@@ -262,7 +263,7 @@ def stream_of(
         return Fetched(ref.version, Table(size))
 
     refs = [VersionRef(version, CheckpointId("u")) for version in range(1, count + 1)]
-    return ChangelogStream(refs, read, threads, budget)
+    return ChangelogStream(refs, read, threads, budget, Progress())
 
 
 def test_all_loads_share_one_budget() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -111,3 +112,28 @@ def test_the_estimate_of_keys_has_rows_that_the_database_lacks(rig: Rig) -> None
 
     rig.look_up(0, [b"all"], 0)  # sorts and merges them
     assert rig.state.figures()["estimated_keys_count"] == VERSIONS + 1
+
+
+def test_newer_versions_are_read_while_a_snapshot_holds_them_back(
+    rig: Rig, sorts: list[tuple[int, int]]
+) -> None:
+    """A snapshot may take minutes: a read neither waits for it nor keeps the event loop busy."""
+    last = commit(rig, 1, 3)
+    incarnation = rig.local.incarnation
+    assert rig.event_loop.run(lambda: rig.local.hold_above(3, incarnation))
+    commit(rig, 4, 6, last)
+    steps = 0
+
+    def counted() -> Generator[None]:
+        nonlocal steps
+        for _ in rig.local.until_readable(6):
+            steps += 1
+            yield
+
+    rig.event_loop.run_stepwise(counted())
+
+    assert steps < 500, "each step waits a millisecond for the sort"
+    assert sorts == [(1, 3), (4, 6)]
+    assert rig.local.written_through == 0
+    assert rig.contents(0, 6) == expected(6)
+    rig.event_loop.run(lambda: rig.local.release_held(incarnation))

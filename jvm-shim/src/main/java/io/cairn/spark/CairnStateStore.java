@@ -339,7 +339,7 @@ final class CairnStateStore implements MinorStore {
       session.commit();
       if (session.store.storeConf.commitValidationEnabled()) {
         // Throws what is fatal to the task, such as an interrupt, undeclared.
-        StateStore.reportCommitToCoordinator(version() + 1, id(), session.store.hadoop);
+        StateStore.reportCommitToCoordinator(version() + 1, id(), session.store.runConf);
       }
     } catch (StateStoreOperationOutOfOrder e) {
       throw e;

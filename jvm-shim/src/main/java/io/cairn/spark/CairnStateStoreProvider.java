@@ -81,14 +81,16 @@ public class CairnStateStoreProvider extends MinorProvider {
           "requirement failed: Multiple values per key support requires column families to be"
               + " enabled");
     }
-    // Spark changes the run id in this shared object later.
-    Configuration hadoop = new Configuration(hadoopConf);
     StoreSettings conf = StoreSettings.of(storeConf);
-    StoreSettings.warnOfUnused(storeConf, hadoop);
-    String runId = hadoop.get(StreamExecution.RUN_ID_KEY());
+    StoreSettings.warnOfUnused(storeConf, hadoopConf);
+    String runId = hadoopConf.get(StreamExecution.RUN_ID_KEY());
     StoreInstance opened =
         new StoreInstance(
-            storeId, runId == null ? UUID.randomUUID().toString() : runId, conf, storeConf, hadoop);
+            storeId,
+            runId == null ? UUID.randomUUID().toString() : runId,
+            conf,
+            storeConf,
+            hadoopConf);
     try {
       families = new ColumnFamilies(opened, useColumnFamilies, schemas);
       families.declare(

@@ -252,7 +252,6 @@ LocalState.look_up = failing
   @Test
   void aWorkerThatStopsInACommitIsReplaced() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
-    fixture.settings.put(StoreFixture.CAIRN + "orphanGraceMs", "1000");
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commit(provider, 0, NO_ID, 1);
     ProcessHandle stopped = fixture.workers().get(0);
@@ -264,7 +263,7 @@ LocalState.look_up = failing
 
     store.abort();
     String text = StoreFixture.chain(error);
-    assertTrue(text.contains("did not answer the call commit within 5500 ms"), text);
+    assertTrue(text.contains("did not answer the call commit within 500 ms"), text);
     assertTrue(text.contains("store=0/0/default, version=2"), text);
     stopped.onExit().get(20, TimeUnit.SECONDS);
     StateStore read = provider.getReadStore(1, id);

@@ -103,7 +103,7 @@ class StoreTrapsTest {
     store.put(key(1), value("x"), "default");
     Field opened = CairnStateStoreProvider.class.getDeclaredField("store");
     opened.setAccessible(true);
-    Field settings = StoreInstance.class.getDeclaredField("hadoop");
+    Field settings = StoreInstance.class.getDeclaredField("runConf");
     settings.setAccessible(true);
     // The report reads the run's id from these settings.
     settings.set(

@@ -6,6 +6,7 @@ import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.net.SocketTimeoutException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
@@ -26,7 +27,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>The interrupt of a cancelled task would close a blocking channel, even during a commit or an
  * abort. So the channel does not block: a selector waits, with the interrupt flag cleared and then
- * restored. One caller at a time.
+ * restored. After an interrupt a call ends within {@link Cancellation#COMMIT_GRACE_MS}. One caller
+ * at a time.
  */
 final class DataChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
@@ -43,6 +45,9 @@ final class DataChannel implements AutoCloseable {
 
   /** The limit of the call in progress. */
   private int limitMs;
+
+  /** When an interrupt was noticed during the call in progress; 0: there was none. */
+  private long interruptedNs;
 
   private byte[] payload = new byte[0];
   private volatile boolean isBroken;
@@ -87,7 +92,7 @@ final class DataChannel implements AutoCloseable {
   private boolean open(Path path) throws IOException {
     boolean interrupted = false;
     if (!socket.connect(UnixDomainSocketAddress.of(path))) {
-      long deadline = deadline();
+      long deadline = deadline(false);
       while (!socket.finishConnect()) {
         interrupted |= await(SelectionKey.OP_CONNECT, deadline);
       }
@@ -126,7 +131,7 @@ final class DataChannel implements AutoCloseable {
   private void send(FrameBytes frame, boolean flushes) {
     boolean interrupted = Thread.interrupted();
     try {
-      long deadline = deadline();
+      long deadline = deadline(interrupted);
       for (int region = 0; region < frame.count(); region++) {
         byte[] array = frame.array(region);
         int from = frame.start(region);
@@ -166,19 +171,43 @@ final class DataChannel implements AutoCloseable {
     return interrupted;
   }
 
-  /** Receives a frame within the limit of a read. */
-  FrameHeader receive() {
-    return receive(timeoutMs);
+  /** Waits until a reply begins to arrive; false if it has not after this time. */
+  boolean awaitReply(int waitMs) {
+    boolean interrupted = Thread.interrupted();
+    try {
+      long deadline = deadline(waitMs, interrupted);
+      while (!in.hasRemaining()) {
+        in.clear();
+        int read = socket.read(in);
+        in.flip();
+        if (read < 0) {
+          throw new IOException("the engine closed it");
+        }
+        if (read == 0) {
+          if (System.nanoTime() >= deadline) {
+            return false;
+          }
+          interrupted |= await(SelectionKey.OP_READ, deadline);
+        }
+      }
+      return true;
+    } catch (SocketTimeoutException e) {
+      return false;
+    } catch (IOException e) {
+      throw lost("the connection to the engine broke while waiting for a reply", e);
+    } finally {
+      restore(interrupted);
+    }
   }
 
   /**
-   * Waits for a whole frame and returns its header; {@link #takePayload} returns its payload. After
-   * a failure the channel is broken.
+   * Waits for a whole frame, within the limit of a read, and returns its header; {@link
+   * #takePayload} returns its payload. After a failure the channel is broken.
    */
-  FrameHeader receive(int waitMs) {
+  FrameHeader receive() {
     boolean interrupted = Thread.interrupted();
     try {
-      long deadline = deadline(waitMs);
+      long deadline = deadline(interrupted);
       if (!in.hasRemaining()) {
         // The worker needs longer than a read that finds nothing.
         interrupted |= await(SelectionKey.OP_READ, deadline);
@@ -240,15 +269,32 @@ final class DataChannel implements AutoCloseable {
 
   /** Waits for the socket; returns whether the thread was interrupted meanwhile. */
   private boolean await(int operation, long deadline) throws IOException {
-    boolean interrupted = Thread.interrupted();
-    long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+    boolean interrupted = noteInterrupt(Thread.interrupted());
+    long now = System.nanoTime();
+    long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - now);
+    if (interruptedNs != 0) {
+      long graceMs =
+          Cancellation.COMMIT_GRACE_MS - TimeUnit.NANOSECONDS.toMillis(now - interruptedNs);
+      if (graceMs <= 0 && leftMs > 0) {
+        restore(interrupted);
+        throw new InterruptedIOException("the task was cancelled");
+      }
+      leftMs = Math.min(leftMs, graceMs);
+    }
     if (leftMs <= 0) {
       restore(interrupted);
       throw new SocketTimeoutException("no answer within " + limitMs + " ms");
     }
     key.interestOps(operation);
     selector.select(READY_KEYS_ARE_IGNORED, leftMs);
-    return interrupted | Thread.interrupted();
+    return interrupted | noteInterrupt(Thread.interrupted());
+  }
+
+  private boolean noteInterrupt(boolean interrupted) {
+    if (interrupted && interruptedNs == 0) {
+      interruptedNs = System.nanoTime();
+    }
+    return interrupted;
   }
 
   private static void restore(boolean interrupted) {
@@ -268,15 +314,21 @@ final class DataChannel implements AutoCloseable {
               + " keeps the engine busy",
           cause);
     }
+    if (cause instanceof InterruptedIOException) {
+      return Cancellation.error("a request to the engine");
+    }
     return CairnException.workerLost(what + ": " + cause.getMessage(), cause);
   }
 
-  private long deadline() {
-    return deadline(timeoutMs);
+  private long deadline(boolean interrupted) {
+    return deadline(timeoutMs, interrupted);
   }
 
-  private long deadline(int waitMs) {
+  /** When a call that begins now must end; {@code interrupted} before it. */
+  private long deadline(int waitMs, boolean interrupted) {
     limitMs = waitMs;
+    interruptedNs = 0;
+    noteInterrupt(interrupted);
     return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
   }
 

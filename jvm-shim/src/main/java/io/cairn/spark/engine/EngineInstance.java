@@ -51,7 +51,7 @@ public final class EngineInstance implements AutoCloseable {
 
   /** Calls a method of the instance; opens the instance first if it is not open. */
   JsonNode call(String method, ObjectNode arguments) {
-    return open().call(method, arguments.put("instance", number));
+    return open().call(method, arguments.put("instance", number), store);
   }
 
   /**
@@ -77,7 +77,7 @@ public final class EngineInstance implements AutoCloseable {
   boolean prepareRetry(CairnException error) {
     if (error.areCredentialsRefused()) {
       // The job may have renewed them since. The loaded version stays loaded.
-      open().call("open_instance", openArguments.get().put("instance", number));
+      open().call("open_instance", openArguments.get().put("instance", number), store);
       return true;
     }
     if (!error.isWorkerLost() && !error.isInstanceUnknown()) {
@@ -101,25 +101,48 @@ public final class EngineInstance implements AutoCloseable {
     synchronized (this) {
       current = isOpen() ? process : null;
     }
-    return current == null ? null : current.call(method, arguments.put("instance", number));
+    return current == null ? null : current.call(method, arguments.put("instance", number), store);
   }
 
-  /** Returns the process that has the instance; opens it there first if it is not open. */
-  synchronized WorkerProcess open() {
-    if (isClosed) {
-      throw CairnException.closed(store);
+  /**
+   * Returns the process that has the instance; opens it there first if it is not open. Maintenance
+   * and {@link #close} do not wait for that: no lock is held meanwhile.
+   */
+  WorkerProcess open() {
+    WorkerPool.Worker joined;
+    synchronized (this) {
+      if (isClosed) {
+        throw CairnException.closed(store);
+      }
+      if (isOpen()) {
+        return process;
+      }
+      if (worker == null) {
+        worker = pool.join(group);
+      }
+      joined = worker;
     }
-    if (isOpen()) {
-      return process;
+    // Two threads may do this at the same time: the worker takes the second call as the first one.
+    WorkerProcess current = joined.process();
+    synchronized (this) {
+      if (isClosed) {
+        throw CairnException.closed(store);
+      }
+      process = current;
     }
-    if (worker == null) {
-      worker = pool.join(group);
+    current.call("open_instance", openArguments.get().put("instance", number), store);
+    synchronized (this) {
+      if (!isClosed) {
+        needsOpen = false;
+        return current;
+      }
     }
-    WorkerProcess current = worker.process();
-    current.call("open_instance", openArguments.get().put("instance", number));
-    process = current;
-    needsOpen = false;
-    return current;
+    closeIn(current);
+    throw CairnException.closed(store);
+  }
+
+  private void closeIn(WorkerProcess last) {
+    last.call("close_instance", Json.object().put("instance", number), store);
   }
 
   /** Whether the instance is open in a living worker, with the version that was loaded there. */
@@ -148,7 +171,7 @@ public final class EngineInstance implements AutoCloseable {
       }
     }
     if (last != null && last.isAlive()) {
-      last.call("close_instance", Json.object().put("instance", number));
+      closeIn(last);
     }
   }
 }

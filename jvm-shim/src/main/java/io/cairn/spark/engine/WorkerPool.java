@@ -1,12 +1,17 @@
 package io.cairn.spark.engine;
 
+import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.settings.WorkerSettings;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.slf4j.Logger;
@@ -109,34 +114,81 @@ public final class WorkerPool {
     }
   }
 
-  /** Runs one process at a time. */
+  /** Runs one process at a time. No lock is held while a process starts or ends. */
   final class Worker {
     private final String name;
-    private WorkerProcess process;
+
+    /** The process, or the start that is in progress; null: none. */
+    private CompletableFuture<WorkerProcess> started;
+
     private int groupCount;
 
     private Worker(String name) {
       this.name = name;
     }
 
-    /** Returns the living process; starts one if there is none. */
-    synchronized WorkerProcess process() {
-      if (process != null && !process.isAlive()) {
-        LOG.warn("{} (process {}) has died; starting another", name, process.pid());
-        process.close();
-        process = null;
+    /**
+     * Returns the living process; starts one if there is none. A start goes on if the task of the
+     * caller is cancelled: the next caller waits for the same one.
+     */
+    WorkerProcess process() {
+      try (Cancellation cancellation = new Cancellation(Cancellation.CALL_GRACE_MS)) {
+        // The start has a time limit of its own.
+        return cancellation.await(starting(), Integer.MAX_VALUE, "the start of " + name);
+      } catch (ExecutionException e) {
+        if (e.getCause() instanceof CairnException failure) {
+          throw failure;
+        }
+        throw new IllegalStateException("worker " + name + " did not start", e.getCause());
+      } catch (TimeoutException e) {
+        throw new IllegalStateException("worker " + name + " did not start in time", e);
       }
-      if (process == null) {
-        STARTS.incrementAndGet();
-        process = WorkerProcess.start(name, settings);
-      }
-      return process;
     }
 
-    private synchronized void stop() {
-      if (process != null) {
-        process.close();
-        process = null;
+    private synchronized Future<WorkerProcess> starting() {
+      WorkerProcess dead = null;
+      if (started != null && started.isDone()) {
+        WorkerProcess last = started.isCompletedExceptionally() ? null : started.join();
+        if (last != null && last.isAlive()) {
+          return started;
+        }
+        if (last != null) {
+          LOG.warn("{} (process {}) has died; starting another", name, last.pid());
+          dead = last;
+        }
+        started = null;
+      }
+      if (started == null) {
+        started = new CompletableFuture<>();
+        STARTS.incrementAndGet();
+        CompletableFuture<WorkerProcess> starts = started;
+        WorkerProcess former = dead;
+        Thread thread = new Thread(() -> start(starts, former), "cairn-" + name + "-start");
+        thread.setDaemon(true);
+        thread.start();
+      }
+      return started;
+    }
+
+    private void start(CompletableFuture<WorkerProcess> starts, WorkerProcess former) {
+      try {
+        if (former != null) {
+          former.close();
+        }
+        starts.complete(WorkerProcess.start(name, settings));
+      } catch (Throwable e) {
+        starts.completeExceptionally(e);
+      }
+    }
+
+    private void stop() {
+      CompletableFuture<WorkerProcess> last;
+      synchronized (this) {
+        last = started;
+        started = null;
+      }
+      if (last != null) {
+        last.thenAccept(WorkerProcess::close); // at once, or when its start has ended
       }
     }
   }

@@ -21,7 +21,6 @@ import java.security.SecureRandom;
 import java.util.ArrayDeque;
 import java.util.HexFormat;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -40,7 +39,6 @@ final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
   private static final int LAST_LINES = 20;
   private static final int SOCKET_PATH_BYTES = 100;
-  private static final Set<String> UPLOADING = Set.of("maintain");
 
   private final String name;
   private final Process process;
@@ -49,12 +47,8 @@ final class WorkerProcess implements AutoCloseable {
   private final ArrayDeque<String> lastLines = new ArrayDeque<>();
   private final AtomicLong startMs = new AtomicLong();
   private final ControlChannel control;
-
-  /** Control calls that may upload a snapshot before they answer. */
-  private final ControlChannel uploads;
-
   private final ChannelPool channels;
-  private final int commitTimeoutMs;
+  private final WorkerSettings.Timeouts timeouts;
   private final Thread log;
   private volatile boolean isGivenUp;
 
@@ -73,10 +67,14 @@ final class WorkerProcess implements AutoCloseable {
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
     JsonNode ready = handshake(settings, token);
     int port = ready.path("port").asInt();
-    WorkerSettings.Timeouts timeouts = settings.timeouts();
-    control = new ControlChannel(name, port, token, timeouts.callMs(), this::giveUp);
-    uploads = new ControlChannel(name, port, token, timeouts.uploadingCallMs(), this::giveUp);
-    commitTimeoutMs = timeouts.uploadingCallMs();
+    timeouts = settings.timeouts();
+    control =
+        new ControlChannel(
+            name,
+            port,
+            token,
+            new ControlChannel.Limits(timeouts.requestMs(), timeouts.silenceMs()),
+            this::giveUp);
     channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, timeouts.requestMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
     LOG.info(
@@ -87,12 +85,14 @@ final class WorkerProcess implements AutoCloseable {
         ready.path("versions"));
   }
 
-  /** Starts a worker and waits, within the time limit, until it answers. */
+  /**
+   * Starts a worker and waits, within the time limit, until it answers. Not on the thread of a
+   * task, which may be interrupted.
+   */
   static WorkerProcess start(String name, WorkerSettings settings) {
     long startedNs = System.nanoTime();
     Process process = null;
     Path socketDir = null;
-    boolean interrupted = Thread.interrupted();
     try {
       socketDir = socketDir();
       ProcessBuilder builder = new ProcessBuilder(settings.python(), "-u", "-m", "cairn.engine");
@@ -113,10 +113,6 @@ final class WorkerProcess implements AutoCloseable {
     } catch (RuntimeException e) {
       end(process, socketDir);
       throw e;
-    } finally {
-      if (interrupted) {
-        Thread.currentThread().interrupt();
-      }
     }
   }
 
@@ -185,14 +181,7 @@ final class WorkerProcess implements AutoCloseable {
               + lastOutput(),
           "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or find out why Python"
               + " starts slowly on this machine");
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw CairnException.of(
-          ErrorKind.RETRY,
-          "CAIRN_WORKER_START",
-          "the task was cancelled while worker " + name + " started",
-          null);
-    } catch (ExecutionException e) {
+    } catch (InterruptedException | ExecutionException e) {
       return null;
     }
   }
@@ -255,23 +244,39 @@ final class WorkerProcess implements AutoCloseable {
     }
   }
 
-  JsonNode call(String method, ObjectNode arguments) {
+  /**
+   * Calls a method; see {@link ControlChannel#call}.
+   *
+   * @param store for the log
+   */
+  JsonNode call(String method, ObjectNode arguments, String store) {
     try {
-      return (UPLOADING.contains(method) ? uploads : control).call(method, arguments);
+      return control.call(method, arguments, store);
     } catch (CairnException e) {
       throw described(e, method);
     }
   }
 
-  /** Receives the reply to a COMMIT; ends a worker that does not send it in time. */
+  /**
+   * Receives the reply to a COMMIT, however long the worker moves: a commit may upload a snapshot.
+   * After an error, or if the task was cancelled, the outcome of the commit is unknown.
+   */
   FrameHeader receiveCommit(DataChannel channel) {
-    try {
-      return channel.receive(commitTimeoutMs);
-    } catch (CairnException e) {
-      if (e.isTimeout()) {
-        giveUp();
-        throw ControlChannel.silent(name, "commit", commitTimeoutMs);
+    try (Cancellation cancellation = new Cancellation(Cancellation.COMMIT_GRACE_MS)) {
+      ControlChannel.Silence silence = control.new Silence();
+      long askNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeouts.requestMs());
+      while (!channel.awaitReply(Cancellation.CHECK_MS)) {
+        cancellation.check("a commit, whose outcome is unknown");
+        if (System.nanoTime() > askNs) {
+          if (silence.isTooLong(control.activity(cancellation, "commit"))) {
+            throw control.silent("commit", "");
+          }
+          askNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeouts.requestMs());
+        }
       }
+      return channel.receive();
+    } catch (CairnException e) {
+      channel.abandon();
       throw described(e, "commit");
     }
   }
@@ -324,7 +329,6 @@ final class WorkerProcess implements AutoCloseable {
   public void close() {
     channels.close();
     control.close();
-    uploads.close();
     end(process, socketDir);
   }
 

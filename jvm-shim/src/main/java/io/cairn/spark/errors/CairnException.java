@@ -148,11 +148,6 @@ public final class CairnException extends RuntimeException {
     return code.equals("CAIRN_WORKER_LOST");
   }
 
-  /** No answer came within the time limit. */
-  public boolean isTimeout() {
-    return code.equals("CAIRN_ENGINE_TIMEOUT");
-  }
-
   /** The engine does not have this instance, or no version of it is loaded. */
   public boolean isInstanceUnknown() {
     return code.equals("CAIRN_UNKNOWN_INSTANCE");

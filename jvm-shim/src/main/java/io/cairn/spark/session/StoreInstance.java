@@ -32,6 +32,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkEnv;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
@@ -64,11 +65,18 @@ public final class StoreInstance implements RefillThread.Store {
   public final String name;
 
   public final StateStoreConf storeConf;
-  public final Configuration hadoop;
+
+  /** Has the run id alone, for Spark's coordinator. */
+  public final Configuration runConf = new Configuration(false);
+
   final String runId;
   final StoreSettings conf;
   final EngineInstance engine;
   final StateCache cache;
+
+  /** Spark's, shared by all stores: a copy is large. Spark may change its run id. */
+  private final Configuration hadoop;
+
   private final StorageLocation location;
   private final MemoryPool memory;
   private final Semaphore lock = new Semaphore(1, true);
@@ -117,10 +125,8 @@ public final class StoreInstance implements RefillThread.Store {
     this.hadoop = hadoop;
     this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
     attemptJson = newAttemptJson();
+    runConf.set(StreamExecution.RUN_ID_KEY(), runId);
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
-    // Called here only to find faults in init: whenever the instance is opened, it is called again,
-    // because credentials may have changed.
-    storage();
     memory = POOLS.computeIfAbsent(conf.cacheMemoryBytes, SparkMemoryConsumer::register);
     cache = new StateCache(memory);
     lastStats = cache.stats();
@@ -159,6 +165,7 @@ public final class StoreInstance implements RefillThread.Store {
     return arguments;
   }
 
+  /** Reads secrets, which may take long: not in {@code init}. */
   private ObjectNode storage() {
     ObjectNode settings = Json.object();
     if (location.isS3()) {

@@ -134,9 +134,7 @@ public final class StoreSettings {
             number("downloadThreads").intValue(),
             number("uploadThreads").intValue()),
         new WorkerSettings.Timeouts(
-            number("startTimeoutMs").intValue(),
-            number("requestTimeoutMs").intValue(),
-            number("orphanGraceMs") / 2));
+            number("startTimeoutMs").intValue(), number("requestTimeoutMs").intValue()));
   }
 
   private String python(SparkConf spark) {

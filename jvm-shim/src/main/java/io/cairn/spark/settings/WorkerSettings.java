@@ -26,20 +26,14 @@ public record WorkerSettings(
   /**
    * The timeouts of the shim.
    *
-   * @param requestMs limit of the reply to a read
-   * @param uploadMs what calls that may wait for a snapshot may take in addition
+   * @param requestMs limit of the reply to a read, and to a message of the control channel
    */
-  public record Timeouts(int startMs, int requestMs, long uploadMs) {
-    /** A call that loads may take this many times as long as a read. */
-    public static final int REQUESTS_PER_CALL = 10;
+  public record Timeouts(int startMs, int requestMs) {
+    private static final int REQUESTS_PER_SILENCE = 10;
 
-    public int callMs() {
-      return (int) Math.min(Integer.MAX_VALUE, (long) requestMs * REQUESTS_PER_CALL);
-    }
-
-    /** The timeout of calls that may upload a snapshot before they answer. */
-    public int uploadingCallMs() {
-      return (int) Math.min(Integer.MAX_VALUE, callMs() + uploadMs);
+    /** A call is given up if the worker finishes nothing for so long. */
+    public int silenceMs() {
+      return (int) Math.min(Integer.MAX_VALUE, (long) requestMs * REQUESTS_PER_SILENCE);
     }
   }
 }

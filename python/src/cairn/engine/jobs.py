@@ -1,0 +1,112 @@
+"""Jobs: control calls that run in threads of their own, so that every message is answered soon.
+
+Layer: engine.  Spec: docs/protocol.md#calls.
+
+The shim begins a job, and asks for its result in short calls: it learns that the job moves, and a
+cancelled task need not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from cairn.errors import CairnError, ProtocolError, unexpected
+from cairn.storage.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cairn.protocol.calls import Answer, Json
+    from cairn.storage.progress import Activity
+
+    Run = Callable[[str, Json, Progress], Answer]
+
+_LOG = logging.getLogger(__name__)
+_MAX_WAIT_S = 10.0
+
+
+def result_of(method: str, run: Callable[[], Answer]) -> Json:
+    """Return ``{"ok": …}`` or ``{"error": …}``; never raises, and no message contains a secret."""
+    try:
+        return {"ok": run().to_json()}
+    except CairnError as failure:
+        return {"error": failure.to_dict()}
+    except (KeyError, TypeError, ValueError) as failure:
+        _LOG.exception("%s failed", method)
+        # The text may contain arguments, and thereby secrets: only the kind is sent.
+        error: CairnError = ProtocolError(
+            f"{method} failed on its arguments: {type(failure).__name__}"
+        )
+        return {"error": error.to_dict()}
+    except Exception as failure:  # noqa: BLE001 - it never raises
+        _LOG.exception("%s failed", method)
+        return {"error": unexpected(failure).to_dict()}
+
+
+class _Job:
+    def __init__(self, activity: Activity) -> None:
+        self.progress = Progress(activity)
+        self.result: Future[Json] = Future()
+
+
+class Jobs:
+    """The jobs of a worker, by the numbers that the shim gives them. Thread-safe.
+
+    Args:
+        run: runs a method with its arguments.
+        activity: the worker's.
+    """
+
+    def __init__(self, run: Run, activity: Activity) -> None:
+        self._run = run
+        self._activity = activity
+        self._lock = threading.Lock()
+        self._jobs: dict[int, _Job] = {}
+
+    def begin(self, number: int, method: str, arguments: Json, wait_s: float) -> Json:
+        """Begin a job, or join the one of this number; return as ``wait``."""
+        with self._lock:
+            job = self._jobs.get(number)
+            is_new = job is None
+            if job is None:
+                job = self._jobs[number] = _Job(self._activity)
+        if is_new:
+            thread = threading.Thread(
+                target=self._work, args=(job, method, arguments), name="cairn-call", daemon=True
+            )
+            thread.start()
+        return self.wait(number, wait_s)
+
+    def _work(self, job: _Job, method: str, arguments: Json) -> None:
+        job.result.set_result(result_of(method, lambda: self._run(method, arguments, job.progress)))
+
+    def wait(self, number: int, wait_s: float) -> Json:
+        """Return a job's result, once; ``{"running": …}`` if it does not end within the time.
+
+        Args:
+            number: the job's number.
+            wait_s: at most 10 s.
+
+        Raises:
+            ProtocolError: there is no such job, or its result was returned before.
+        """
+        job = self._jobs.get(number)
+        if job is None:
+            raise ProtocolError(f"there is no job {number}")
+        try:
+            result = job.result.result(max(0.0, min(wait_s, _MAX_WAIT_S)))
+        except TimeoutError:
+            return {"running": {"moved": self._activity.count, "text": job.progress.text}}
+        with self._lock:
+            self._jobs.pop(number, None)
+        return result
+
+    def cancel(self, number: int) -> None:
+        """Make a job end soon, if it can; nobody waits for it any more."""
+        with self._lock:
+            job = self._jobs.pop(number, None)
+        if job is not None:
+            job.progress.cancel()
