@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.files.FileService;
 import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
@@ -28,7 +29,7 @@ import org.slf4j.LoggerFactory;
  * abort. So the channel does not block: a selector waits, with the interrupt flag cleared and then
  * restored. One caller at a time.
  */
-final class DataChannel implements AutoCloseable {
+final class DataChannel implements AutoCloseable, FileService.Connection {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
   private static final int CHUNK_BYTES = 128 << 10;
   private static final Consumer<SelectionKey> READY_KEYS_ARE_IGNORED = ready -> {};
@@ -108,6 +109,11 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
+  @Override
+  public void send(byte[] frame) {
+    send(frame, 0, frame.length);
+  }
+
   /** Sends a frame that is in one array. */
   void send(byte[] frame, int start, int length) {
     send(FrameBytes.of(frame, start, length));
@@ -167,7 +173,8 @@ final class DataChannel implements AutoCloseable {
   }
 
   /** Receives a frame within the limit of a read. */
-  FrameHeader receive() {
+  @Override
+  public FrameHeader receive() {
     return receive(timeoutMs);
   }
 
@@ -201,6 +208,11 @@ final class DataChannel implements AutoCloseable {
     } finally {
       restore(interrupted);
     }
+  }
+
+  @Override
+  public byte[] payload() {
+    return payload;
   }
 
   /** Returns the payload of the last frame; the caller owns it. */
@@ -281,7 +293,8 @@ final class DataChannel implements AutoCloseable {
   }
 
   /** Whether it cannot be used again: after a failure, or with a part of a frame unsent. */
-  boolean isBroken() {
+  @Override
+  public boolean isBroken() {
     return isBroken || out.position() > 0;
   }
 

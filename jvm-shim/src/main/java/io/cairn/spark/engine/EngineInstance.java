@@ -77,7 +77,7 @@ public final class EngineInstance implements AutoCloseable {
   boolean prepareRetry(CairnException error) {
     if (error.areCredentialsExpired()) {
       // The job may have renewed them since. The loaded version stays loaded.
-      open().call("open_instance", openArguments.get().put("instance", number));
+      openIn(open());
       return true;
     }
     if (!error.isWorkerLost() && !error.isInstanceUnknown()) {
@@ -116,10 +116,18 @@ public final class EngineInstance implements AutoCloseable {
       worker = pool.join(group);
     }
     WorkerProcess current = worker.process();
-    current.call("open_instance", openArguments.get().put("instance", number));
+    openIn(current);
     process = current;
     needsOpen = false;
     return current;
+  }
+
+  private void openIn(WorkerProcess target) {
+    ObjectNode arguments = openArguments.get().put("instance", number);
+    if (arguments.path("storage").has(StorageConnections.FILE_SYSTEM)) {
+      target.serveFiles();
+    }
+    target.call("open_instance", arguments);
   }
 
   /** Whether the instance is open in a living worker, with the version that was loaded there. */

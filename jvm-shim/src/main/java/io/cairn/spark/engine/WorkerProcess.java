@@ -54,6 +54,7 @@ final class WorkerProcess implements AutoCloseable {
   private final ControlChannel uploads;
 
   private final ChannelPool channels;
+  private final StorageConnections storage;
   private final int commitTimeoutMs;
   private final Thread log;
   private volatile boolean isGivenUp;
@@ -77,7 +78,9 @@ final class WorkerProcess implements AutoCloseable {
     control = new ControlChannel(name, port, token, timeouts.callMs(), this::giveUp);
     uploads = new ControlChannel(name, port, token, timeouts.uploadingCallMs(), this::giveUp);
     commitTimeoutMs = timeouts.uploadingCallMs();
-    channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, timeouts.requestMs());
+    Path socket = Path.of(ready.path("socket").asText());
+    channels = new ChannelPool(socket, token, timeouts.requestMs());
+    storage = new StorageConnections(name, socket, token, timeouts.requestMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
     LOG.info(
         "worker {} is process {}, ready after {} ms: {}",
@@ -288,6 +291,11 @@ final class WorkerProcess implements AutoCloseable {
     return channels;
   }
 
+  /** Lets the worker use the file systems of this JVM. Idempotent. */
+  void serveFiles() {
+    storage.open();
+  }
+
   /** Kills a process that no longer answers, which also ends every wait on its sockets. */
   private void giveUp() {
     isGivenUp = true;
@@ -323,6 +331,7 @@ final class WorkerProcess implements AutoCloseable {
   @Override
   public void close() {
     channels.close();
+    storage.close();
     control.close();
     uploads.close();
     end(process, socketDir);

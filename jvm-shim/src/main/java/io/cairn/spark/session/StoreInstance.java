@@ -9,9 +9,11 @@ import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.engine.EngineInstance;
 import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.engine.StorageConnections;
 import io.cairn.spark.engine.WorkerPool;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.files.FileSystems;
 import io.cairn.spark.protocol.CommitReply;
 import io.cairn.spark.protocol.CommitRequest;
 import io.cairn.spark.protocol.Json;
@@ -70,6 +72,10 @@ public final class StoreInstance implements RefillThread.Store {
   final EngineInstance engine;
   final StateCache cache;
   private final StorageLocation location;
+
+  /** Its number, if the engine reaches the location through this JVM; else 0. */
+  private final int fileSystem;
+
   private final MemoryPool memory;
   private final Semaphore lock = new Semaphore(1, true);
   private final String attemptJson;
@@ -118,6 +124,7 @@ public final class StoreInstance implements RefillThread.Store {
     this.name = id.operatorId() + "/" + id.partitionId() + "/" + id.storeName();
     attemptJson = newAttemptJson();
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
+    fileSystem = location.isOfHadoop() ? FileSystems.register(location.hadoopPath(), hadoop) : 0;
     // Called here only to find faults in init: whenever the instance is opened, it is called again,
     // because credentials may have changed.
     storage();
@@ -163,6 +170,9 @@ public final class StoreInstance implements RefillThread.Store {
     ObjectNode settings = Json.object();
     if (location.isS3()) {
       S3Settings.of(hadoop, location.bucket(), conf.values).forEach(settings::put);
+    } else if (location.isOfHadoop()) {
+      settings.put(StorageConnections.FILE_SYSTEM, String.valueOf(fileSystem));
+      settings.put("timeout_ms", String.valueOf(conf.worker.timeouts().requestMs()));
     }
     return settings;
   }
