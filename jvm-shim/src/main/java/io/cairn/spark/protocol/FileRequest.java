@@ -14,7 +14,7 @@ import java.util.List;
  * @param paths one path; two of FILE_RENAME; any number of FILE_DELETE
  */
 public record FileRequest(int flag, long offset, long length, List<String> paths) {
-  public static final int MAX_DATA_BYTES = 1 << 20;
+  public static final int MAX_DATA_BYTES = 256 << 10;
 
   /** Atomic rename without replacement. */
   public static final int PUBLISHES_BY_RENAME = 1;

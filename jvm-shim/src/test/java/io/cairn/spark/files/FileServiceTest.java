@@ -161,7 +161,7 @@ class FileServiceTest {
 
   /** Bytes survive a write and a read, in parts of any size, and in ranges. */
   @Test
-  void aWrittenFileIsReadInFramesOfAMegabyte() throws IOException {
+  void aWrittenFileIsReadInFramesOfALimitedSize() throws IOException {
     byte[] whole = new byte[(5 << 19) + 17];
     new java.util.Random(7).nextBytes(whole);
 
