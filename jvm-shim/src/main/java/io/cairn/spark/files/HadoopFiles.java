@@ -8,6 +8,7 @@ import java.io.UncheckedIOException;
 import java.lang.reflect.UndeclaredThrowableException;
 import java.security.PrivilegedExceptionAction;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
@@ -110,21 +111,31 @@ final class HadoopFiles {
             begin.accept(status, false);
             return null;
           }
-          try (FSDataInputStream in = open(opened, status, path)) {
+          FSDataInputStream in = open(opened, status, path);
+          try (in) {
             if (offset > 0) {
               in.seek(offset);
             }
             // After the open: most failures are found before the reply begins.
             begin.accept(status, true);
-            while (rest > 0) {
-              int count = (int) Math.min(rest, buffer.length);
-              in.readFully(buffer, 0, count);
-              rest -= count;
-              sink.accept(buffer, count, rest > 0);
-            }
+            send(in, rest, sink, buffer);
+          } catch (IOException e) {
+            // Not repeated: the reply has begun.
+            throw FileErrors.translate(e, url(path));
           }
           return null;
         });
+  }
+
+  private static void send(FSDataInputStream in, long length, Sink sink, byte[] buffer)
+      throws IOException {
+    long rest = length;
+    while (rest > 0) {
+      int count = (int) Math.min(rest, buffer.length);
+      in.readFully(buffer, 0, count);
+      rest -= count;
+      sink.accept(buffer, count, rest > 0);
+    }
   }
 
   /** Takes the status of a file that is read. */
@@ -233,29 +244,34 @@ final class HadoopFiles {
     ArrayDeque<Path> folders = new ArrayDeque<>(List.of(path(folder)));
     String prefix = folder.endsWith("/") ? folder : folder + "/";
     while (!folders.isEmpty()) {
-      Path next = folders.removeLast();
-      run(
-          next.toUri().getPath(),
-          opened -> {
-            try {
-              RemoteIterator<FileStatus> found = opened.listStatusIterator(next);
-              while (found.hasNext()) {
-                FileStatus status = found.next();
-                String path = status.getPath().toUri().getPath();
-                if (status.isDirectory()) {
-                  folders.addLast(path(path));
-                } else if (path.startsWith(prefix)) {
-                  listing.accept(path.substring(prefix.length()), status);
-                }
-              }
-            } catch (IOException e) {
-              if (!FileErrors.isMissing(e)) {
-                throw e;
-              }
-            }
-            return null;
-          });
+      for (FileStatus status : children(folders.removeLast())) {
+        String path = status.getPath().toUri().getPath();
+        if (status.isDirectory()) {
+          folders.addLast(path(path));
+        } else if (path.startsWith(prefix)) {
+          listing.accept(path.substring(prefix.length()), status);
+        }
+      }
     }
+  }
+
+  private List<FileStatus> children(Path folder) {
+    return run(
+        folder.toUri().getPath(),
+        opened -> {
+          List<FileStatus> children = new ArrayList<>();
+          try {
+            RemoteIterator<FileStatus> found = opened.listStatusIterator(folder);
+            while (found.hasNext()) {
+              children.add(found.next());
+            }
+          } catch (IOException e) {
+            if (!FileErrors.isMissing(e)) {
+              throw e;
+            }
+          }
+          return children;
+        });
   }
 
   /** Deletes files; folders and names that do not exist are left out. */

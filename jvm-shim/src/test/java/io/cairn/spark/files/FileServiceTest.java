@@ -28,7 +28,9 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.util.Progressable;
@@ -311,6 +313,28 @@ class FileServiceTest {
     assertEquals(2, Files.size(folder.resolve("two")));
   }
 
+  /** It is closed in the middle of a read: the bytes must not come twice. */
+  @Test
+  void aReadThatHasBegunIsNotRepeated() throws IOException {
+    Configuration conf = new Configuration();
+    conf.setClass("fs.closable.impl", Closable.class, FileSystem.class);
+    int files = FileSystems.register(new org.apache.hadoop.fs.Path("closable:///x"), conf);
+    write(files, 0, path("one"), new byte[1000]);
+    Closable.closesWhileReading = true;
+
+    List<byte[]> replies;
+    try {
+      byte[] head = little(16).putLong(0).putLong(1 << 20).array();
+      replies = request(FrameKind.FILE_READ, files, 0, bytes(head, path("one")));
+    } finally {
+      Closable.closesWhileReading = false;
+    }
+
+    assertEquals(2, replies.size());
+    assertEquals(FileRequest.STATUS_BYTES, payload(replies.get(0)).length);
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(replies));
+  }
+
   /** A file system that has neither FileContext nor a rename that refuses to replace. */
   @Test
   void aRenameWithoutFileContextRefusesToReplaceToo() throws IOException {
@@ -380,6 +404,7 @@ class FileServiceTest {
   /** A local file system that fails after {@code close}, as those of servers do. */
   public static final class Closable extends RawLocalFileSystem {
     static int opened;
+    static boolean closesWhileReading;
     private boolean isClosed;
 
     @Override
@@ -406,6 +431,34 @@ class FileServiceTest {
         throw new IOException("Filesystem closed");
       }
       return super.create(path, overwrite, bufferSize, replication, blockSize, progress);
+    }
+
+    @Override
+    public FSDataInputStream open(org.apache.hadoop.fs.Path path, int bufferSize)
+        throws IOException {
+      if (!closesWhileReading) {
+        return super.open(path, bufferSize);
+      }
+      return new FSDataInputStream(
+          new FSInputStream() {
+            @Override
+            public int read() throws IOException {
+              throw new IOException("Filesystem closed");
+            }
+
+            @Override
+            public void seek(long position) {}
+
+            @Override
+            public long getPos() {
+              return 0;
+            }
+
+            @Override
+            public boolean seekToNewSource(long position) {
+              return false;
+            }
+          });
     }
 
     @Override
