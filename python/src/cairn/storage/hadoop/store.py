@@ -269,18 +269,21 @@ class HadoopStore(ObjectStore):
                 self._require_published(path, error)
                 return
             except CairnError:
-                raise error from None
+                raise self._unknown(path) from error
             raise
 
     def _require_published(self, path: str, error: CairnError) -> None:
         try:
             self._files.status(path)
         except CairnError:
-            raise UnavailableError(
-                "the outcome of a write is unknown",
-                object_name=self._files.prefix + path,
-                next_step="let Spark retry the task",
-            ) from error
+            raise self._unknown(path) from error
+
+    def _unknown(self, path: str) -> UnavailableError:
+        return UnavailableError(
+            "the outcome of a write is unknown",
+            object_name=self._files.prefix + path,
+            next_step="let Spark retry the task",
+        )
 
     def _rename_away(self, key: str, path: str, old: str, etag: str) -> None:
         """Make the name of the object with ``etag`` free; one of several callers succeeds.
