@@ -18,8 +18,8 @@ PACKAGED_JAR := python/src/cairn/jars/cairn-shim-$(MINOR).jar
 SHIM_SOURCES := $(shell find jvm-shim/src -not -path '*/test/*' -type f) \
   python/src/cairn/settings.json python/src/cairn/VERSION build.gradle settings.gradle
 
-# Options of the verbs: make demo S3=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
-S3 ?=
+# Options of the verbs: make demo STORAGE=minio PROVIDER=rocksdb; make test PYTEST_ARGS='-k retention'
+STORAGE ?= disk
 PROVIDER ?= cairn
 PYTEST_ARGS ?=
 ARGS ?=
@@ -46,11 +46,11 @@ help: ## List the verbs
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nOptions: S3=minio, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
+	@printf '\nOptions: STORAGE=disk|minio|hdfs, PROVIDER=rocksdb|hdfs|cairn (demo); PYTEST_ARGS=... (test, test-all); ARGS=... (demo, cluster, bench, spark-suites, spark-matrix); PYTHON=python3.x\n'
 
 .PHONY: demo
-demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(S3)),minio s3a-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (S3=minio: checkpoints on MinIO)
-	@$(PY) examples/flights/run.py --provider $(PROVIDER) $(if $(S3),--s3 $(S3)) $(ARGS)
+demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(STORAGE)),minio s3a-jars) $(if $(filter hdfs,$(STORAGE)),shim hdfs-jars) $(if $(filter cairn,$(PROVIDER)),shim) ## Run a streaming job on real flights: killed, resumed, compared (STORAGE=minio or hdfs: checkpoints there)
+	@$(PY) examples/flights/run.py --provider $(PROVIDER) --storage $(STORAGE) $(ARGS)
 
 .PHONY: cluster
 cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
@@ -62,14 +62,15 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
 	$(GRADLE) test
-	cd python && ../$(PY) -m pytest tests -m "not slow" $(PYTEST_ARGS)
-	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow" $(PYTEST_ARGS)
+	cd python && ../$(PY) -m pytest tests -m "not slow and not abfs" $(PYTEST_ARGS)
+	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: test test-s3 ## Run all tests: also more forms of operators, row encodings, other S3 servers, and the cluster in containers
-	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m slow $(PYTEST_ARGS)
+test-all: test test-s3 azurite ## Run all tests: also more forms of operators, row encodings, other S3 servers, abfs, and the cluster in containers
+	cd python && ../$(PY) -m pytest tests -m abfs $(PYTEST_ARGS)
+	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
 
 .PHONY: test-s3
 test-s3: $(STAMPS)/venv versitygw moto ## Run the contract of an object store on other S3 servers: versitygw and moto
@@ -183,6 +184,14 @@ $(STAMPS)/s3a-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spar
 	@$(GRADLE) s3aJars
 	@touch $@
 
+.PHONY: hdfs-jars
+hdfs-jars: $(STAMPS)/hdfs-jars ## Fetch an HDFS, and the jars for abfs://, from Maven Central into .build
+
+$(STAMPS)/hdfs-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+	@echo "Fetching HDFS and the abfs:// jars"
+	@$(GRADLE) hdfsJars
+	@touch $@
+
 .PHONY: bench-jars
 bench-jars: $(STAMPS)/bench-jars ## Fetch the jar of Spark's file manager for s3a:// into .build/bench-jars
 
@@ -214,6 +223,13 @@ moto: $(BUILD)/moto-venv/bin/moto_server ## Install moto, another S3 server for 
 $(BUILD)/moto-venv/bin/moto_server:
 	@$(PYTHON) -m venv $(BUILD)/moto-venv
 	@$(BUILD)/moto-venv/bin/pip install --quiet --disable-pip-version-check '$(MOTO_PACKAGE)'
+
+.PHONY: azurite
+azurite: $(STAMPS)/azurite ## Install Azurite, the emulator of Azure's storage, from npm; it needs Node
+
+$(STAMPS)/azurite:
+	@npm install --silent --no-audit --no-fund --prefix $(BUILD)/azurite azurite@3.37.0
+	@mkdir -p $(@D) && touch $@
 
 .PHONY: flights
 flights: $(STAMPS)/flights ## Fetch the flights of 2013 from New York into .build/flights

@@ -14,6 +14,8 @@ for _path in (HERE, HERE.parent / "python" / "src"):
         sys.path.insert(0, str(_path))
 
 from harness import processes
+from harness.azurite import abfs_files, azurite  # noqa: F401 - fixtures
+from harness.hdfs import hdfs, hdfs_files, hdfs_url  # noqa: F401 - fixtures; the path comes first
 from harness.s3 import (  # noqa: F401 - fixtures; the path comes first
     s3_audited,
     s3_binary_server,

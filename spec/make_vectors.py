@@ -335,6 +335,7 @@ CHANGES = _fields(
     ("limit_rows", U32, False),
 )
 SESSION = 5 << 32 | 9
+FILE_SYSTEM = 3
 
 
 class Plain(NamedTuple):
@@ -367,7 +368,9 @@ def frame(
         payload = content.serialize().to_pybytes()
         row_count = content.num_rows
         meaning = {"rows": spelled(content)}
-    session = 0 if kind in {0x01, 0x81} else SESSION
+    session = 0 if kind in {0x01, 0x81, 0x0A} else SESSION
+    if kind & 0x70 == 0x10:
+        session = FILE_SYSTEM
     header = struct.pack(
         "<4sBBHQQQII", b"CRNF", 1, kind, flags, session, sequence, applied, row_count, len(payload)
     )
@@ -573,6 +576,62 @@ def make_scan_frames() -> None:
     )
 
 
+def make_file_frames() -> None:
+    """Write frames of storage connections."""
+    paths = ["/a/é.tmp", "/a/b c%20.sst"]
+    encoded = [path.encode() for path in paths]
+    status = {"size_bytes": 5_000_000_000, "modified_ms": 1_700_000_001_234}
+    status_bytes = struct.pack("<2Q", *status.values())
+    frame("serve_files", 0x0A, b"", sequence=0)
+
+    def one(name: str, kind: int, payload: bytes, meaning: object, rows: int = 0) -> None:
+        content = Plain(rows, payload, {name: meaning})
+        frame(name, kind, content, sequence=7)
+
+    one(
+        "file_read",
+        0x10,
+        struct.pack("<2Q", 1 << 33, 8 << 20) + encoded[0],
+        {"offset": 1 << 33, "length": 8 << 20, "path": paths[0]},
+    )
+    frame(
+        "file_read_begin",
+        0x90,
+        Plain(0, status_bytes, {"file_status": status}),
+        flags=MORE_FOLLOWS,
+        sequence=7,
+    )
+    frame("file_read_end", 0x90, b"\x00last bytes", sequence=7)
+    one("file_write", 0x11, b"\x01" + encoded[0], {"mode": 1, "path": paths[0]})
+    frame("file_data", 0x12, b"\x00first bytes", flags=MORE_FOLLOWS, sequence=7)
+    one("file_write_reply", 0x91, struct.pack("<Q", 5_000_000_000), {"written": 5_000_000_000})
+    one(
+        "file_rename",
+        0x13,
+        struct.pack("<BI", 0, len(encoded[0])) + encoded[0] + encoded[1],
+        {"replaces": False, "from": paths[0], "to": paths[1]},
+    )
+    one("file_status", 0x14, encoded[1], {"path": paths[1]})
+    one("file_status_reply", 0x94, status_bytes, status)
+    one("file_list", 0x15, encoded[1], {"path": paths[1]})
+    one(
+        "file_list_reply",
+        0x95,
+        b"".join(status_bytes + struct.pack("<I", len(path)) + path for path in encoded),
+        [{**status, "path": path} for path in paths],
+        rows=2,
+    )
+    one(
+        "file_delete",
+        0x16,
+        b"".join(struct.pack("<I", len(path)) + path for path in encoded),
+        {"paths": paths},
+        rows=2,
+    )
+    one("file_system", 0x17, encoded[0], {"path": paths[0]})
+    one("file_system_reply", 0x97, b"\x02", {"publishing": 2})
+
+
 def main() -> int:
     """Write the vectors that are missing."""
     make_checkpoint_ids()
@@ -584,6 +643,7 @@ def main() -> int:
     make_lookup_frames()
     make_commit_frames()
     make_scan_frames()
+    make_file_frames()
     return 0
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from cairn.storage.hadoop.server import FileServer
+from cairn.storage.open import open_store
+
 
 @dataclass(frozen=True)
 class CheckpointCount:
@@ -69,6 +72,19 @@ class S3Checkpoints:
             for item in page.get("Contents", []):
                 if not item["Key"].endswith("/"):  # s3a's markers of empty folders
                     yield item["Key"].removeprefix(root), item["Size"]
+
+
+class HadoopCheckpoints:
+    """Query checkpoints on a file system of Hadoop's, through a JVM that serves it."""
+
+    def __init__(self, url: str, server: FileServer) -> None:
+        self._store = open_store(url, server.settings, server.connections)
+        self.url = url
+
+    def objects(self, query: str) -> Iterator[tuple[str, int]]:
+        """Yield the path under the query's folder, and the size, of every object."""
+        for info in self._store.list(f"{query}/"):
+            yield info.key.removeprefix(f"{query}/"), info.size_bytes
 
 
 def count(storage: CheckpointStorage, query: str) -> CheckpointCount:

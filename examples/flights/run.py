@@ -25,12 +25,26 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from checkpoints import CheckpointStorage, LocalCheckpoints, S3Checkpoints, count
+from checkpoints import (
+    CheckpointStorage,
+    HadoopCheckpoints,
+    LocalCheckpoints,
+    S3Checkpoints,
+    count,
+)
 from inputs import write_flight_inputs
 from queries import QUERIES
 from result import QueryResult, human_bytes, show_table
 from rich.console import Console
-from settings import PROVIDERS, base_settings, provider_settings, s3_settings, write_properties
+from settings import (
+    PROVIDERS,
+    STORAGES,
+    base_settings,
+    hdfs_settings,
+    provider_settings,
+    s3_settings,
+    write_properties,
+)
 from spark_process import SparkProcess
 
 HERE = Path(__file__).resolve().parent
@@ -190,14 +204,16 @@ def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--provider", choices=PROVIDERS, default=PROVIDERS[0])
-    parser.add_argument("--s3", choices=["minio"], help="checkpoints on S3 (default: local files)")
+    parser.add_argument(
+        "--storage", choices=STORAGES, default=STORAGES[0], help="of the checkpoints"
+    )
     parser.add_argument("--files", type=int, help="micro-batches per query (default 20, on S3 12)")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill Spark")
     parser.add_argument("--data", type=Path, default=REPOSITORY / ".build" / "flights")
     parser.add_argument("--keep", type=Path, help="work in this new folder and do not remove it")
     args = parser.parse_args()
     # On S3, Spark's own metadata takes most of a second per micro-batch under every state store.
-    args.files = args.files or (12 if args.s3 else 20)
+    args.files = args.files or (12 if args.storage == "minio" else 20)
     return args
 
 
@@ -216,10 +232,11 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cairn-demo-")))
     demo = Demo(folder, args, console)
     storage: CheckpointStorage = LocalCheckpoints(folder / "checkpoints")
+    # The servers of the tests.
+    sys.path.insert(0, str(REPOSITORY / "integration-tests"))
     server = None
-    if args.s3:
-        sys.path.insert(0, str(REPOSITORY / "integration-tests"))
-        from harness.minio import MinioProcess  # noqa: PLC0415 - needed for --s3 alone
+    if args.storage == "minio":
+        from harness.minio import MinioProcess  # noqa: PLC0415 - needed here alone
 
         server = MinioProcess(REPOSITORY / ".build" / "tools" / "minio", folder=folder)
         client = stack.enter_context(server).client()
@@ -231,6 +248,14 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
             server.secret_key,
             REPOSITORY / ".build" / "s3a-jars",
         )
+    elif args.storage == "hdfs":
+        from harness.hdfs import MiniHdfs, hadoop_server  # noqa: PLC0415 - needed here alone
+
+        (folder / "hdfs").mkdir()
+        hdfs = stack.enter_context(MiniHdfs(folder / "hdfs"))
+        files = stack.enter_context(hadoop_server(hdfs.url))
+        storage = HadoopCheckpoints(f"{hdfs.url}/checkpoints", files)
+        demo.settings |= hdfs_settings()
     demo.print(f"State store: {args.provider}; checkpoints: {storage.url}")
     write_flight_inputs(args.data, folder / "inputs", files=args.files)
     demo.print(f"336,776 flights of 2013 written to {args.files} files in event order")
@@ -240,7 +265,7 @@ def run_demo(args: argparse.Namespace, stack: ExitStack, console: Console) -> in
         counts = sorted(server.request_counts().items(), key=lambda item: -item[1])
         requests = ", ".join(f"{name} {number:,}" for name, number in counts)
         console.print(f"S3 requests of the whole run, with those of Spark itself: {requests}")
-    return show_outcome(demo, f"checkpoints on {args.s3 or 'disk'}")
+    return show_outcome(demo, f"checkpoints on {args.storage}")
 
 
 def show_outcome(demo: Demo, where: str) -> int:

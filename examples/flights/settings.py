@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PROVIDERS = ("cairn", "rocksdb", "hdfs")
+STORAGES = ("disk", "minio", "hdfs")
 SHUFFLE_PARTITIONS = 2
 
 _STATE = "spark.sql.streaming.stateStore"
@@ -72,6 +73,11 @@ def s3_settings(
         "spark.hadoop.fs.s3a.access.key": access_key,
         "spark.hadoop.fs.s3a.secret.key": secret_key,
     }
+
+
+def hdfs_settings() -> dict[str, str]:
+    """Return the settings of ``hdfs://`` with one DataNode, which cannot have three copies."""
+    return {"spark.hadoop.dfs.replication": "1"}
 
 
 def write_properties(settings: dict[str, str], path: Path) -> None:

@@ -53,7 +53,10 @@ Messages appear in logs and in Spark's task failures: they never contain a secre
 from __future__ import annotations
 
 import errno
-from typing import ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Kind = Literal["retry", "conflict", "corrupt", "invalid", "bug"]
 
@@ -350,6 +353,35 @@ class InternalError(BugError):
 def all_codes(of: type[CairnError] = CairnError) -> set[str]:
     """Return every code that the engine can send, for the tests that compare it with documents."""
     return {of.code}.union(*(all_codes(below) for below in of.__subclasses__()))
+
+
+_OF_STORAGE: Final[tuple[type[CairnError], ...]] = (
+    UnavailableError,
+    CredentialsExpiredError,
+    DiskFullError,
+    AlreadyExistsError,
+    CorruptError,
+    MissingError,
+    ForeignObjectError,
+    AccessError,
+    ConfigError,
+    SchemeError,
+    ProtocolError,
+)
+
+
+def error_of(fields: Mapping[str, object]) -> CairnError:
+    """Return an error of the shim's storage, which has the form of ``CairnError.to_dict``.
+
+    An error with a code that the shim's storage does not have is an ``InternalError``.
+    """
+    found = {known.code: known for known in _OF_STORAGE}.get(str(fields.get("code")))
+    message, place, step = (fields.get(name) for name in ("message", "object", "next"))
+    return (found or InternalError)(
+        str(message),
+        object_name=None if place is None else str(place),
+        next_step=None if step is None else str(step),
+    )
 
 
 def unexpected(failure: Exception) -> CairnError:

@@ -50,6 +50,19 @@ def installed_minor() -> str:
     )
 
 
+def spark_jars() -> list[Path]:
+    """Return the jars of the Spark that ``installed_minor`` finds.
+
+    Raises:
+        ConfigError, SparkVersionError: as for ``installed_minor``.
+    """
+    installed_minor()
+    for folder in _jar_folders():
+        if any(folder.glob("spark-core_*.jar")):
+            return sorted(folder.glob("*.jar"))
+    return []
+
+
 def _jar_folders() -> list[Path]:
     home = os.environ.get("SPARK_HOME")
     package = find_spec("pyspark")

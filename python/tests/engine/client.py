@@ -262,6 +262,7 @@ class Store:
         checkpoint_format: int = 2,
         conf: dict[str, str] | None = None,
         run_id: str = "run",
+        storage: dict[str, str] | None = None,
     ) -> None:
         self.worker = worker
         self.number = number
@@ -275,7 +276,7 @@ class Store:
             instance=number,
             store={"operator": 0, "partition": 3, "name": "default"},
             url=url,
-            storage=worker.storage,
+            storage=storage or worker.storage,
             conf=conf or {},
             run_id=run_id,
             checkpoint_format=checkpoint_format,

@@ -17,7 +17,7 @@ from cairn.errors import CorruptError, FormatVersionError
 from cairn.format import changelog, manifest, pin
 from cairn.format.names import PinName, SstName, parse_name, pin_name
 from cairn.ids import StoreId, VersionRef
-from cairn.protocol import frames
+from cairn.protocol import files, frames
 from cairn.protocol.calls import CommitAnswer
 from cairn.protocol.frames import WRITES_SCHEMA
 
@@ -57,7 +57,7 @@ def spelled(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def test_vectors_are_there() -> None:
     """A test over an empty folder would pass."""
-    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (6, 2, 19)
+    assert (len(CHANGELOGS), len(MANIFESTS), len(FRAMES)) == (6, 2, 34)
 
 
 def test_pins_protect_the_ssts_of_their_upload() -> None:
@@ -160,10 +160,44 @@ def test_frame_reads_as_written(path: Path) -> None:
         assert frames.encode_lookup_reply([row["origin"] for row in rows], values) == payload
     elif "commit_reply" in meaning["payload"]:
         assert commit_reply(meaning["payload"]["commit_reply"]).to_bytes() == payload
+    elif path.stem.startswith("file_") and "bytes" not in meaning["payload"]:
+        assert_file_payload(header, payload, next(iter(meaning["payload"].values())))
     elif "json" in meaning["payload"]:
         assert json.loads(payload) == meaning["payload"]["json"]
     else:
         assert payload.hex() == meaning["payload"]["bytes"]
+
+
+def assert_file_payload(header: frames.Header, payload: bytes, meaning: Any) -> None:  # noqa: ANN401 -- JSON
+    """Compare the payload of a storage connection with its meaning."""
+    written = {
+        files.FILE_READ: lambda: files.read_payload(
+            meaning["path"], meaning["offset"], meaning["length"]
+        ),
+        files.FILE_WRITE: lambda: files.write_payload(
+            meaning["path"], replaces=meaning["mode"] == 0
+        ),
+        files.FILE_RENAME: lambda: files.rename_payload(
+            meaning["from"], meaning["to"], replaces=meaning["replaces"]
+        ),
+        files.FILE_DELETE: lambda: files.delete_payload(meaning["paths"]),
+    }
+    if header.kind in written:
+        assert written[header.kind]() == payload
+    elif not header.kind & frames.REPLY:
+        assert payload.decode() == meaning["path"]
+    elif header.kind & ~frames.REPLY in (files.FILE_READ, files.FILE_STATUS):
+        assert files.decode_status(payload)._asdict() == meaning
+    elif header.kind & ~frames.REPLY == files.FILE_WRITE:
+        assert files.decode_written(payload) == meaning["written"]
+    elif header.kind & ~frames.REPLY == files.FILE_LIST:
+        found = [
+            {**status._asdict(), "path": path}
+            for path, status in files.decode_listing(payload, header.rows)
+        ]
+        assert found == meaning
+    else:
+        assert files.decode_publishing(payload) == meaning["publishing"]
 
 
 def commit_reply(meaning: dict[str, Any]) -> CommitAnswer:

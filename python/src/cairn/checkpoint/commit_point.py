@@ -78,6 +78,7 @@ def _commit_plain(
 ) -> None:
     """Commit under the name that all attempts share."""
     objects.probe_conditional_put()
+    objects.probe_replacement()
     name = plain_changelog_name(header.ref.version)
     for _ in range(_ROUNDS_MAX):
         try:

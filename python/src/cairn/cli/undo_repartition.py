@@ -10,7 +10,7 @@ from cairn.checkpoint.spark_logs import (
     find_unfinished_repartition,
     take_back,
 )
-from cairn.storage.open import open_store
+from cairn.cli.location import open_location
 
 
 @click.command()
@@ -18,20 +18,25 @@ from cairn.storage.open import open_store
 @click.option("--apply", "is_applied", is_flag=True, help="Delete them. Stop the query first.")
 @click.option("--s3-endpoint", default="", help="Endpoint of the S3 service; default: AWS.")
 @click.option("--s3-region", default="", help="Region of the S3 service; default: the AWS chain.")
+@click.option("--hadoop-conf", multiple=True, metavar="NAME=VALUE", help="Setting of Hadoop.")
+@click.option("--jar", "jars", multiple=True, help="Jar of a file system that Spark lacks.")
 def undo_repartition(
     checkpoint: str,
     is_applied: bool,  # noqa: FBT001 - click passes options by name
     s3_endpoint: str,
     s3_region: str,
+    hadoop_conf: tuple[str, ...],
+    jars: tuple[str, ...],
 ) -> None:
     """Take back a refused offline repartition, so that the query starts again.
 
-    CHECKPOINT is the query's checkpointLocation: a folder, or a URL of S3 (s3a://bucket/path),
-    whose credentials come from the AWS chain. Without --apply the command only says what it found
-    and which objects it would delete.
+    CHECKPOINT is the query's checkpointLocation: a folder, a URL of S3 (s3a://bucket/path), whose
+    credentials come from the AWS chain, or a URL of any file system of Hadoop's (hdfs://...), whose
+    settings come from HADOOP_CONF_DIR; a JVM then runs meanwhile. Without --apply the command only
+    says what it found and which objects it would delete.
     """
     settings = {"endpoint_url": s3_endpoint, "region": s3_region}
-    with open_store(checkpoint, settings) as store:
+    with open_location(checkpoint, settings, hadoop_conf, jars) as store:
         found = find_unfinished_repartition(store)
         if found is None:
             click.echo(f"{checkpoint} has no unfinished repartition; nothing to take back.")

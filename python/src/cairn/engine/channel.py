@@ -228,6 +228,13 @@ class Connection:
             self._socket.close()
         self._unsent.clear()
 
+    def detach(self) -> socket.socket:
+        """Give the socket to the caller; no more of it is read here. On the event loop."""
+        with self._close_lock:
+            self.is_closed = True
+        self._event_loop.watch(self._socket, self, 0)
+        return self._socket
+
     def pause(self) -> None:
         """Stop reading frames until ``resume``; replies are sent. On the event loop."""
         self._is_paused = True

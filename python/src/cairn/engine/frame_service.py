@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cairn.engine.event_loop import EventLoop
     from cairn.protocol.calls import CommitAnswer
     from cairn.protocol.frames import Header
+    from cairn.storage.hadoop.connections import StorageConnections
     from cairn.store.instance import ProviderInstance
     from cairn.store.reads import ScanReply
 
@@ -59,6 +60,7 @@ class FrameService:
         event_loop: runs the steps of long reads.
         downloads: threads that read pages of changes.
         commits: threads that commit.
+        storage: takes the connections that serve files.
     """
 
     def __init__(
@@ -67,14 +69,19 @@ class FrameService:
         event_loop: EventLoop,
         downloads: Executor,
         commits: CommitThreads,
+        storage: StorageConnections,
     ) -> None:
         self._find_instance = find_instance
         self.event_loop = event_loop
         self.downloads = downloads
         self._commits = commits
+        self._storage = storage
 
     def on_frame(self, header: Header, payload: bytes | memoryview, connection: Connection) -> None:
         """Serve one frame; see ``channel.Dispatcher``."""
+        if header.kind == frames.SERVE_FILES:
+            self._storage.add(connection.detach())
+            return
         session = SessionId.unpack(header.session)
         if header.kind in (frames.WRITES, frames.EARLY):
             self._take_writes(session, header, payload, connection)

@@ -33,6 +33,7 @@ from cairn.protocol.calls import (
     Request,
 )
 from cairn.rocks import RocksMemory, engine_description
+from cairn.storage.hadoop.connections import StorageConnections
 from cairn.storage.open import open_store
 from cairn.store.instance import ProviderInstance
 from cairn.store.resources import ByteBudget, PendingBytes, WorkerResources
@@ -106,6 +107,7 @@ class Worker:
         self._instances: dict[int, ProviderInstance] = {}
         self._opened: dict[int, OpenRequest] = {}
         self._instances_lock = threading.Lock()  # guards the two above
+        self._storage = StorageConnections()
         background = ThreadPoolExecutor(2, "cairn-background")
         scheduler = Scheduler(limits.memtable_bytes, background)
         self._event_loop = EventLoop(scheduler.run_slice)
@@ -134,6 +136,7 @@ class Worker:
             self._event_loop,
             downloads=self._resources.transfers.downloads,
             commits=CommitThreads(_COMMIT_THREADS),
+            storage=self._storage,
         )
         self._listener = Listener(directories.socket_path, token, self._event_loop, frames)
         self._methods: dict[str, tuple[type[Request], Callable[[Any], Answer]]] = {
@@ -188,7 +191,7 @@ class Worker:
         with self._instances_lock:
             self._opened[number] = request
             checkpoint = StoreCheckpoint(
-                open_store(request.url, request.storage),
+                open_store(request.url, request.storage, self._storage),
                 request.store,
                 request.checkpoint_format,
                 request.conf,

@@ -1,7 +1,8 @@
 """ObjectStore: the contract between Cairn and the storage of its objects.
 
 Layer: storage. It handles keys and bytes, and does not use state. Implementations: ``memory``
-(tests), ``local`` (files), ``s3``; each passes ``python/tests/contract/test_object_store.py``.
+(tests), ``local`` (files), ``s3``, ``hadoop``; each passes
+``python/tests/contract/test_object_store.py``.
 
 Promises of every implementation:
 
@@ -164,8 +165,12 @@ class ObjectStore(ABC):
     def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that ``get`` returned with ``etag``.
 
+        On Hadoop's file systems the object is absent for a moment, and after a crash in that
+        moment until it is created again.
+
         Raises:
             PreconditionFailedError: the object was changed or deleted; this call changed nothing.
+            ConditionalPutUnsupportedError: see ``probe_replacement``.
             DiskFullError: as for ``put``.
         """
 
@@ -263,6 +268,14 @@ class ObjectStore(ABC):
             ConditionalPutUnsupportedError: the storage accepts a second create, or replaces an
                 object whose etag differs.
         """
+
+    def probe_replacement(self) -> None:
+        """Verify that this storage has ``put_if_match``; costs nothing.
+
+        Raises:
+            ConditionalPutUnsupportedError: it has not.
+        """
+        self._check_open()
 
     def prepare(self) -> None:
         """Expect requests soon: S3 opens its connections, in the background.

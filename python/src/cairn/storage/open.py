@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cairn.errors import SchemeError
+from cairn.storage.hadoop.store import FILE_SYSTEM, HadoopStore
 from cairn.storage.local import LocalStore
 from cairn.storage.memory import MemoryStore
 
@@ -15,15 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cairn.storage.base import ObjectStore
+    from cairn.storage.hadoop.connections import StorageConnections
 
 
-def open_store(url: str, settings: Mapping[str, str]) -> ObjectStore:
+def open_store(
+    url: str, settings: Mapping[str, str], connections: StorageConnections | None = None
+) -> ObjectStore:
     """Return a store for ``url``, without a request to the storage.
 
     Args:
-        url: ``s3://bucket/path`` (``s3a``, ``s3n``), ``file:///path``, ``/path``, and for tests
-            ``memory://name/path``.
-        settings: keys of ``S3Settings``; only S3 uses them.
+        url: ``s3://bucket/path`` (``s3a``, ``s3n``), ``file:///path``, ``/path``, for tests
+            ``memory://name/path``, and with ``connections`` any URL of Hadoop's.
+        settings: keys of ``S3Settings``, or those of ``HadoopStore``.
+        connections: to the JVM that reaches the file system.
 
     Raises:
         SchemeError: Cairn has no storage for that scheme.
@@ -40,8 +45,11 @@ def open_store(url: str, settings: Mapping[str, str]) -> ObjectStore:
         return S3Store(url, S3Settings.from_mapping(settings))
     if scheme == "memory":
         return MemoryStore(url)
-    raise SchemeError(
-        f"no storage for the scheme {scheme!r}; use s3, s3a, s3n, file, or a plain path",
-        object_name=url,
-        next_step="move the checkpoint location to one of these",
-    )
+    if connections is None or FILE_SYSTEM not in settings:
+        raise SchemeError(
+            f"the scheme {scheme!r} is not one of s3, s3a, s3n and file, and there is no JVM that "
+            "reaches other file systems",
+            object_name=url,
+            next_step="use the command `cairn`, or a Spark job, for this location",
+        )
+    return HadoopStore(url, settings, connections)

@@ -33,6 +33,7 @@ from cairn.protocol.calls import (
 from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.rocks import RocksMemory, engine_description
+from cairn.storage.hadoop.connections import StorageConnections
 from cairn.storage.open import open_store
 from cairn.store.committed import ScanRequest
 from cairn.store.instance import ProviderInstance
@@ -111,7 +112,13 @@ class Rig:
         self.peer, served = socket.socketpair()
         self.peer.settimeout(20)
         served.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        service = FrameService(lambda _: self.instance, self.event_loop, pool, CommitThreads(4))
+        service = FrameService(
+            lambda _: self.instance,
+            self.event_loop,
+            pool,
+            CommitThreads(4),
+            StorageConnections(),
+        )
         self.connection = self.event_loop.run(
             lambda: Connection(
                 served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))

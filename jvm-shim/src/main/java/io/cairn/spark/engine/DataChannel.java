@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.files.FileService;
 import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
@@ -30,7 +31,7 @@ import org.slf4j.LoggerFactory;
  * restored. After an interrupt a call ends within {@link Cancellation#COMMIT_GRACE_MS}. One caller
  * at a time.
  */
-final class DataChannel implements AutoCloseable {
+final class DataChannel implements AutoCloseable, FileService.Connection {
   private static final Logger LOG = LoggerFactory.getLogger(DataChannel.class);
   private static final int CHUNK_BYTES = 128 << 10;
   private static final Consumer<SelectionKey> READY_KEYS_ARE_IGNORED = ready -> {};
@@ -111,6 +112,11 @@ final class DataChannel implements AutoCloseable {
       throw CairnException.protocol(
           "the engine answered a greeting with kind 0x" + Integer.toHexString(reply.kind()));
     }
+  }
+
+  @Override
+  public void send(byte[] frame) {
+    send(frame, 0, frame.length);
   }
 
   /** Sends a frame that is in one array. */
@@ -200,14 +206,20 @@ final class DataChannel implements AutoCloseable {
     }
   }
 
+  /** Receives a frame within the limit of a read. */
+  @Override
+  public FrameHeader receive() {
+    return receive(timeoutMs);
+  }
+
   /**
-   * Waits for a whole frame, within the limit of a read, and returns its header; {@link
-   * #takePayload} returns its payload. After a failure the channel is broken.
+   * Waits for a whole frame and returns its header; {@link #takePayload} returns its payload. After
+   * a failure the channel is broken.
    */
-  FrameHeader receive() {
+  FrameHeader receive(int waitMs) {
     boolean interrupted = Thread.interrupted();
     try {
-      long deadline = deadline(interrupted);
+      long deadline = deadline(waitMs, interrupted);
       if (!in.hasRemaining()) {
         // The worker needs longer than a read that finds nothing.
         interrupted |= await(SelectionKey.OP_READ, deadline);
@@ -230,6 +242,11 @@ final class DataChannel implements AutoCloseable {
     } finally {
       restore(interrupted);
     }
+  }
+
+  @Override
+  public byte[] payload() {
+    return payload;
   }
 
   /** Returns the payload of the last frame; the caller owns it. */
@@ -333,7 +350,8 @@ final class DataChannel implements AutoCloseable {
   }
 
   /** Whether it cannot be used again: after a failure, or with a part of a frame unsent. */
-  boolean isBroken() {
+  @Override
+  public boolean isBroken() {
     return isBroken || out.position() > 0;
   }
 

@@ -77,7 +77,7 @@ public final class EngineInstance implements AutoCloseable {
   boolean prepareRetry(CairnException error) {
     if (error.areCredentialsRefused()) {
       // The job may have renewed them since. The loaded version stays loaded.
-      open().call("open_instance", openArguments.get().put("instance", number), store);
+      openIn(open());
       return true;
     }
     if (!error.isWorkerLost() && !error.isInstanceUnknown()) {
@@ -130,7 +130,7 @@ public final class EngineInstance implements AutoCloseable {
       }
       process = current;
     }
-    current.call("open_instance", openArguments.get().put("instance", number), store);
+    openIn(current);
     synchronized (this) {
       if (!isClosed) {
         needsOpen = false;
@@ -143,6 +143,14 @@ public final class EngineInstance implements AutoCloseable {
 
   private void closeIn(WorkerProcess last) {
     last.call("close_instance", Json.object().put("instance", number), store);
+  }
+
+  private void openIn(WorkerProcess target) {
+    ObjectNode arguments = openArguments.get().put("instance", number);
+    if (arguments.path("storage").has(StorageConnections.FILE_SYSTEM)) {
+      target.serveFiles();
+    }
+    target.call("open_instance", arguments, store);
   }
 
   /** Whether the instance is open in a living worker, with the version that was loaded there. */

@@ -48,6 +48,7 @@ final class WorkerProcess implements AutoCloseable {
   private final AtomicLong startMs = new AtomicLong();
   private final ControlChannel control;
   private final ChannelPool channels;
+  private final StorageConnections storage;
   private final WorkerSettings.Timeouts timeouts;
   private final Thread log;
   private volatile boolean isGivenUp;
@@ -75,7 +76,9 @@ final class WorkerProcess implements AutoCloseable {
             token,
             new ControlChannel.Limits(timeouts.requestMs(), timeouts.silenceMs()),
             this::giveUp);
-    channels = new ChannelPool(Path.of(ready.path("socket").asText()), token, timeouts.requestMs());
+    Path socket = Path.of(ready.path("socket").asText());
+    channels = new ChannelPool(socket, token, timeouts.requestMs());
+    storage = new StorageConnections(name, socket, token, timeouts.requestMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
     LOG.info(
         "worker {} is process {}, ready after {} ms: {}",
@@ -293,6 +296,11 @@ final class WorkerProcess implements AutoCloseable {
     return channels;
   }
 
+  /** Lets the worker use the file systems of this JVM. Idempotent. */
+  void serveFiles() {
+    storage.open();
+  }
+
   /** Kills a process that no longer answers, which also ends every wait on its sockets. */
   private void giveUp() {
     isGivenUp = true;
@@ -328,6 +336,7 @@ final class WorkerProcess implements AutoCloseable {
   @Override
   public void close() {
     channels.close();
+    storage.close();
     control.close();
     end(process, socketDir);
   }

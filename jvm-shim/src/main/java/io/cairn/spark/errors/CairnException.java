@@ -2,6 +2,9 @@ package io.cairn.spark.errors;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
+import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
 
 /**
  * A failure with a kind, a code, and where it happened: {@code [CODE] message (store=..,
@@ -114,6 +117,19 @@ public final class CairnException extends RuntimeException {
             text(error, "object", null)),
         text(error, "next", null),
         null);
+  }
+
+  /** The error as the fields of an ERROR frame; {@code object} is added if none is known. */
+  public Map<String, Object> fields(String object) {
+    Map<String, Object> fields = new LinkedHashMap<>();
+    fields.put("kind", kind.name().toLowerCase(Locale.ROOT));
+    fields.put("code", code);
+    fields.put("message", plainMessage);
+    fields.put("store", place.store);
+    fields.put("version", place.version);
+    fields.put("object", place.object == null ? object : place.object);
+    fields.put("next", next);
+    return fields;
   }
 
   /** The same error with the store and version filled in where they were missing. */

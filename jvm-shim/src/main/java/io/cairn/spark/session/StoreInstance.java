@@ -9,9 +9,11 @@ import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.engine.EngineInstance;
 import io.cairn.spark.engine.SessionChannel;
+import io.cairn.spark.engine.StorageConnections;
 import io.cairn.spark.engine.WorkerPool;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.files.FileSystems;
 import io.cairn.spark.protocol.CommitReply;
 import io.cairn.spark.protocol.CommitRequest;
 import io.cairn.spark.protocol.Json;
@@ -78,6 +80,10 @@ public final class StoreInstance implements RefillThread.Store {
   private final Configuration hadoop;
 
   private final StorageLocation location;
+
+  /** Its number, if the engine reaches the location through this JVM; else 0. */
+  private final int fileSystem;
+
   private final MemoryPool memory;
   private final Semaphore lock = new Semaphore(1, true);
   private final String attemptJson;
@@ -127,6 +133,7 @@ public final class StoreInstance implements RefillThread.Store {
     attemptJson = newAttemptJson();
     runConf.set(StreamExecution.RUN_ID_KEY(), runId);
     location = StorageLocation.of(id.storeCheckpointLocation(), hadoop);
+    fileSystem = location.isOfHadoop() ? FileSystems.register(location.hadoopPath(), hadoop) : 0;
     memory = POOLS.computeIfAbsent(conf.cacheMemoryBytes, SparkMemoryConsumer::register);
     cache = new StateCache(memory);
     lastStats = cache.stats();
@@ -170,6 +177,9 @@ public final class StoreInstance implements RefillThread.Store {
     ObjectNode settings = Json.object();
     if (location.isS3()) {
       S3Settings.of(hadoop, location.bucket(), conf.values).forEach(settings::put);
+    } else if (location.isOfHadoop()) {
+      settings.put(StorageConnections.FILE_SYSTEM, String.valueOf(fileSystem));
+      settings.put("timeout_ms", String.valueOf(conf.worker.timeouts().requestMs()));
     }
     return settings;
   }
@@ -494,7 +504,7 @@ public final class StoreInstance implements RefillThread.Store {
     ObjectNode arguments = Json.object().put("snapshot", snapshot).put("cleanup", cleanup);
     if (storeConf.unloadOnCommit()) {
       // The store is closed next, which would end the upload of a snapshot.
-      arguments.put("wait_ms", conf.worker.timeouts().callMs() / 2);
+      arguments.put("wait_ms", conf.worker.timeouts().silenceMs() / 2);
     }
     // Temporary credentials may have been renewed since.
     arguments.set("storage", location.isS3() ? storage() : null);

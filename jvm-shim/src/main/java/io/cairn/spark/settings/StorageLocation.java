@@ -14,16 +14,18 @@ public final class StorageLocation {
   private static final Set<String> S3 = Set.of("s3", "s3a", "s3n");
 
   private final String scheme;
-  private final String bucket;
+  private final String authority;
+  private final String path;
   private final String url;
 
-  private StorageLocation(String scheme, String bucket, String url) {
+  private StorageLocation(String scheme, String authority, String path, String url) {
     this.scheme = scheme;
-    this.bucket = bucket;
+    this.authority = authority;
+    this.path = path;
     this.url = url;
   }
 
-  /** Reads the root of a store; refuses a scheme for which the engine has no storage. */
+  /** Reads the root of a store. */
   public static StorageLocation of(Path root, Configuration hadoop) {
     URI uri = root.toUri();
     String scheme = uri.getScheme();
@@ -37,18 +39,11 @@ public final class StorageLocation {
     // Neither Hadoop's paths nor the engine's are percent-encoded.
     String path = uri.getPath();
     if (scheme.equals("file")) {
-      return new StorageLocation(scheme, null, path);
+      return new StorageLocation(scheme, null, path, path);
     }
     if (!S3.contains(scheme)) {
-      throw CairnException.of(
-          ErrorKind.INVALID,
-          "CAIRN_SCHEME",
-          "no storage for the scheme '"
-              + scheme
-              + "' of the checkpoint location "
-              + root
-              + "; use s3a, s3, s3n or file",
-          "put the query's checkpointLocation on one of these");
+      String server = authority == null ? "" : authority;
+      return new StorageLocation(scheme, authority, path, scheme + "://" + server + path);
     }
     if (authority == null) {
       throw CairnException.of(
@@ -57,24 +52,34 @@ public final class StorageLocation {
           "the checkpoint location " + root + " names no bucket",
           "write s3a://<bucket>/<path>");
     }
-    return new StorageLocation(scheme, authority, scheme + "://" + authority + path);
+    return new StorageLocation(scheme, authority, path, scheme + "://" + authority + path);
   }
 
-  /** The URL that the engine opens: a plain path, or {@code s3a://bucket/path}. */
+  /** The URL that the engine opens: a plain path, or {@code scheme://authority/path}. */
   public String url() {
     return url;
   }
 
   public boolean isS3() {
-    return bucket != null;
+    return S3.contains(scheme);
   }
 
   public boolean isFile() {
     return scheme.equals("file");
   }
 
-  /** The bucket; null for files. */
+  /** Whether only Hadoop's file systems reach it, and so only this JVM. */
+  public boolean isOfHadoop() {
+    return !isS3() && !isFile();
+  }
+
+  /** The bucket of S3. */
   public String bucket() {
-    return bucket;
+    return authority;
+  }
+
+  /** The location for Hadoop. */
+  public Path hadoopPath() {
+    return new Path(scheme, authority, path);
   }
 }

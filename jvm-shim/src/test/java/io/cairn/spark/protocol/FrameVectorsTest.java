@@ -12,11 +12,14 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
@@ -112,6 +115,21 @@ class FrameVectorsTest {
             "lookup_reply",
             "commit",
             "commit_reply",
+            "serve_files",
+            "file_read",
+            "file_read_begin",
+            "file_read_end",
+            "file_write",
+            "file_data",
+            "file_write_reply",
+            "file_rename",
+            "file_status",
+            "file_status_reply",
+            "file_list",
+            "file_list_reply",
+            "file_delete",
+            "file_system",
+            "file_system_reply",
             "error")) {
       byte[] bytes = frame(name);
 
@@ -123,6 +141,90 @@ class FrameVectorsTest {
       header.write(written, 0);
       assertArrayEquals(Arrays.copyOf(bytes, FrameHeader.BYTES), written, name);
     }
+  }
+
+  /** The worker's requests for files are read with its meaning. */
+  @Test
+  void requestsForFilesAreRead() throws IOException {
+    for (String name :
+        List.of(
+            "file_read",
+            "file_write",
+            "file_rename",
+            "file_status",
+            "file_list",
+            "file_delete",
+            "file_system")) {
+      byte[] bytes = frame(name);
+      JsonNode expected = meaning(name).get("payload").get(name);
+      FrameHeader header = FrameHeader.read(bytes, 0);
+      byte[] payload = Arrays.copyOfRange(bytes, FrameHeader.BYTES, bytes.length);
+
+      FileRequest request = FileRequest.read(header, payload);
+
+      List<String> paths = new ArrayList<>();
+      if (expected.has("paths")) {
+        expected.get("paths").forEach(path -> paths.add(path.asText()));
+      } else if (expected.has("from")) {
+        paths.addAll(List.of(expected.get("from").asText(), expected.get("to").asText()));
+      } else {
+        paths.add(expected.get("path").asText());
+      }
+      assertEquals(paths, request.paths(), name);
+      assertEquals(expected.path("offset").asLong(0), request.offset(), name);
+      assertEquals(expected.path("length").asLong(0), request.length(), name);
+      int flag = expected.path("replaces").asBoolean() ? 1 : expected.path("mode").asInt(0);
+      assertEquals(flag, request.flag(), name);
+    }
+  }
+
+  /** A request that is cut, or of another kind, is refused before a file is touched. */
+  @Test
+  void malformedRequestsForFilesAreRefused() throws IOException {
+    for (String name : List.of("file_read", "file_write", "file_rename", "file_delete")) {
+      byte[] bytes = frame(name);
+      FrameHeader whole = FrameHeader.read(bytes, 0);
+      int fixed = name.equals("file_read") ? 16 : 1;
+      for (int length = 0; length <= fixed; length++) {
+        byte[] cut = Arrays.copyOfRange(bytes, FrameHeader.BYTES, FrameHeader.BYTES + length);
+        FrameHeader header =
+            new FrameHeader(whole.kind(), 0, whole.session(), 7, 0, whole.rows(), length);
+        CairnException error =
+            assertThrows(CairnException.class, () -> FileRequest.read(header, cut), name);
+        assertEquals("CAIRN_PROTOCOL", error.code());
+      }
+    }
+    FrameHeader foreign = new FrameHeader(FrameKind.GET, 0, 3, 7, 0, 0, 0);
+    assertThrows(CairnException.class, () -> FileRequest.read(foreign, new byte[0]));
+  }
+
+  /** The engine reads these bytes as the files and times that are meant. */
+  @Test
+  void repliesAboutFilesAreWrittenByteForByte() throws IOException {
+    FrameHeader request = new FrameHeader(FrameKind.FILE_LIST, 0, 3, 7, 0, 0, 0);
+    JsonNode rows = meaning("file_list_reply").get("payload").get("file_list_reply");
+    ByteArrayOutputStream entries = new ByteArrayOutputStream();
+    for (JsonNode row : rows) {
+      entries.writeBytes(
+          FileRequest.entry(
+              row.get("size_bytes").asLong(),
+              row.get("modified_ms").asLong(),
+              row.get("path").asText()));
+    }
+    byte[] listing =
+        FileRequest.reply(request, false, rows.size(), ByteBuffer.wrap(entries.toByteArray()));
+    assertArrayEquals(frame("file_list_reply"), listing);
+
+    FrameHeader read = new FrameHeader(FrameKind.FILE_READ, 0, 3, 7, 0, 0, 0);
+    JsonNode status = meaning("file_read_begin").get("payload").get("file_status");
+    byte[] begin =
+        FileRequest.reply(
+            read,
+            true,
+            0,
+            FileRequest.status(
+                status.get("size_bytes").asLong(), status.get("modified_ms").asLong()));
+    assertArrayEquals(frame("file_read_begin"), begin);
   }
 
   @Test

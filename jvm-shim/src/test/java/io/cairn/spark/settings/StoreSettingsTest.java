@@ -99,18 +99,30 @@ class StoreSettingsTest {
     }
   }
 
-  /** A file system without support is an error of init, not a stack trace of the engine. */
+  /**
+   * Every scheme but those of S3 and local files is Hadoop's; a path without one is the default.
+   */
   @Test
-  void anotherSchemeIsRefused() {
+  void otherSchemesAreOfHadoop() {
     Configuration hadoop = new Configuration(false);
+    hadoop.set("fs.defaultFS", "hdfs://default:9000");
 
-    CairnException error =
-        assertThrows(
-            CairnException.class,
-            () -> StorageLocation.of(new Path("hdfs://name:9000/x/state/0/0"), hadoop));
+    for (String[] one :
+        new String[][] {
+          {"hdfs://name:9000/x/state/0/0", "hdfs://name:9000/x/state/0/0"},
+          {"viewfs:///x", "viewfs:///x"},
+          {"abfs://container@account.host/x", "abfs://container@account.host/x"},
+          {"/a b/%20", "hdfs://default:9000/a b/%20"}
+        }) {
+      StorageLocation location = StorageLocation.of(new Path(one[0]), hadoop);
 
-    assertEquals("CAIRN_SCHEME", error.code());
-    assertTrue(error.getMessage().contains("'hdfs'"), error.getMessage());
+      assertTrue(location.isOfHadoop());
+      assertFalse(location.isS3() || location.isFile());
+      assertEquals(one[1], location.url());
+      assertEquals(new Path(one[1]), location.hadoopPath());
+    }
+    assertTrue(StorageLocation.of(new Path("s3a://bucket/x"), hadoop).isS3());
+    assertTrue(StorageLocation.of(new Path("file:///x"), hadoop).isFile());
   }
 
   /** The first query on a machine without the configured Python must name it. */

@@ -1,0 +1,134 @@
+"""Azurite, an emulator of Azure's blob storage, on loopback, for `abfs://`.
+
+It is an npm package, which `make azurite` installs. It loses races of conditional requests, so no
+test has any there.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from harness.hdfs import ABFS_JARS, hadoop_server
+from harness.processes import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cairn.storage.hadoop.server import FileServer
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = REPOSITORY / ".build" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
+ACCOUNT = "devstoreaccount1"
+HOST = f"{ACCOUNT}.dfs.core.windows.net"
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 10.0
+
+
+class Azurite:
+    """The emulator between ``__enter__`` and ``__exit__``.
+
+    Attributes:
+        url: of a container, without a slash at the end.
+        conf: Hadoop's settings for it.
+    """
+
+    def __init__(self) -> None:
+        self.url = f"abfs://cairn@{HOST}"
+        self.conf: dict[str, str] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="cairn-azurite-")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start it.
+
+        Raises:
+            RuntimeError: it is not installed, or it did not start; the message has its log.
+        """
+        if not PROGRAM.exists():
+            raise RuntimeError("there is no Azurite to start: run `make azurite`")
+        port, key = free_port(), base64.b64encode(secrets.token_bytes(32)).decode()
+        log = Path(self._folder.name, "azurite.log")
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    str(PROGRAM),
+                    *("--blobHost", "127.0.0.1", "--blobPort", str(port)),
+                    *("--location", self._folder.name),
+                    *("--skipApiVersionCheck", "--loose", "--silent", "--disableTelemetry"),
+                ],
+                env={
+                    "PATH": "/usr/local/bin:/usr/bin:/bin",
+                    "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            _await(port, self._process, log)
+        except BaseException:
+            self.__exit__()
+            raise
+        azure = "fs.azure."
+        self.conf = {
+            azure + "abfs.endpoint": f"127.0.0.1:{port}",
+            azure + f"account.key.{HOST}": key,
+            azure + "account.hns.enabled": "false",
+            azure + "fns.account.service.type": "BLOB",
+            azure + "ingress.service.type": "BLOB",
+            azure + "always.use.https": "false",
+            azure + "networking.library": "JDK_HTTP_URL_CONNECTION",
+            azure + "createRemoteFileSystemDuringInitialization": "true",
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it and remove its data."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._folder.cleanup()
+
+
+def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            # The tests' own server, on loopback.
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2):
+                return
+        except urllib.error.HTTPError:
+            return  # it answers
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None or time.monotonic() > deadline:
+                text = log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"Azurite did not start:\n{text}") from None
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """The Azurite of this test run."""
+    with Azurite() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def abfs_files(azurite: Azurite) -> Iterator[FileServer]:
+    """A JVM that serves its container to this process."""
+    with hadoop_server(azurite.url, azurite.conf, ABFS_JARS) as server:
+        yield server

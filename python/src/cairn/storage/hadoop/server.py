@@ -1,0 +1,186 @@
+"""FileServer: a JVM of this process's own that serves one file system, for use outside Spark.
+
+Layer: storage.  Spec: docs/protocol.md#outside-spark.  The JVM runs the shim's ``FileServer`` and
+connects to a socket of this process, as an executor connects to its workers. Its settings are sent
+on its standard input.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from cairn.clock import SYSTEM_ENTROPY
+from cairn.errors import CairnError, ConfigError, InternalError, ProtocolError, error_of
+from cairn.protocol import frames
+from cairn.protocol.frames import Header
+from cairn.storage.hadoop.connections import StorageConnections
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_PROGRAM: Final = "io.cairn.spark.engine.FileServer"
+_TIMEOUT_MS: Final = 120_000
+_STOP_TIMEOUT_S: Final = 10.0
+_OUTPUT_CHARS: Final = 2_000
+
+
+@dataclass
+class FileServer:
+    """A JVM that serves the file system of ``url`` between ``__enter__`` and ``__exit__``.
+
+    Attributes:
+        url: any URL of the file system.
+        class_path: the shim's jar, Spark's jars, those of the file system, and folders with
+            ``core-site.xml``.
+        conf: settings of Hadoop in addition.
+        connections: for ``open_store``, as ``settings``.
+    """
+
+    url: str
+    class_path: Sequence[str]
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connections: StorageConnections = field(default_factory=StorageConnections)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        """Start the JVM.
+
+        Raises:
+            ConfigError: there is no Java, or it did not start; the message has its output.
+            SchemeError: Hadoop has no such file system.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="cairn-"))
+        self._token = SYSTEM_ENTROPY.token(32).encode()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._process: subprocess.Popen[str] | None = None
+        try:
+            path = self._folder / "files"
+            self._listener.bind(str(path))
+            self._listener.listen(64)
+            threading.Thread(target=self._accept, name="cairn-files", daemon=True).start()
+            answer = self._start(path)
+        except BaseException:
+            self.__exit__()
+            raise
+        self.settings = {
+            "file_system": str(answer["file_system"]),
+            "timeout_ms": str(_TIMEOUT_MS),
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the JVM, which its standard input keeps alive."""
+        self.connections.close()
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.communicate(timeout=_STOP_TIMEOUT_S)
+            self._process.kill()
+            self._process.wait()
+        # Wakes the thread that accepts.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM. REQUIRES: it runs."""
+        if self._process is None:
+            raise InternalError("the JVM does not run")
+        return self._process.pid
+
+    def _start(self, path: Path) -> dict[str, dict[str, object]]:
+        home = os.environ.get("JAVA_HOME")
+        java = str(Path(home, "bin", "java")) if home else "java"
+        log = self._folder / "log"
+        command = [java, "-Xmx512m", "-cp", os.pathsep.join(self.class_path), _PROGRAM]
+        try:
+            with log.open("wb") as output:
+                self._process = subprocess.Popen(  # noqa: S603 - the user's own Java
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    text=True,
+                )
+        except OSError as error:
+            raise ConfigError(
+                f"cannot run {java}: {error.strerror}",
+                next_step="install a JDK 17, or set JAVA_HOME",
+            ) from error
+        request = {
+            "protocol": frames.PROTOCOL,
+            "socket": str(path),
+            "token": self._token.decode(),
+            "root": self.url,
+            "timeout_ms": _TIMEOUT_MS,
+            "conf": dict(self.conf),
+        }
+        assert self._process.stdin is not None  # noqa: S101 - pipes, see above
+        assert self._process.stdout is not None  # noqa: S101
+        line = ""
+        with suppress(OSError):
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        try:
+            answer: dict[str, dict[str, object]] = json.loads(line)
+        except ValueError as error:
+            self._process.wait()
+            raise ConfigError(
+                "Java ended before it served files: "
+                + log.read_text("utf-8", "replace")[-_OUTPUT_CHARS:],
+                next_step="check that the class path has the jars of this Spark",
+            ) from error
+        if "error" in answer:
+            raise error_of(answer["error"]).with_context(object_name=self.url)
+        return answer
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                peer.settimeout(_TIMEOUT_MS / 1000)
+                self._greet(peer)
+            except (OSError, CairnError):
+                peer.close()
+            else:
+                self.connections.add(peer)
+
+    def _greet(self, peer: socket.socket) -> None:
+        hello = _receive_header(peer)
+        if hello.kind != frames.HELLO or hello.payload_bytes != len(self._token):
+            raise ProtocolError("a connection does not begin with the token")
+        if not hmac.compare_digest(_receive(peer, hello.payload_bytes), self._token):
+            raise ProtocolError("a connection has another token")
+        peer.sendall(frames.encode_header(Header(frames.HELLO | frames.REPLY, 0, 0, 0, 0, 0, 0)))
+        if _receive_header(peer).kind != frames.SERVE_FILES:
+            raise ProtocolError("a connection does not serve files")
+
+
+def _receive_header(peer: socket.socket) -> Header:
+    return frames.decode_header(_receive(peer, frames.HEADER_BYTES))
+
+
+def _receive(peer: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = peer.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return data

@@ -1,0 +1,365 @@
+"""HadoopStore: objects as files of any file system of Hadoop's, which the shim serves.
+
+Layer: storage. The object ``a/b`` is the file ``<root>/a/b``. How it is written depends on how the
+file system lets a file appear whole under its name:
+
+    by rename   the bytes go to a temporary name in the same folder; one rename publishes them.
+                The rename replaces (``put``) or fails if the name exists (``put_if_absent``).
+                ``put_if_match`` renames the old file away first, to a name made of its etag: of
+                several callers one succeeds. Until its second rename the object is absent.
+    by close    (object stores whose rename is a copy) the file is created under its name, replacing
+                or not, and appears when it is closed. There is no ``put_if_match``.
+
+    temporary name := "." name "." token ".tmp"     old name := "." name "." etag ".old"
+
+``list`` deletes such names after a day. The clients of the file systems repeat requests that have
+failed; this module does not. Spec: docs/adr/0037 and 0038.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from cairn.checksum import crc32c_file
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
+from cairn.errors import (
+    AlreadyExistsError,
+    CairnError,
+    ConditionalPutUnsupportedError,
+    ConfigError,
+    MissingError,
+    UnavailableError,
+)
+from cairn.protocol.files import PUBLISHES_BY_CLOSE
+from cairn.storage.base import (
+    ObjectInfo,
+    ObjectStart,
+    ObjectStore,
+    Payload,
+    StoredObject,
+    check_key,
+    is_listed,
+)
+from cairn.storage.files import (
+    TEMPORARY_SUFFIX,
+    check_crc32c,
+    check_size,
+    translate_os_error,
+    write_download,
+)
+from cairn.storage.hadoop.files import RemoteFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from cairn.protocol.files import FileStatus
+    from cairn.storage.hadoop.connections import StorageConnections
+
+    Found: TypeAlias = list[tuple[str, FileStatus]]
+
+FILE_SYSTEM = "file_system"
+_OLD_SUFFIX = ".old"
+# Not the temporary files of other programs, such as Spark.
+_HIDDEN = re.compile(r"\..+\.([0-9a-f]{16}\.tmp|[0-9a-f]{32}-[0-9a-f]+\.old)")
+_ABANDONED_AFTER = timedelta(days=1)
+_CHUNK_BYTES = 1 << 20
+_ALL = 1 << 62
+
+
+class HadoopStore(ObjectStore):
+    """Objects in files that the shim reads and writes.
+
+    Args:
+        url: ``scheme://authority/path``; the authority may be empty.
+        settings: ``file_system``, the number of the file system in the shim, and ``timeout_ms``.
+        connections: storage connections to the shim.
+        clock: decides which temporary names were abandoned.
+
+    Raises:
+        ConfigError: a setting is absent or no number.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: Mapping[str, str],
+        connections: StorageConnections,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(url)
+        scheme, _, rest = self.url.partition("://")
+        authority, _, path = rest.partition("/")
+        self._root = f"/{path}".rstrip("/")
+        self._clock = clock
+        self._connections = connections
+        try:
+            self._files = RemoteFiles(
+                connections,
+                int(settings[FILE_SYSTEM]),
+                int(settings["timeout_ms"]),
+                f"{scheme}://{authority}",
+            )
+        except (KeyError, ValueError) as error:
+            raise ConfigError("the settings of a file system are malformed") from error
+        self._publishing = 0
+
+    def put(self, key: str, data: Payload) -> None:
+        """Create or replace an object."""
+        path = self._begin("PutObject", key)
+        self._publish(key, path, [_view(data)], replaces=True)
+
+    def put_if_absent(self, key: str, data: Payload) -> None:
+        """Create an object."""
+        path = self._begin("PutObject", key)
+        self._publish(key, path, [_view(data)], replaces=False)
+
+    def put_if_match(self, key: str, data: Payload, etag: str) -> None:
+        """Replace the object that has ``etag``; it is absent between two renames."""
+        path = self._begin("PutObject", key)
+        self._check_replacement()
+        present = self._etag(path)
+        if present != etag:
+            raise self._precondition_failed(key, is_missing=present is None)
+        temporary = _hidden(path, SYSTEM_ENTROPY.token(8) + TEMPORARY_SUFFIX)
+        old = _hidden(path, etag + _OLD_SUFFIX)
+        try:
+            self._files.write(temporary, [_view(data)], replaces=True)
+            self._rename_away(key, path, old, etag)
+            try:
+                self._rename(temporary, path, replaces=False)
+            except AlreadyExistsError as error:
+                raise self._precondition_failed(key, is_missing=False) from error
+            except CairnError:
+                with suppress(CairnError):
+                    self._files.rename(old, path, replaces=False)
+                raise
+        except CairnError:
+            self._discard(temporary)
+            raise
+
+    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+        """Create an object from a local file, in chunks of 1 MiB."""
+        target = self._begin("PutObject", key)
+        try:
+            check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
+            self._publish(key, target, _chunks(path), replaces=False)
+        except OSError as error:
+            raise translate_os_error(error, str(path)) from error
+        return _time(self._files.status(target))
+
+    def get(self, key: str) -> StoredObject:
+        """Return a whole object."""
+        path = self._begin("GetObject", key)
+        return self._files.read(path, _ALL, _stored_object)
+
+    def get_start(self, key: str, length: int) -> ObjectStart:
+        """Return the first bytes of an object."""
+        path = self._begin("GetObject", key)
+        return self._files.read(
+            path, length, lambda status, parts: ObjectStart(b"".join(parts), status.size_bytes)
+        )
+
+    def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
+        """Download an object, in one stream."""
+        source = self._begin("GetObject", key)
+
+        def save(status: FileStatus, parts: Iterator[bytes]) -> None:
+            check_size(self.object_url(key), size_bytes, status.size_bytes)
+            write_download(
+                parts,
+                path,
+                size_bytes=size_bytes,
+                crc32c=crc32c,
+                object_name=self.object_url(key),
+            )
+
+        self._files.read(source, _ALL, save)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield the objects under ``prefix``; deletes hidden names that were abandoned."""
+        self._check_open()
+        self._count("ListObjectsV2")
+        folder = prefix.rpartition("/")[0]
+        above = f"{folder}/" if folder else ""
+        root = f"{self._root}/{folder}".rstrip("/") or "/"
+        found = [(above + path, status) for path, status in self._files.list(root)]
+        self._delete_abandoned(found)
+        for key, status in sorted(found):
+            if is_listed(key, prefix):
+                yield ObjectInfo(key, status.size_bytes, _time(status))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; folders stay."""
+        self._check_open()
+        paths = [self._path(key) for key in keys]
+        if paths:
+            self._count("DeleteObjects")
+            self._files.delete(paths)
+
+    def probe_conditional_put(self) -> None:
+        """Create a file twice: the second time it must be refused."""
+        self._check_open()
+        if self._files.file_system in self._connections.probed:
+            return
+        path = f"{self._root}/.cairn-probe-{SYSTEM_ENTROPY.token(8)}"
+        try:
+            self._publish(path, path, [], replaces=False)
+            with suppress(AlreadyExistsError):
+                self._publish(path, path, [], replaces=False)
+                raise ConditionalPutUnsupportedError(
+                    "the file system replaces a file where it should refuse to: two attempts could "
+                    "overwrite each other",
+                    object_name=self.url,
+                    next_step="keep the checkpoint on another file system, or on S3",
+                )
+        finally:
+            self._discard(path)
+        self._connections.probed.add(self._files.file_system)
+
+    def probe_replacement(self) -> None:
+        """Refuse a file system that has no ``put_if_match``."""
+        self._check_open()
+        self._check_replacement()
+
+    def _check_replacement(self) -> None:
+        if self._publishes_by_close():
+            raise ConditionalPutUnsupportedError(
+                "this file system has no atomic rename, which checkpoint format 1 needs to replace "
+                "the state of an earlier attempt",
+                object_name=self.url,
+                next_step="start the query with a new checkpoint in format 2 (cairn.spark_conf())",
+            )
+
+    def _publishes_by_close(self) -> bool:
+        if not self._publishing:
+            self._publishing = self._files.publishing()
+        return self._publishing == PUBLISHES_BY_CLOSE
+
+    def _publish(self, key: str, path: str, parts: Iterable[memoryview], *, replaces: bool) -> None:
+        try:
+            if self._publishes_by_close():
+                self._files.write(path, parts, replaces=replaces)
+                return
+            temporary = _hidden(path, SYSTEM_ENTROPY.token(8) + TEMPORARY_SUFFIX)
+            try:
+                self._files.write(temporary, parts, replaces=True)
+                self._rename(temporary, path, replaces=replaces)
+            except CairnError:
+                self._discard(temporary)
+                raise
+        except AlreadyExistsError as error:
+            raise self._already_exists(key) from error
+
+    def _rename(self, temporary: str, path: str, *, replaces: bool) -> None:
+        """Publish a temporary file; own success is success.
+
+        The temporary name is this call's alone. If it is gone, the rename was done.
+        """
+        try:
+            self._files.rename(temporary, path, replaces=replaces)
+        except (AlreadyExistsError, MissingError, UnavailableError) as error:
+            try:
+                self._files.status(temporary)
+            except MissingError:
+                self._require_published(path, error)
+                return
+            except CairnError:
+                raise self._unknown(path) from error
+            raise
+
+    def _require_published(self, path: str, error: CairnError) -> None:
+        try:
+            self._files.status(path)
+        except CairnError:
+            raise self._unknown(path) from error
+
+    def _unknown(self, path: str) -> UnavailableError:
+        return UnavailableError(
+            "the outcome of a write is unknown",
+            object_name=self._files.prefix + path,
+            next_step="let Spark retry the task",
+        )
+
+    def _rename_away(self, key: str, path: str, old: str, etag: str) -> None:
+        """Make the name of the object with ``etag`` free; one of several callers succeeds.
+
+        The old name stays, so that no later caller with this etag can rename the next object.
+        """
+        try:
+            self._files.rename(path, old, replaces=False)
+        except AlreadyExistsError as error:
+            raise self._precondition_failed(key, is_missing=False) from error
+        except MissingError as error:
+            raise self._precondition_failed(key, is_missing=True) from error
+        moved = self._etag(old)
+        # Some file systems change a file's time when they rename it.
+        if moved is None or _digest(moved) != _digest(etag):
+            # Replaced by a writer that ignores etags, between the check and the rename.
+            self._files.rename(old, path, replaces=False)
+            raise self._precondition_failed(key, is_missing=False)
+
+    def _etag(self, path: str) -> str | None:
+        try:
+            return self._files.read(path, _ALL, _stored_object).etag
+        except MissingError:
+            return None
+
+    def _discard(self, path: str) -> None:
+        # What stays has a hidden name, and is deleted by a later listing.
+        with suppress(CairnError):
+            self._files.delete([path])
+
+    def _delete_abandoned(self, found: Found) -> None:
+        oldest = self._clock.now() - _ABANDONED_AFTER
+        abandoned = [
+            f"{self._root}/{key}"
+            for key, status in found
+            if _HIDDEN.fullmatch(key.rpartition("/")[2]) and _time(status) < oldest
+        ]
+        if abandoned:
+            with suppress(CairnError):
+                self._files.delete(abandoned)
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{check_key(key)}"
+
+    def _begin(self, api: str, key: str) -> str:
+        self._check_open()
+        path = self._path(key)
+        self._count(api)
+        return path
+
+
+def _hidden(path: str, suffix: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{suffix}"
+
+
+def _digest(etag: str) -> str:
+    return etag.partition("-")[0]
+
+
+def _view(data: Payload) -> memoryview:
+    return memoryview(data).cast("B")
+
+
+def _chunks(path: Path) -> Iterator[memoryview]:
+    with path.open("rb", buffering=0) as source:
+        while chunk := source.read(_CHUNK_BYTES):
+            yield memoryview(chunk)
+
+
+def _time(status: FileStatus) -> datetime:
+    return datetime.fromtimestamp(status.modified_ms / 1000, UTC)
+
+
+def _stored_object(status: FileStatus, parts: Iterator[bytes]) -> StoredObject:
+    data = b"".join(parts)
+    # With the time, so that equal bytes that were written again are another object.
+    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+    return StoredObject(data, f"{digest}-{status.modified_ms:x}")

@@ -1,0 +1,136 @@
+"""A JVM that serves files, and HDFS behind it: errors, another user, silence, the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from cairn.cli.main import main
+from cairn.errors import (
+    AccessError,
+    ConfigError,
+    ForeignObjectError,
+    SchemeError,
+    UnavailableError,
+)
+from cairn.storage.hadoop.connections import StorageConnections
+from cairn.storage.hadoop.server import FileServer
+from cairn.storage.open import open_store
+from harness.hdfs import hadoop_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cairn.storage.base import ObjectStore
+    from harness.hdfs import MiniHdfs
+
+pytestmark = pytest.mark.hdfs
+
+
+@pytest.fixture
+def store(hdfs: MiniHdfs, hdfs_files: FileServer) -> Iterator[ObjectStore]:
+    """An empty store on HDFS."""
+    url = f"{hdfs.url}/{uuid.uuid4().hex}"
+    with open_store(url, hdfs_files.settings, hdfs_files.connections) as opened:
+        yield opened
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(store: ObjectStore) -> None:
+    """A checkpoint inside another program's file is no fault that a retry corrects."""
+    store.put("a", b"1")
+
+    with pytest.raises(ForeignObjectError, match="in the place of"):
+        store.put("a/b", b"2")
+
+
+def test_another_user_is_denied_by_name(
+    hdfs: MiniHdfs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error must say that the right is missing, not that the file is."""
+    store.put("x", b"1")
+    monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
+
+    with (
+        hadoop_server(hdfs.url) as server,
+        open_store(store.url, server.settings, server.connections) as other,
+    ):
+        assert other.get("x").data == b"1"
+        with pytest.raises(AccessError, match="stranger") as raised:
+            other.put("y", b"2")
+
+    assert raised.value.object_name is not None
+    assert raised.value.object_name.startswith(store.url)
+
+
+def test_a_silent_file_system_is_an_error_in_time_and_works_afterwards(
+    hdfs: MiniHdfs, hdfs_files: FileServer, store: ObjectStore
+) -> None:
+    """A NameNode in a long pause must not hold the task for as long."""
+    store.put("x", b"1")
+    impatient = {**hdfs_files.settings, "timeout_ms": "1000"}
+    os.kill(hdfs.pid, signal.SIGSTOP)
+    try:
+        with (
+            open_store(store.url, impatient, hdfs_files.connections) as waiting,
+            pytest.raises(UnavailableError, match="within 1000 ms"),
+        ):
+            waiting.put("y", b"2")
+    finally:
+        os.kill(hdfs.pid, signal.SIGCONT)
+
+    assert store.get("x").data == b"1"
+    store.put("y", b"3")
+    assert store.get("y").data == b"3"
+
+
+def test_the_command_reaches_hdfs(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The settings come from HADOOP_CONF_DIR, as for Hadoop's own commands."""
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>x:///</value></property>"
+        "</configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    store.put("offsets/0", b"not a log")
+
+    found = CliRunner().invoke(main, ["undo-repartition", store.url])
+    refused = CliRunner().invoke(main, ["undo-repartition", "nosuch://host/x"])
+    wrong = CliRunner().invoke(
+        main, ["undo-repartition", store.url, "--hadoop-conf", "dfs.replication"]
+    )
+
+    assert "has no unfinished repartition" in found.output
+    assert "[CAIRN_SCHEME]" in refused.output
+    assert "nosuch" in refused.output
+    assert "[CAIRN_CONFIG] --hadoop-conf dfs.replication has no value" in wrong.output
+
+
+def test_a_class_path_without_the_shim_is_named() -> None:
+    """The message has Java's own words."""
+    with pytest.raises(ConfigError, match="FileServer"), FileServer("hdfs://host/x", ["none.jar"]):
+        pass
+
+
+def test_a_jvm_that_has_ended_is_an_error_in_time(hdfs: MiniHdfs) -> None:
+    """The command must not wait for a JVM that the kernel has killed."""
+    with hadoop_server(hdfs.url) as server:
+        settings = {**server.settings, "timeout_ms": "1000"}
+        with open_store(f"{hdfs.url}/x", settings, server.connections) as store:
+            list(store.list(""))
+            os.kill(server.pid, signal.SIGKILL)
+
+            with pytest.raises(UnavailableError):
+                store.put("x", b"1")
+
+
+def test_an_unknown_scheme_needs_no_connection() -> None:
+    """The error comes before a request could hang."""
+    with pytest.raises(SchemeError):
+        open_store("hdfs://host/x", {}, StorageConnections())
