@@ -187,7 +187,8 @@ class HadoopStore(ObjectStore):
         folder = prefix.rpartition("/")[0]
         above = f"{folder}/" if folder else ""
         root = f"{self._root}/{folder}".rstrip("/") or "/"
-        found = [(above + path, status) for path, status in self._files.list(root)]
+        # Once each: abfs without a hierarchical namespace lists a folder twice.
+        found = list({above + path: status for path, status in self._files.list(root)}.items())
         self._delete_abandoned(found)
         for key, status in sorted(found):
             if is_listed(key, prefix):
