@@ -46,7 +46,7 @@ public final class ProviderSwapAgent {
   private static final Set<String> PROVIDERS =
       Set.of(STATE + "RocksDBStateStoreProvider", STATE + "HDFSBackedStateStoreProvider");
   private static final String CONSTRUCTED = (STATE + "RocksDBStateStoreProvider").replace('.', '/');
-  private static final String CLASSES_OF_SUITES =
+  static final String CLASSES_OF_SUITES =
       "org\\.apache\\.spark\\.sql\\..*(Suite|Test|CkptIdCollecting).*";
   private static final Set<String> FILE_MANAGERS =
       Set.of(
@@ -84,6 +84,7 @@ public final class ProviderSwapAgent {
                 builder.visit(Advice.to(OnManager.class).on(isConstructor())))
         .installOn(instrumentation);
     NewerMembers.installOn(instrumentation);
+    NewerCalls.installOn(instrumentation);
     TestConduct.installOn(instrumentation);
     if (!target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'))) {
       new AgentBuilder.Default()
