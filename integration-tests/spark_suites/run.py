@@ -25,7 +25,7 @@ import pyspark
 from report import Progress, print_table, print_verdict
 from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
 from suite_list import Suite, read_excluded, read_suites, read_waiting, unlisted
-from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite
+from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite, run_together
 from verdict import Control, judge, read_control, read_expected, write_control
 
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
@@ -172,21 +172,46 @@ def _run_all(
     progress = Progress(pairs, recorded, options.parallel)
     labels = {provider.label for provider, _ in planned}
     keys = {label: _key(kit, label, options.shim_jar) for label in labels}
+    results: list[SuiteResult] = []
 
-    def run(provider: Provider, suite: Suite) -> SuiteResult:
-        folder = _folder(provider, suite)
-        kept = None if options.anew else SuiteResult.read(folder / "result.json")
-        if kept is not None and kept.key == keys[provider.label] and kept.is_ended:
-            progress.ended(kept, is_kept=True)
-            return kept
-        result = run_suite(kit, suite, provider, folder)
-        result.key = keys[provider.label]
-        result.save(folder / "result.json")
+    def finish(result: SuiteResult) -> None:
+        result.key = keys[result.provider]
+        result.save(_result_file(result.provider, result.suite, result.name_filter))
+        results.append(result)
         progress.ended(result)
-        return result
+
+    def run(provider: Provider, suites: list[Suite]) -> None:
+        due = []
+        for suite in suites:
+            file = _result_file(provider.label, suite.name, suite.name_filter)
+            kept = None if options.anew else SuiteResult.read(file)
+            if kept is not None and kept.key == keys[provider.label] and kept.is_ended:
+                results.append(kept)
+                progress.ended(kept, is_kept=True)
+            else:
+                due.append(suite)
+        if len(due) > 1:
+            folder = BUILD / "runs" / provider.label / f"together-{due[0].jvm}"
+            for result in run_together(kit, due, provider, folder):
+                finish(result)
+            ended = {result.suite for result in results if result.provider == provider.label}
+            due = [suite for suite in due if suite.name not in ended]
+        for suite in due:
+            folder = _result_file(provider.label, suite.name, suite.name_filter).parent
+            finish(run_suite(kit, suite, provider, folder))
 
     with ThreadPoolExecutor(max_workers=options.parallel) as pool:
-        return list(pool.map(lambda pair: run(*pair), planned))
+        list(pool.map(lambda job: run(*job), _jobs(planned)))
+    return results
+
+
+def _jobs(planned: list[tuple[Provider, Suite]]) -> list[tuple[Provider, list[Suite]]]:
+    """Put the suites of one JVM together."""
+    jobs: dict[tuple[str, str], tuple[Provider, list[Suite]]] = {}
+    for provider, suite in planned:
+        key = (provider.label, f"together {suite.jvm}" if suite.jvm else suite.name)
+        jobs.setdefault(key, (provider, []))[1].append(suite)
+    return list(jobs.values())
 
 
 def _key(kit: Kit, label: str, shim_jar: Path) -> str:
@@ -199,9 +224,9 @@ def _key(kit: Kit, label: str, shim_jar: Path) -> str:
     return digest.hexdigest()
 
 
-def _folder(provider: Provider, suite: Suite) -> Path:
-    part = "-quick" if suite.name_filter else ""
-    return BUILD / "runs" / provider.label / f"{suite.name}{part}"
+def _result_file(label: str, suite: str, name_filter: str) -> Path:
+    part = "-quick" if name_filter else ""
+    return BUILD / "runs" / label / f"{suite}{part}" / "result.json"
 
 
 def _record(results: list[SuiteResult]) -> None:
