@@ -2,9 +2,11 @@ package io.cairn.suites;
 
 import static net.bytebuddy.matcher.ElementMatchers.any;
 import static net.bytebuddy.matcher.ElementMatchers.nameMatches;
+import static net.bytebuddy.matcher.ElementMatchers.none;
 
 import java.lang.instrument.Instrumentation;
 import java.util.Map;
+import net.bytebuddy.ByteBuddy;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.AsmVisitorWrapper;
 import net.bytebuddy.asm.AsmVisitorWrapper.ForDeclaredMethods.MethodVisitorWrapper;
@@ -42,7 +44,9 @@ final class NewerCalls {
   private NewerCalls() {}
 
   static void installOn(Instrumentation instrumentation) {
-    new AgentBuilder.Default()
+    // Without ignore(none()) the bodies of Scala's lambdas, which are the tests, stay as they are.
+    new AgentBuilder.Default(new ByteBuddy().ignore(none()))
+        .with(AgentBuilder.Listener.StreamWriting.toSystemError().withErrorsOnly())
         .disableClassFormatChanges()
         .type(nameMatches(ProviderSwapAgent.CLASSES_OF_SUITES))
         .transform(
