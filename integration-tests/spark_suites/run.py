@@ -1,8 +1,11 @@
 """Runs Spark's own stateful suites under Cairn, with Spark's RocksDB provider as the control.
 
-    python integration-tests/spark_suites/run.py --provider both
-    python integration-tests/spark_suites/run.py --provider cairn --quick
-    python integration-tests/spark_suites/run.py --provider control --record-control
+    python integration-tests/spark_suites/run.py
+    python integration-tests/spark_suites/run.py --quick
+    python integration-tests/spark_suites/run.py --provider both --record-control
+
+By default only Cairn runs, and is compared with the recorded outcomes of the control
+(control.toml). They are recorded again for another Spark, or for suites that have none.
 
 A run that was ended goes on where it stopped: results are kept in `.build/spark-suites/runs`, by
 the provider's jar and worker and the test classes.
@@ -26,7 +29,14 @@ from report import Progress, print_table, print_verdict
 from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
 from suite_list import Suite, read_excluded, read_suites, read_waiting, unlisted
 from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite, run_together
-from verdict import Control, judge, read_control, read_expected, write_control
+from verdict import (
+    Control,
+    judge,
+    read_control,
+    read_expected,
+    recorded_spark,
+    write_control,
+)
 
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
@@ -47,6 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if options.provider in ("cairn", "both") and not options.shim_jar.exists():
         print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
+        return 2
+    if options.provider == "cairn" and recorded_spark() != pyspark.__version__:
+        print(
+            f"control.toml is of Spark {recorded_spark()}, installed is {pyspark.__version__}:"
+            " use --provider both --record-control",
+            file=sys.stderr,
+        )
         return 2
     kit = prepare()
     control = Provider("control", ROCKSDB_PROVIDER)
@@ -83,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--provider", choices=("control", "cairn", "both"), default="both")
+    parser.add_argument("--provider", choices=("control", "cairn", "both"), default="cairn")
     parser.add_argument("--quick", action="store_true", help="only the suites marked quick")
     parser.add_argument(
         "--suites",
