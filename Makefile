@@ -118,7 +118,7 @@ bench-idle: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the
 	$(PY) benchmarks/s3_requests.py --providers cairn --format 2 --partitions 200 --busy-partitions 10 --batches 20 --result $(BUILD)/bench/s3-requests-idle.json $(ARGS)
 
 .PHONY: spark-suites
-spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn and under Spark's provider
+spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn; compare with Spark's provider
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
 
 .PHONY: spark-matrix

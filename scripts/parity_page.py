@@ -60,8 +60,8 @@ then `scripts/parity_page.py`.
 SUITES = """
 ## Spark's own test suites
 
-`make spark-suites` runs them under both providers. It fails if Cairn does not pass what Spark's
-RocksDB provider passes, except for the tests in
+`make spark-suites` runs them under Cairn. It fails if Cairn does not pass what Spark's RocksDB
+provider passes, except for the tests in
 [expected.toml](../integration-tests/spark_suites/expected.toml), each with its reason. What Spark's
 RocksDB provider passes is recorded in
 [control.toml](../integration-tests/spark_suites/control.toml). HDFS-backed: not run.

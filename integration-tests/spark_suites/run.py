@@ -1,8 +1,11 @@
 """Runs Spark's own stateful suites under Cairn, with Spark's RocksDB provider as the control.
 
-    python integration-tests/spark_suites/run.py --provider both
-    python integration-tests/spark_suites/run.py --provider cairn --quick
-    python integration-tests/spark_suites/run.py --provider control --record-control
+    python integration-tests/spark_suites/run.py
+    python integration-tests/spark_suites/run.py --quick
+    python integration-tests/spark_suites/run.py --provider both --record-control
+
+By default only Cairn runs, and is compared with the recorded outcomes of the control
+(control.toml). They are recorded again for another Spark, or for suites that have none.
 
 A run that was ended goes on where it stopped: results are kept in `.build/spark-suites/runs`, by
 the provider's jar and worker and the test classes.
@@ -25,8 +28,15 @@ import pyspark
 from report import Progress, print_table, print_verdict
 from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
 from suite_list import Suite, read_excluded, read_suites, read_waiting, unlisted
-from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite
-from verdict import Control, judge, read_control, read_expected, write_control
+from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite, run_together
+from verdict import (
+    Control,
+    judge,
+    read_control,
+    read_expected,
+    recorded_spark,
+    write_control,
+)
 
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
@@ -47,6 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if options.provider in ("cairn", "both") and not options.shim_jar.exists():
         print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
+        return 2
+    if options.provider == "cairn" and recorded_spark() != pyspark.__version__:
+        print(
+            f"control.toml is of Spark {recorded_spark()}, installed is {pyspark.__version__}:"
+            " use --provider both --record-control",
+            file=sys.stderr,
+        )
         return 2
     kit = prepare()
     control = Provider("control", ROCKSDB_PROVIDER)
@@ -83,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--provider", choices=("control", "cairn", "both"), default="both")
+    parser.add_argument("--provider", choices=("control", "cairn", "both"), default="cairn")
     parser.add_argument("--quick", action="store_true", help="only the suites marked quick")
     parser.add_argument(
         "--suites",
@@ -172,21 +189,46 @@ def _run_all(
     progress = Progress(pairs, recorded, options.parallel)
     labels = {provider.label for provider, _ in planned}
     keys = {label: _key(kit, label, options.shim_jar) for label in labels}
+    results: list[SuiteResult] = []
 
-    def run(provider: Provider, suite: Suite) -> SuiteResult:
-        folder = _folder(provider, suite)
-        kept = None if options.anew else SuiteResult.read(folder / "result.json")
-        if kept is not None and kept.key == keys[provider.label] and kept.is_ended:
-            progress.ended(kept, is_kept=True)
-            return kept
-        result = run_suite(kit, suite, provider, folder)
-        result.key = keys[provider.label]
-        result.save(folder / "result.json")
+    def finish(result: SuiteResult) -> None:
+        result.key = keys[result.provider]
+        result.save(_result_file(result.provider, result.suite, result.name_filter))
+        results.append(result)
         progress.ended(result)
-        return result
+
+    def run(provider: Provider, suites: list[Suite]) -> None:
+        due = []
+        for suite in suites:
+            file = _result_file(provider.label, suite.name, suite.name_filter)
+            kept = None if options.anew else SuiteResult.read(file)
+            if kept is not None and kept.key == keys[provider.label] and kept.is_ended:
+                results.append(kept)
+                progress.ended(kept, is_kept=True)
+            else:
+                due.append(suite)
+        if len(due) > 1:
+            folder = BUILD / "runs" / provider.label / f"together-{due[0].jvm}"
+            for result in run_together(kit, due, provider, folder):
+                finish(result)
+            ended = {result.suite for result in results if result.provider == provider.label}
+            due = [suite for suite in due if suite.name not in ended]
+        for suite in due:
+            folder = _result_file(provider.label, suite.name, suite.name_filter).parent
+            finish(run_suite(kit, suite, provider, folder))
 
     with ThreadPoolExecutor(max_workers=options.parallel) as pool:
-        return list(pool.map(lambda pair: run(*pair), planned))
+        list(pool.map(lambda job: run(*job), _jobs(planned)))
+    return results
+
+
+def _jobs(planned: list[tuple[Provider, Suite]]) -> list[tuple[Provider, list[Suite]]]:
+    """Put the suites of one JVM together."""
+    jobs: dict[tuple[str, str], tuple[Provider, list[Suite]]] = {}
+    for provider, suite in planned:
+        key = (provider.label, f"together {suite.jvm}" if suite.jvm else suite.name)
+        jobs.setdefault(key, (provider, []))[1].append(suite)
+    return list(jobs.values())
 
 
 def _key(kit: Kit, label: str, shim_jar: Path) -> str:
@@ -199,9 +241,9 @@ def _key(kit: Kit, label: str, shim_jar: Path) -> str:
     return digest.hexdigest()
 
 
-def _folder(provider: Provider, suite: Suite) -> Path:
-    part = "-quick" if suite.name_filter else ""
-    return BUILD / "runs" / provider.label / f"{suite.name}{part}"
+def _result_file(label: str, suite: str, name_filter: str) -> Path:
+    part = "-quick" if name_filter else ""
+    return BUILD / "runs" / label / f"{suite}{part}" / "result.json"
 
 
 def _record(results: list[SuiteResult]) -> None:

@@ -18,7 +18,8 @@ class Suite:
     """A suite class, its time limit, and a part of the names of the tests to run.
 
     ``files``: a suite of the checkpoint file manager has the place of its files, ``s3`` or
-    ``local``. ``flaky``: tests that fail now and then under Spark's own provider too.
+    ``local``. ``flaky``: tests that fail now and then under Spark's own provider too. ``jvm``:
+    suites with the same one run one after the other in one JVM.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Suite:
     name_filter: str = ""
     files: str = ""
     flaky: tuple[str, ...] = ()
+    jvm: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def read_waiting(file: Path = SUITES_FILE) -> list[Suite]:
 def _suites(
     content: dict[str, Any], entries: list[dict[str, Any]], *, is_quick: bool
 ) -> list[Suite]:
+    flaky = content.get("flaky", {})
     return [
         Suite(
             name=entry["name"],
@@ -63,7 +66,8 @@ def _suites(
             limit_s=entry["limit_s"],
             name_filter=entry.get("quick_filter", "") if is_quick else "",
             files=entry.get("files", ""),
-            flaky=tuple(content.get("flaky", {}).get(entry["name"], ())),
+            flaky=tuple(flaky.get(entry["name"], ())),
+            jvm="" if is_quick or entry["name"] in flaky else entry.get("jvm", ""),
         )
         for entry in entries
         if entry.get("quick") or not is_quick
@@ -71,11 +75,7 @@ def _suites(
 
 
 def _entries_of_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "package": group["package"], "limit_s": group["limit_s"]}
-        for group in groups
-        for name in group["suites"]
-    ]
+    return [{**group, "name": name} for group in groups for name in group["suites"]]
 
 
 def read_excluded(file: Path = SUITES_FILE) -> list[Excluded]:

@@ -28,6 +28,9 @@ ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateS
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
 ENDED, STOPPED, ABORTED = "ended", "stopped at its time limit", "aborted"
 STOP_GRACE_S = 20
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC")
+"""The JVM of a suite ends before the code of the optimizing compiler is worth its time: with these
+options suites need half the CPU."""
 FLAKY_RUNS = 3
 """How often a test that is known to be flaky runs; it passes if one of the runs does."""
 
@@ -87,6 +90,7 @@ class SuiteResult:
 
     def save(self, file: Path) -> None:
         """Write as JSON; a reader sees the whole file or none."""
+        file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
         part.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False))
         part.replace(file)
@@ -115,16 +119,70 @@ def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> Suite
     return result
 
 
+def run_together(
+    kit: Kit, suites: Sequence[Suite], provider: Provider, folder: Path
+) -> list[SuiteResult]:
+    """Run ``suites`` one after the other in one JVM; return the results of those that ended.
+
+    The JVM has the time limit of the first suite.
+    """
+    _run_jvm(kit, suites, provider, folder)
+    results = []
+    for suite in suites:
+        result = _new_result(suite, provider, 0.0, is_within_limit=True)
+        result.opened = _counted("opened", folder / "providers.txt", suite.class_name)
+        result.managed = _counted("managed", folder / "providers.txt", suite.class_name)
+        _read_report(folder / "junit" / f"TEST-{suite.class_name}.xml", result)
+        results.append(result)
+    return [result for result in results if result.is_ended]
+
+
 def _run_once(
     kit: Kit, suite: Suite, provider: Provider, folder: Path, tests: Sequence[str] = ()
 ) -> SuiteResult:
+    seconds, is_within_limit = _run_jvm(kit, [suite], provider, folder, tests)
+    result = _new_result(suite, provider, seconds, is_within_limit=is_within_limit)
+    result.opened = _counted("opened", folder / "providers.txt")
+    result.managed = _counted("managed", folder / "providers.txt")
+    for file in (folder / "junit").glob("*.xml"):
+        _read_report(file, result)
+    result.seconds = seconds
+    text = (folder / "stdout.txt").read_text(errors="replace")
+    count = re.search(r"^Run starting\. Expected test count is: (\d+)$", text, re.MULTILINE)
+    result.expected_count = int(count.group(1)) if count else 0
+    if not result.outcomes:
+        result.outcomes, result.messages = outcomes_of_lines(text)
+    return result
+
+
+def _new_result(
+    suite: Suite, provider: Provider, seconds: float, *, is_within_limit: bool
+) -> SuiteResult:
+    return SuiteResult(
+        suite=suite.name,
+        provider=provider.label,
+        seconds=seconds,
+        end=ABORTED if is_within_limit else STOPPED,
+        name_filter=suite.name_filter,
+        files=suite.files,
+    )
+
+
+def _run_jvm(
+    kit: Kit,
+    suites: Sequence[Suite],
+    provider: Provider,
+    folder: Path,
+    tests: Sequence[str] = (),
+) -> tuple[float, bool]:
+    """Run a JVM; return its seconds, and whether it ended within its limit."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("junit", "tmp"):
         (folder / name).mkdir(parents=True)
     started = time.monotonic()
     with (folder / "stdout.txt").open("wb") as out, (folder / "stderr.txt").open("wb") as err:
         process = subprocess.Popen(
-            java_command(kit, suite, provider, folder, tests),
+            java_command(kit, suites, provider, folder, tests),
             cwd=folder,
             env=environment(kit),
             stdin=subprocess.DEVNULL,
@@ -132,27 +190,17 @@ def _run_once(
             stderr=err,
             start_new_session=True,
         )
-        is_within_limit = _wait(process, suite.limit_s)
-    result = SuiteResult(
-        suite=suite.name,
-        provider=provider.label,
-        seconds=round(time.monotonic() - started, 1),
-        end=ABORTED if is_within_limit else STOPPED,
-        name_filter=suite.name_filter,
-        opened=_counted("opened", folder / "providers.txt"),
-        managed=_counted("managed", folder / "providers.txt"),
-        files=suite.files,
-    )
-    _read_outcomes(folder, result)
+        is_within_limit = _wait(process, suites[0].limit_s)
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     shutil.rmtree(folder / "spark-warehouse", ignore_errors=True)
-    return result
+    return round(time.monotonic() - started, 1), is_within_limit
 
 
 def java_command(
-    kit: Kit, suite: Suite, provider: Provider, folder: Path, tests: Sequence[str] = ()
+    kit: Kit, suites: Sequence[Suite], provider: Provider, folder: Path, tests: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command line of a suite's JVM; ``tests``: only those."""
+    """Return the command line of the JVM of ``suites``; ``tests``: only those."""
+    first = suites[0]  # suites of one JVM differ in their class only
     class_path = [
         str(HERE / "conf"),
         str(kit.own_classes),
@@ -173,11 +221,12 @@ def java_command(
         "derby.system.home": folder / "tmp",
         "io.netty.tryReflectionSetAccessible": "true",
         PROVIDER_SETTING: provider.class_name,
-        **provider.file_settings.get(suite.files, {}),
+        **provider.file_settings.get(first.files, {}),
     }
     return [
         "java",
         "-ea",  # without it RocksDB's Java classes crash where a test expects AssertionError
+        *SHORT_LIVED,
         *("-Xmx3g", "-Xss4m", "-XX:ReservedCodeCacheSize=256m", "-XX:-OmitStackTraceInFastThrow"),
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
@@ -187,8 +236,8 @@ def java_command(
         "org.scalatest.tools.Runner",
         *("-oWN", "-u", str(folder / "junit")),
         *("-R", str(kit.classes)),
-        *("-s", suite.class_name),
-        *(("-z", suite.name_filter) if suite.name_filter and not tests else ()),
+        *(part for suite in suites for part in ("-s", suite.class_name)),
+        *(("-z", first.name_filter) if first.name_filter and not tests else ()),
         *(part for test in tests for part in ("-t", test)),
     ]
 
@@ -223,37 +272,38 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
     return is_ended
 
 
-def _counted(what: str, report: Path) -> dict[str, int]:
-    """Return the agent's counts of opened stores, or of file managers, by class."""
-    counts = {}
+def _counted(what: str, report: Path, class_name: str = "") -> dict[str, int]:
+    """Return the agent's counts of opened stores, or of file managers, by class.
+
+    ``class_name``: only those of this suite.
+    """
+    counts: dict[str, int] = {}
     for line in report.read_text().splitlines() if report.exists() else ():
-        counted, class_name, count = line.split(" ")
-        if counted == what:
-            counts[class_name] = int(count)
+        suite, counted, provider, count = line.split(" ")
+        if counted == what and class_name in ("", suite):
+            counts[provider] = counts.get(provider, 0) + int(count)
     return counts
 
 
-def _read_outcomes(folder: Path, result: SuiteResult) -> None:
-    for file in (folder / "junit").glob("*.xml"):
-        if result.end == ABORTED:
-            result.end = ENDED  # scalatest writes the file after the suite's last test
-        report = ET.parse(file).getroot()  # noqa: S314 - written by our own JVM
-        for case in report.iter("testcase"):
-            name = case.attrib["name"]
-            problem = next(
-                (case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None
-            )
-            if problem is not None:
-                result.outcomes[name] = FAILED
-                text = problem.attrib.get("message") or problem.text or ""
-                result.messages[name] = text.strip()[:2000]
-            else:
-                result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
-    text = (folder / "stdout.txt").read_text(errors="replace")
-    count = re.search(r"^Run starting\. Expected test count is: (\d+)$", text, re.MULTILINE)
-    result.expected_count = int(count.group(1)) if count else 0
-    if not result.outcomes:
-        result.outcomes, result.messages = outcomes_of_lines(text)
+def _read_report(file: Path, result: SuiteResult) -> None:
+    """Read the JUnit report of a suite, if there is one."""
+    if not file.exists():
+        return
+    if result.end == ABORTED:
+        result.end = ENDED  # scalatest writes the file after the suite's last test
+    report = ET.parse(file).getroot()  # noqa: S314 - written by our own JVM
+    result.seconds = float(report.attrib["time"])
+    for case in report.iter("testcase"):
+        name = case.attrib["name"]
+        problem = next(
+            (case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None
+        )
+        if problem is not None:
+            result.outcomes[name] = FAILED
+            text = problem.attrib.get("message") or problem.text or ""
+            result.messages[name] = text.strip()[:2000]
+        else:
+            result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
 
 
 def outcomes_of_lines(text: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -162,3 +162,46 @@ def test_the_committed_list_is_consistent() -> None:
     assert {suite.name for suite in read_suites()} == set(read_control())
     assert {suite.name for suite in read_suites(is_quick=True)} <= set(names)
     assert all(exclusion.reason for exclusion in read_excluded())
+
+
+def test_a_suite_that_did_not_end_beside_others_runs_alone(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One suite that ends its JVM must not cost the results of the others."""
+    suites = [Suite(name, f"org.example.{name}", 60, jvm="units") for name in "ABC"]
+    together: list[list[str]] = []
+    alone = Runs({"sums": PASSED})
+
+    def run_together(
+        _kit: Kit, suites: Sequence[Suite], provider: Provider, _folder: Path
+    ) -> list[SuiteResult]:
+        together.append([suite.name for suite in suites])
+        return [
+            SuiteResult(suite.name, provider.label, 1.0, ENDED, outcomes={"sums": PASSED})
+            for suite in suites
+            if suite.name != "B"
+        ]
+
+    monkeypatch.setattr(run, "run_together", run_together)
+    monkeypatch.setattr(suite_process, "_run_once", alone)
+    options = run._parser().parse_args([])  # noqa: SLF001 - the runner is a script
+    planned = [(CONTROL, suite) for suite in suites]
+
+    results = run._run_all(kit, planned, options)  # noqa: SLF001
+
+    assert together == [["A", "B", "C"]]
+    assert alone.tests == [()]
+    assert sorted(result.suite for result in results) == ["A", "B", "C"]
+    assert run._run_all(kit, planned, options) == [  # noqa: SLF001 - all are kept
+        result for name in "ABC" for result in results if result.suite == name
+    ]
+
+
+def test_stores_are_counted_for_the_suite_that_opened_them(tmp_path: Path) -> None:
+    """In a shared JVM a suite that used no store of the provider must not look like one."""
+    report = tmp_path / "providers.txt"
+    report.write_text("a.A opened p.P 2\na.B opened p.P 3\na.B created p.P 9\nnone opened p.P 1\n")
+
+    assert suite_process._counted("opened", report, "a.B") == {"p.P": 3}  # noqa: SLF001
+    assert suite_process._counted("opened", report) == {"p.P": 6}  # noqa: SLF001
+    assert suite_process._counted("opened", report, "a.C") == {}  # noqa: SLF001

@@ -70,6 +70,11 @@ def read_control(file: Path = CONTROL_FILE) -> dict[str, Control]:
     return {name: _control_of(name, suite) for name, suite in content["suites"].items()}
 
 
+def recorded_spark(file: Path = CONTROL_FILE) -> str:
+    """Return the version of Spark whose provider's outcomes are committed; empty: none."""
+    return tomllib.loads(file.read_text())["spark"] if file.exists() else ""
+
+
 def _control_of(name: str, suite: dict[str, Any]) -> Control:
     outcomes = {
         test: outcome for outcome in (PASSED, FAILED, IGNORED) for test in suite.get(outcome, [])

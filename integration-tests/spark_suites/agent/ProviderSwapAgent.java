@@ -6,6 +6,7 @@ import static net.bytebuddy.matcher.ElementMatchers.nameMatches;
 import static net.bytebuddy.matcher.ElementMatchers.named;
 import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 import static net.bytebuddy.matcher.ElementMatchers.takesArgument;
+import static net.bytebuddy.matcher.ElementMatchers.takesNoArguments;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -36,8 +37,8 @@ import net.bytebuddy.utility.OpenedClassReader;
  * and Cairn's checkpoint file managers ({@code managed}).
  *
  * <p>Arguments: {@code report=<file>;target=<class>;names=<class>|<class>}. Without a target it
- * only counts. The report is written when the JVM ends, one line {@code <created|opened|managed>
- * <class> <count>} per class.
+ * only counts. The report is written when the JVM ends, one line {@code <suite>
+ * <created|opened|managed> <class> <count>} per suite and class.
  */
 public final class ProviderSwapAgent {
   private static final String FACTORY =
@@ -46,7 +47,7 @@ public final class ProviderSwapAgent {
   private static final Set<String> PROVIDERS =
       Set.of(STATE + "RocksDBStateStoreProvider", STATE + "HDFSBackedStateStoreProvider");
   private static final String CONSTRUCTED = (STATE + "RocksDBStateStoreProvider").replace('.', '/');
-  private static final String CLASSES_OF_SUITES =
+  static final String CLASSES_OF_SUITES =
       "org\\.apache\\.spark\\.sql\\..*(Suite|Test|CkptIdCollecting).*";
   private static final Set<String> FILE_MANAGERS =
       Set.of(
@@ -54,6 +55,7 @@ public final class ProviderSwapAgent {
 
   private static volatile String target = "";
   private static volatile Set<String> names = Set.of();
+  private static volatile String suite = "none";
   private static final Map<String, Long> COUNTS = new TreeMap<>();
 
   private ProviderSwapAgent() {}
@@ -82,8 +84,13 @@ public final class ProviderSwapAgent {
         .transform(
             (builder, type, loader, module, domain) ->
                 builder.visit(Advice.to(OnManager.class).on(isConstructor())))
+        .type(named("org.scalatest.tools.SuiteRunner"))
+        .transform(
+            (builder, type, loader, module, domain) ->
+                builder.visit(Advice.to(OnSuite.class).on(named("run").and(takesNoArguments()))))
         .installOn(instrumentation);
     NewerMembers.installOn(instrumentation);
+    NewerCalls.installOn(instrumentation);
     TestConduct.installOn(instrumentation);
     if (!target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'))) {
       new AgentBuilder.Default()
@@ -134,8 +141,13 @@ public final class ProviderSwapAgent {
       return;
     }
     synchronized (COUNTS) {
-      COUNTS.merge(what + " " + provider.getClass().getName(), 1L, Long::sum);
+      COUNTS.merge(suite + " " + what + " " + provider.getClass().getName(), 1L, Long::sum);
     }
+  }
+
+  /** Counts for this suite from now on. Called from scalatest's code. */
+  public static void begin(Object nextSuite) {
+    suite = nextSuite.getClass().getName();
   }
 
   private static Map<String, String> parse(String arguments) {
@@ -171,6 +183,16 @@ public final class ProviderSwapAgent {
     @Advice.OnMethodExit
     static void exit(@Advice.Return Object provider) {
       ProviderSwapAgent.count("created", provider);
+    }
+  }
+
+  /** Inlined into scalatest's run of one suite. */
+  public static final class OnSuite {
+    private OnSuite() {}
+
+    @Advice.OnMethodEnter
+    static void enter(@Advice.FieldValue("suite") Object suite) {
+      ProviderSwapAgent.begin(suite);
     }
   }
 

@@ -1,0 +1,96 @@
+package io.cairn.suites;
+
+import static net.bytebuddy.matcher.ElementMatchers.any;
+import static net.bytebuddy.matcher.ElementMatchers.nameMatches;
+import static net.bytebuddy.matcher.ElementMatchers.none;
+
+import java.lang.instrument.Instrumentation;
+import java.util.Map;
+import net.bytebuddy.ByteBuddy;
+import net.bytebuddy.agent.builder.AgentBuilder;
+import net.bytebuddy.asm.AsmVisitorWrapper;
+import net.bytebuddy.asm.AsmVisitorWrapper.ForDeclaredMethods.MethodVisitorWrapper;
+import net.bytebuddy.jar.asm.MethodVisitor;
+import net.bytebuddy.jar.asm.Opcodes;
+import net.bytebuddy.jar.asm.Type;
+import net.bytebuddy.utility.OpenedClassReader;
+
+/**
+ * Completes calls in the test classes of Spark 4.2 to methods that have one more parameter in 4.3.
+ *
+ * <p>Each of these parameters is the last one and has a default, which Scala keeps as a method of
+ * the companion object. The call gets it, as if the test had been compiled with Spark 4.3. Without
+ * it the call fails with NoSuchMethodError, whatever the provider under test.
+ */
+final class NewerCalls {
+  private static final String STREAMING = "org/apache/spark/sql/execution/streaming/";
+  private static final String STATEFUL = STREAMING + "operators/stateful/";
+  private static final String CONSTRUCTOR = "<init>";
+
+  /** The type of the new parameter, by owner, method and its number of parameters in Spark 4.2. */
+  private static final Map<String, String> NEW_PARAMETERS =
+      Map.of(
+          STATEFUL + "transformwithstate/statefulprocessor/StatefulProcessorHandleImpl.<init>/8",
+          "Lscala/Option;",
+          STATEFUL + "join/SymmetricHashJoinStateManager$.apply/15",
+          "Z",
+          STREAMING + "state/StateStoreCustomSizeMetric.<init>/2",
+          "Z",
+          STREAMING + "checkpointing/AsyncOffsetSeqLog.<init>/5",
+          "Lorg/apache/spark/util/ErrorNotifier;",
+          "org/apache/spark/sql/streaming/StateOperatorProgress.<init>/12",
+          "Lscala/collection/immutable/Set;");
+
+  private NewerCalls() {}
+
+  static void installOn(Instrumentation instrumentation) {
+    // Without ignore(none()) the bodies of Scala's lambdas, which are the tests, stay as they are.
+    new AgentBuilder.Default(new ByteBuddy().ignore(none()))
+        .with(AgentBuilder.Listener.StreamWriting.toSystemError().withErrorsOnly())
+        .disableClassFormatChanges()
+        .type(nameMatches(ProviderSwapAgent.CLASSES_OF_SUITES))
+        .transform(
+            (builder, type, loader, module, domain) ->
+                builder.visit(
+                    new AsmVisitorWrapper.ForDeclaredMethods().invokable(any(), completedCalls())))
+        .installOn(instrumentation);
+  }
+
+  private static MethodVisitorWrapper completedCalls() {
+    return (type, method, visitor, context, pool, writerFlags, readerFlags) ->
+        new MethodVisitor(OpenedClassReader.ASM_API, visitor) {
+          @Override
+          public void visitMethodInsn(
+              int opcode, String owner, String name, String descriptor, boolean isInterface) {
+            int count = Type.getArgumentTypes(descriptor).length;
+            String parameter = NEW_PARAMETERS.get(owner + "." + name + "/" + count);
+            if (parameter != null) {
+              pushDefault(owner, name, count + 1, parameter);
+            }
+            super.visitMethodInsn(
+                opcode,
+                owner,
+                name,
+                parameter == null ? descriptor : descriptor.replace(")", parameter + ")"),
+                isInterface);
+          }
+
+          private void pushDefault(String owner, String name, int number, String parameter) {
+            String companion = owner.endsWith("$") ? owner : owner + "$";
+            String prefix = name.equals(CONSTRUCTOR) ? "$lessinit$greater" : name;
+            super.visitFieldInsn(Opcodes.GETSTATIC, companion, "MODULE$", "L" + companion + ";");
+            super.visitMethodInsn(
+                Opcodes.INVOKEVIRTUAL,
+                companion,
+                prefix + "$default$" + number,
+                "()" + parameter,
+                false);
+          }
+
+          @Override
+          public void visitMaxs(int stack, int locals) {
+            super.visitMaxs(stack + 1, locals);
+          }
+        };
+  }
+}
