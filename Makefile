@@ -25,6 +25,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 
 # The virtual environment comes first, so that Spark, pytest and the engine use the same Python.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -58,7 +59,7 @@ cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on
 INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-tests
 
 .PHONY: test
-test: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
+test: $(STAMPS)/venv shim s3a-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
 	$(GRADLE) test
 	cd python && ../$(PY) -m pytest tests $(PYTEST_ARGS)
 	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow" $(PYTEST_ARGS)
@@ -103,6 +104,10 @@ bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count
 .PHONY: bench-idle
 bench-idle: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests of Cairn with 200 partitions, 190 of them idle
 	$(PY) benchmarks/s3_requests.py --providers cairn --format 2 --partitions 200 --busy-partitions 10 --batches 20 --result $(BUILD)/bench/s3-requests-idle.json $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMPS)/venv shim s3a-jars minio toxiproxy ## Run queries while everything around them fails, and check rows, state and what is left: SEED=7 MINUTES=10
+	$(PY) integration-tests/chaos/run.py $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 .PHONY: spark-suites
 spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn and under Spark's provider
@@ -183,6 +188,12 @@ minio: $(BUILD)/tools/minio ## Build MinIO, the S3 server of the tests and the d
 
 $(BUILD)/tools/minio:
 	@scripts/build_go_tool.sh $(MINIO_MODULE) $@ 1.26
+
+.PHONY: toxiproxy
+toxiproxy: $(BUILD)/tools/toxiproxy ## Build Toxiproxy, which makes connections of the tests slow or broken, once
+
+$(BUILD)/tools/toxiproxy:
+	@scripts/build_go_tool.sh $(TOXIPROXY_MODULE) $@ 1.17
 
 .PHONY: flights
 flights: $(STAMPS)/flights ## Fetch the flights of 2013 from New York into .build/flights
