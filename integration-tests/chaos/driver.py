@@ -21,13 +21,15 @@ sys.path.insert(0, str(HERE.parent))
 
 from harness.events import Events
 from harness.operators import BY_NAME
-from harness.spark import SUBJECT, provider_conf
+from harness.spark import STATE_STORE, SUBJECT, provider_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.1
+# A load needs changelogs, too.
+SNAPSHOTS = {STATE_STORE + "minDeltasForSnapshot": "5"}
 FAILED = 3
 
 
@@ -65,7 +67,7 @@ class Job:
         """Start or resume a query."""
         operator = BY_NAME[name]
         session = spark.newSession()
-        for key, value in {**provider_conf(SUBJECT, 2), **operator.conf}.items():
+        for key, value in {**provider_conf(SUBJECT, 2), **operator.conf, **SNAPSHOTS}.items():
             session.conf.set(key, value)
         stream = operator.stream(session, Events(Path(self.events)))
         writer = stream.writeStream.queryName(name).outputMode(operator.output_mode)

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from chaos.world import BUCKET, ChaosDriver, World
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 SLOW_MS = 400
 MANY = 1_000
-STATE_PARTS = ("/changelog/", "/snapshot/", "/sst/")
+STATE_FOLDERS = ("/changelog", "/snapshot", "/sst")
+NEWEST = 4
 _BODY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>slow down</Message></Error>"
 _SLOW_DOWN = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
@@ -179,10 +181,11 @@ class Faults:
 
     def _damage(self, fault: Fault, change: Callable[[bytes], bytes] | None) -> Hit | None:
         client = self.world.client
-        keys = [key for key in self.state_keys() if key not in self.damages]
-        if not keys:
+        stores = self._newest_objects()
+        if not stores:
             return None
-        key = fault.choose(keys)
+        newest = fault.choose(stores)
+        key = newest[int(fault.choice * 1e6) % len(newest)]
         with suppress(client.exceptions.NoSuchKey):  # retention has deleted it
             original = client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
             if change is None or not original:
@@ -210,15 +213,19 @@ class Faults:
         if present == damage.etag:
             client.put_object(Bucket=BUCKET, Key=key, Body=damage.original)
 
-    def state_keys(self) -> list[str]:
-        """List the objects of the state of all queries."""
+    def _newest_objects(self) -> list[list[str]]:
+        """List the newest objects of each store: the next load needs most of them."""
         pages: Any = self.world.client.get_paginator("list_objects_v2")
-        return sorted(
-            item["Key"]
-            for page in pages.paginate(Bucket=BUCKET, Prefix="checkpoints/")
-            for item in page.get("Contents", [])
-            if any(part in item["Key"] for part in STATE_PARTS)
-        )
+        stores: dict[str, list[tuple[datetime, str]]] = {}
+        for page in pages.paginate(Bucket=BUCKET, Prefix="checkpoints/"):
+            for item in page.get("Contents", []):
+                store, _, _ = item["Key"].rpartition("/")
+                if store.endswith(STATE_FOLDERS) and item["Key"] not in self.damages:
+                    root = store.rpartition("/")[0]
+                    stores.setdefault(root, []).append((item["LastModified"], item["Key"]))
+        return [
+            [key for _, key in sorted(objects)[-NEWEST:]] for _, objects in sorted(stores.items())
+        ]
 
 
 def _kill(fault: Fault, processes: list[Process]) -> Hit | None:

@@ -23,7 +23,7 @@ class Kind:
     Attributes:
         name: for people, and the name of the method of `chaos.faults.Faults` that makes it.
         weight: how often it comes, against the other kinds.
-        longest_s: it lasts up to this long, at least a tenth of it; 0: it is over at once.
+        longest_s: it lasts up to this long, at least a third of it; 0: it is over at once.
     """
 
     name: str
@@ -48,7 +48,7 @@ KINDS = (
     Kind("cut_object", 3, 12.0),
     Kind("delete_object", 3, 12.0),
     Kind("full_disk", 2, 8.0),
-    Kind("second_driver", 1, 25.0),
+    Kind("second_driver", 1, 60.0),
 )
 
 
@@ -94,5 +94,5 @@ def schedule(seed: int, minutes: float, every_s: float, without: frozenset[str])
         if at_s >= minutes * 60:
             return faults
         (kind,) = chance.choices(kinds, weights)
-        lasts_s = kind.longest_s * chance.uniform(0.1, 1.0)
+        lasts_s = kind.longest_s * chance.uniform(1 / 3, 1.0)
         faults.append(Fault(len(faults) + 1, at_s, kind.name, lasts_s, chance.random()))
