@@ -117,6 +117,10 @@ bench-requests: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count
 bench-idle: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/bench-jars ## Count the S3 requests of Cairn with 200 partitions, 190 of them idle
 	$(PY) benchmarks/s3_requests.py --providers cairn --format 2 --partitions 200 --busy-partitions 10 --batches 20 --result $(BUILD)/bench/s3-requests-idle.json $(ARGS)
 
+.PHONY: chaos
+chaos: $(STAMPS)/venv shim s3a-jars minio toxiproxy ## Run queries while everything around them fails, and check rows, state and what is left: SEED=7 MINUTES=10
+	$(PY) integration-tests/chaos/run.py $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
 .PHONY: spark-suites
 spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test suites under Cairn; compare with Spark's provider
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)

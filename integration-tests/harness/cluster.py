@@ -31,16 +31,25 @@ class StandaloneCluster:
         folder: for logs, work and local directories.
         workers: number of workers, each with one core.
         memory: the memory of each worker for executors.
+        retries_executors: whether executors that end are started again without a limit.
 
     Attributes:
         url: the value of `spark.master`.
         ui: the URL of the master's UI.
     """
 
-    def __init__(self, folder: Path, workers: int = 2, memory: str = "1g") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 2,
+        memory: str = "1g",
+        *,
+        retries_executors: bool = False,
+    ) -> None:
         self._folder = folder
         self._count = workers
         self._memory = memory
+        self._retries_executors = retries_executors
         self._port = free_port()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ui_port = free_port()
@@ -93,6 +102,7 @@ class StandaloneCluster:
             "SPARK_WORKER_DIR": str(home / "work"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_NO_DAEMONIZE": "1",
+            **self._retries,
             "PYSPARK_PYTHON": sys.executable,
         }
         with self._log(name).open("wb") as output:
@@ -103,6 +113,12 @@ class StandaloneCluster:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+    @property
+    def _retries(self) -> dict[str, str]:
+        if not self._retries_executors:
+            return {}
+        return {"SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1"}
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"

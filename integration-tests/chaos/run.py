@@ -1,0 +1,279 @@
+"""Runs queries on a cluster while everything around them fails, and checks what is left.
+
+    python integration-tests/chaos/run.py --seed 7 --minutes 10
+
+Six queries with state in Cairn run on a standalone Spark cluster, with their checkpoints on MinIO
+behind two proxies. Faults come from a schedule, which a seed repeats (chaos/schedule.py). A driver
+that has ended is started again. Afterwards (chaos/checks.py) the rows of every batch, and the state
+of every retained batch, must equal those of Spark's own provider on the same input, without faults;
+nothing may be left behind. The exit code is 1 if a check has failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+for _path in (HERE.parent, REPOSITORY / "python" / "src"):
+    if str(_path) not in sys.path:
+        sys.path.insert(0, str(_path))
+
+from chaos import checks
+from chaos.faults import Faults, Hit
+from chaos.schedule import KINDS, Fault, schedule
+from chaos.world import Failure, World
+from harness.processes import nothing_survives, wait_until
+from harness.spark import running_driver
+
+OPERATORS = (
+    "windows_append",
+    "distinct_by_time",
+    "join_left_outer_v4",
+    "sessions",
+    "groups_event_time",
+    "transform_event_time",
+)
+SECONDS_PER_BATCH = 6.0
+POLL_S = 0.2
+START_S = 180.0
+FINISH_S = 300.0
+# So many drivers, one after the other, end without a batch: no fault lasts that long.
+DRIVERS_WITHOUT_BATCH = 12
+# Errors that say that stored bytes are wrong. Only a damaged object may cause them.
+DAMAGE_CODES = {"CAIRN_CORRUPT", "CAIRN_MISSING", "CAIRN_FOREIGN_OBJECT", "CAIRN_FORMAT_VERSION"}
+# Errors that no fault of a run explains.
+BUG_CODES = {"CAIRN_INTERNAL", "CAIRN_PROTOCOL", "CAIRN_SCHEMA_MISMATCH"}
+_CODE = re.compile(r"\[(CAIRN_[A-Z0-9_]+)\]")
+_SPARK_CODE = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run does.
+
+    Attributes:
+        seed: of the schedule and of the input.
+        minutes: the time within which faults begin.
+        every_s: mean time between two faults.
+        operators: names of the queries.
+        without: kinds of faults that are left out.
+    """
+
+    seed: int
+    minutes: float
+    every_s: float
+    operators: list[str]
+    without: frozenset[str] = frozenset()
+
+
+@dataclass
+class Outcome:
+    """What happened in a run.
+
+    Attributes:
+        hits: faults that hit something, with their target.
+        missed: faults that found no target.
+        restarts: how often the driver was started again.
+        errors: errors that ended a query, by their code; one that names a damaged object says so.
+        findings: faults of Cairn, one text each; empty: the run has passed.
+    """
+
+    hits: list[tuple[Fault, str]] = field(default_factory=list)
+    missed: list[Fault] = field(default_factory=list)
+    restarts: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+
+class Run:
+    """One run in its world, from the first fault to the end of the input."""
+
+    def __init__(self, world: World, options: Options) -> None:
+        self.world = world
+        self.options = options
+        self.faults = Faults(world)
+        self.outcome = Outcome()
+        self._log = (world.folder / "events.jsonl").open("a", buffering=1)
+        self._started_s = time.monotonic()
+        self._undo: list[tuple[float, Fault, Hit]] = []
+        self._idle_drivers = 0
+        self._batches = 0
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self._started_s
+
+    @property
+    def _is_alive(self) -> bool:
+        """Whether drivers still come to a new batch."""
+        return self._idle_drivers < DRIVERS_WITHOUT_BATCH
+
+    def go(self, memory: checks.Memory) -> None:
+        """Make all faults, then let the queries reach the end of their input."""
+        options = self.options
+        driver = self.world.driver
+
+        def has_begun() -> bool:
+            return min(driver.batches()) > 0 or driver.exit_code is not None
+
+        wait_until(has_begun, START_S, "the first batches", driver.tail)
+        if not min(driver.batches()):
+            raise RuntimeError(f"the queries do not run even without a fault:\n{driver.tail()}")
+        self._started_s = time.monotonic()
+        for fault in schedule(options.seed, options.minutes, options.every_s, options.without):
+            while self.seconds < fault.at_s and self._is_alive:
+                self._look_after()
+                memory.sample(self.world.engines())
+                time.sleep(POLL_S)
+            self._begin(fault)
+        deadline = self.seconds + FINISH_S + options.minutes * 60
+        while self._undo or self.world.driver.exit_code != 0:
+            self._look_after()
+            time.sleep(POLL_S)
+            if self.seconds > deadline or not self._is_alive:
+                tail = self.world.driver.tail()
+                self._find(f"the queries did not reach the end of their input:\n{tail}")
+                break
+        for key in list(self.faults.damages):
+            self.faults.restore(key)
+
+    def _begin(self, fault: Fault) -> None:
+        hit = self.faults.begin(fault)
+        self._note("fault", number=fault.number, kind=fault.kind, hit=hit.target if hit else None)
+        if hit is None:
+            self.outcome.missed.append(fault)
+            return
+        self.outcome.hits.append((fault, hit.target))
+        self._undo.append((self.seconds + fault.lasts_s, fault, hit))
+        lasts = f" for {fault.lasts_s:.1f} s" if fault.lasts_s else ""
+        print(f"{self.seconds:7.1f} s  {fault.number:4}  {fault.kind:15} {hit.target}{lasts}")
+
+    def _look_after(self) -> None:
+        """Undo what is over, and start the driver again if it has ended."""
+        due = [one for one in self._undo if one[0] <= self.seconds]
+        self._undo = [one for one in self._undo if one[0] > self.seconds]
+        for _, fault, hit in due:
+            hit.undo()
+            self._note("undone", number=fault.number)
+        for second in self.faults.seconds:
+            for failure in second.take_failures():
+                self._judge(failure, "the second driver")
+        driver = self.world.driver
+        if driver.exit_code in (None, 0):
+            return
+        for failure in driver.take_failures():
+            self._judge(failure, "the driver")
+        driver.end()
+        batches = sum(driver.batches())
+        self._idle_drivers = 0 if batches > self._batches else self._idle_drivers + 1
+        self._batches = batches
+        self.outcome.restarts += 1
+        self.world.driver = self.world.start_driver(driver.job)
+        self._note("restarted", exit_code=driver.exit_code)
+
+    def _judge(self, failure: Failure, who: str) -> None:
+        """Say whether a fault explains an error; give a damaged object back that it names."""
+        codes = set(_CODE.findall(failure.text))
+        named = [key for key in self.faults.damaged if key in failure.text]
+        self._note("failed", who=who, query=failure.query, text=failure.text[:3000])
+        code = min(codes) if codes else next(iter(_SPARK_CODE.findall(failure.text)), "other")
+        self.outcome.errors[f"{code}, of a damaged object" if named else code] += 1
+        if codes & BUG_CODES or (codes & DAMAGE_CODES and not named):
+            self._find(f"{who}, {failure.query}: {failure.text[:1500]}")
+        for key in named:
+            self.faults.restore(key)
+
+    def _find(self, text: str) -> None:
+        self.outcome.findings.append(text)
+        print(f"FINDING: {text}", file=sys.stderr)
+
+    def _note(self, event: str, **values: object) -> None:
+        self._log.write(json.dumps({"at": round(self.seconds, 2), "event": event, **values}) + "\n")
+
+
+def run(folder: Path, options: Options) -> Outcome:
+    """Make one run in an empty folder, check what is left, and return the outcome."""
+    files = max(5, int(options.minutes * 60 / SECONDS_PER_BATCH))
+    memory = checks.Memory()
+    with World(folder, options.operators, files, SECONDS_PER_BATCH, options.seed) as world:
+        one = Run(world, options)
+        one.go(memory)
+        world.driver.end()
+        for second in one.faults.seconds:
+            second.end()
+        outcome = one.outcome
+        if not outcome.findings:
+            outcome.findings += checks.of_results(world, [s.job for s in one.faults.seconds])
+            outcome.findings += memory.findings()
+    outcome.findings += [f"left behind by an engine: {name}" for name in world.left]
+    return outcome
+
+
+def show(outcome: Outcome, options: Options) -> None:
+    """Print the table by kind."""
+    hits = Counter(fault.kind for fault, _ in outcome.hits)
+    missed = Counter(fault.kind for fault in outcome.missed)
+    print(f"\nseed {options.seed}, {options.minutes:g} minutes, {sum(hits.values())} faults")
+    print(f"{'kind':16} {'faults':>7} {'no target':>10}")
+    for kind in KINDS:
+        print(f"{kind.name:16} {hits[kind.name]:7} {missed[kind.name]:10}")
+    print(f"\nthe driver was started again {outcome.restarts} times; errors that ended a query:")
+    for code, count in outcome.errors.most_common():
+        print(f"{count:5}  {code}")
+    for finding in outcome.findings:
+        print(f"FINDING: {finding}")
+    if not outcome.findings:
+        print("All rows and all state equal those of Spark's own provider; nothing is left behind.")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, help="repeats a schedule (default: a new one)")
+    parser.add_argument("--minutes", type=float, default=10, help="default %(default)s")
+    parser.add_argument("--every", type=float, default=3, help="mean seconds between two faults")
+    parser.add_argument("--queries", nargs="+", default=list(OPERATORS), metavar="NAME")
+    parser.add_argument("--only", nargs="+", metavar="KIND", help="kinds of faults; default: all")
+    parser.add_argument("--keep", type=Path, help="work in this new folder and do not remove it")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run, print, and return the exit code."""
+    arguments = parse_arguments()
+    kinds = {kind.name for kind in KINDS}
+    unknown = set(arguments.only or ()) - kinds
+    if unknown:
+        sys.exit(f"error: no such kinds: {', '.join(sorted(unknown))}. Kinds: {sorted(kinds)}")
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
+    without = frozenset(kinds - set(arguments.only)) if arguments.only else frozenset()
+    options = Options(seed, arguments.minutes, arguments.every, arguments.queries, without)
+    print(f"seed {seed}: repeat this run by --seed {seed} --minutes {arguments.minutes:g}")
+    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="cairn-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with nothing_survives(), running_driver():
+            outcome = run(folder.resolve(), options)
+        show(outcome, options)
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 1 if outcome.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
