@@ -31,19 +31,26 @@ KEY_COLUMNS = ("partition_id", "key", "user_map_key")
 
 @dataclass
 class Record:
-    """The visible results of a query by batch: rows, and one tuple of counts per operator."""
+    """The visible results of a query by batch: rows, and one tuple of counts per operator.
+
+    `metrics` has the sums of the provider's own metrics, over all batches and operators.
+    """
 
     rows: dict[int, Rows] = field(default_factory=dict)
     counts: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+    metrics: dict[str, int] = field(default_factory=dict)
 
     def add_progress(self, query: StreamingQuery) -> None:
-        """Add the counts of the batches that a query ran."""
+        """Add the counts and metrics of the batches that a query ran."""
         for progress in query.recentProgress:
             operators = progress["stateOperators"]
             if operators:
                 self.counts[int(progress["batchId"])] = [
                     tuple(int(operator[name]) for name in COUNTS) for operator in operators
                 ]
+            for operator in operators:
+                for name, value in operator["customMetrics"].items():
+                    self.metrics[name] = self.metrics.get(name, 0) + int(value)
 
     @property
     def last_batch(self) -> int:

@@ -239,6 +239,12 @@ def _by_clock(name: str, processor: type[processors.Visits]) -> Operator:
     return Operator(name, plan, conf=BY_CLOCK, views=views)
 
 
+def _two_operators(name: str, plan: Plan, *second: StateView) -> Operator:
+    both = (StateView((("operatorId", "1"), ("stateVarName", "events"))), *second)
+    return Operator(name, plan, views=both)
+
+
+OF_FIRST_OPERATOR = StateView((("operatorId", "0"),))
 TRANSFORM_OPERATORS: tuple[Operator, ...] = (
     _by_event_time("transform_event_time", processors.Visits),
     _by_event_time("transform_event_time_pandas", processors.VisitsInPandas),
@@ -272,6 +278,13 @@ TRANSFORM_OPERATORS: tuple[Operator, ...] = (
         conf=BY_CLOCK,
         views=CLOCK_VIEWS,
     ),
+    _two_operators("transform_then_windows", processors.counts_then_windows, OF_FIRST_OPERATOR),
+    _two_operators(
+        "transform_then_transform",
+        processors.counts_then_counts,
+        StateView((("operatorId", "0"), ("stateVarName", "events"))),
+    ),
+    _two_operators("transform_then_distinct", processors.counts_then_distinct, OF_FIRST_OPERATOR),
 )
 # Later forms of a program, with those of its views that both forms have.
 LATER_TRANSFORM_OPERATORS: tuple[Operator, ...] = (

@@ -230,6 +230,28 @@ class VisitsByClockInPandas(InPandas, VisitsByClock):
     """`VisitsByClock` over frames."""
 
 
+class Counts(StatefulProcessor):
+    """Counts the rows of a key; its rows have a time, so that another operator can follow."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.events = handle.getValueState("events", "events bigint")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: tuple[int],
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        times = sorted(row.ts for row in rows)
+        (events,) = self.events.get() or (0,)
+        self.events.update((events + len(times),))
+        yield Row(k=key[0], events=events + len(times), ts=times[-1])
+
+    def close(self) -> None:
+        pass
+
+
 def some_rows(left: DataFrame) -> DataFrame:
     """Return the rows of the input: a batch has few of the keys, so that others expire."""
     return left.where("k is not null and v is not null and (v + k) % 4 = 0")
@@ -277,3 +299,38 @@ def visits_in_scala(name: str, *, has_initial_state: bool = False) -> Plan:
         return plan_in_scala(name, some_rows(left), *initial)
 
     return plan
+
+
+def counts(left: DataFrame) -> DataFrame:
+    """Return the running counts of all keys, with the time of the last row."""
+    return (
+        some_rows(left)
+        .withWatermark("ts", "10 minutes")
+        .groupBy("k")
+        .transformWithState(
+            Counts(),
+            "k int, events bigint, ts timestamp",
+            "append",
+            "EventTime",
+            eventTimeColumnName="ts",
+        )
+    )
+
+
+def counts_then_windows(left: DataFrame, _: DataFrame) -> DataFrame:
+    """Aggregate the rows of the operator by their time."""
+    windows = counts(left).groupBy(f.window("ts", "5 minutes"))
+    return windows.agg(f.sum("events").alias("events"), f.max("k").alias("k"))
+
+
+def counts_then_counts(left: DataFrame, _: DataFrame) -> DataFrame:
+    """Count the rows of the operator by another one."""
+    again = counts(left).select((f.col("k") % 3).alias("k"), "ts").groupBy("k")
+    return again.transformWithState(
+        Counts(), "k int, events bigint, ts timestamp", "append", "EventTime"
+    )
+
+
+def counts_then_distinct(left: DataFrame, _: DataFrame) -> DataFrame:
+    """Let one row of the operator per key through, in the time of the watermark."""
+    return counts(left).dropDuplicatesWithinWatermark(["k"]).select("k", "events")

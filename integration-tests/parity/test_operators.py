@@ -30,8 +30,13 @@ IN_FORMAT_2 = (
     "joins_v3",
     "joins_v4",
     "windows_then_distinct",
-    "transform_event_time",
+    "transform_event_time_pandas",
     "transform_ttl",
+    "transform_clock",
+    "transform_initial",
+    "transform_then_windows",
+    "transform_scala",
+    "transform_scala_clock",
 )
 # Other forms of these operators and encodings of their rows are slow tests: `make test-all`.
 TRANSFORMS = ("transform_event_time", "transform_ttl", "transform_scala")

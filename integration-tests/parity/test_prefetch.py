@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,24 +110,14 @@ JOINS = (
 
 @dataclass
 class PlannedRun(Run):
-    """A run that also records its plan, and the sums of its stores' metrics.
-
-    Attributes:
-        plan: physical plan of the last batch.
-        metrics: sums over all batches and operators.
-    """
+    """A run that also records the physical plan of its last batch."""
 
     plan: str = ""
-    metrics: dict[str, int] = field(default_factory=dict)
 
     def finish(self, query: StreamingQuery) -> None:
-        """Wait for the end and record progress, plan and metrics."""
+        """Wait for the end and record progress and plan."""
         super().finish(query)
         self.plan = str(query._jsq.explainInternal(False))  # noqa: FBT003, SLF001 - as `explain()`
-        for progress in query.recentProgress:
-            for operator in progress["stateOperators"]:
-                for name, value in operator["customMetrics"].items():
-                    self.metrics[name] = self.metrics.get(name, 0) + int(value)
 
 
 @pytest.fixture(scope="module")
@@ -165,12 +155,12 @@ def test_prefetch_changes_no_row_and_no_count(
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
     assert any(on.record.rows.values())
-    assert on.metrics["cairnPrefetchHits"] > 0
-    assert off.metrics["cairnPrefetchHits"] == off.metrics["cairnPrefetchMisses"] == 0
+    assert on.record.metrics["cairnPrefetchHits"] > 0
+    assert off.record.metrics["cairnPrefetchHits"] == off.record.metrics["cairnPrefetchMisses"] == 0
     # Refills between batches save reads in both runs; without prefetch perhaps all of them.
-    without = max(_read_alone(off.metrics), on.metrics["cairnPrefetchHits"])
-    saved = 1 - _read_alone(on.metrics) / without
-    assert saved > (0.3 if operator in JOINS else 0.5), (on.metrics, off.metrics)
+    without = max(_read_alone(off.record.metrics), on.record.metrics["cairnPrefetchHits"])
+    saved = 1 - _read_alone(on.record.metrics) / without
+    assert saved > (0.3 if operator in JOINS else 0.5), (on.record.metrics, off.record.metrics)
 
 
 def _read_alone(metrics: Mapping[str, Any]) -> int:
@@ -187,7 +177,7 @@ def test_whole_stage_code_generation_changes_nothing(events: Events, tmp_path: P
     off = run(BY_NAME["windows_update"], events, tmp_path / "off", {**compiled, **OFF})
 
     assert "*(1)" in on.plan
-    assert on.metrics["cairnPrefetchHits"] > 0
+    assert on.record.metrics["cairnPrefetchHits"] > 0
     assert on.record.rows == off.record.rows
 
 
@@ -196,7 +186,7 @@ def test_a_retried_task_has_the_same_rows(events: Events, tmp_path: Path) -> Non
     on = run(DISTINCT_FAILING_ONCE, events, tmp_path / "on")
     off = run(BY_NAME["distinct"], events, tmp_path / "off", OFF)
 
-    assert on.metrics["cairnPrefetchHits"] > 0
+    assert on.record.metrics["cairnPrefetchHits"] > 0
     assert on.record.rows == off.record.rows
     assert on.record.counts == off.record.counts
 
@@ -240,7 +230,7 @@ def test_rows_are_those_of_sparks_provider(
     ours = run(operator, events, tmp_path / "ours")
     theirs = run(operator, events, tmp_path / "theirs", provider=CONTROL)
 
-    assert ours.metrics["cairnPrefetchHits"] > 0
+    assert ours.record.metrics["cairnPrefetchHits"] > 0
     assert NODE not in theirs.plan
     assert ours.record.rows == theirs.record.rows
     assert ours.record.counts == theirs.record.counts
@@ -253,7 +243,9 @@ def test_a_cache_with_the_whole_state_prefetches_nothing(events: Events, tmp_pat
     )
 
     assert NODE in large.plan
-    assert large.metrics["cairnCacheMisses"] == large.metrics["cairnPrefetchHits"] == 0
+    assert (
+        large.record.metrics["cairnCacheMisses"] == large.record.metrics["cairnPrefetchHits"] == 0
+    )
 
 
 def test_plans_of_other_providers_are_left_alone(tmp_path: Path) -> None:
@@ -275,4 +267,4 @@ def test_prefetch_rows_bound_the_requests(events: Events, tmp_path: Path) -> Non
 
     assert "rows=3" in few.plan
     assert few.record.rows == off.record.rows
-    assert few.metrics["cairnPrefetchHits"] > 0
+    assert few.record.metrics["cairnPrefetchHits"] > 0

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
+from harness.operators import BY_NAME
 from harness.processes import descendants, wait_until
-from harness.spark import CONTROL, EXTENSIONS, REPOSITORY, SUBJECT
+from harness.spark import CAIRN_CONF, CONTROL, EXTENSIONS, REPOSITORY, SUBJECT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m"}
 
 
 @pytest.mark.parametrize("checkpoint_format", [1, 2])
@@ -25,10 +29,13 @@ def test_without_the_extension_the_error_names_the_setting(
     """Spark's own error recommends another provider. Queries that need no extension go on."""
     events = Events(tmp_path / "input")
     events.add_files(0, 1)
-    operators = ((SUBJECT, "transform_event_time"), (CONTROL, "transform_event_time"))
+    refused = ("transform_event_time", "transform_event_time_pandas", "transform_scala")
+    allowed = ((CONTROL, "transform_event_time"), (SUBJECT, "windows_update"))
     queries = [
         Query(operator, events, str(tmp_path / str(number)), provider, checkpoint_format)
-        for number, (provider, operator) in enumerate((*operators, (SUBJECT, "windows_update")))
+        for number, (provider, operator) in enumerate(
+            (*((SUBJECT, operator) for operator in refused), *allowed)
+        )
     ]
     job = JobProcess(tmp_path / "job", queries, {"spark.sql.extensions": ""})
 
@@ -37,11 +44,32 @@ def test_without_the_extension_the_error_names_the_setting(
     finally:
         job.end()
 
-    assert "CAIRN_EXTENSION_MISSING" in job.error(0)
-    assert f"spark.sql.extensions={EXTENSIONS}" in job.error(0)
-    assert [job.error(number) for number in (1, 2)] == ["", ""]
-    assert job.rows(1)
-    assert job.rows(2)
+    for number in range(len(refused)):
+        assert "CAIRN_EXTENSION_MISSING" in job.error(number)
+        assert f"spark.sql.extensions={EXTENSIONS}" in job.error(number)
+    for number in range(len(refused), len(queries)):
+        assert not job.error(number)
+        assert job.rows(number)
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("operator", ["transform_scala", "transform_scala_clock"])
+def test_state_larger_than_the_cache_has_the_same_rows(tmp_path: Path, operator: str) -> None:
+    """Scans of timers, times to live and maps then read the rows of the worker."""
+    events = Events(tmp_path / "input", rows_per_file=6000, keys=6000)
+    events.add_files(0, 4)
+    control = Run(BY_NAME[operator], events, str(tmp_path / "control"), CONTROL)
+    subject = Run(BY_NAME[operator], events, str(tmp_path / "subject"), SUBJECT, 2, SMALL_CACHE)
+
+    for run in (control, subject):
+        run.advance()
+
+    assert subject.record.metrics["cairnCacheMisses"] > 0
+    assert subject.record.metrics["cairnSpills"] > 0
+    assert subject.record.rows == control.record.rows
+    assert subject.record.counts == control.record.counts
+    for view in control.operator.views:
+        assert subject.state(view) == control.state(view), str(view)
 
 
 def test_the_example_prints_visits(tmp_path: Path) -> None:

@@ -19,7 +19,16 @@ FILES = 5
 KILL_STEP_S = 0.08
 
 
-@pytest.fixture(scope="module", params=["windows_update", "join_left_outer_v2"])
+OPERATORS = (
+    "windows_update",
+    "join_left_outer_v2",
+    "transform_event_time",
+    "transform_clock",
+    "transform_scala_clock",
+)
+
+
+@pytest.fixture(scope="module", params=OPERATORS)
 def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a finished run under Spark's own provider."""
     folder = tmp_path_factory.mktemp("killed")
