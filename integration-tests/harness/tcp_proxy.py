@@ -43,7 +43,7 @@ class Fault:
     starts_with: bytes
     contains: bytes = b""
     times: int = 1
-    before: Callable[[], None] | None = None
+    before: Callable[[], object] | None = None
     drops_answer: bool = False
     cuts_answer_after_bytes: int | None = None
     answer: bytes = b""
