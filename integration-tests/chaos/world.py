@@ -12,8 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ from harness.cluster import StandaloneCluster
 from harness.events import Events
 from harness.minio import MinioProcess, find_minio_binary
 from harness.processes import Process, descendants, engines_of
+from harness.small_disk import small_disk
 from harness.spark import (
     CAIRN_CONF,
     JVM_OPTIONS,
@@ -166,7 +166,7 @@ class World:
             self.client.create_bucket(Bucket=BUCKET)
             self.toxics = stack.enter_context(Toxiproxy(self.minio.endpoint_url, self.folder))
             self.proxy = stack.enter_context(TcpProxy(self.toxics.url))
-            self.disk = stack.enter_context(small_disk(self.folder / "disk"))
+            self.disk = stack.enter_context(small_disk(self.folder / "disk", DISK_MIB))
             stack.callback(self._note_left)
             self.cluster = stack.enter_context(
                 StandaloneCluster(self.folder / "cluster", WORKERS, retries_executors=True)
@@ -258,41 +258,3 @@ class World:
         return [
             one for number in range(WORKERS) for one in engines_of(self.cluster.worker(number).pid)
         ]
-
-
-@dataclass(frozen=True)
-class SmallDisk:
-    """The engines' local directory; ``is_small``: it is a file system of its own."""
-
-    path: Path
-    is_small: bool
-
-    def fill(self) -> None:
-        """Leave no byte free. REQUIRES: it is small."""
-        with self._ballast.open("wb", buffering=0) as ballast:
-            for size in (1 << 16, 1 << 12, 1):
-                try:
-                    while True:
-                        ballast.write(b"\1" * size)
-                except OSError:
-                    continue
-
-    def free(self) -> None:
-        """Undo ``fill``. Idempotent."""
-        self._ballast.unlink(missing_ok=True)
-
-    @property
-    def _ballast(self) -> Path:
-        return self.path / "ballast"
-
-
-@contextmanager
-def small_disk(path: Path) -> Iterator[SmallDisk]:
-    """Mount a file system of a few MiB, where this user may."""
-    path.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "cairn-test", str(path)]
-    mounted = os.geteuid() == 0 and not subprocess.run(["mount", *options], check=False).returncode
-    yield SmallDisk(path, mounted)
-    if mounted:
-        # Lazily: an engine may still have open files there.
-        subprocess.run(["umount", "--lazy", str(path)], check=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from harness.hdfs import ABFS_JARS, hadoop_server
-from harness.processes import free_port
+from harness.processes import end_child, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,12 +95,7 @@ class Azurite:
     def __exit__(self, *_: object) -> None:
         """End it and remove its data."""
         if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            end_child(self._process, STOP_TIMEOUT_S)
         self._folder.cleanup()
 
 

@@ -18,9 +18,10 @@ from typing import Self
 
 import pyspark
 
-from harness.processes import Process, command_of, descendants, free_port, wait_until
+from harness.processes import Process, command_of, descendants, end_child, free_port, wait_until
 
 START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
 _REGISTERED = re.compile(r"Registering worker ")
 
 
@@ -144,12 +145,7 @@ class StandaloneCluster:
         for name in sorted(self._children, reverse=True):
             child = self._children[name]
             below = descendants(child.pid)
-            child.terminate()
-            try:
-                child.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            end_child(child, STOP_TIMEOUT_S)
             for process in below:
                 process.kill()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import boto3
 from botocore.config import Config
 
-from harness.processes import free_port
+from harness.processes import end_child, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -177,13 +177,7 @@ class MinioProcess:
         return self.log()
 
     def _stop(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if self._process is not None:
+            end_child(self._process, _STOP_TIMEOUT_S)
         if self._folder is None:
             shutil.rmtree(self._directory, ignore_errors=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -99,6 +100,18 @@ def marked(run: str) -> list[Process]:
         if sign in variables and command is not None:
             found.append(Process(pid, command))
     return found
+
+
+def end_child(child: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """End a child process that may have ended: SIGTERM, and SIGKILL after a while."""
+    if child.poll() is not None:
+        return
+    child.terminate()
+    try:
+        child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def wait_until(

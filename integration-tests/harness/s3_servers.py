@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from harness.processes import free_port, wait_until
+from harness.processes import end_child, free_port, wait_until
 from harness.s3 import S3Endpoint, fresh_bucket
 
 if TYPE_CHECKING:
@@ -70,12 +70,7 @@ def _running(
         yield endpoint
     finally:
         client.close()
-        process.terminate()
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_child(process, _STOP_TIMEOUT_S)
 
 
 def _endpoint(way: str) -> S3Endpoint:

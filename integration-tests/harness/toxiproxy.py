@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from harness.processes import free_port, wait_until
+from harness.processes import end_child, free_port, wait_until
 
 BINARY = Path(__file__).resolve().parents[2] / ".build" / "tools" / "toxiproxy"
 _START_TIMEOUT_S = 20.0
@@ -101,14 +101,8 @@ class Toxiproxy:
         return self._log.read_text(errors="replace")
 
     def _stop(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if self._process is not None:
+            end_child(self._process, _STOP_TIMEOUT_S)
 
 
 def _marker() -> dict[str, str]:

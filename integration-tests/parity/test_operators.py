@@ -30,6 +30,7 @@ IN_FORMAT_2 = (
     "joins_v3",
     "joins_v4",
     "windows_then_distinct",
+    "transform_event_time",
     "transform_event_time_pandas",
     "transform_ttl",
     "transform_clock",
