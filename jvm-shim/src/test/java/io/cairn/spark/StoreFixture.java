@@ -230,6 +230,22 @@ public final class StoreFixture implements AutoCloseable {
     }
     String pid = Long.toString(workers.get(0).pid());
     new ProcessBuilder("kill", "-" + name, pid).start().waitFor();
+    // One thread receives the signal; until it runs, the others go on.
+    while (name.equals("STOP") && !isStopped(Path.of("/proc", pid, "task"))) {
+      Thread.sleep(1);
+    }
+  }
+
+  private static boolean isStopped(Path threads) throws IOException {
+    try (Stream<Path> each = Files.list(threads)) {
+      for (Path thread : each.toList()) {
+        String stat = Files.readString(thread.resolve("stat"));
+        if (stat.charAt(stat.lastIndexOf(')') + 2) != 'T') {
+          return false;
+        }
+      }
+      return true;
+    }
   }
 
   /** Kills the workers of this fixture and waits for their end. */
