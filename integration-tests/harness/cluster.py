@@ -18,7 +18,15 @@ from typing import Self
 
 import pyspark
 
-from harness.processes import Process, command_of, descendants, end_child, free_port, wait_until
+from harness.processes import (
+    Process,
+    command_of,
+    descendants,
+    end_child,
+    free_port,
+    wait_until,
+    wait_until_ended,
+)
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -146,7 +154,8 @@ class StandaloneCluster:
             child = self._children[name]
             below = descendants(child.pid)
             end_child(child, STOP_TIMEOUT_S)
-            for process in below:
+            # Engines remove their folders before they end.
+            for process in wait_until_ended(below, STOP_TIMEOUT_S):
                 process.kill()
 
 

@@ -403,10 +403,12 @@ class Frames(_Worker):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        # SERVE_FILES makes its connection one on which the worker asks, and the frames after it are
+        # the worker's own.
         self.corpus = [
             frame
             for frame in _vectors("frames", ".frame")
-            if frames.decode_header(frame).kind < frames.REPLY
+            if frames.decode_header(frame).kind < frames.SERVE_FILES
         ]
         self.inputs = 0
         opened = {**self.served.opened, "conf": {"requestTimeoutMs": 200}}
