@@ -21,6 +21,7 @@ from harness.spark import CAIRN, CONTROL, JVM_OPTIONS, SUBJECT, class_path, driv
 pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 6
+WORKERS = 2
 KILL_AFTER_BATCH = 2
 SLOW_BATCH = 1
 # Speculation without patience: one of two tasks is enough to call the other one slow.
@@ -55,13 +56,17 @@ def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
         Query(name, events, str(tmp_path / name), SUBJECT, checkpoint_format=2)
         for name in ("distinct", "totals_complete")
     ]
-    with StandaloneCluster(tmp_path / "cluster") as cluster:
+    with StandaloneCluster(tmp_path / "cluster", WORKERS) as cluster:
         job = JobProcess(tmp_path / "job", queries, executor_conf(cluster), pause_s=0.5)
         try:
             job.wait_for_batch(KILL_AFTER_BATCH)
-            engines = engines_of(cluster.worker(0).pid)
-            executors = cluster.executors(0)
-            for process in (cluster.worker(0), *executors):
+            # An executor that registers late may get no partition.
+            lost = max(
+                range(WORKERS), key=lambda number: len(engines_of(cluster.worker(number).pid))
+            )
+            engines = engines_of(cluster.worker(lost).pid)
+            executors = cluster.executors(lost)
+            for process in (cluster.worker(lost), *executors):
                 process.kill()
             orphans = wait_until_ended(engines, timeout_s=15)
             code = job.wait()
