@@ -104,7 +104,7 @@ class Run:
         self.options = options
         self.faults = Faults(world)
         self.outcome = Outcome()
-        self._log = (world.folder / "events.jsonl").open("a", buffering=1)
+        self._log = world.folder / "events.jsonl"
         self._started_s = time.monotonic()
         self._undo: list[tuple[float, Fault, Hit]] = []
         self._idle_drivers = 0
@@ -200,7 +200,9 @@ class Run:
         print(f"FINDING: {text}", file=sys.stderr)
 
     def _note(self, event: str, **values: object) -> None:
-        self._log.write(json.dumps({"at": round(self.seconds, 2), "event": event, **values}) + "\n")
+        line = json.dumps({"at": round(self.seconds, 2), "event": event, **values})
+        with self._log.open("a") as log:
+            log.write(line + "\n")
 
 
 def run(folder: Path, options: Options) -> Outcome:
