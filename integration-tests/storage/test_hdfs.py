@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,14 @@ from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME, StateView
-from harness.processes import engines_of
+from harness.processes import engines_of, wait_until
 from harness.spark import CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT, driver_pid
 
 pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.hdfs]
 
 FILES = 5
 KILL_AFTER_BATCH = 1
+NEXT_COMMIT_S = 30.0
 # One DataNode cannot have Spark's default of three copies.
 CONF = {"dfs.replication": "1"}
 FEW_RETAINED = {
@@ -110,6 +112,15 @@ def test_a_query_continues_after_its_driver_was_killed(
     first = JobProcess(tmp_path / "job", [query], pause_s=1)
     try:
         first.wait_for_batch(KILL_AFTER_BATCH)
+        # The next batch has committed its state, and its sink waits.
+        version = re.compile(rf"{KILL_AFTER_BATCH + 2}[_.]")
+        wait_until(
+            lambda: any(
+                version.match(name.rpartition("/")[2]) for name in names(files, "/changelog/")
+            ),
+            NEXT_COMMIT_S,
+            "the next commit",
+        )
         first.jvm().kill()
         first.wait()
         reached = set(first.rows())
