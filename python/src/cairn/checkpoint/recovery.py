@@ -17,6 +17,7 @@ from cairn.format import changelog, manifest
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
 from cairn.storage.files import translate_os_error
+from cairn.storage.parallel import in_turns
 from cairn.storage.progress import Progress
 
 if TYPE_CHECKING:
@@ -232,9 +233,14 @@ class Recovery:
         files = sorted(snapshot.files, key=lambda file: file.object_name not in near)
         total = sum(file.size_bytes for file in files)
         done = downloaded = 0
-        for number, (size, fetched) in enumerate(
-            progress.run_all(self._downloads, fetch, files, self._download_threads), 1
-        ):
+        fetches = in_turns(
+            self._downloads,
+            fetch,
+            files,
+            at_once=self._download_threads,
+            await_some=progress.wait,
+        )
+        for number, (size, fetched) in enumerate(fetches, 1):
             done, downloaded = done + size, downloaded + fetched
             progress.count_bytes(fetched)
             progress.note(

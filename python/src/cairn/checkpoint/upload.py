@@ -10,6 +10,7 @@ the time-outs of each request. After an error the next attempt uploads what is s
 from __future__ import annotations
 
 import logging
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,10 +29,10 @@ from cairn.format import manifest as manifest_format
 from cairn.format import pin
 from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
 from cairn.format.names import manifest_name
-from cairn.storage.parallel import run_in_turns
+from cairn.storage.parallel import in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -45,6 +46,8 @@ _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
 _NS_PER_S = 1_000_000_000
 # How often the log shows the progress of an upload that takes longer than this.
 _LOG_EVERY_NS = 300 * _NS_PER_S
+# How often an upload looks whether its pin must be renewed, if no file ends before.
+_KEEP_PIN_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +230,9 @@ class SnapshotUploader:
         pending.keep(self._objects)  # before the first of perhaps slow uploads
         logged_ns = clock.monotonic_ns()
 
-        def meanwhile() -> None:
+        def await_some(running: Collection[Future[SstFile]]) -> Collection[Future[SstFile]]:
             nonlocal logged_ns
+            ended, _ = wait(running, timeout=_KEEP_PIN_EVERY_S, return_when=FIRST_COMPLETED)
             try:
                 pending.keep(self._objects)
             except CairnError as failure:
@@ -238,13 +242,16 @@ class SnapshotUploader:
             if clock.monotonic_ns() - logged_ns >= _LOG_EVERY_NS:
                 logged_ns = clock.monotonic_ns()
                 self._log_progress(len(paths), pending, ref)
+            return ended
 
-        return run_in_turns(
-            self._resources.uploads,
-            self._upload_one,
-            [(path, pending) for path in paths],
-            at_once=self._resources.upload_threads,
-            meanwhile=meanwhile,
+        return list(
+            in_turns(
+                self._resources.uploads,
+                lambda path: self._upload_one(path, pending),
+                paths,
+                at_once=self._resources.upload_threads,
+                await_some=await_some,
+            )
         )
 
     def _log_progress(self, file_count: int, pending: PendingUpload, ref: VersionRef) -> None:

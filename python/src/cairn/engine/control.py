@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from cairn.clock import SYSTEM_CLOCK
-from cairn.engine.jobs import Jobs, result_of
+from cairn.engine.jobs import Jobs, answer_of
 from cairn.errors import DataError, ProtocolError
 from cairn.format.fields import as_int, as_object
-from cairn.protocol.calls import Answer
 
 if TYPE_CHECKING:
     from cairn.engine.jobs import Run
@@ -48,20 +47,15 @@ class ControlEntry:
 
         Never raises. Spec: docs/protocol.md#calls.
         """
-        answer: Json = {}
+        return json.dumps(answer_of(method, lambda: self._called(method, arguments)))
 
-        def run() -> Answer:
-            nonlocal answer
-            try:
-                answer = self._called(method, dict(as_object(json.loads(arguments), "arguments")))
-            except DataError as error:
-                raise ProtocolError(f"a call has a wrong argument: {error.message}") from None
-            return Answer()
+    def _called(self, method: str, arguments: str) -> Json:
+        try:
+            return self._answer(method, dict(as_object(json.loads(arguments), "arguments")))
+        except DataError as error:
+            raise ProtocolError(f"a call has a wrong argument: {error.message}") from None
 
-        failed = result_of(method, run)
-        return json.dumps(failed if "error" in failed else answer)
-
-    def _called(self, method: str, arguments: dict[str, Any]) -> Json:
+    def _answer(self, method: str, arguments: dict[str, Any]) -> Json:
         if method == "activity":
             return {"ok": {"moved": self._activity.count}}
         number = as_int(arguments.pop("job"), "job")

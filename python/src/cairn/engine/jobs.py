@@ -28,10 +28,13 @@ _LOG = logging.getLogger(__name__)
 _MAX_WAIT_S = 10.0
 
 
-def result_of(method: str, run: Callable[[], Answer]) -> Json:
-    """Return ``{"ok": …}`` or ``{"error": …}``; never raises, and no message contains a secret."""
+def answer_of(method: str, run: Callable[[], Json]) -> Json:
+    """Return what ``run`` returns, or ``{"error": …}``.
+
+    Never raises, and no message contains a secret.
+    """
     try:
-        return {"ok": run().to_json()}
+        return run()
     except CairnError as failure:
         return {"error": failure.to_dict()}
     except (KeyError, TypeError, ValueError) as failure:
@@ -81,7 +84,10 @@ class Jobs:
         return self.wait(number, wait_s)
 
     def _work(self, job: _Job, method: str, arguments: Json) -> None:
-        job.result.set_result(result_of(method, lambda: self._run(method, arguments, job.progress)))
+        def run() -> Json:
+            return {"ok": self._run(method, arguments, job.progress).to_json()}
+
+        job.result.set_result(answer_of(method, run))
 
     def wait(self, number: int, wait_s: float) -> Json:
         """Return a job's result, once; ``{"running": …}`` if it does not end within the time.

@@ -5,63 +5,55 @@ Layer: storage.
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Executor, Future, wait
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import deque
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, TypeVar
+
+from cairn.errors import CancelledError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from concurrent.futures import Executor
 
+S = TypeVar("S")
 T = TypeVar("T")
 
-_MEANWHILE_S = 1.0
 
-
-def run_all(executor: Executor, work: Callable[..., T], calls: Iterable[Any]) -> list[T]:
-    """Run ``work`` once per tuple of arguments; return the results in order, or raise a failure.
-
-    When this returns or raises, no call is running.
-    """
-    futures: list[Future[T]] = [executor.submit(work, *call) for call in calls]
-    try:
-        wait(futures, return_when=FIRST_EXCEPTION)
-    finally:
-        started = [future for future in futures if not future.cancel()]
-        wait(started)
-    return [future.result() for future in started]
-
-
-def run_in_turns(
+def in_turns(
     executor: Executor,
-    work: Callable[..., T],
-    calls: Sequence[tuple[Any, ...]],
+    work: Callable[[S], T],
+    items: Iterable[S],
     *,
     at_once: int,
-    meanwhile: Callable[[], None],
-) -> list[T]:
-    """Do as ``run_all``, but leave the executor to other callers in between.
+    await_some: Callable[[Collection[Future[T]]], Collection[Future[T]]],
+) -> Iterator[T]:
+    """Run ``work`` once per item, and yield the results as the calls end, in any order.
 
     At most ``at_once`` calls wait in the executor or run, so callers take turns: a caller of few
     calls does not wait until all calls of another one have run.
 
+    After a failure no call is running, except after a ``CancelledError``: its caller does not wait.
+
     Args:
         executor: shared by the callers.
-        work: called once per tuple of arguments, in other threads.
-        calls: the tuples.
+        work: called in it.
+        items: its arguments, in the order of the calls.
         at_once: the executor's threads: enough to use all of them.
-        meanwhile: called in this thread after calls have ended, and every second or so.
+        await_some: waits until some of the running calls have ended or some time has passed, and
+            returns those that have ended.
     """
-    results: dict[int, T] = {}
-    running: dict[Future[T], int] = {}
+    waiting, running = deque(items), set[Future[T]]()
     try:
-        while len(results) < len(calls):
-            for index in range(len(results) + len(running), len(calls)):
-                if len(running) >= at_once:
-                    break
-                running[executor.submit(work, *calls[index])] = index
-            done, _ = wait(running, timeout=_MEANWHILE_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                results[running.pop(future)] = future.result()
-            meanwhile()
-    finally:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.add(executor.submit(work, waiting.popleft()))
+            for future in await_some(running):
+                running.discard(future)
+                yield future.result()
+    except CancelledError:
+        for future in running:
+            future.cancel()
+        raise
+    except BaseException:
         wait([future for future in running if not future.cancel()])
-    return [results[index] for index in range(len(calls))]
+        raise

@@ -6,7 +6,6 @@ Layer: storage. Time limits measure silence: a call that moves may take hours.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cairn.errors import CancelledError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Executor
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
 
@@ -99,39 +97,6 @@ class Progress:
         threading.Thread(target=run, name="cairn-request", daemon=True).start()
         self.wait([result])
         return result.result()
-
-    def run_all(
-        self, executor: Executor, work: Callable[[Any], T], items: Iterable[Any], at_once: int
-    ) -> Iterator[T]:
-        """Run ``work`` once per item, and yield the results as the calls end, in any order.
-
-        Few calls are in the executor at a time, so that several users of it take turns. After a
-        failure no call is running.
-
-        Args:
-            executor: shared.
-            work: called in it.
-            items: its arguments, in the order of the calls.
-            at_once: calls that are in the executor at the same time.
-
-        Raises:
-            CancelledError: calls that have begun may still be running.
-        """
-        waiting, running = deque(items), set[Future[T]]()
-        try:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    running.add(executor.submit(work, waiting.popleft()))
-                for future in self.wait(running):
-                    running.discard(future)
-                    yield future.result()
-        except CancelledError:
-            for future in running:
-                future.cancel()
-            raise
-        except BaseException:
-            wait([future for future in running if not future.cancel()])
-            raise
 
 
 def _ignore(_count: int) -> None:

@@ -76,7 +76,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         put_ns=stored - encoded,
         snapshot_version=state.snapshots.newest_version,
         snapshot_bytes_left=state.snapshots.left()[1],
-        lineage_versions=state.lineage_length(),
+        lineage_versions=len(version.lineage),
     )
     if state.local.is_open:
         answer.estimated_keys = state.estimated_keys()

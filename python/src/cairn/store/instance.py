@@ -147,13 +147,14 @@ class ProviderInstance:
                 # After a failure the answer has an older version: Spark requests a snapshot again.
                 snapshot.take_now(state, snapshot_wait_s)
                 answer.snapshot_version = state.snapshots.newest_version
+                answer.lineage_versions = state.lineage_length()
             reply(answer)
         finally:
             resources.event_loop.wake()
         if is_overdue:
             snapshot.begin(state)
         if answer.changelog_bytes:
-            snapshot.note_lineage(state)
+            snapshot.note_lineage(state, answer.lineage_versions)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps this commit's memory; another store may need it for the next batch.
             resources.release_memory()

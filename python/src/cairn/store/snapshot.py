@@ -320,10 +320,9 @@ def _too_long(
     ).with_context(store=str(state.checkpoint.store))
 
 
-def note_lineage(state: StoreState) -> None:
+def note_lineage(state: StoreState, length: int) -> None:
     """Warn, after a commit, if the lineage has become a tenth of its bound longer."""
     limit = state.checkpoint.conf.max_lineage
-    length = state.lineage_length()
     if length and length % max(1, limit // _WARN_PARTS) == 0:
         _LOG.warning(
             "store %s: %d versions were committed since the last snapshot; at %d "

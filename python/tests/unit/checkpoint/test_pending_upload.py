@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import pytest
 from checkpoint_kit import (
@@ -24,8 +25,9 @@ from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.upload import SnapshotResult
 from cairn.errors import BusyError, UnavailableError
 from cairn.storage.base import Payload, StoredObject
-from cairn.storage.parallel import run_in_turns
+from cairn.storage.parallel import in_turns
 
+T = TypeVar("T")
 _GRACE_S = GRACE_MS / 1000
 
 
@@ -88,7 +90,7 @@ def test_an_upload_longer_than_the_grace_period_completes(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first snapshot of a large state takes hours, and sweeps of others run meanwhile."""
-    monkeypatch.setattr("cairn.storage.parallel._MEANWHILE_S", 0.005)
+    monkeypatch.setattr("cairn.checkpoint.upload._KEEP_PIN_EVERY_S", 0.005)
     query.run(3)
     model = grown(query)
     world = query.world
@@ -399,6 +401,11 @@ def test_a_pin_that_cannot_be_checked_is_checked_again(
     assert content_of(world, result) == model.content
 
 
+def first(running: Collection[Future[T]]) -> Collection[Future[T]]:
+    """Wait until a call has ended."""
+    return wait(running, return_when=FIRST_COMPLETED).done
+
+
 def test_stores_take_turns() -> None:
     """A store of two files must not wait until the thousands of another one are uploaded."""
     order: list[str] = []
@@ -413,8 +420,7 @@ def test_stores_take_turns() -> None:
     with ThreadPoolExecutor(2) as shared, ThreadPoolExecutor(2) as callers:
 
         def run(name: str, count: int) -> list[None]:
-            calls = [(name,)] * count
-            return run_in_turns(shared, work, calls, at_once=2, meanwhile=lambda: None)
+            return list(in_turns(shared, work, [name] * count, at_once=2, await_some=first))
 
         large = callers.submit(run, "large", 200)
         assert first_runs.wait(10)
@@ -432,11 +438,9 @@ def test_stores_take_turns() -> None:
 
 def test_turns_end_with_the_first_failure() -> None:
     """No call is running or waiting when the failure is raised, and the others' files are known."""
-    calls = itertools.count(1)
     ended: list[int] = []
 
-    def work() -> int:
-        number = next(calls)
+    def work(number: int) -> int:
         if number == 3:
             raise UnavailableError("the storage does not answer")
         ended.append(number)
@@ -444,7 +448,7 @@ def test_turns_end_with_the_first_failure() -> None:
 
     with ThreadPoolExecutor(2) as shared:
         with pytest.raises(UnavailableError):
-            run_in_turns(shared, work, [()] * 50, at_once=2, meanwhile=lambda: None)
+            list(in_turns(shared, work, range(1, 51), at_once=2, await_some=first))
         count = len(ended)
 
     assert len(ended) == count
