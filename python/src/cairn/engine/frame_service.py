@@ -208,9 +208,10 @@ def _look_up(request: _Request) -> Steps:
 
 
 def _get(request: _Request) -> Steps:
-    columns = frames.decode_rows(request.payload, frames.GET_SCHEMA).columns
-    cfs, keys = cast("tuple[list[int], list[bytes]]", [one.to_pylist() for one in columns])
+    names = frames.decode_rows(request.payload, frames.GET_SCHEMA)
+    cfs, keys = cast("tuple[list[int], list[bytes]]", [one.to_pylist() for one in names.columns])
     origins, values = yield from request.instance.get(request.session, cfs, keys)
+    request.instance.note_found(request.session, request.applied, names, origins)
     _check_size(values)
     rows = pa.RecordBatch.from_arrays(
         [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA

@@ -12,11 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cairn.errors import ProtocolError
 from cairn.format import changelog
 from cairn.format.header import ChangelogHeader
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import CommitAnswer
+from cairn.protocol.frames import PRESENCE_ABSENT, PRESENCE_PRESENT
 from cairn.store import early, writes
 from cairn.store.local_state import nothing_loaded
 from cairn.store.version import StoreVersion
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from cairn.protocol.calls import CommitRequest
     from cairn.store.early import WrittenRows
+    from cairn.store.found_keys import FoundKeys
     from cairn.store.session import StoreSession
     from cairn.store.state import StoreState
 
@@ -49,7 +53,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     elif not parts:
         counts = _kept_counts(base, request)
     else:
-        parts, counts = _counted(state, base, parts, request)
+        parts, counts = _counted(state, base, parts, request, session.found)
     changes = [part.changes for part in parts]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
@@ -134,17 +138,25 @@ def _header(
 
 
 def _counted(
-    state: StoreState, base: StoreVersion, parts: list[WrittenRows], request: CommitRequest
+    state: StoreState,
+    base: StoreVersion,
+    parts: list[WrittenRows],
+    request: CommitRequest,
+    found: FoundKeys,
 ) -> tuple[list[WrittenRows], dict[int, int]]:
     """Return the rows with every presence known, and the keys per family after them."""
     run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
     # Several parts have no unknown presence.
-    has_unknown = len(parts) == 1 and parts[0].counted.has_unknown
-    keys_by_family = writes.unknown_keys(parts[0].rows) if has_unknown else []
-    if keys_by_family:
-        # RocksDB must have all deltas up to the base before it can tell which keys exist.
-        present = run_stepwise(local.find_present(base.version, keys_by_family))
-        parts = [replace(parts[0], rows=writes.with_presence(parts[0].rows, present))]
+    if len(parts) == 1 and parts[0].counted.has_unknown:
+        rows = parts[0].rows
+        rows = writes.with_presences(rows, found.presences(writes.unknown_keys(rows)))
+        keys_by_family = writes.unknown_keys(rows)
+        if keys_by_family:
+            # RocksDB must have all deltas up to the base before it can tell which keys exist.
+            present = run_stepwise(local.find_present(base.version, keys_by_family))
+            presences = np.where(present, PRESENCE_PRESENT, PRESENCE_ABSENT).astype(np.uint8)
+            rows = writes.with_presences(rows, presences)
+        parts = [replace(parts[0], rows=rows)]
     counts = dict(base.counts)
     known_before = {family.id for family in base.families}
     ids = [family.id for family in request.column_families]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+
     from cairn.checkpoint.store_checkpoint import StoreCheckpoint
     from cairn.protocol.calls import (
         CommitAnswer,
@@ -355,6 +357,21 @@ class ProviderInstance:
             found = yield from read_keys(rows, spill, cfs, keys, self._resources.clock)
         state.metrics.add("gets_count", len(found[0]))
         return found
+
+    def note_found(
+        self, session: int, version: int, names: pa.RecordBatch, origins: list[int]
+    ) -> None:
+        """Keep which keys exist, for the commit of the session.
+
+        Args:
+            session: number of the session that read them.
+            version: the version up to which the read found all deltas, at least.
+            names: columns ``cf`` and ``key`` of the request.
+            origins: those of its first keys.
+        """
+        current, of_session = self.state.version, self.find_session(session)
+        if current is not None and of_session is not None and version >= current.version:
+            of_session.found.add(names, origins)
 
     def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
         """Steps that return one page; see ``get``."""

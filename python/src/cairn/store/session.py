@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cairn.errors import CairnError, ClosedError, FramesMissingError, ProtocolError, unexpected
 from cairn.rocks.failures import translate
 from cairn.store.early import EarlyFrames
+from cairn.store.found_keys import FoundKeys
 from cairn.store.runs import Runs
 from cairn.store.spill import RunFiles
 from cairn.store.writes import check_writes
@@ -52,12 +53,16 @@ class StoreSession:
         directory: the directory of its runs, on the local disk.
         threads: where its work runs.
         run_bytes: bound of frames in memory; above it they are written as a run.
+
+    Attributes:
+        found: which keys the session's reads have found.
     """
 
     def __init__(
         self, number: int, directory: Path, threads: SessionThreads, run_bytes: int
     ) -> None:
         self.number = number
+        self.found = FoundKeys()
         self._directory = directory
         self._threads = threads
         self._run_bytes = run_bytes
@@ -316,5 +321,6 @@ class StoreSession:
             self._is_closed = True
             self._failure = None
             self.fail(ClosedError("the session has ended"))
+        self.found.clear()
         if self._files.have_begun:
             shutil.rmtree(self._directory, ignore_errors=True)

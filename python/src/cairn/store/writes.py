@@ -20,7 +20,6 @@ from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import (
     PRESENCE_ABSENT,
-    PRESENCE_PRESENT,
     PRESENCE_UNKNOWN,
     WRITES_SCHEMA,
 )
@@ -30,6 +29,7 @@ from cairn.store.tally import tally
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from cairn.store.found_keys import Presences
     from cairn.store.sorting import Flags
     from cairn.store.tally import Tally
 
@@ -212,15 +212,10 @@ def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, pa.Array[Any]]]:
     return [(cf, keys.filter(pc.equal(cfs, cf))) for cf in families]
 
 
-def with_presence(rows: pa.RecordBatch, present: Sequence[bool]) -> pa.RecordBatch:
-    """Fill in the presence of ``unknown_keys``, in their order."""
-    answers = pc.if_else(
-        pa.array(present, pa.bool_()),
-        pa.scalar(PRESENCE_PRESENT, pa.uint8()),
-        pa.scalar(PRESENCE_ABSENT, pa.uint8()),
-    )
+def with_presences(rows: pa.RecordBatch, presences: Presences) -> pa.RecordBatch:
+    """Fill in the presences of ``unknown_keys``, in their order; some may stay unknown."""
     columns = rows.columns
-    columns[4] = pc.replace_with_mask(columns[4], _is_unknown(rows), answers)
+    columns[4] = pc.replace_with_mask(columns[4], _is_unknown(rows), pa.array(presences))
     return pa.record_batch(columns, schema=WRITES_SCHEMA)
 
 

@@ -267,7 +267,13 @@ class Rig:
         return list(zip(page.keys, page.values, strict=True)), page.more
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        return self.read(lambda: self.instance.get(self.number, [cf] * len(keys), keys))[1]
+        cfs, version = [cf] * len(keys), self.local.readable_through
+        origins, values = self.read(lambda: self.instance.get(self.number, cfs, keys))
+        names = pa.record_batch(
+            [pa.array(cfs, pa.uint16()), pa.array(keys, pa.binary())], schema=frames.GET_SCHEMA
+        )
+        self.event_loop.run(lambda: self.instance.note_found(self.number, version, names, origins))
+        return values
 
     def look_up(self, cf: int, keys: list[bytes], applied: int) -> list[bytes | None]:
         """Send a LOOKUP over a connection and return the values of its reply."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -119,7 +120,9 @@ def test_counts_follow_presence() -> None:
     unknown = [(cf, keys.to_pylist()) for cf, keys in writes.unknown_keys(rows)]
     assert unknown == [(0, [b"e"]), (1, [b"f"])]
 
-    known = writes.with_presence(rows, [False, True])
+    known = writes.with_presences(rows, np.array([2, 0], np.uint8))
+    assert [cf for cf, _ in writes.unknown_keys(known)] == [1]
+    known = writes.with_presences(known, np.array([1], np.uint8))
 
     assert writes.counts_after({0: 10, 1: 5, 2: 7}, [tally(known)], [0, 1]) == {0: 11, 1: 5}
 

@@ -1,0 +1,111 @@
+"""Keys that a session has read are not looked up again by its commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rig import Rig, family
+
+from cairn.format.ops import OP_PUT
+from cairn.protocol.frames import (
+    GET_SCHEMA,
+    ORIGIN_ABSENT,
+    ORIGIN_COMMITTED,
+    ORIGIN_DELETED,
+    ORIGIN_SPILL,
+    PRESENCE_ABSENT,
+    PRESENCE_PRESENT,
+    PRESENCE_UNKNOWN,
+)
+from cairn.store.found_keys import FoundKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+FAMILY = family(0, multi=False)
+KEYS = [b"", b"a", b"a\x00", b"b", b"zz"]
+PRESENCES = {
+    ORIGIN_ABSENT: PRESENCE_ABSENT,
+    ORIGIN_COMMITTED: PRESENCE_PRESENT,
+    ORIGIN_SPILL: PRESENCE_UNKNOWN,
+    ORIGIN_DELETED: PRESENCE_UNKNOWN,
+}
+
+
+def names(keys: list[tuple[int, bytes]]) -> pa.RecordBatch:
+    """Return the payload of a GET."""
+    columns: list[pa.Array[Any]] = [
+        pa.array([cf for cf, _ in keys], pa.uint16()),
+        pa.array([key for _, key in keys], pa.binary()),
+    ]
+    return pa.record_batch(columns, schema=GET_SCHEMA)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KEYS)), max_size=6), max_size=4),
+    st.dictionaries(
+        st.tuples(st.integers(0, 2), st.sampled_from(KEYS)), st.sampled_from(list(PRESENCES))
+    ),
+)
+def test_the_presences_of_read_keys_are_found(
+    requests: list[list[tuple[int, bytes]]], origins: dict[tuple[int, bytes], int]
+) -> None:
+    """Other keys are unknown; a reply may have answered only the first keys of a request."""
+    found, answered = FoundKeys(), set[tuple[int, bytes]]()
+    for place, keys in enumerate(requests):
+        first = keys[: len(keys) - place % 2]
+        found.add(names(keys), [origins.get(name, ORIGIN_ABSENT) for name in first])
+        answered.update(first)
+
+    presences = found.presences([(cf, pa.array(KEYS, pa.binary())) for cf in (2, 0)])
+
+    assert presences.tolist() == [
+        PRESENCES[origins.get((cf, key), ORIGIN_ABSENT)]
+        if (cf, key) in answered
+        else PRESENCE_UNKNOWN
+        for cf in (2, 0)
+        for key in KEYS
+    ]
+
+
+def test_the_memory_of_read_keys_is_bounded() -> None:
+    """A session may read any number of keys."""
+    found = FoundKeys()
+    for number in range(40):
+        found.add(names([(0, b"%d" % number + bytes(1 << 20))]), [ORIGIN_COMMITTED])
+
+    keys: pa.Array[Any] = pa.array([b"%d" % number + bytes(1 << 20) for number in (0, 39)])
+    assert found.presences([(0, keys)]).tolist() == [PRESENCE_PRESENT, PRESENCE_UNKNOWN]
+
+
+def test_a_commit_looks_up_only_keys_that_were_not_read(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a state larger than the memory each look-up decompresses a block."""
+    looked_up: list[bytes | None] = []
+    find = rig.instance.state.local.find_present
+
+    def find_present(
+        version: int, keys_by_family: list[tuple[int, pa.Array[Any]]]
+    ) -> Generator[None, None, list[bool]]:
+        looked_up.extend(key for _, keys in keys_by_family for key in keys.to_pylist())
+        return find(version, keys_by_family)
+
+    monkeypatch.setattr(rig.instance.state.local, "find_present", find_present)
+    rig.load(0, None)
+    rig.write([(OP_PUT, 0, key, b"1", PRESENCE_UNKNOWN) for key in (b"a", b"b")])
+    first = rig.commit(1, None, [FAMILY])
+    looked_up.clear()
+    rig.load(1, first["checkpoint_id"])
+    rig.until_applied(1)
+    assert rig.get(0, [b"a", b"c"]) == [b"1", None]
+
+    rig.write([(OP_PUT, 0, key, b"2", PRESENCE_UNKNOWN) for key in (b"a", b"b", b"c")])
+    second = rig.commit(2, first["checkpoint_id"], [FAMILY])
+
+    assert looked_up == [b"b"]
+    assert second["counts"] == {"0": 3}
