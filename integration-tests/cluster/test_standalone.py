@@ -46,6 +46,7 @@ def executor_conf(cluster: StandaloneCluster) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow  # the short run of chaos kills workers of a cluster, too
 def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
     nothing_survives: str, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_killed_spark_worker_changes_no_row_and_leaves_no_engine(
     assert totals[max(totals)] == queries[1].batch_rows()
 
 
+@pytest.mark.slow
 def test_a_slow_task_that_has_a_twin_and_a_killed_executor_change_no_row(
     nothing_survives: str,  # noqa: ARG001 - ends after the cluster
     tmp_path: Path,

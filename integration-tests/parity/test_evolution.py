@@ -84,7 +84,7 @@ def operator(processor: type[Seen]) -> Operator:
     return Operator("evolving", plan, "update", ENCODINGS["avro"], VIEWS)
 
 
-@pytest.mark.parametrize("checkpoint_format", [1, 2])
+@pytest.mark.parametrize("checkpoint_format", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_field_is_added_to_the_values(tmp_path: Path, checkpoint_format: int) -> None:
     """Without evolution each new field of a state costs the state of all keys."""
     events = Events(tmp_path / "input")

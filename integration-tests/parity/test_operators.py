@@ -39,13 +39,14 @@ IN_FORMAT_2 = (
     "transform_scala",
     "transform_scala_clock",
 )
-# Other forms of these operators and encodings of their rows are slow tests: `make test-all`.
-TRANSFORMS = ("transform_event_time", "transform_ttl", "transform_scala")
-
-
-def _is_slow(name: str) -> bool:
-    is_form = name.startswith("transform_") and name not in TRANSFORMS
-    return is_form or name in {operator.name for operator in ENCODED}
+# The other cases are slow tests (`make test-all`). Each call of a store, each type of join and each
+# kind of state is in one of these.
+QUICK = {
+    *((name, 1) for name in ("windows_append", "totals_complete", "sessions", "limit")),
+    *((name, 1) for name in ("windows_update", "join_left_outer_v2", "groups_event_time")),
+    *((name, 2) for name in ("windows_update", "windows_then_distinct", "joins_v3", "joins_v4")),
+    *((name, 2) for name in ("distinct_within_watermark", "transform_event_time", "transform_ttl")),
+}
 
 
 CASES = [
@@ -56,7 +57,7 @@ PARAMETERS = [
     pytest.param(
         (name, number),
         id=f"{name}-format{number}",
-        marks=[pytest.mark.slow] if _is_slow(name) else [],
+        marks=[] if (name, number) in QUICK else [pytest.mark.slow],
     )
     for name, number in CASES
 ]

@@ -99,6 +99,8 @@ PREFETCHING = (
     Operator("groups", _groups),
     BY_NAME["sessions"],
 )
+# Each kind of operator; the others are slow tests.
+QUICK = {"windows_update", "distinct_by_time", "groups", "sessions", "join_left_outer_v4"}
 # The removal of old rows reads their keys too, and no input row names these.
 JOINS = (
     BY_NAME["join_inner_v2"],
@@ -142,7 +144,13 @@ def run(
     return done
 
 
-@pytest.mark.parametrize("operator", [*PREFETCHING, *JOINS], ids=lambda operator: operator.name)
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(one, id=one.name, marks=[] if one.name in QUICK else [pytest.mark.slow])
+        for one in (*PREFETCHING, *JOINS)
+    ],
+)
 def test_prefetch_changes_no_row_and_no_count(
     operator: Operator, events: Events, tmp_path: Path
 ) -> None:

@@ -31,7 +31,11 @@ def test_a_query_continues_after_its_driver_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "checkpoint_format"),
-    [("transform_event_time", 1), ("transform_clock", 2), ("transform_scala_clock", 2)],
+    [
+        ("transform_event_time", 1),
+        pytest.param("transform_clock", 2, marks=pytest.mark.slow),
+        pytest.param("transform_scala_clock", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_transform_with_state_continues_after_its_driver_was_killed(
     tmp_path: Path, operator: str, checkpoint_format: int

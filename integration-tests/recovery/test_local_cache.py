@@ -42,14 +42,15 @@ def test_a_restart_on_the_same_machine_downloads_no_sst(
     conf = {CAIRN_CONF + "localDir": str(local)}
     s3 = s3a_conf(s3_audited.settings)
     query = Query("windows_append", events, f"{s3_audited.url}/query", SUBJECT, 2, s3)
-    first = JobProcess(tmp_path / "job", [query], conf, pause_s=1 if is_killed else 0)
+    first = JobProcess(tmp_path / "job", [query], conf, pause_s=1)
     try:
+        first.wait_for_batch(KILL_AFTER_BATCH if is_killed else 0)
+        engines = first.engines()
         if is_killed:
-            first.wait_for_batch(KILL_AFTER_BATCH)
-            engines = first.engines()
             first.jvm().kill()
-            assert not wait_until_ended(engines, timeout_s=15)
         first.wait()
+        # The end of the JVM tells them to end.
+        assert not wait_until_ended(engines, timeout_s=15)
     finally:
         first.end()
     left = local_files(local)
