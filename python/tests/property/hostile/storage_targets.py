@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mutations import mutate_bytes, mutate_json
@@ -74,6 +75,7 @@ class HostileShim(FakeShim):
             yield frame
             return
         header, payload = frames.decode_header(frame), frame[frames.HEADER_BYTES :]
+        self.has_own_error |= header.kind == frames.ERROR
         changes: list[Callable[[], Iterator[bytes]]] = [
             lambda: self._with_other_header(header, payload, random),
             lambda: iter([_fitted(header, mutate_bytes(payload, self.corpus, random))]),
@@ -210,6 +212,9 @@ class FilesOfWorker(WorkerTarget):
     def run(self, random: Random) -> None:
         """See ``Target``."""
         for peer in self.peers:
+            # Its thread has the socket, too.
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
             peer.close()
         self.peers.clear()
         shim = self.shim

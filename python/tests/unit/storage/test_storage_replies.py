@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -127,3 +128,16 @@ def test_a_reply_in_drops_is_given_up_in_time() -> None:
 
     assert isinstance(late, UnavailableError)
     assert f"within {TIMEOUT_MS} ms" in str(late)
+
+
+def test_connections_that_have_ended_do_not_pile_up() -> None:
+    """The newest is used first: older ones that the shim has left would stay open for ever."""
+    connections, ended = StorageConnections(), []
+    for _ in range(200):
+        ours, theirs = socket.socketpair()
+        connections.add(theirs)
+        ours.close()
+        ended.append(theirs)
+
+    assert sum(peer.fileno() >= 0 for peer in ended) <= 64
+    connections.close()

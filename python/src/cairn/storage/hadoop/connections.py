@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
+# The shim opens no more at a time.
+_MAX_FREE = 64
 # One request at a time uses a connection.
 _SEQUENCE = 1
 _NEXT_STEP = (
@@ -145,6 +147,8 @@ class StorageConnections:
         """Use a connection that has sent SERVE_FILES."""
         with self._changed:
             if not self._is_closed:
+                if len(self._free) >= _MAX_FREE:
+                    self._drop_ended()
                 self._free.append(peer)
                 self._changed.notify()
                 return
@@ -181,6 +185,13 @@ class StorageConnections:
             self._changed.notify_all()
         for peer in free:
             peer.close()
+
+    def _drop_ended(self) -> None:
+        """Close connections that the shim has left; REQUIRES: the lock."""
+        open_ones = [peer for peer in self._free if _is_open(peer)]
+        for peer in set(self._free).difference(open_ones):
+            peer.close()
+        self._free = open_ones
 
     def _acquire(self, timeout_ms: int, object_name: str) -> socket.socket:
         deadline = self._clock.monotonic_ns() + timeout_ms * 1_000_000
