@@ -614,11 +614,15 @@ def make_file_frames() -> None:
     one("file_status", 0x14, encoded[1], {"path": paths[1]})
     one("file_status_reply", 0x94, status_bytes, status)
     one("file_list", 0x15, encoded[1], {"path": paths[1]})
+    below = [path.lstrip("/") for path in paths]  # relative to the folder
     one(
         "file_list_reply",
         0x95,
-        b"".join(status_bytes + struct.pack("<I", len(path)) + path for path in encoded),
-        [{**status, "path": path} for path in paths],
+        b"".join(
+            status_bytes + struct.pack("<I", len(path)) + path
+            for path in (name.encode() for name in below)
+        ),
+        [{**status, "path": path} for path in below],
         rows=2,
     )
     one(

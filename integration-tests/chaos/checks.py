@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chaos.leftovers import Leftovers
 from chaos.world import RETAINED_BATCHES, WORKER_BYTES, World
 from harness.differential import Run
 from harness.operators import BY_NAME
@@ -64,6 +65,23 @@ def of_results(world: World, second_jobs: list[Job]) -> list[str]:
             findings += _row_findings(who, expected, _sink(job.sink(name)), is_whole=False)
         findings += _state_findings(world, control)
         print(f"compared {name}: {len(expected)} batches")
+    return findings
+
+
+def of_objects(world: World) -> list[str]:
+    """Delete what the checkpoints no longer need; return what is left, or was deleted, wrongly."""
+    settings = {
+        "endpoint_url": world.minio.endpoint_url,
+        "access_key": world.minio.access_key,
+        "secret_key": world.minio.secret_key,
+        "region": "us-east-1",
+        "path_style": "true",
+    }
+    findings = []
+    for name in world.job.operators:
+        leftovers = Leftovers(world.job.checkpoint(name), settings, RETAINED_BATCHES)
+        findings += leftovers.findings()
+        print(f"swept {name}: {leftovers.deleted} objects of {leftovers.stores} stores")
     return findings
 
 

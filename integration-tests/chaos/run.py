@@ -219,6 +219,7 @@ def run(folder: Path, options: Options) -> Outcome:
         if not outcome.findings:
             outcome.findings += checks.of_results(world, [s.job for s in one.faults.seconds])
             outcome.findings += memory.findings()
+            outcome.findings += checks.of_objects(world)
     outcome.findings += [f"left behind by an engine: {name}" for name in world.left]
     return outcome
 

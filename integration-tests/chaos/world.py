@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from cairn.engine.directories import WorkerDirectories
 from chaos.driver import HERE, Job
 from harness.cluster import StandaloneCluster
 from harness.events import Events
@@ -135,7 +136,7 @@ class World:
         seed: of the input.
 
     Attributes:
-        left: folders of sockets that were there when all had ended.
+        left: folders of workers that were there when all had ended, and one more had started.
     """
 
     def __init__(
@@ -184,8 +185,13 @@ class World:
         self.driver.end()  # the last one that was started
 
     def _note_left(self) -> None:
-        """Note what engines have left; executors and drivers have ended."""
-        self.left = sorted(path.name for path in self.temporary.glob("cairn-*"))
+        """Note what workers have left that the next one does not remove; all have ended."""
+        self.disk.free()
+        one_more = WorkerDirectories(self.disk.path, self.temporary)
+        one_more.remove()
+        one_more.close()
+        left = [*self.temporary.glob("cairn-*"), *self.disk.path.glob("cairn-worker-*")]
+        self.left = sorted(path.name for path in left)
 
     @property
     def checkpoints(self) -> str:

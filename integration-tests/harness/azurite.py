@@ -10,7 +10,6 @@ import base64
 import secrets
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from harness.hdfs import ABFS_JARS, hadoop_server
-from harness.processes import end_child, free_port
+from harness.processes import end_child, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +51,8 @@ class Azurite:
         """Start it.
 
         Raises:
-            RuntimeError: it is not installed, or it did not start; the message has its log.
+            RuntimeError, TimeoutError: it is not installed, or did not start; the message has its
+                log.
         """
         if not PROGRAM.exists():
             raise RuntimeError("there is no Azurite to start: run `make azurite`")
@@ -75,7 +75,7 @@ class Azurite:
                 stderr=subprocess.STDOUT,
             )
         try:
-            _await(port, self._process, log)
+            self._wait(self._process, port, log)
         except BaseException:
             self.__exit__()
             raise
@@ -92,6 +92,20 @@ class Azurite:
         }
         return self
 
+    @staticmethod
+    def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        def explain() -> str:
+            return log.read_text(errors="replace")[-2000:]
+
+        wait_until(
+            lambda: _answers(port) or process.poll() is not None,
+            START_TIMEOUT_S,
+            "Azurite",
+            explain,
+        )
+        if process.poll() is not None:
+            raise RuntimeError(f"Azurite did not start:\n{explain()}")
+
     def __exit__(self, *_: object) -> None:
         """End it and remove its data."""
         if self._process is not None:
@@ -99,20 +113,15 @@ class Azurite:
         self._folder.cleanup()
 
 
-def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            # The tests' own server, on loopback.
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2):
-                return
-        except urllib.error.HTTPError:
-            return  # it answers
-        except (urllib.error.URLError, OSError):
-            if process.poll() is not None or time.monotonic() > deadline:
-                text = log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"Azurite did not start:\n{text}") from None
-        time.sleep(0.2)
+def _answers(port: int) -> bool:
+    try:
+        # The tests' own server, on loopback.
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="session")

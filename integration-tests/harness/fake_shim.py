@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ class FakeShim:
         threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
 
     def _serve(self, peer: socket.socket) -> None:
-        with peer, peer.makefile("rb") as stream:
+        with suppress(OSError), peer, peer.makefile("rb") as stream:  # closed by the worker
             while head := stream.read(frames.HEADER_BYTES):
                 header = frames.decode_header(head)
                 assert header.session == FILE_SYSTEM
@@ -64,8 +65,6 @@ class FakeShim:
                         peer.sendall(answer)
                 except CairnError as failure:
                     peer.sendall(_frame(frames.ERROR, header, frames.encode_error(failure)))
-                except OSError:  # also of the peer, which did not wait
-                    return
 
     def _answers(self, header: frames.Header, payload: bytes, data: bytes) -> Iterator[bytes]:
         if header.kind == files.FILE_READ:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,15 @@ sys.path.insert(0, str(HERE.parent))
 
 from harness.events import Events
 from harness.operators import BY_NAME
-from harness.processes import Process, descendants, engines_of, wait_until
-from harness.spark import driver_conf, new_session, provider_conf
+from harness.processes import Process, descendants, engines_of, wait_until, wait_until_ended
+from harness.spark import CAIRN_CONF, driver_conf, new_session, provider_conf
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+KILL_AFTER_BATCH = 1
+END_OF_ENGINES_S = 15
 FIRST_BATCH_TIMEOUT_S = 120
 END_TIMEOUT_S = 240
 SLOW_S = 60
@@ -163,6 +166,48 @@ class JobProcess:
     def tail(self) -> str:
         """Return the end of the log."""
         return self.log.read_text(errors="replace")[-6000:]
+
+
+def continue_after_a_kill(
+    query: Query, folder: Path, before_kill: Callable[[], None] = lambda: None
+) -> JobProcess:
+    """Run a query, kill its driver JVM in the middle, and continue to the end in another one.
+
+    The second driver has another local directory, and that of the first one is removed, as if each
+    partition had moved.
+
+    Args:
+        query: its input has more batches than are run before the kill.
+        folder: for the job and both local directories.
+        before_kill: called when the batch that is killed is running.
+    """
+    first = JobProcess(folder / "job", [query], _local_dir_conf(folder / "first"), pause_s=1)
+    try:
+        first.wait_for_batch(KILL_AFTER_BATCH)
+        before_kill()
+        engines = first.engines()
+        first.jvm().kill()
+        left = wait_until_ended(engines, END_OF_ENGINES_S)
+        first.wait()
+        reached = set(first.rows())
+    finally:
+        first.end()
+    shutil.rmtree(folder / "first", ignore_errors=True)
+    second = JobProcess(folder / "job", [query], _local_dir_conf(folder / "second"))
+    try:
+        code = second.wait()
+    finally:
+        second.end()
+    assert not left, f"engines outlived their JVM: {left}"
+    assert code == 0, second.tail()
+    assert not second.error(), second.error()
+    assert len(reached) < len(second.rows()), "the job had ended before it was killed"
+    return second
+
+
+def _local_dir_conf(folder: Path) -> dict[str, str]:
+    folder.mkdir()
+    return {CAIRN_CONF + "localDir": str(folder)}
 
 
 def _environment(python: str, more: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,12 @@
-"""A file system of a few MiB, which a test can fill. Mounting it needs root."""
+"""A file system of a few MiB, which a test can fill. Mounting it needs root.
+
+Where none can be mounted, processes can be kept from writing instead.
+"""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +21,16 @@ class SmallDisk:
     path: Path
     is_small: bool
 
-    def fill(self) -> None:
-        """Leave no byte free. REQUIRES: it is small."""
-        assert self.is_small
+    def fill(self, *pids: int) -> None:
+        """Leave no byte free; if it is not small, let no file of some processes grow.
+
+        REQUIRES: it is small, or there are processes.
+        """
+        if not self.is_small:
+            assert pids
+            for pid in pids:
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            return
         with self._ballast.open("wb", buffering=0) as ballast:
             for size in (1 << 16, 1 << 12, 1):
                 try:
@@ -28,9 +39,12 @@ class SmallDisk:
                 except OSError:
                     continue
 
-    def free(self) -> None:
+    def free(self, *pids: int) -> None:
         """Undo ``fill``. Idempotent."""
         self._ballast.unlink(missing_ok=True)
+        for pid in pids:
+            unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
 
     @property
     def _ballast(self) -> Path:

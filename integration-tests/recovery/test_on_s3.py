@@ -8,7 +8,7 @@ import pytest
 
 from harness.differential import Run
 from harness.events import Events
-from harness.job import JobProcess, Query
+from harness.job import Query, continue_after_a_kill
 from harness.operators import BY_NAME
 from harness.s3 import S3Bucket
 from harness.s3_audit import AuditedS3
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("driver")
 FILES = 5
 PARTITIONS = 2
 FIRST_COUNTED_BATCH = 2
-KILL_AFTER_BATCH = 1
 
 
 def test_a_commit_costs_one_put_per_partition_and_nothing_else(
@@ -49,21 +48,7 @@ def test_a_query_continues_from_s3_after_its_driver_was_killed(
     events.add_files(0, FILES)
     conf = s3a_conf(s3_bucket.settings)
     query = Query("distinct", events, f"{s3_bucket.url}/query", SUBJECT, 2, conf)
-    first = JobProcess(tmp_path / "job", [query], pause_s=1)
-    try:
-        first.wait_for_batch(KILL_AFTER_BATCH)
-        first.jvm().kill()
-        first.wait()
-        reached = set(first.rows())
-    finally:
-        first.end()
-    second = JobProcess(tmp_path / "job", [query])
-    try:
-        code = second.wait()
-    finally:
-        second.end()
 
-    assert code == 0, second.tail()
-    assert not second.error(), second.error()
-    assert len(reached) < FILES, "the job had ended before it was killed"
-    assert second.all_rows() == query.batch_rows()
+    job = continue_after_a_kill(query, tmp_path)
+
+    assert job.all_rows() == query.batch_rows()

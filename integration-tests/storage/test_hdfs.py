@@ -14,7 +14,7 @@ from cairn.storage.hadoop.server import FileServer
 from cairn.storage.open import open_store
 from harness.differential import Run
 from harness.events import Events
-from harness.job import JobProcess, Query
+from harness.job import KILL_AFTER_BATCH, Query, continue_after_a_kill
 from harness.operators import BY_NAME, StateView
 from harness.processes import engines_of, wait_until
 from harness.spark import CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT, driver_pid
@@ -22,7 +22,6 @@ from harness.spark import CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT, driver_pid
 pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.hdfs]
 
 FILES = 5
-KILL_AFTER_BATCH = 1
 NEXT_COMMIT_S = 30.0
 # One DataNode cannot have Spark's default of three copies.
 CONF = {"dfs.replication": "1"}
@@ -109,9 +108,8 @@ def test_a_query_continues_after_its_driver_was_killed(
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     query = Query("distinct", events, location, SUBJECT, checkpoint_format, CONF)
-    first = JobProcess(tmp_path / "job", [query], pause_s=1)
-    try:
-        first.wait_for_batch(KILL_AFTER_BATCH)
+
+    def await_next_commit() -> None:
         # The next batch has committed its state, and its sink waits.
         version = re.compile(rf"{KILL_AFTER_BATCH + 2}[_.]")
         wait_until(
@@ -121,21 +119,10 @@ def test_a_query_continues_after_its_driver_was_killed(
             NEXT_COMMIT_S,
             "the next commit",
         )
-        first.jvm().kill()
-        first.wait()
-        reached = set(first.rows())
-    finally:
-        first.end()
-    second = JobProcess(tmp_path / "job", [query])
-    try:
-        code = second.wait()
-    finally:
-        second.end()
 
-    assert code == 0, second.tail()
-    assert not second.error(), second.error()
-    assert len(reached) < FILES, "the job had ended before it was killed"
-    assert second.all_rows() == query.batch_rows()
+    job = continue_after_a_kill(query, tmp_path, await_next_commit)
+
+    assert job.all_rows() == query.batch_rows()
     if checkpoint_format == 1:
         replaced = [name for name in names(files, "/changelog/") if "_" in name.rpartition("/")[2]]
         assert replaced, "no changelog of the first run was replaced"

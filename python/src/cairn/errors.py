@@ -370,6 +370,9 @@ _OF_STORAGE: Final[tuple[type[CairnError], ...]] = (
 )
 
 
+_MAX_MESSAGE_CHARS = 4_000
+
+
 def error_of(fields: Mapping[str, object]) -> CairnError:
     """Return an error of the shim's storage, which has the form of ``CairnError.to_dict``.
 
@@ -378,7 +381,7 @@ def error_of(fields: Mapping[str, object]) -> CairnError:
     found = {known.code: known for known in _OF_STORAGE}.get(str(fields.get("code")))
     message, place, step = (fields.get(name) for name in ("message", "object", "next"))
     return (found or InternalError)(
-        str(message),
+        str(message)[:_MAX_MESSAGE_CHARS],
         object_name=None if place is None else str(place),
         next_step=None if step is None else str(step),
     )

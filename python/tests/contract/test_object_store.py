@@ -48,6 +48,16 @@ def test_get_returns_the_bytes_of_put(
     assert store.get("changelog/7.arrow").data == bytes(data)
 
 
+def test_get_refuses_a_larger_object_than_its_caller_expects(store: ObjectStore) -> None:
+    """The memory of a worker must not depend on what others put under a name."""
+    store.put("changelog/7.arrow", b"header")
+
+    with pytest.raises(CorruptError, match=r"6 bytes, over the limit of 5.*changelog/7\.arrow"):
+        store.get("changelog/7.arrow", max_bytes=5)
+
+    assert store.get("changelog/7.arrow", max_bytes=6).data == b"header"
+
+
 @pytest.mark.parametrize("length", [1, 5, 6, 7, 100])
 def test_get_start_returns_the_first_bytes_and_the_whole_length(
     store: ObjectStore, length: int

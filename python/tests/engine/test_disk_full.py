@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from client import PUT, EngineError, Store, WorkerProcess
 
+from harness.small_disk import SmallDisk, small_disk
+
 DISK_MIB = 8
-NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-
-
-class SmallDisk:
-    """A file system of some MiB; if none can be mounted, a limit on the size of new files."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir()
-        options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=0700", "cairn-test", str(path)]
-        mounted = subprocess.run(  # noqa: S603 - a fixed command
-            ["mount", *options],  # noqa: S607
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        self.is_mounted = mounted.returncode == 0
-        if not self.is_mounted:
-            reason = mounted.stderr.strip()
-            # Seen with -s, and in the report of a test that fails.
-            print(f"no tmpfs can be mounted here ({reason}): RLIMIT_FSIZE instead")  # noqa: T201
-
-    def fill(self, *workers: WorkerProcess) -> None:
-        """Leave no byte free."""
-        if not self.is_mounted:
-            for worker in workers:
-                resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-            return
-        with (self.path / "ballast").open("wb", buffering=0) as ballast:
-            for size in (1 << 16, 1 << 12, 1):
-                try:
-                    while True:
-                        ballast.write(b"\1" * size)
-                except OSError:
-                    continue
-
-    def free(self, *workers: WorkerProcess) -> None:
-        """Free the space."""
-        if self.is_mounted:
-            (self.path / "ballast").unlink()
-        for worker in workers:
-            resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
-
-    def close(self) -> None:
-        if self.is_mounted:
-            # Lazily: a worker may still have files of it open for a moment.
-            subprocess.run(["umount", "--lazy", str(self.path)], check=True)  # noqa: S603, S607
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    disk = SmallDisk(tmp_path / "disk")
-    yield disk
-    disk.close()
+    """A file system of some MiB, or a folder whose writers can be stopped."""
+    with small_disk(tmp_path / "disk", DISK_MIB) as mounted:
+        yield mounted
 
 
 def rows(version: int) -> list[tuple[int, int, bytes, bytes, int]]:
@@ -92,7 +45,7 @@ def test_a_full_disk_of_objects_fails_the_commit_and_nothing_else(
     first = commit(store, 1)
     before = objects(url)
     store.load(1, first)
-    disk.fill(worker)
+    disk.fill(worker.pid)
 
     with pytest.raises(EngineError, match="CAIRN_DISK_FULL") as failure:
         commit(store, 2)
@@ -102,7 +55,7 @@ def test_a_full_disk_of_objects_fails_the_commit_and_nothing_else(
     assert objects(url) == before
     beside = Store(other, 1, str(url))
     assert beside.load(1, first)["counts"]["0"] == 50
-    disk.free(worker)
+    disk.free(worker.pid)
     store.load(1, first)
     second = commit(store, 2)
     assert beside.load(2, second)["counts"]["0"] == 100
@@ -121,7 +74,7 @@ def test_a_full_local_disk_fails_what_needs_it_and_the_next_load_works(
     second = commit(store, 2)
     store.load(2, second)
     store.get([b"1-1"])
-    disk.fill(worker)
+    disk.fill(worker.pid)
 
     with pytest.raises(EngineError, match="CAIRN_DISK_FULL"):
         worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=True)
@@ -130,7 +83,7 @@ def test_a_full_local_disk_fails_what_needs_it_and_the_next_load_works(
         later.load(1, first)
     assert not any(name.startswith("snapshot/") for name in objects(Path(url)))
 
-    disk.free(worker)
+    disk.free(worker.pid)
     assert later.load(1, first)["counts"]["0"] == 50
     assert len(later.scan()) == 50
     store.load(2, second)

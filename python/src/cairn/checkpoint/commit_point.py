@@ -99,7 +99,7 @@ def _replace_older(
 ) -> bool:
     """Replace the changelog of an older attempt; return ``False`` if another one changed it."""
     try:
-        present = objects.get(name)
+        present = objects.get(name, max_bytes=changelog.MAX_OBJECT_BYTES)
     except MissingError:
         return False
     other = changelog.decode(

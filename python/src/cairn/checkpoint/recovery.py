@@ -16,6 +16,7 @@ from cairn.errors import DISK_FULL_ERRNOS, CairnError, CorruptError, DataError, 
 from cairn.format import changelog, manifest
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
+from cairn.storage.base import MAX_GET_BYTES
 from cairn.storage.files import translate_os_error
 from cairn.storage.parallel import in_turns
 from cairn.storage.progress import Progress
@@ -157,7 +158,8 @@ class Recovery:
         )
 
     def _read_whole(self, name: str, version: Version) -> Head:
-        data, url = self._get(name, version), self._objects.object_url(name)
+        data = self._get(name, version, changelog.MAX_OBJECT_BYTES)
+        url = self._objects.object_url(name)
         found = changelog.decode(data, object_name=url, store=self._store, version=version)
         return Head(found.header, found, found.size_bytes)
 
@@ -186,7 +188,8 @@ class Recovery:
             CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
         name = manifest_name(ref)
-        data, url = self._get(name, ref.version), self._objects.object_url(name)
+        data = self._get(name, ref.version, MAX_GET_BYTES)
+        url = self._objects.object_url(name)
         return manifest.decode(data, object_name=url, store=self._store, ref=ref)
 
     def materialize(
@@ -269,9 +272,9 @@ class Recovery:
         known = {file.local_name: file for file in snapshot.files}
         return Materialized(downloaded, known)
 
-    def _get(self, name: str, version: Version) -> bytes:
+    def _get(self, name: str, version: Version, max_bytes: int) -> bytes:
         with self._named(name, version):
-            return self._objects.get(name).data
+            return self._objects.get(name, max_bytes=max_bytes).data
 
     @contextmanager
     def _named(self, name: str, version: Version) -> Iterator[None]:

@@ -8,9 +8,10 @@ A worker that starts removes the directories of dead workers. SST caches are in 
 takes the first one that no other worker has, with the files that are in it. Files
 in other slots are found too. A worker that ends cleanly leaves nothing, or its slot alone.
 
-    <local_dir>/cairn-worker-<random>/   lock  socket-dir  i<instance>/…
+    <local_dir>/cairn-worker-<random>/   lock  i<instance>/…
     <local_dir>/cairn-cache-<slot>/      lock  <hex32>.sst…
-    <socket_dir>/s                       the Unix socket; in a new folder if socket_dir is not 0700
+
+The folder of its socket is elsewhere (``socket_folder``): paths of local directories are too long.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cairn.clock import SYSTEM_CLOCK
+from cairn.engine.socket_folder import SocketFolder
 from cairn.errors import ConfigError
 from cairn.rocks.failures import translate
 
@@ -38,8 +40,6 @@ _CACHE_PREFIX = "cairn-cache-"
 _UNUSED_CACHE_S = 7 * 86_400
 """A slot that no worker has had for so long is one of more workers than run here now."""
 _LOCK = "lock"
-_SOCKET = "s"
-_SOCKET_NOTE = "socket-dir"
 # sockaddr_un has 108 bytes; some libraries add a final zero and a suffix of their own.
 _MAX_SOCKET_PATH_BYTES = 100
 # Threads of a worker that ends still create files, until their folders are gone.
@@ -63,19 +63,23 @@ class WorkerDirectories:
     def __init__(self, local_dir: Path, socket_dir: Path, *, keeps_cache: bool = False) -> None:
         self._local_dir = local_dir
         self._keeps_cache = keeps_cache
+        undo = ExitStack()
         try:
-            _claim(local_dir)
-            with _alone(local_dir):
-                _remove_stale(local_dir)
-                socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
-                lock = _lock(self.root)
-                slot = _take_slot(local_dir)
-                _remove_unused_slots(local_dir)
-            self.cache_directory = self.root / _CACHE if slot is None else slot[0]
-            self._locks = [lock] if slot is None else [lock, slot[1]]
-            self._socket_folder = _private(socket_dir)
-            (self.root / _SOCKET_NOTE).write_text(str(self._socket_folder), encoding="utf-8")
+            with undo:
+                _claim(local_dir)
+                self._socket = SocketFolder(socket_dir)
+                undo.callback(self._socket.remove)
+                _check_length(self.socket_path)
+                with _alone(local_dir) as is_alone:
+                    _remove_stale(local_dir, is_alone=is_alone)
+                    self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=local_dir))
+                    undo.callback(shutil.rmtree, self.root, ignore_errors=True)
+                    lock = _lock(self.root)
+                    slot = _take_slot(local_dir)
+                    _remove_unused_slots(local_dir)
+                self.cache_directory = self.root / _CACHE if slot is None else slot[0]
+                self._locks = [lock] if slot is None else [lock, slot[1]]
+                undo.pop_all()
         except (PermissionError, NotADirectoryError, FileNotFoundError) as failure:
             raise ConfigError(
                 f"the engine cannot write under {local_dir} or {socket_dir}: {failure.strerror}",
@@ -83,13 +87,11 @@ class WorkerDirectories:
             ) from failure
         except OSError as failure:
             raise translate(failure, str(local_dir)) from failure
-        self.socket_path = self._socket_folder / _SOCKET
-        if len(os.fsencode(self.socket_path)) > _MAX_SOCKET_PATH_BYTES:
-            self.remove()
-            raise ConfigError(
-                f"the path of the engine's socket is too long: {self.socket_path}",
-                next_step="set java.io.tmpdir of the executors to a short path",
-            )
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the worker's socket belongs."""
+        return self._socket.socket_path
 
     def instance_directory(self, instance: int) -> Path:
         """Return the folder of an instance; not created."""
@@ -105,7 +107,7 @@ class WorkerDirectories:
 
     def remove(self) -> None:
         """Remove everything, except a cache that is kept. Idempotent."""
-        _remove_socket(self._socket_folder)
+        self._socket.remove()
         with suppress(OSError):  # the folder of a worker without a slot is gone
             if self._keeps_cache:
                 os.utime(self.cache_directory / _LOCK)
@@ -119,6 +121,7 @@ class WorkerDirectories:
 
     def close(self) -> None:
         """Release the locks, as the end of the process does."""
+        self._socket.close()
         for lock in self._locks:
             os.close(lock)
 
@@ -155,20 +158,27 @@ def _make_parents(path: Path) -> None:
             path.parent.mkdir(mode=0o755)
 
 
-def _private(folder: Path) -> Path:
-    if _is_private(folder) and not any(folder.iterdir()):
-        return folder
-    return Path(tempfile.mkdtemp(prefix="cairn-", dir=folder))
+def _check_length(socket_path: Path) -> None:
+    if len(os.fsencode(socket_path)) > _MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(
+            f"the path of the engine's socket is too long: {socket_path}",
+            next_step="set java.io.tmpdir of the executors to a short path",
+        )
 
 
 @contextmanager
-def _alone(local_dir: Path) -> Iterator[None]:
-    """Let one worker start at a time: a worker without a locked lock file counts as dead."""
+def _alone(local_dir: Path) -> Iterator[bool]:
+    """Let one worker start at a time: a worker without a locked lock file counts as dead.
+
+    Yields false on a file system that cannot lock directories (NFS): two starts may collide.
+    """
     descriptor = os.open(local_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # NFS cannot lock directories: two concurrent starts may collide
+        is_alone = False
+        with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+            is_alone = True
+        yield is_alone
     finally:
         os.close(descriptor)
 
@@ -186,42 +196,20 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-def _remove_stale(local_dir: Path) -> None:
+def _remove_stale(local_dir: Path, *, is_alone: bool) -> None:
     """Remove the directories of dead workers, except their SST caches. REQUIRES: ``_alone``."""
+    # Without a lock file: its worker died right after its start, or starts now.
+    create = os.O_CREAT if is_alone else 0
     for root in filter(_is_private, local_dir.glob(f"{_PREFIX}*")):
         try:
-            # Without a lock file: its worker died right after its start.
-            descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            flags = create | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(root / _LOCK, flags, 0o600)
         except OSError:
             continue
-        try:
+        with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        else:
-            _remove_root(root)
-        finally:
-            os.close(descriptor)
-
-
-def _remove_root(root: Path) -> None:
-    try:
-        noted = Path((root / _SOCKET_NOTE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        noted = None
-    if noted is not None:
-        _remove_socket(noted)
-    shutil.rmtree(root, ignore_errors=True)
-
-
-def _remove_socket(folder: Path) -> None:
-    """Remove a worker's socket and its folder; a folder with anything else in it stays."""
-    with suppress(OSError, ValueError):
-        if _is_private(folder):
-            with suppress(FileNotFoundError):
-                if stat.S_ISSOCK((folder / _SOCKET).lstat().st_mode):
-                    (folder / _SOCKET).unlink()
-            folder.rmdir()
+            shutil.rmtree(root, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _take_slot(local_dir: Path) -> tuple[Path, int] | None:

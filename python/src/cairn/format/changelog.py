@@ -50,6 +50,8 @@ _FORMATS = {_PLAIN_FORMAT: OP_DROP_CF, _FORMAT_WITH_VOID_ROWS: OP_VOID}
 MAX_BATCH_ROWS = 65_536
 MAX_DECODED_BYTES = 1 << 32
 """Keys and values of one commit have less than 2 GiB each."""
+MAX_OBJECT_BYTES = 2 * MAX_DECODED_BYTES
+"""With op, family and offsets of each row, if nothing of it can be compressed."""
 _MAX_ROW_OVERHEAD_BYTES = 64
 """Op, family, offsets, and bitmaps with their padding, in a batch of one row."""
 _ONE_THREAD_ROWS = 16_384

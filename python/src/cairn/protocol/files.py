@@ -34,11 +34,16 @@ FILE_DELETE = 0x16
 FILE_SYSTEM = 0x17
 
 MAX_DATA_BYTES = 256 << 10
+MAX_REPLY_BYTES = 1 << 20
 MAX_DELETE_PATHS = 100
 PUBLISHES_BY_RENAME: Final = 1
 PUBLISHES_BY_CLOSE: Final = 2
 
+_MAX_SIZE_BYTES = 1 << 62
+_MAX_MODIFIED_MS = 253_402_300_799_000
+"""The end of the year 9999."""
 _STATUS = struct.Struct("<QQ")
+_NO_SEGMENTS = frozenset({"", ".", ".."})
 _ENTRY = struct.Struct("<QQI")
 _LENGTH = struct.Struct("<I")
 _RENAME = struct.Struct("<BI")
@@ -93,9 +98,17 @@ def decode_status(payload: bytes) -> FileStatus:
         ProtocolError: the payload is not one, as in all functions below.
     """
     try:
-        return FileStatus(*_STATUS.unpack(payload))
+        return _checked(FileStatus(*_STATUS.unpack(payload)))
     except struct.error as failure:
         raise ProtocolError("a reply is not the status of a file") from failure
+
+
+def _checked(status: FileStatus) -> FileStatus:
+    if status.size_bytes > _MAX_SIZE_BYTES or status.modified_ms > _MAX_MODIFIED_MS:
+        raise ProtocolError(
+            f"a file has {status.size_bytes} bytes and is of {status.modified_ms} ms after 1970"
+        )
+    return status
 
 
 def decode_written(payload: bytes) -> int:
@@ -115,14 +128,17 @@ def decode_publishing(payload: bytes) -> int:
 
 
 def decode_listing(payload: bytes, rows: int) -> list[tuple[str, FileStatus]]:
-    """Return the files of one frame of a listing."""
+    """Return the files of one frame of a listing; no path leads out of the folder."""
     found: list[tuple[str, FileStatus]] = []
     offset = 0
     try:
         for _ in range(rows):
             *status, size = _ENTRY.unpack_from(payload, offset)
             offset += _ENTRY.size + size
-            found.append((payload[offset - size : offset].decode(), FileStatus(*status)))
+            path = payload[offset - size : offset].decode()
+            if not _NO_SEGMENTS.isdisjoint(path.split("/")):
+                raise ProtocolError(f"a listing has the path {path[:80]!r}")
+            found.append((path, _checked(FileStatus(*status))))
     except (struct.error, UnicodeDecodeError) as failure:
         raise ProtocolError("a listing has other rows than it says") from failure
     if offset != len(payload):
@@ -135,5 +151,5 @@ def decode_failure(payload: bytes, object_name: str) -> CairnError:
     try:
         fields = json.loads(payload)
         return error_of(fields).with_context(object_name=object_name)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return ProtocolError("an error of the shim is not JSON", object_name=object_name)

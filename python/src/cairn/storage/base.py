@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from cairn.errors import (
     AlreadyExistsError,
     ClosedError,
+    CorruptError,
     InternalError,
     MissingError,
     PreconditionFailedError,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 Payload: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
+MAX_GET_BYTES = 1 << 30
+"""What ``get`` returns unless its caller expects more: far more than any manifest has."""
 _KEY_BYTES_MAX = 900
 """S3 allows 1,024 bytes for root and key together; the root may use the rest."""
 _SEGMENT_BYTES_MAX = 200
@@ -126,6 +129,14 @@ def is_listed(key: str, prefix: str) -> bool:
     return all(name and name != _SPARK_METADATA and name[0] != "." for name in segments)
 
 
+def too_large(object_name: str, size_bytes: int, max_bytes: int) -> CorruptError:
+    """Return the error for an object, or an answer, that is not read into memory."""
+    return CorruptError(
+        f"there are {size_bytes} bytes, over the limit of {max_bytes} for an object of this kind",
+        object_name=object_name,
+    )
+
+
 class ObjectStore(ABC):
     """Objects under one root. The module's docstring has the promises of all methods."""
 
@@ -200,12 +211,17 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object, in memory.
+
+        Args:
+            key: key of the object.
+            max_bytes: a larger object is refused by its size, before its bytes are read.
 
         Raises:
             MissingError: there is no such object.
-            CorruptError: the bytes differ from the checksum that the storage has of them.
+            CorruptError: it is larger than ``max_bytes``, or the bytes differ from the checksum
+                that the storage has of them.
         """
 
     @abstractmethod
@@ -314,6 +330,11 @@ class ObjectStore(ABC):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the object store is closed", object_name=self.url)
+
+    def _check_size(self, key: str, size_bytes: int, max_bytes: int) -> None:
+        """Raise CorruptError if an object is larger than objects of its kind can be."""
+        if size_bytes > max_bytes:
+            raise too_large(self.object_url(key), size_bytes, max_bytes)
 
     def _already_exists(self, key: str) -> AlreadyExistsError:
         return AlreadyExistsError("the object exists already", object_name=self.object_url(key))

@@ -195,6 +195,9 @@ def write_download(
             received, checksum = 0, 0
             for chunk in chunks:
                 received += len(chunk)
+                if received > size_bytes:
+                    # A larger object could fill the disk.
+                    break
                 checksum = checksum_of(chunk, checksum)
                 pending.write(chunk)
             check_size(object_name, size_bytes, received)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
 from cairn.storage.base import (
+    MAX_GET_BYTES,
     ObjectInfo,
     ObjectStart,
     ObjectStore,
@@ -126,11 +127,14 @@ class LocalStore(ObjectStore):
                 self._publish_new(pending, key)
             return datetime.fromtimestamp(target.stat().st_mtime, UTC)
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object; a directory is not an object."""
         path = self._begin("GetObject", key)
-        with self._reading(key):
-            data = path.read_bytes()
+        with self._reading(key), path.open("rb", buffering=0) as source:
+            size_bytes = os.fstat(source.fileno()).st_size
+            self._check_size(key, size_bytes, max_bytes)
+            # Not to its end: a device has none.
+            data = source.read(size_bytes)
         return StoredObject(data, _etag_of(data))
 
     def get_start(self, key: str, length: int) -> ObjectStart:

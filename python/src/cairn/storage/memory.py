@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, Clock
 from cairn.storage.base import (
+    MAX_GET_BYTES,
     ObjectInfo,
     ObjectStart,
     ObjectStore,
@@ -94,13 +95,14 @@ class MemoryStore(ObjectStore):
         self.put_if_absent(key, data)
         return self._clock.now()
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""
         full = self._begin("GetObject", key)
         with self._bucket.lock:
             present = self._bucket.entries.get(full)
         if present is None:
             raise self._missing(key)
+        self._check_size(key, len(present.data), max_bytes)
         return StoredObject(present.data, present.etag)
 
     def get_start(self, key: str, length: int) -> ObjectStart:

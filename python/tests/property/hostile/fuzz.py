@@ -26,6 +26,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+_TESTS = Path(__file__).resolve().parents[2]
+for _path in (
+    _TESTS / "property" / "engine",
+    _TESTS.parent / "src",
+    _TESTS.parents[1] / "integration-tests",
+):
+    if str(_path) not in sys.path:
+        sys.path.insert(0, str(_path))
+
 HANG_S = 30.0
 """A single input takes milliseconds; a loaded machine may stop a process for seconds."""
 MEMORY_BYTES = 256 << 20

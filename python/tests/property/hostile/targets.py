@@ -1,113 +1,53 @@
-"""What reads bytes from outside: each target takes a mutated input and says how it ended.
-
-A target returns normally, or raises an error that its documentation promises. Everything else is a
-fault: another exception, ``CAIRN_INTERNAL``, an exception in the log. ``fuzz`` sees crashes, hangs
-and memory.
-"""
+"""The targets of ``fuzz``: what reads bytes from outside (``target`` says what they promise)."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import struct
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-
-_TESTS = Path(__file__).resolve().parents[2]
-for _path in (str(_TESTS / "property" / "engine"), str(_TESTS.parent / "src")):
-    if _path not in sys.path:
-        sys.path.insert(0, _path)
-
-from mutations import (  # noqa: E402 - the path comes first
+from mutations import (
     mutate_bytes,
     mutate_header_of_changelog,
     mutate_json,
     with_changelog_checksum,
     with_manifest_checksum,
 )
-from served import ATTEMPT, FAMILY, SESSION, RefusedError, Served  # noqa: E402
+from served import ATTEMPT, FAMILY, SESSION, RefusedError
+from storage_targets import Files, FilesOfWorker
+from target import FaultError, Target, WorkerTarget, expect, vectors
 
-from cairn.checkpoint.spark_logs import find_unfinished_repartition  # noqa: E402
-from cairn.checksum import crc32c  # noqa: E402
-from cairn.engine.control import ControlEntry  # noqa: E402
-from cairn.errors import (  # noqa: E402
-    BusyError,
+from cairn.checkpoint.spark_logs import find_unfinished_repartition
+from cairn.checksum import crc32c
+from cairn.engine.control import ControlEntry
+from cairn.errors import (
     CairnError,
     ConfigError,
     DataError,
     InvalidError,
     ProtocolError,
 )
-from cairn.format import changelog, manifest  # noqa: E402
-from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json  # noqa: E402
-from cairn.format.names import parse_name  # noqa: E402
-from cairn.ids import CheckpointId, StoreId, VersionRef  # noqa: E402
-from cairn.protocol import frames  # noqa: E402
-from cairn.protocol.calls import StartRequest  # noqa: E402
-from cairn.storage.memory import MemoryStore  # noqa: E402
-from cairn.storage.s3.settings import S3Settings  # noqa: E402
+from cairn.format import changelog, manifest
+from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json
+from cairn.format.names import parse_name
+from cairn.ids import CheckpointId, StoreId, VersionRef
+from cairn.protocol import frames
+from cairn.protocol.calls import StartRequest
+from cairn.storage.memory import MemoryStore
+from cairn.storage.s3.settings import S3Settings
 
 if TYPE_CHECKING:
     from random import Random
 
-REPOSITORY = _TESTS.parents[1]
-VECTORS = REPOSITORY / "spec" / "vectors"
 STORE = StoreId(0, 0)
 ONE = VersionRef(1, CheckpointId("u" + "1" * 32))
 _PING = 0xFFFF_0001
-
-
-class FaultError(Exception):
-    """An input ended in a way that is not promised."""
-
-
-def _expect(error: Exception, *promised: type[Exception]) -> None:
-    """Return if an error is promised and names what to do; raise a fault otherwise."""
-    if not isinstance(error, promised) or isinstance(error, BusyError):
-        kind = type(error).__name__
-        message = f"{kind}: {error}"
-        raise FaultError(message) from error
-    if isinstance(error, CairnError) and not str(error).startswith(f"[{error.code}] "):
-        raise FaultError(str(error))
-
-
-def _vectors(folder: str, suffix: str) -> list[bytes]:
-    found = sorted(
-        path.read_bytes()
-        for path in (VECTORS / folder).glob(f"*{suffix}")
-        if ".meaning" not in path.name
-    )
-    assert found
-    return found
-
-
-class Target:
-    """Reads one kind of input.
-
-    Args:
-        folder: an empty folder of its own.
-    """
-
-    name = ""
-    weight = 1
-    """Share of all inputs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run(self, random: Random) -> None:
-        """Make an input and read it; raise if it ends otherwise than promised."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Release what the target holds."""
 
 
 class Changelogs(Target):
@@ -117,7 +57,7 @@ class Changelogs(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.corpus = [*_vectors("changelog", ".arrow"), _changelog_of(300), _changelog_of(5)]
+        self.corpus = [*vectors("changelog", ".arrow"), _changelog_of(300), _changelog_of(5)]
 
     def run(self, random: Random) -> None:
         """See ``Target``."""
@@ -133,7 +73,7 @@ class Changelogs(Target):
         try:
             found = changelog.decode(data, object_name="o", store=store)
         except CairnError as error:
-            _expect(error, DataError)
+            expect(error, DataError)
             return
         found.table.to_pylist()
         found.header.to_json().encode()
@@ -162,7 +102,7 @@ class Manifests(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.corpus = _vectors("manifest", ".json")
+        self.corpus = vectors("manifest", ".json")
 
     def run(self, random: Random) -> None:
         """See ``Target``."""
@@ -177,7 +117,7 @@ class Manifests(Target):
         try:
             found = manifest.decode(data, object_name="o", store=random.choice((None, STORE)))
         except CairnError as error:
-            _expect(error, DataError)
+            expect(error, DataError)
             return
         names = [file.local_name for file in found.files]
         names += [file.local_name for file in found.small_files]
@@ -209,7 +149,7 @@ class Names(Target):
         try:
             VersionRef.named(random.randrange(1, 50), text)
         except CairnError as error:
-            _expect(error, DataError)
+            expect(error, DataError)
 
 
 class SparkLogs(Target):
@@ -254,7 +194,7 @@ class SparkLogs(Target):
         try:
             find_unfinished_repartition(objects)
         except CairnError as error:
-            _expect(error, DataError, InvalidError)
+            expect(error, DataError, InvalidError)
 
 
 class Settings(Target):
@@ -287,51 +227,16 @@ class Settings(Target):
         except (KeyError, TypeError, ValueError, OverflowError):
             pass  # the main program reports these as CAIRN_PROTOCOL
         except CairnError as error:
-            _expect(error, CairnError)
+            expect(error, CairnError)
         texts = mutate_json(storage, random)
         if isinstance(texts, dict):
             try:
                 S3Settings.from_mapping({str(name): str(text) for name, text in texts.items()})
             except CairnError as error:
-                _expect(error, ConfigError)
+                expect(error, ConfigError)
 
 
-class _Log(logging.Handler):
-    """Keeps exceptions that the worker logs as unexpected."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record."""
-        self.records.append(record)
-
-    def check(self) -> None:
-        """Raise if something was logged since the last check."""
-        records, self.records = self.records, []
-        for record in records:
-            text = logging.Formatter("%(message)s").format(record)
-            raise FaultError(text)
-
-
-class _Worker(Target):
-    """A target with a worker in this process."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.log = _Log()
-        logging.getLogger("cairn").addHandler(self.log)
-        logging.getLogger("cairn").propagate = False
-        self.served = Served(folder / "local", folder / "sockets")
-        self.sessions = 1
-
-    def close(self) -> None:
-        """See ``Target``."""
-        self.served.close()
-
-
-class Control(_Worker):
+class Control(WorkerTarget):
     """Control calls, as text from Py4J."""
 
     name, weight = "control", 8
@@ -396,7 +301,7 @@ class Control(_Worker):
             raise FaultError(str(answer)[:300])
 
 
-class Frames(_Worker):
+class Frames(WorkerTarget):
     """Frames on a connection that has sent the token."""
 
     name, weight = "frames", 15
@@ -407,7 +312,7 @@ class Frames(_Worker):
         # the worker's own.
         self.corpus = [
             frame
-            for frame in _vectors("frames", ".frame")
+            for frame in vectors("frames", ".frame")
             if frames.decode_header(frame).kind < frames.SERVE_FILES
         ]
         self.inputs = 0
@@ -472,7 +377,7 @@ def _replies(peer: socket.socket) -> Any:  # noqa: ANN401 - a generator
         yield reply, stream.read(reply.payload_bytes)
 
 
-class Loads(_Worker):
+class Loads(WorkerTarget):
     """Whole loads of a store, one object of which is mutated, and a scan of what was loaded."""
 
     name, weight = "load", 2
@@ -481,32 +386,9 @@ class Loads(_Worker):
         super().__init__(folder)
         self.instances = 10
         served = self.served
-        self.rows: dict[int, Any] = {}
         conf = {"minDeltasForSnapshot": 2, "orphanGraceMs": 0}
         served.call("open_instance", **{**served.opened, "conf": conf})
-        base = None
-        for version in range(1, 6):
-            session = (1 << 32) + 100 + version
-            served.call("load", session=session, version=version - 1, checkpoint_id=base)
-            writes = [(1, 0, b"k%d" % (key * version), b"v" * 9, 0) for key in range(40)]
-            columns: list[Any] = list(zip(*writes, strict=True))
-            batch = pa.record_batch(
-                [
-                    pa.array(column, field.type)
-                    for column, field in zip(columns, frames.WRITES_SCHEMA, strict=True)
-                ],
-                schema=frames.WRITES_SCHEMA,
-            )
-            served.send(
-                frames.WRITES, batch.serialize(), session=session, sequence=1, rows=batch.num_rows
-            )
-            reply = served.commit(
-                session=session, rows=batch.num_rows, version=version, base_checkpoint_id=base
-            )
-            base = reply["checkpoint_id"]
-            if version in (2, 4):
-                served.call("maintain", snapshot=True, cleanup=False)
-        self.newest = base
+        self.newest = self.commit_versions()
         self.objects = sorted(
             path for path in Path(served.opened["url"]).rglob("*") if path.suffix[1:] in _KINDS
         )
@@ -534,9 +416,9 @@ class Loads(_Worker):
             self.served.call(
                 "load", instance=number, session=session, version=5, checkpoint_id=self.newest
             )
-            self._scan(session)
+            self.scan(session)
         except CairnError as error:
-            _expect(error, DataError, ProtocolError)
+            expect(error, DataError, ProtocolError)
         except RefusedError as error:
             if error.kind not in ("corrupt", "retry"):
                 raise FaultError(str(error)) from error
@@ -562,18 +444,6 @@ class Loads(_Worker):
             path.write_bytes(with_manifest_checksum(value))
         return changed
 
-    def _scan(self, session: int) -> None:
-        values: list[Any] = [0, None, 1, None, 1000, 1 << 20]
-        columns = [
-            pa.array([value], field.type)
-            for value, field in zip(values, frames.SCAN_SCHEMA, strict=True)
-        ]
-        request = pa.record_batch(columns, schema=frames.SCAN_SCHEMA)
-        self.served.send(frames.SCAN, request.serialize(), session=session, applied=5)
-        header, payload = self.served.receive()
-        if header.kind == frames.ERROR:
-            raise RefusedError(json.loads(payload))
-
 
 class Faulty(Target):
     """Does all that a target must not do: the test of ``fuzz`` itself."""
@@ -592,7 +462,7 @@ class Faulty(Target):
         faults.get(self.count, lambda: None)()
 
     def _raise(self) -> None:
-        _expect(ValueError("not promised"), DataError)
+        expect(ValueError("not promised"), DataError)
 
     def _eat(self) -> None:
         self.kept = b"x" * (300 << 20)
@@ -634,6 +504,8 @@ TARGETS: list[type[Target]] = [
     Control,
     Frames,
     Loads,
+    Files,
+    FilesOfWorker,
     Faulty,
     Hanging,
 ]

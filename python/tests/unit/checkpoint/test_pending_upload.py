@@ -382,10 +382,10 @@ def test_a_pin_that_cannot_be_checked_is_checked_again(
     get = world.objects.get
     failures = itertools.count(1)
 
-    def fail_once(key: str) -> StoredObject:
+    def fail_once(key: str, **limit: int) -> StoredObject:
         if key.startswith("pin/") and next(failures) == 1:
             raise UnavailableError("no answer")
-        return get(key)
+        return get(key, **limit)
 
     monkeypatch.setattr(world.objects, "get", fail_once)
 

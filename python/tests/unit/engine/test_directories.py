@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from cairn.engine import directories
 from cairn.engine.directories import WorkerDirectories
-from cairn.errors import ConfigError
+from cairn.errors import ConfigError, DiskFullError
 
 
 def test_a_worker_that_is_starting_does_not_count_as_dead(
@@ -196,23 +197,30 @@ def test_a_link_in_place_of_the_local_directory_is_refused(tmp_path: Path) -> No
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_note_of_a_dead_worker_removes_nothing_but_a_socket(tmp_path: Path) -> None:
-    """The note may be anyone's; it named a folder of the victim's, which was removed whole."""
-    victim, beside = tmp_path / "cairn-precious", tmp_path / "cairn-linked"
-    victim.mkdir(mode=0o700)
-    (victim / "s").write_text("not a socket")
-    beside.symlink_to(victim)
-    for number, folder in enumerate((victim, beside)):
-        root = tmp_path / "local" / f"cairn-worker-{number}"
-        root.mkdir(parents=True, mode=0o700)
-        (root / "lock").touch()
-        (root / "socket-dir").write_text(str(folder))
+def test_a_worker_killed_before_it_had_a_lock_file_counts_as_dead(tmp_path: Path) -> None:
+    """Its folder would stay for ever: no worker starts beside this one, so it is no new one."""
+    root = tmp_path / "local" / "cairn-worker-dead"
+    root.mkdir(parents=True, mode=0o700)
 
     worker = start(tmp_path)
 
-    assert (victim / "s").read_text() == "not a socket"
-    assert names(tmp_path) == ["cairn-cache-0", "cairn-worker"]
+    assert not root.exists()
     end(worker)
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark starts the worker again and again; each start would leave two folders."""
+
+    def fail(_: Path) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(directories, "_lock", fail)
+
+    with pytest.raises(DiskFullError):
+        start(tmp_path)
+
+    assert not list((tmp_path / "local").glob("cairn-worker-*"))
+    assert not list((tmp_path / "sockets").iterdir())
 
 
 def test_what_another_user_put_into_the_local_directory_stays(tmp_path: Path) -> None:
@@ -229,18 +237,6 @@ def test_what_another_user_put_into_the_local_directory_stays(tmp_path: Path) ->
 
     assert (planted / "lock").exists()
     assert (tmp_path / "elsewhere" / "lock").exists()
-
-
-def test_a_socket_directory_of_another_user_gets_a_folder_of_our_own(tmp_path: Path) -> None:
-    """Whoever owns the folder of the socket could answer in the worker's place."""
-    (tmp_path / "sockets").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to(tmp_path / "sockets")
-
-    worker = WorkerDirectories(tmp_path / "local", tmp_path / "link")
-
-    assert worker.socket_path.parent != tmp_path / "link"
-    assert worker.socket_path.parent.stat().st_mode & 0o777 == 0o700
-    end(worker)
 
 
 def test_a_file_created_during_the_removal_is_removed_too(

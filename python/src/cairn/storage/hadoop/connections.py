@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cairn.clock import SYSTEM_CLOCK, Clock
-from cairn.errors import ClosedError, ProtocolError, UnavailableError
+from cairn.errors import CairnError, ClosedError, ProtocolError, UnavailableError
 from cairn.protocol import files, frames
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
     from cairn.protocol.frames import Header
 
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+# The shim opens no more at a time.
+_MAX_FREE = 64
+# One request at a time uses a connection.
+_SEQUENCE = 1
 _NEXT_STEP = (
     "look for the file system's errors in the executor's log; raise "
     "spark.sql.streaming.stateStore.cairn.requestTimeoutMs if it is slow"
@@ -39,7 +45,6 @@ class Exchange:
         self, peer: socket.socket, file_system: int, timeout_ms: int, object_name: str
     ) -> None:
         self._peer = peer
-        self._peer.settimeout(timeout_ms / 1000)
         self._file_system = file_system
         self._timeout_ms = timeout_ms
         self._object_name = object_name
@@ -52,11 +57,12 @@ class Exchange:
             UnavailableError: the connection has failed, as in ``send_data`` and ``receive``.
         """
         with self._translated():
-            self._peer.sendall(files.request(kind, self._file_system, 1, payload, rows))
+            self._peer.settimeout(self._timeout_ms / 1000)
+            self._peer.sendall(files.request(kind, self._file_system, _SEQUENCE, payload, rows))
 
     def send_data(self, data: memoryview, *, has_more: bool) -> None:
         """Send a part of a file."""
-        head = files.data_header(self._file_system, 1, len(data), has_more=has_more)
+        head = files.data_header(self._file_system, _SEQUENCE, len(data), has_more=has_more)
         with self._translated():
             self._peer.sendall(head)
             self._peer.sendall(data)
@@ -68,24 +74,35 @@ class Exchange:
             CairnError: the shim answered with this error.
             ProtocolError: the shim sent something else.
         """
+        deadline_ns = SYSTEM_CLOCK.monotonic_ns() + self._timeout_ms * _NS_PER_MS
         with self._translated():
-            header = frames.decode_header(self._read(frames.HEADER_BYTES))
-            payload = self._read(header.payload_bytes)
+            header = frames.decode_header(self._read(frames.HEADER_BYTES, deadline_ns))
+            if header.payload_bytes > files.MAX_REPLY_BYTES:
+                raise ProtocolError(
+                    f"the shim sent a frame of {header.payload_bytes} bytes, over the limit of "
+                    f"{files.MAX_REPLY_BYTES}"
+                )
+            payload = self._read(header.payload_bytes, deadline_ns)
+        if (header.session, header.sequence) != (self._file_system, _SEQUENCE):
+            raise ProtocolError("the shim answered another request")
         if header.kind == frames.ERROR:
             self.is_complete = True
             raise files.decode_failure(payload, self._object_name)
         if header.kind != kind | frames.REPLY:
             raise ProtocolError(
-                f"the shim answered a request of kind 0x{kind:02x} by 0x{header.kind:02x}",
-                object_name=self._object_name,
+                f"the shim answered a request of kind 0x{kind:02x} by 0x{header.kind:02x}"
             )
         self.is_complete = not header.flags & frames.FLAG_MORE
         return header, payload
 
-    def _read(self, size: int) -> bytes:
+    def _read(self, size: int, deadline_ns: int) -> bytes:
         data = bytearray(size)
         view, filled = memoryview(data), 0
         while filled < size:
+            left_ns = deadline_ns - SYSTEM_CLOCK.monotonic_ns()
+            if left_ns <= 0:
+                raise TimeoutError
+            self._peer.settimeout(left_ns / _NS_PER_S)
             count = self._peer.recv_into(view[filled:])
             if not count:
                 raise ConnectionResetError("the shim closed it")
@@ -130,6 +147,8 @@ class StorageConnections:
         """Use a connection that has sent SERVE_FILES."""
         with self._changed:
             if not self._is_closed:
+                if len(self._free) >= _MAX_FREE:
+                    self._drop_ended()
                 self._free.append(peer)
                 self._changed.notify()
                 return
@@ -148,6 +167,9 @@ class StorageConnections:
         try:
             exchange = Exchange(peer, file_system, timeout_ms, object_name)
             yield exchange
+        except CairnError as error:
+            error.with_context(object_name=object_name)
+            raise
         finally:
             if exchange is not None and exchange.is_complete:
                 self.add(peer)
@@ -163,6 +185,13 @@ class StorageConnections:
             self._changed.notify_all()
         for peer in free:
             peer.close()
+
+    def _drop_ended(self) -> None:
+        """Close connections that the shim has left; REQUIRES: the lock."""
+        open_ones = [peer for peer in self._free if _is_open(peer)]
+        for peer in set(self._free).difference(open_ones):
+            peer.close()
+        self._free = open_ones
 
     def _acquire(self, timeout_ms: int, object_name: str) -> socket.socket:
         deadline = self._clock.monotonic_ns() + timeout_ms * 1_000_000

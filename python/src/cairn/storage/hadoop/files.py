@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_LISTED_FILES = 1_000_000
+"""Of one store; they are sorted in memory, some 300 bytes each."""
+
 
 @dataclass(frozen=True)
 class RemoteFiles:
@@ -53,7 +56,9 @@ class RemoteFiles:
         ) as exchange:
             exchange.send(files.FILE_READ, files.read_payload(path, offset, length))
             _, payload = exchange.receive(files.FILE_READ)
-            return use(files.decode_status(payload), _chunks(exchange))
+            status = files.decode_status(payload)
+            size = max(0, min(length, status.size_bytes - offset))
+            return use(status, _chunks(exchange, size))
 
     def write(self, path: str, parts: Iterable[memoryview], *, replaces: bool) -> None:
         """Create a file; without ``replaces`` an ``AlreadyExistsError`` if there is one.
@@ -71,10 +76,8 @@ class RemoteFiles:
                 size += len(part)
             exchange.send_data(memoryview(b""), has_more=False)
             _, payload = exchange.receive(files.FILE_WRITE)
-        if files.decode_written(payload) != size:
-            raise ProtocolError(
-                "the shim wrote another number of bytes", object_name=self.prefix + path
-            )
+            if files.decode_written(payload) != size:
+                raise ProtocolError("the shim wrote another number of bytes")
 
     def rename(self, source: str, target: str, *, replaces: bool) -> None:
         """Rename a file; without ``replaces`` an ``AlreadyExistsError`` if there is a target.
@@ -83,7 +86,7 @@ class RemoteFiles:
             MissingError: there is no ``source``.
         """
         payload = files.rename_payload(source, target, replaces=replaces)
-        self._call(files.FILE_RENAME, target, payload)
+        self._call(files.FILE_RENAME, target, payload, bytes)
 
     def status(self, path: str) -> FileStatus:
         """Return a file's status.
@@ -91,7 +94,7 @@ class RemoteFiles:
         Raises:
             MissingError: there is no such file.
         """
-        return files.decode_status(self._call(files.FILE_STATUS, path, path.encode()))
+        return self._call(files.FILE_STATUS, path, path.encode(), files.decode_status)
 
     def list(self, folder: str) -> list[tuple[str, FileStatus]]:
         """Return the files at any depth below a folder, with paths relative to it; no order."""
@@ -103,26 +106,42 @@ class RemoteFiles:
             while not exchange.is_complete:
                 header, payload = exchange.receive(files.FILE_LIST)
                 found += files.decode_listing(payload, header.rows)
+                has_more = not exchange.is_complete
+                if len(found) > MAX_LISTED_FILES or (has_more and not header.rows):
+                    raise ProtocolError(
+                        f"a listing of {len(found)} files does not end; the limit is "
+                        f"{MAX_LISTED_FILES}"
+                    )
         return found
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files; names that do not exist, and folders, are left out."""
         for start in range(0, len(paths), files.MAX_DELETE_PATHS):
             some = paths[start : start + files.MAX_DELETE_PATHS]
-            self._call(files.FILE_DELETE, some[0], files.delete_payload(some), len(some))
+            self._call(files.FILE_DELETE, some[0], files.delete_payload(some), bytes, len(some))
 
     def publishing(self) -> int:
         """Return how files appear: a constant of ``protocol.files``. No request to the storage."""
-        return files.decode_publishing(self._call(files.FILE_SYSTEM, "/", b"/"))
+        return self._call(files.FILE_SYSTEM, "/", b"/", files.decode_publishing)
 
-    def _call(self, kind: int, path: str, payload: bytes, rows: int = 0) -> bytes:
+    def _call(
+        self, kind: int, path: str, payload: bytes, decode: Callable[[bytes], T], rows: int = 0
+    ) -> T:
         with self.connections.exchange(
             self.file_system, self.timeout_ms, self.prefix + path
         ) as exchange:
             exchange.send(kind, payload, rows)
-            return exchange.receive(kind)[1]
+            return decode(exchange.receive(kind)[1])
 
 
-def _chunks(exchange: Exchange) -> Iterator[bytes]:
+def _chunks(exchange: Exchange, size: int) -> Iterator[bytes]:
+    """Yield the ``size`` bytes of a reply, no more and no less."""
+    left = size
     while not exchange.is_complete:
-        yield exchange.receive(files.FILE_READ)[1]
+        chunk = exchange.receive(files.FILE_READ)[1]
+        left -= len(chunk)
+        if left < 0 or not chunk:
+            break
+        yield chunk
+    if left or not exchange.is_complete:
+        raise ProtocolError(f"the shim did not send the {size} bytes that a file has")

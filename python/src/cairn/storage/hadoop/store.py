@@ -36,6 +36,7 @@ from cairn.errors import (
 )
 from cairn.protocol.files import PUBLISHES_BY_CLOSE
 from cairn.storage.base import (
+    MAX_GET_BYTES,
     ObjectInfo,
     ObjectStart,
     ObjectStore,
@@ -152,10 +153,15 @@ class HadoopStore(ObjectStore):
             raise translate_os_error(error, str(path)) from error
         return _time(self._files.status(target))
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""
         path = self._begin("GetObject", key)
-        return self._files.read(path, _ALL, _stored_object)
+
+        def use(status: FileStatus, parts: Iterator[bytes]) -> StoredObject:
+            self._check_size(key, status.size_bytes, max_bytes)
+            return _stored_object(status, parts)
+
+        return self._files.read(path, _ALL, use)
 
     def get_start(self, key: str, length: int) -> ObjectStart:
         """Return the first bytes of an object."""

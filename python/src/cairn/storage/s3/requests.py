@@ -22,6 +22,8 @@ from cairn.errors import (
     CredentialsExpiredError,
     UnavailableError,
 )
+from cairn.storage.base import too_large
+from cairn.storage.files import check_size
 from cairn.storage.s3.errors import translate
 
 if TYPE_CHECKING:
@@ -55,6 +57,12 @@ _PAUSE_MAX_S = 2.0
 def checksum_header(checksum: int) -> str:
     """Return a CRC32C as S3 writes it: base64 of its four bytes, most significant first."""
     return base64.b64encode(checksum.to_bytes(4, "big")).decode("ascii")
+
+
+def object_size(answer: dict[str, Any]) -> int:
+    """Return the length of the whole object of an answer to GetObject; 0 if it is not said."""
+    total = str(answer.get("ContentRange", "")).rpartition("/")[2]
+    return int(total) if total.isdigit() else int(answer.get("ContentLength", 0))
 
 
 def split_url(url: str) -> tuple[str, str]:
@@ -154,20 +162,81 @@ class S3Requests:
         """Return an error of botocore as one of Cairn's."""
         return translate(error, endpoint=self._endpoint, object_name=self.object_url(key))
 
-    def read(self, key: str, **arguments: object) -> tuple[bytes, dict[str, Any]]:
-        """Return the bytes of an object or of a range, and the rest of the answer.
+    def read(self, key: str, max_bytes: int) -> tuple[bytes, dict[str, Any]]:
+        """Return the bytes of an object, and the rest of the answer.
 
         Repeats the request if the body breaks off or differs from its checksum.
 
         Raises:
             MissingError: there is no such object.
-            CorruptError: the checksum differed in every attempt.
+            CorruptError: it is larger than ``max_bytes``, or the checksum differed in every
+                attempt.
         """
+
+        def read(response: dict[str, Any]) -> bytes:
+            # Without a length in the answer, no more than is needed to know.
+            most = None if "ContentLength" in response else max_bytes + 1
+            data: bytes = response["Body"].read(most)
+            self._check_body(key, data, response)
+            return data
+
+        def check(present_bytes: int) -> None:
+            if present_bytes > max_bytes:
+                raise too_large(self.object_url(key), present_bytes, max_bytes)
+
+        data, response = self._read(key, check, read)
+        check(len(data))
+        return data, response
+
+    def read_range(
+        self, key: str, offset: int, length: int, size_bytes: int | None = None
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Return up to ``length`` bytes of an object, and the rest of the answer; not verified.
+
+        Raises:
+            MissingError: there is no such object.
+            CorruptError: the whole object has not ``size_bytes``; nothing was read.
+            ConfigError: the server ignores ranges, and the bytes are not the first ones.
+        """
+
+        def read(response: dict[str, Any]) -> bytes:
+            if not response.get("ContentRange"):
+                # It sends the whole object, of which no more is read.
+                with response["Body"] as body:
+                    if offset:
+                        raise ConfigError(
+                            f"the server ignores ranges of objects: {self._endpoint}",
+                            object_name=self.object_url(key),
+                            next_step="use a server that honours them",
+                        )
+                    start: bytes = body.read(length)
+                return start
+            data: bytes = response["Body"].read()
+            return data
+
+        def check(present_bytes: int) -> None:
+            if size_bytes is not None:
+                check_size(self.object_url(key), size_bytes, present_bytes)
+
+        return self._read(key, check, read, Range=f"bytes={offset}-{offset + length - 1}")
+
+    def _read(
+        self,
+        key: str,
+        check: Callable[[int], None],
+        read: Callable[[dict[str, Any]], bytes],
+        **arguments: object,
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Send a GetObject, ``check`` the object's size, and ``read`` the body."""
         for attempt in range(1, self.max_attempts + 1):
             response = self.call("GetObject", key, ChecksumMode="ENABLED", **arguments)
             try:
-                data: bytes = response["Body"].read()
-                self._check_body(key, data, response, is_whole="Range" not in arguments)
+                check(object_size(response))
+            except CorruptError:
+                response["Body"].close()
+                raise
+            try:
+                data = read(response)
             except (BotoCoreError, HTTPError) as error:
                 failure = self.translated(error, key)
             except CorruptError as error:
@@ -179,16 +248,19 @@ class S3Requests:
             self.pause(attempt)
         raise AssertionError  # max_attempts is at least 1
 
-    def stream(self, key: str, consume: Callable[[Iterator[bytes]], None]) -> None:
+    def stream(self, key: str, size_bytes: int, consume: Callable[[Iterator[bytes]], None]) -> None:
         """Let ``consume`` read an object in pieces; start again if the body breaks off.
 
         Raises:
             MissingError: there is no such object.
+            CorruptError: it has another size; nothing was read.
             UnavailableError: the body broke off in every attempt.
         """
         for attempt in range(1, self.max_attempts + 1):
             response = self.call("GetObject", key)
             try:
+                if "ContentLength" in response:
+                    check_size(self.object_url(key), size_bytes, object_size(response))
                 return consume(self._chunks(key, response["Body"]))
             except UnavailableError:
                 if attempt == self.max_attempts:
@@ -207,13 +279,11 @@ class S3Requests:
         except (BotoCoreError, HTTPError) as error:
             raise self.translated(error, key) from error
 
-    def _check_body(
-        self, key: str, data: bytes, response: dict[str, Any], *, is_whole: bool
-    ) -> None:
+    def _check_body(self, key: str, data: bytes, response: dict[str, Any]) -> None:
         named = response.get("ChecksumCRC32C", "")
         # A multipart object has a checksum of checksums, marked by its type or by a dash.
         is_composite = response.get("ChecksumType") == "COMPOSITE" or "-" in named
-        if not named or not is_whole or is_composite:
+        if not named or is_composite:
             return
         if checksum_header(checksum_of(data)) != named:
             raise CorruptError(

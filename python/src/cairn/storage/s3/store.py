@@ -38,6 +38,7 @@ from cairn.errors import (
     UnavailableError,
 )
 from cairn.storage.base import (
+    MAX_GET_BYTES,
     ObjectInfo,
     ObjectStart,
     ObjectStore,
@@ -49,7 +50,7 @@ from cairn.storage.base import (
 from cairn.storage.files import check_crc32c, translate_os_error, write_download
 from cairn.storage.s3.client import acquire, release
 from cairn.storage.s3.errors import translate_delete
-from cairn.storage.s3.requests import S3Requests, checksum_header, split_url
+from cairn.storage.s3.requests import S3Requests, checksum_header, object_size, split_url
 from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES, download_ranges, upload_parts
 
 if TYPE_CHECKING:
@@ -189,19 +190,17 @@ class S3Store(ObjectStore):
             return head.last_modified
         return _date_of(answer)
 
-    def get(self, key: str) -> StoredObject:
+    def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""
         self._check_open()
-        data, response = self._requests.read(check_key(key))
+        data, response = self._requests.read(check_key(key), max_bytes)
         return StoredObject(data, str(response["ETag"]))
 
     def get_start(self, key: str, length: int) -> ObjectStart:
         """Return the first bytes of an object: one GetObject with a range."""
         self._check_open()
-        data, response = self._requests.read(check_key(key), Range=f"bytes=0-{length - 1}")
-        # A server that ignores the range sends the whole object, and no such field.
-        size = response.get("ContentRange", "").rpartition("/")[2]
-        return ObjectStart(data[:length], int(size) if size.isdigit() else len(data))
+        data, response = self._requests.read_range(check_key(key), 0, length)
+        return ObjectStart(data, object_size(response))
 
     def download(self, key: str, path: Path, *, size_bytes: int, crc32c: int) -> None:
         """Download an object: one GetObject, above 64 MiB one per 8 MiB."""
@@ -212,6 +211,7 @@ class S3Store(ObjectStore):
             return
         self._bulk.stream(
             key,
+            size_bytes,
             lambda chunks: write_download(
                 chunks,
                 path,

@@ -101,9 +101,7 @@ def download_ranges(
     object_name = requests.object_url(key)
 
     def fetch(offset: int, length: int) -> str:
-        data, response = requests.read(key, Range=f"bytes={offset}-{offset + length - 1}")
-        total = int(response["ContentRange"].rpartition("/")[2])
-        check_size(object_name, size_bytes, total)
+        data, response = requests.read_range(key, offset, length, size_bytes)
         check_size(object_name, length, len(data))
         try:
             pending.write_at(data, offset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -88,7 +89,8 @@ class S3Stub:
                     self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body)
+                    with suppress(ConnectionError):  # the client has read enough
+                        self.wfile.write(body)
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815
 

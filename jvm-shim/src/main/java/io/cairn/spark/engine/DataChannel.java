@@ -42,6 +42,7 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
   private final ByteBuffer out = ByteBuffer.allocateDirect(CHUNK_BYTES);
   private final ByteBuffer in = ByteBuffer.allocateDirect(CHUNK_BYTES);
   private final byte[] headerBytes = new byte[FrameHeader.BYTES];
+  private final int maxPayloadBytes;
   private final int timeoutMs;
 
   /** The limit of the call in progress. */
@@ -53,7 +54,13 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
   private byte[] payload = new byte[0];
   private volatile boolean isBroken;
 
-  private DataChannel(SocketChannel socket, Selector selector, SelectionKey key, int timeoutMs) {
+  private DataChannel(
+      SocketChannel socket,
+      Selector selector,
+      SelectionKey key,
+      int timeoutMs,
+      int maxPayloadBytes) {
+    this.maxPayloadBytes = maxPayloadBytes;
     this.socket = socket;
     this.selector = selector;
     this.key = key;
@@ -63,6 +70,15 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
 
   /** Connects and authenticates. */
   static DataChannel connect(Path path, String token, int timeoutMs) {
+    return connect(path, token, timeoutMs, FrameHeader.MAX_REPLY_BYTES);
+  }
+
+  /**
+   * Connects, for frames with payloads of a limited size.
+   *
+   * @param maxPayloadBytes a larger frame breaks the channel, before memory is allocated for it
+   */
+  static DataChannel connect(Path path, String token, int timeoutMs, int maxPayloadBytes) {
     boolean interrupted = Thread.interrupted();
     SocketChannel socket = null;
     Selector selector = null;
@@ -71,7 +87,7 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
       socket.configureBlocking(false);
       selector = Selector.open();
       SelectionKey key = socket.register(selector, 0);
-      DataChannel channel = new DataChannel(socket, selector, key, timeoutMs);
+      DataChannel channel = new DataChannel(socket, selector, key, timeoutMs, maxPayloadBytes);
       interrupted |= channel.open(path);
       channel.greet(token);
       return channel;
@@ -226,6 +242,13 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
       }
       interrupted |= fill(headerBytes, FrameHeader.BYTES, deadline);
       FrameHeader header = FrameHeader.read(headerBytes, 0);
+      if (header.payloadBytes() > maxPayloadBytes) {
+        throw CairnException.protocol(
+            "the engine sent a frame of "
+                + header.payloadBytes()
+                + " bytes, over the limit of "
+                + maxPayloadBytes);
+      }
       if (payload == null
           || payload.length < header.payloadBytes()
           || payload.length > CHUNK_BYTES * 16) {

@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.files.FileService;
+import io.cairn.spark.protocol.FileRequest;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
 import java.nio.file.Path;
@@ -53,7 +54,8 @@ public final class StorageConnections implements AutoCloseable {
   void serve() {
     boolean isFree = true;
     boolean isConnected = false;
-    try (DataChannel channel = DataChannel.connect(socket, token, timeoutMs)) {
+    try (DataChannel channel =
+        DataChannel.connect(socket, token, timeoutMs, FileRequest.MAX_REQUEST_BYTES)) {
       byte[] hello = new byte[FrameHeader.BYTES];
       new FrameHeader(FrameKind.SERVE_FILES, 0, 0, 0, 0, 0, 0).write(hello, 0);
       channel.send(hello);

@@ -8,15 +8,12 @@ import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.settings.WorkerSettings;
 import java.io.BufferedReader;
-import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.security.SecureRandom;
 import java.util.ArrayDeque;
 import java.util.HexFormat;
@@ -43,7 +40,7 @@ final class WorkerProcess implements AutoCloseable {
   private final String name;
   private final Process process;
   private final OutputStream input;
-  private final Path socketDir;
+  private final Path socket;
   private final ArrayDeque<String> lastLines = new ArrayDeque<>();
   private final AtomicLong startMs = new AtomicLong();
   private final ControlChannel control;
@@ -54,16 +51,10 @@ final class WorkerProcess implements AutoCloseable {
   private volatile boolean isGivenUp;
 
   private WorkerProcess(
-      String name,
-      Process process,
-      Path socketDir,
-      long startedNs,
-      WorkerSettings settings,
-      String token)
+      String name, Process process, long startedNs, WorkerSettings settings, String token)
       throws IOException {
     this.name = name;
     this.process = process;
-    this.socketDir = socketDir;
     this.input = process.getOutputStream();
     log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
     JsonNode ready = handshake(settings, token);
@@ -76,7 +67,7 @@ final class WorkerProcess implements AutoCloseable {
             token,
             new ControlChannel.Limits(timeouts.requestMs(), timeouts.silenceMs()),
             this::giveUp);
-    Path socket = Path.of(ready.path("socket").asText());
+    socket = Path.of(ready.path("socket").asText());
     channels = new ChannelPool(socket, token, timeouts.requestMs());
     storage = new StorageConnections(name, socket, token, timeouts.requestMs());
     startMs.set(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startedNs));
@@ -95,17 +86,15 @@ final class WorkerProcess implements AutoCloseable {
   static WorkerProcess start(String name, WorkerSettings settings) {
     long startedNs = System.nanoTime();
     Process process = null;
-    Path socketDir = null;
     try {
-      socketDir = socketDir();
       ProcessBuilder builder = new ProcessBuilder(settings.python(), "-u", "-m", "cairn.engine");
       Map<String, String> environment = builder.environment();
       // glibc's arenas, one per thread, would keep memory that no bound counts.
       environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
       process = builder.start();
-      return new WorkerProcess(name, process, socketDir, startedNs, settings, token());
+      return new WorkerProcess(name, process, startedNs, settings, token());
     } catch (IOException e) {
-      end(process, socketDir);
+      end(process);
       throw CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_PYTHON",
@@ -114,7 +103,7 @@ final class WorkerProcess implements AutoCloseable {
               + " executor has, with the package cairn-state installed",
           e);
     } catch (RuntimeException e) {
-      end(process, socketDir);
+      end(process);
       throw e;
     }
   }
@@ -124,7 +113,7 @@ final class WorkerProcess implements AutoCloseable {
     ObjectNode hello = Json.object();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
     hello.put("release", Release.NAME);
-    hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir.toString());
+    hello.put("local_dir", settings.localDir()).put("socket_dir", socketDir().toString());
     hello
         .put("memory_bytes", resources.memoryBytes())
         .put("local_disk_bytes", resources.localDiskBytes())
@@ -338,10 +327,14 @@ final class WorkerProcess implements AutoCloseable {
     channels.close();
     storage.close();
     control.close();
-    end(process, socketDir);
+    end(process);
+    // A worker that was killed has left it. A folder of a worker that did not get as far as its
+    // answer is removed by the next worker.
+    socket.toFile().delete();
+    socket.getParent().toFile().delete();
   }
 
-  private static void end(Process process, Path socketDir) {
+  private static void end(Process process) {
     if (process != null) {
       try {
         process.getOutputStream().close();
@@ -355,28 +348,17 @@ final class WorkerProcess implements AutoCloseable {
         Thread.currentThread().interrupt();
       }
     }
-    if (socketDir != null) {
-      File[] sockets = socketDir.toFile().listFiles();
-      for (File socket : sockets == null ? new File[0] : sockets) {
-        socket.delete();
-      }
-      socketDir.toFile().delete();
-    }
   }
 
   /**
-   * Creates a folder for this user alone, with a path that is short enough for a Unix socket (paths
-   * of YARN's containers are too long).
+   * Where the worker creates the folder of its socket: a path that is short enough for a Unix
+   * socket (paths of YARN's containers are too long).
    */
-  private static Path socketDir() throws IOException {
+  private static Path socketDir() {
     Path parent = Path.of(System.getProperty("java.io.tmpdir")).toAbsolutePath();
-    if (parent.toString().getBytes(StandardCharsets.UTF_8).length + 40 > SOCKET_PATH_BYTES) {
-      parent = Path.of("/tmp");
-    }
-    return Files.createTempDirectory(
-        parent,
-        "cairn-",
-        PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+    boolean isLong =
+        parent.toString().getBytes(StandardCharsets.UTF_8).length + 40 > SOCKET_PATH_BYTES;
+    return isLong ? Path.of("/tmp") : parent;
   }
 
   private static String token() {

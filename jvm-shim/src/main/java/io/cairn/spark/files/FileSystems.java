@@ -51,7 +51,7 @@ public final class FileSystems {
   }
 
   static synchronized HadoopFiles of(long number) {
-    HadoopFiles files = number > Integer.MAX_VALUE ? null : FILES.get((int) number);
+    HadoopFiles files = number < 0 || number > Integer.MAX_VALUE ? null : FILES.get((int) number);
     if (files == null) {
       throw CairnException.protocol(
           "the engine named file system " + number + ", which is unknown");

@@ -16,6 +16,9 @@ import java.util.List;
 public record FileRequest(int flag, long offset, long length, List<String> paths) {
   public static final int MAX_DATA_BYTES = 256 << 10;
 
+  /** Of any frame of the worker: a deletion names a hundred paths. */
+  public static final int MAX_REQUEST_BYTES = 2 << 20;
+
   /** Atomic rename without replacement. */
   public static final int PUBLISHES_BY_RENAME = 1;
 

@@ -123,6 +123,30 @@ class DataChannelTest {
     worker.get(10, TimeUnit.SECONDS);
   }
 
+  /** A damaged length must not take the executor's heap, nor be taken for another frame. */
+  @Test
+  void aFrameOverTheLimitBreaksTheChannelBeforeItsBytesAreRead() throws Exception {
+    CompletableFuture<Void> worker =
+        worker(
+            channel -> {
+              readHeader(channel);
+              FrameHeader reply =
+                  new FrameHeader(FrameKind.GET | FrameKind.REPLY, 0, 1, 1, 0, 0, 1025);
+              write(channel, reply, new byte[1025]);
+            });
+    try (DataChannel channel = DataChannel.connect(socket, TOKEN, 10_000, 1024)) {
+      byte[] frame = new byte[FrameHeader.BYTES];
+      new FrameHeader(FrameKind.GET, 0, 1, 1, 0, 0, 0).write(frame, 0);
+      channel.send(frame);
+
+      CairnException refused = assertThrows(CairnException.class, channel::receive);
+
+      assertTrue(refused.getMessage().contains("1025 bytes, over the limit of 1024"));
+      assertTrue(channel.isBroken());
+    }
+    worker.get(10, TimeUnit.SECONDS);
+  }
+
   /**
    * Spark cancels tasks by interrupt: the reply must still arrive, the channel stay usable, and the
    * flag be restored.

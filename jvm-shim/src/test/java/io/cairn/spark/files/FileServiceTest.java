@@ -26,6 +26,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Random;
 import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -159,6 +160,37 @@ class FileServiceTest {
 
   private String path(String name) {
     return folder.resolve(name).toString();
+  }
+
+  /** A worker whose memory is damaged must not end the threads that serve all its stores. */
+  @Test
+  void anyBytesAreAnsweredOrRefused() {
+    Random random = new Random(7);
+    int[] kinds = {0, 0x0A, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x91, 0xFF};
+    byte[][] payloads = {
+      bytes(new byte[0], "/a"),
+      bytes(little(16).putLong(0).putLong(9).array(), "/a"),
+      bytes(little(5).put((byte) 1).putInt(2).array(), "/a", "/b"),
+      bytes(little(6).putInt(2).put(new byte[] {'/', 'a'}).array()),
+    };
+    int answered = 0;
+    for (int number = 0; number < 50_000; number++) {
+      byte[] payload = payloads[random.nextInt(payloads.length)].clone();
+      for (int change = random.nextInt(3); change > 0; change--) {
+        payload[random.nextInt(payload.length)] = (byte) random.nextInt();
+      }
+      payload = Arrays.copyOf(payload, random.nextInt(payload.length + 1));
+      int rows = random.nextBoolean() ? 1 : random.nextInt(Integer.MAX_VALUE);
+      long files = random.nextBoolean() ? Long.MIN_VALUE | local : 1 << 20;
+      frames.isBroken = false;
+      try {
+        // Of a file system that does not exist: no file is touched.
+        answered += request(kinds[random.nextInt(kinds.length)], files, rows, payload).size();
+      } catch (CairnException e) {
+        assertTrue(e.getMessage().startsWith("[CAIRN_"), e.getMessage());
+      }
+    }
+    assertTrue(answered > 1000, "answered " + answered);
   }
 
   /** Bytes survive a write and a read, in parts of any size, and in ranges. */

@@ -1,0 +1,239 @@
+"""What is left in a checkpoint after a chaos run: every object is needed, or a sweep finds it.
+
+First the retention and the sweep of Cairn run as if the grace period of all objects were over: what
+a retained version needs must still be there. Then they run once more, as if the query had gone on
+until the newest snapshot is the oldest retained version: then nothing older may be left, and no SST
+without a manifest that names it.
+
+What is needed is read here by pyarrow and json from the objects, without Cairn's code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.purge import Purger
+from cairn.checkpoint.retention import KeptVersions
+from cairn.format import manifest as manifest_format
+from cairn.format.header import Base
+from cairn.format.manifest import ChangelogRef
+from cairn.ids import CheckpointId, VersionRef
+from cairn.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from cairn.storage.base import ObjectStore
+
+Version = tuple[int, str]
+
+CHECKPOINT_FORMAT = 2
+# Everything is older than the grace period an hour before it began.
+OVER_MS = -3_600_000
+EXAMPLES = 5
+# Of Spark's own; in partition 0 of an operator.
+_METADATA = "_metadata/"
+_ANY_ID = CheckpointId(f"u{'0' * 32}")
+_STORE = re.compile(r"(state/\d+/\d+(?:/(?!(?:changelog|snapshot|sst|pin|_metadata)/)[^/]+)?)/(.+)")
+_CHANGELOG = re.compile(r"changelog/(\d+)_u[0-9a-f]{32}\.arrow")
+_MANIFEST = re.compile(r"snapshot/(\d+)_u[0-9a-f]{32}\.json")
+
+
+@dataclass
+class Kept:
+    """What the retained versions of one store need.
+
+    Attributes:
+        names: the objects, relative to the store's root.
+        base: the base of the newest version; the id is empty for the empty state.
+        lineage: the changelogs from there to the newest version.
+        newest: the newest version, perhaps without an object.
+    """
+
+    names: set[str] = field(default_factory=set)
+    base: Version = (0, "")
+    lineage: list[Version] = field(default_factory=list)
+    newest: int = 0
+
+
+@dataclass
+class Leftovers:
+    """Checks the stores of one checkpoint, and deletes what need not be there.
+
+    Args:
+        url: the checkpoint location; nothing runs on it.
+        settings: of the storage.
+        retained: how many versions must stay loadable.
+
+    Attributes:
+        deleted: how many objects were deleted.
+        stores: how many stores have a snapshot; the others have nothing to sweep by.
+    """
+
+    url: str
+    settings: Mapping[str, str]
+    retained: int
+    deleted: int = 0
+    stores: int = 0
+
+    def findings(self) -> list[str]:
+        """Return what is missing, and what is left that nothing will delete."""
+        checkpoint = open_store(self.url, self.settings)
+        names = [info.key for info in checkpoint.list("state/")]
+        stores: dict[str, set[str]] = {}
+        for name in names:
+            match = _STORE.fullmatch(name)
+            if match and not match[2].startswith(_METADATA):
+                stores.setdefault(match[1], set()).add(match[2])
+        ids = _ids_by_version(checkpoint)
+        checkpoint.close()
+        found = []
+        for store, present in sorted(stores.items()):
+            objects = open_store(f"{self.url}/{store}", self.settings)
+            found += [f"{self.url}/{store}: {text}" for text in self._check(objects, present, ids)]
+            objects.close()
+        return found if stores else [f"{self.url} has no state"]
+
+    def _check(
+        self, objects: ObjectStore, present: set[str], ids: dict[int, set[str]]
+    ) -> list[str]:
+        wanted = sorted(ids)[-self.retained :]
+        named = {version: _own_id(version, ids[version], present) for version in wanted}
+        absent = [version for version in wanted if named[version] is None]
+        if absent:
+            return [f"no changelog of the retained versions {absent}"]
+        kept = _kept(objects, present, [ref for ref in named.values() if ref])
+        kept.newest = wanted[-1]
+        if missing := sorted(kept.names - present):
+            return [f"retained versions need {_some(missing)}, which are gone"]
+        if not kept.base[1]:
+            return []
+        self.stores += 1
+        self._delete_as_if_late(objects, kept, goes_on=False)
+        if missing := sorted(kept.names - _names(objects)):
+            return [f"clean-up deleted {_some(missing)}, which retained versions need"]
+        self._delete_as_if_late(objects, kept, goes_on=True)
+        left = sorted(_unneeded(objects, kept.base[0]))
+        return [f"nothing deletes {_some(left)}"] if left else []
+
+    def _delete_as_if_late(self, objects: ObjectStore, kept: Kept, *, goes_on: bool) -> None:
+        """Let Cairn delete what the newest writer knows of, and orphans."""
+        data = objects.get(_manifest_name(kept.base)).data
+        newest = manifest_format.decode(data, object_name="the base of the newest version")
+        recent = [
+            ChangelogRef(_ref(ref), _base(_base_of(_header(objects, ref)))) for ref in kept.lineage
+        ]
+        last, count = kept.newest, self.retained
+        if goes_on:
+            last, count = last + 2, 2
+            base = Base(newest.ref.version, newest.ref.checkpoint_id)
+            recent += [ChangelogRef(VersionRef(n, _ANY_ID), base) for n in (last - 1, last)]
+        versions = KeptVersions(last, count, tuple(recent))
+        before = len(_names(objects))
+        purger = Purger(objects, CHECKPOINT_FORMAT, grace_ms=OVER_MS)
+        remaining = purger.purge(newest, versions, _now(objects)).manifest
+        sweep_orphans(objects, remaining, versions, grace_ms=OVER_MS)
+        self.deleted += before - len(_names(objects))
+
+
+def _ids_by_version(checkpoint: ObjectStore) -> dict[int, set[str]]:
+    """Return the ids of all stores by version, from Spark's commit log."""
+    found: dict[int, set[str]] = {}
+    for info in checkpoint.list("commits/"):
+        batch = info.key.removeprefix("commits/")
+        if batch.isdigit():
+            _, _, text = checkpoint.get(info.key).data.decode().partition("\n")
+            operators = json.loads(text)["stateUniqueIds"].values()
+            ids = {one for partitions in operators for stores in partitions for one in stores}
+            found[int(batch) + 1] = ids
+    return found
+
+
+def _own_id(version: int, ids: set[str], present: set[str]) -> Version | None:
+    """Return the version whose object this store has for a version; an empty commit has none."""
+    for text in ids:
+        real, own = version, text
+        if text.startswith("="):
+            number, _, own = text[1:].partition("_")
+            real = int(number)
+        if _changelog_name((real, own)) in present:
+            return real, own
+    return None
+
+
+def _kept(objects: ObjectStore, present: set[str], versions: list[Version]) -> Kept:
+    """Return what versions need, ascending, as far as their objects are there."""
+    kept = Kept()
+    for ref in versions:
+        header = _header(objects, ref)
+        kept.base = _base_of(header)
+        kept.lineage = [(number, own) for number, own in header["lineage"]]
+        kept.names |= {_changelog_name(one) for one in kept.lineage}
+        if kept.base[1]:
+            name = _manifest_name(kept.base)
+            kept.names.add(name)
+            if name in present:
+                manifest = json.loads(objects.get(name).data)
+                kept.names |= {file["object"] for file in manifest["files"]}
+    return kept
+
+
+def _header(objects: ObjectStore, ref: Version) -> dict[str, Any]:
+    with pa.ipc.open_stream(objects.get(_changelog_name(ref)).data) as stream:
+        header: dict[str, Any] = json.loads(stream.schema.metadata[b"cairn.header"])
+    return header
+
+
+def _unneeded(objects: ObjectStore, base: int) -> set[str]:
+    """Return the objects that no later clean-up finds: neither needed, nor above the base."""
+    present = _names(objects)
+    versions = {name: _MANIFEST.fullmatch(name) for name in present}
+    manifests = {name for name, match in versions.items() if match and int(match[1]) >= base}
+    needed = set(manifests)
+    for name in manifests:
+        needed |= {file["object"] for file in json.loads(objects.get(name).data)["files"]}
+    for name in present:
+        match = _CHANGELOG.fullmatch(name)
+        if match and int(match[1]) > base:
+            needed.add(name)
+    return present - needed
+
+
+def _base_of(header: dict[str, Any]) -> Version:
+    return header["base"]["version"], header["base"].get("checkpoint_id", "")
+
+
+def _changelog_name(ref: Version) -> str:
+    return f"changelog/{ref[0]}_{ref[1]}.arrow"
+
+
+def _manifest_name(ref: Version) -> str:
+    return f"snapshot/{ref[0]}_{ref[1]}.json"
+
+
+def _ref(ref: Version) -> VersionRef:
+    return VersionRef(ref[0], CheckpointId(ref[1]))
+
+
+def _base(ref: Version) -> Base:
+    return Base(ref[0], CheckpointId(ref[1]) if ref[1] else None)
+
+
+def _names(objects: ObjectStore) -> set[str]:
+    return {info.key for info in objects.list("") if not info.key.startswith(_METADATA)}
+
+
+def _now(objects: ObjectStore) -> datetime:
+    return max(info.last_modified for info in objects.list(""))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - EXAMPLES} more" if len(names) > EXAMPLES else ""
+    return ", ".join(names[:EXAMPLES]) + more
