@@ -7,6 +7,7 @@ The results come from scalatest's JUnit XML, or from the printed lines if the su
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from suite_list import Suite
 PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
+FROM_BEST_TO_WORST = (PASSED, IGNORED, FAILED)
 ENDED, STOPPED, ABORTED = "ended", "stopped at its time limit", "aborted"
 STOP_GRACE_S = 20
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC")
@@ -106,16 +109,17 @@ class SuiteResult:
 
 def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> SuiteResult:
     """Run ``suite`` under ``provider``, its flaky tests several times, all files in ``folder``."""
-    result = _run_once(kit, suite, provider, folder)
-    flaky = [test for test in suite.flaky if suite.name_filter in test]
-    result.runs = {test: [result.outcomes.get(test, FAILED)] for test in flaky}
-    for number in range(2, FLAKY_RUNS + 1) if flaky else ():
-        again = _run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
-        result.seconds += again.seconds
-        for test in flaky:
-            result.runs[test].append(again.outcomes.get(test, FAILED))
-            if again.outcomes.get(test) == PASSED:
-                result.outcomes[test] = PASSED
+    with alone_in(folder):
+        result = _run_once(kit, suite, provider, folder)
+        flaky = [test for test in suite.flaky if suite.name_filter in test]
+        result.runs = {test: [result.outcomes.get(test, FAILED)] for test in flaky}
+        for number in range(2, FLAKY_RUNS + 1) if flaky else ():
+            again = _run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
+            result.seconds += again.seconds
+            for test in flaky:
+                result.runs[test].append(again.outcomes.get(test, FAILED))
+                if again.outcomes.get(test) == PASSED:
+                    result.outcomes[test] = PASSED
     return result
 
 
@@ -126,15 +130,35 @@ def run_together(
 
     The JVM has the time limit of the first suite.
     """
-    _run_jvm(kit, suites, provider, folder)
     results = []
-    for suite in suites:
-        result = _new_result(suite, provider, 0.0, is_within_limit=True)
-        result.opened = _counted("opened", folder / "providers.txt", suite.class_name)
-        result.managed = _counted("managed", folder / "providers.txt", suite.class_name)
-        _read_report(folder / "junit" / f"TEST-{suite.class_name}.xml", result)
-        results.append(result)
+    with alone_in(folder):
+        _run_jvm(kit, suites, provider, folder)
+        for suite in suites:
+            result = _new_result(suite, provider, 0.0, is_within_limit=True)
+            result.opened = _counted("opened", folder / "providers.txt", suite.class_name)
+            result.managed = _counted("managed", folder / "providers.txt", suite.class_name)
+            _read_report(folder / "junit" / f"TEST-{suite.class_name}.xml", result)
+            _normalise(result, suite.random)
+            results.append(result)
     return [result for result in results if result.is_ended]
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder``, a file beside it; a run deletes the folder when it begins.
+
+    Raises:
+        SystemExit: another run holds the lock.
+    """
+    lock = folder.with_name(f"{folder.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another run uses {folder}: wait until it has ended, or end it"
+            raise SystemExit(message) from None
+        yield
 
 
 def _run_once(
@@ -152,6 +176,7 @@ def _run_once(
     result.expected_count = int(count.group(1)) if count else 0
     if not result.outcomes:
         result.outcomes, result.messages = outcomes_of_lines(text)
+    _normalise(result, suite.random)
     return result
 
 
@@ -304,6 +329,23 @@ def _read_report(file: Path, result: SuiteResult) -> None:
             result.messages[name] = text.strip()[:2000]
         else:
             result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
+
+
+def _normalise(result: SuiteResult, random: str) -> None:
+    """Write ``*`` for each part of the tests' names that ``random`` matches.
+
+    Tests whose names are then the same become one, with the worst of their outcomes.
+    """
+    if not random:
+        return
+    outcomes, messages = result.outcomes, result.messages
+    result.outcomes, result.messages = {}, {}
+    for name, outcome in outcomes.items():
+        common = re.sub(random, "*", name)
+        known = result.outcomes.get(common, outcome)
+        result.outcomes[common] = max(known, outcome, key=FROM_BEST_TO_WORST.index)
+        if name in messages:
+            result.messages.setdefault(common, f"{name}: {messages[name]}")
 
 
 def outcomes_of_lines(text: str) -> tuple[dict[str, str], dict[str, str]]:
