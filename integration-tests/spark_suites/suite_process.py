@@ -209,7 +209,7 @@ def _run_jvm(
         process = subprocess.Popen(
             java_command(kit, suites, provider, folder, tests),
             cwd=folder,
-            env=environment(kit),
+            env=environment(kit, provider),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -226,17 +226,10 @@ def java_command(
 ) -> list[str]:
     """Return the command line of the JVM of ``suites``; ``tests``: only those."""
     first = suites[0]  # suites of one JVM differ in their class only
-    class_path = [
-        str(HERE / "conf"),
-        str(kit.own_classes),
-        str(kit.classes),
-        f"{kit.libraries}/*",
-        *map(str, provider.jars),
-        f"{kit.pyspark_jars}/*",
-    ]
-    agent = f"report={folder / 'providers.txt'}"
+    agent = f"-javaagent:{kit.agent_jar}=report={{}}"
     if provider.swap:
         agent += f";target={provider.class_name};names={'|'.join(provider.swap)}"
+    executor_agent = agent.format(folder / "executor-%p-providers.txt")
     properties = {
         "java.io.tmpdir": folder / "tmp",
         "spark.testing": "1",
@@ -245,6 +238,7 @@ def java_command(
         "spark.sql.warehouse.dir": folder / "spark-warehouse",
         "derby.system.home": folder / "tmp",
         "io.netty.tryReflectionSetAccessible": "true",
+        "spark.executor.extraJavaOptions": f"{' '.join(SHORT_LIVED)} {executor_agent}",
         PROVIDER_SETTING: provider.class_name,
         **provider.file_settings.get(first.files, {}),
     }
@@ -255,9 +249,9 @@ def java_command(
         *("-Xmx3g", "-Xss4m", "-XX:ReservedCodeCacheSize=256m", "-XX:-OmitStackTraceInFastThrow"),
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
-        f"-javaagent:{kit.agent_jar}={agent}",
+        agent.format(folder / "providers.txt"),
         *(f"-D{key}={value}" for key, value in properties.items()),
-        *("-cp", os.pathsep.join(class_path)),
+        *("-cp", class_path(kit, provider)),
         "org.scalatest.tools.Runner",
         *("-oWN", "-u", str(folder / "junit")),
         *("-R", str(kit.classes)),
@@ -267,14 +261,29 @@ def java_command(
     ]
 
 
-def environment(kit: Kit) -> dict[str, str]:
-    """Return the environment of a suite's JVM and of the workers below it."""
+def class_path(kit: Kit, provider: Provider) -> str:
+    """Return the class path of a suite's JVM, and of the executors of its local cluster."""
+    parts = [
+        str(HERE / "conf"),
+        str(kit.own_classes),
+        str(kit.classes),
+        f"{kit.libraries}/*",
+        *map(str, provider.jars),
+        f"{kit.pyspark_jars}/*",
+    ]
+    return os.pathsep.join(parts)
+
+
+def environment(kit: Kit, provider: Provider) -> dict[str, str]:
+    """Return the environment of a suite's JVM, and of the workers and executors below it."""
     python_path = [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "SPARK_TESTING": "1",
         "SPARK_HOME": str(kit.spark_home),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_DIST_CLASSPATH": class_path(kit, provider),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
@@ -300,10 +309,12 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
 def _counted(what: str, report: Path, class_name: str = "") -> dict[str, int]:
     """Return the agent's counts of opened stores, or of file managers, by class.
 
-    ``class_name``: only those of this suite.
+    ``class_name``: only those of this suite. Counts of executors, whose reports lie beside the
+    driver's, belong to no suite.
     """
     counts: dict[str, int] = {}
-    for line in report.read_text().splitlines() if report.exists() else ():
+    reports = (report, *report.parent.glob("executor-*-providers.txt"))
+    for line in "".join(file.read_text() for file in reports if file.exists()).splitlines():
         suite, counted, provider, count = line.split(" ")
         if counted == what and class_name in ("", suite):
             counts[provider] = counts.get(provider, 0) + int(count)
