@@ -19,7 +19,8 @@ class Suite:
 
     ``files``: a suite of the checkpoint file manager has the place of its files, ``s3`` or
     ``local``. ``flaky``: tests that fail now and then under Spark's own provider too. ``jvm``:
-    suites with the same one run one after the other in one JVM.
+    suites with the same one run one after the other in one JVM. ``random``: a regular expression
+    of the parts of test names that differ from run to run.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Suite:
     files: str = ""
     flaky: tuple[str, ...] = ()
     jvm: str = ""
+    random: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def _suites(
     content: dict[str, Any], entries: list[dict[str, Any]], *, is_quick: bool
 ) -> list[Suite]:
     flaky = content.get("flaky", {})
+    random = content.get("random", {})
     return [
         Suite(
             name=entry["name"],
@@ -67,6 +70,7 @@ def _suites(
             name_filter=entry.get("quick_filter", "") if is_quick else "",
             files=entry.get("files", ""),
             flaky=tuple(flaky.get(entry["name"], ())),
+            random=random.get(entry["name"], ""),
             jvm="" if is_quick or entry["name"] in flaky else entry.get("jvm", ""),
         )
         for entry in entries

@@ -7,6 +7,7 @@ The results come from scalatest's JUnit XML, or from the printed lines if the su
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from suite_list import Suite
 PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
+FROM_BEST_TO_WORST = (PASSED, IGNORED, FAILED)
 ENDED, STOPPED, ABORTED = "ended", "stopped at its time limit", "aborted"
 STOP_GRACE_S = 20
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC")
@@ -106,16 +109,17 @@ class SuiteResult:
 
 def run_suite(kit: Kit, suite: Suite, provider: Provider, folder: Path) -> SuiteResult:
     """Run ``suite`` under ``provider``, its flaky tests several times, all files in ``folder``."""
-    result = _run_once(kit, suite, provider, folder)
-    flaky = [test for test in suite.flaky if suite.name_filter in test]
-    result.runs = {test: [result.outcomes.get(test, FAILED)] for test in flaky}
-    for number in range(2, FLAKY_RUNS + 1) if flaky else ():
-        again = _run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
-        result.seconds += again.seconds
-        for test in flaky:
-            result.runs[test].append(again.outcomes.get(test, FAILED))
-            if again.outcomes.get(test) == PASSED:
-                result.outcomes[test] = PASSED
+    with alone_in(folder):
+        result = _run_once(kit, suite, provider, folder)
+        flaky = [test for test in suite.flaky if suite.name_filter in test]
+        result.runs = {test: [result.outcomes.get(test, FAILED)] for test in flaky}
+        for number in range(2, FLAKY_RUNS + 1) if flaky else ():
+            again = _run_once(kit, suite, provider, folder / f"flaky-{number}", flaky)
+            result.seconds += again.seconds
+            for test in flaky:
+                result.runs[test].append(again.outcomes.get(test, FAILED))
+                if again.outcomes.get(test) == PASSED:
+                    result.outcomes[test] = PASSED
     return result
 
 
@@ -126,15 +130,35 @@ def run_together(
 
     The JVM has the time limit of the first suite.
     """
-    _run_jvm(kit, suites, provider, folder)
     results = []
-    for suite in suites:
-        result = _new_result(suite, provider, 0.0, is_within_limit=True)
-        result.opened = _counted("opened", folder / "providers.txt", suite.class_name)
-        result.managed = _counted("managed", folder / "providers.txt", suite.class_name)
-        _read_report(folder / "junit" / f"TEST-{suite.class_name}.xml", result)
-        results.append(result)
+    with alone_in(folder):
+        _run_jvm(kit, suites, provider, folder)
+        for suite in suites:
+            result = _new_result(suite, provider, 0.0, is_within_limit=True)
+            result.opened = _counted("opened", folder / "providers.txt", suite.class_name)
+            result.managed = _counted("managed", folder / "providers.txt", suite.class_name)
+            _read_report(folder / "junit" / f"TEST-{suite.class_name}.xml", result)
+            _normalise(result, suite.random)
+            results.append(result)
     return [result for result in results if result.is_ended]
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder``, a file beside it; a run deletes the folder when it begins.
+
+    Raises:
+        SystemExit: another run holds the lock.
+    """
+    lock = folder.with_name(f"{folder.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another run uses {folder}: wait until it has ended, or end it"
+            raise SystemExit(message) from None
+        yield
 
 
 def _run_once(
@@ -152,6 +176,7 @@ def _run_once(
     result.expected_count = int(count.group(1)) if count else 0
     if not result.outcomes:
         result.outcomes, result.messages = outcomes_of_lines(text)
+    _normalise(result, suite.random)
     return result
 
 
@@ -184,7 +209,7 @@ def _run_jvm(
         process = subprocess.Popen(
             java_command(kit, suites, provider, folder, tests),
             cwd=folder,
-            env=environment(kit),
+            env=environment(kit, provider),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -201,17 +226,10 @@ def java_command(
 ) -> list[str]:
     """Return the command line of the JVM of ``suites``; ``tests``: only those."""
     first = suites[0]  # suites of one JVM differ in their class only
-    class_path = [
-        str(HERE / "conf"),
-        str(kit.own_classes),
-        str(kit.classes),
-        f"{kit.libraries}/*",
-        *map(str, provider.jars),
-        f"{kit.pyspark_jars}/*",
-    ]
-    agent = f"report={folder / 'providers.txt'}"
+    agent = f"-javaagent:{kit.agent_jar}=report={{}}"
     if provider.swap:
         agent += f";target={provider.class_name};names={'|'.join(provider.swap)}"
+    executor_agent = agent.format(folder / "executor-%p-providers.txt")
     properties = {
         "java.io.tmpdir": folder / "tmp",
         "spark.testing": "1",
@@ -220,6 +238,7 @@ def java_command(
         "spark.sql.warehouse.dir": folder / "spark-warehouse",
         "derby.system.home": folder / "tmp",
         "io.netty.tryReflectionSetAccessible": "true",
+        "spark.executor.extraJavaOptions": f"{' '.join(SHORT_LIVED)} {executor_agent}",
         PROVIDER_SETTING: provider.class_name,
         **provider.file_settings.get(first.files, {}),
     }
@@ -230,9 +249,9 @@ def java_command(
         *("-Xmx3g", "-Xss4m", "-XX:ReservedCodeCacheSize=256m", "-XX:-OmitStackTraceInFastThrow"),
         "--add-modules=jdk.incubator.vector",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES),
-        f"-javaagent:{kit.agent_jar}={agent}",
+        agent.format(folder / "providers.txt"),
         *(f"-D{key}={value}" for key, value in properties.items()),
-        *("-cp", os.pathsep.join(class_path)),
+        *("-cp", class_path(kit, provider)),
         "org.scalatest.tools.Runner",
         *("-oWN", "-u", str(folder / "junit")),
         *("-R", str(kit.classes)),
@@ -242,14 +261,29 @@ def java_command(
     ]
 
 
-def environment(kit: Kit) -> dict[str, str]:
-    """Return the environment of a suite's JVM and of the workers below it."""
+def class_path(kit: Kit, provider: Provider) -> str:
+    """Return the class path of a suite's JVM, and of the executors of its local cluster."""
+    parts = [
+        str(HERE / "conf"),
+        str(kit.own_classes),
+        str(kit.classes),
+        f"{kit.libraries}/*",
+        *map(str, provider.jars),
+        f"{kit.pyspark_jars}/*",
+    ]
+    return os.pathsep.join(parts)
+
+
+def environment(kit: Kit, provider: Provider) -> dict[str, str]:
+    """Return the environment of a suite's JVM, and of the workers and executors below it."""
     python_path = [str(REPOSITORY / "python" / "src"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "SPARK_TESTING": "1",
         "SPARK_HOME": str(kit.spark_home),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_DIST_CLASSPATH": class_path(kit, provider),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
@@ -275,10 +309,12 @@ def _wait(process: subprocess.Popen[bytes], limit_s: int) -> bool:
 def _counted(what: str, report: Path, class_name: str = "") -> dict[str, int]:
     """Return the agent's counts of opened stores, or of file managers, by class.
 
-    ``class_name``: only those of this suite.
+    ``class_name``: only those of this suite. Counts of executors, whose reports lie beside the
+    driver's, belong to no suite.
     """
     counts: dict[str, int] = {}
-    for line in report.read_text().splitlines() if report.exists() else ():
+    reports = (report, *report.parent.glob("executor-*-providers.txt"))
+    for line in "".join(file.read_text() for file in reports if file.exists()).splitlines():
         suite, counted, provider, count = line.split(" ")
         if counted == what and class_name in ("", suite):
             counts[provider] = counts.get(provider, 0) + int(count)
@@ -304,6 +340,23 @@ def _read_report(file: Path, result: SuiteResult) -> None:
             result.messages[name] = text.strip()[:2000]
         else:
             result.outcomes[name] = IGNORED if case.find("skipped") is not None else PASSED
+
+
+def _normalise(result: SuiteResult, random: str) -> None:
+    """Write ``*`` for each part of the tests' names that ``random`` matches.
+
+    Tests whose names are then the same become one, with the worst of their outcomes.
+    """
+    if not random:
+        return
+    outcomes, messages = result.outcomes, result.messages
+    result.outcomes, result.messages = {}, {}
+    for name, outcome in outcomes.items():
+        common = re.sub(random, "*", name)
+        known = result.outcomes.get(common, outcome)
+        result.outcomes[common] = max(known, outcome, key=FROM_BEST_TO_WORST.index)
+        if name in messages:
+            result.messages.setdefault(common, f"{name}: {messages[name]}")
 
 
 def outcomes_of_lines(text: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -137,7 +137,7 @@ def test_the_list_is_read(tmp_path: Path) -> None:
     """A suite alone, suites of a group, suites that wait, and flaky tests."""
     file = tmp_path / "suites.toml"
     file.write_text(
-        'package = "a"\n[flaky]\nTwo = ["odd"]\n'
+        'package = "a"\n[flaky]\nTwo = ["odd"]\n[random]\nThree = "lz4|zstd"\n'
         '[[suite]]\nname = "One"\nlimit_s = 5\nquick = true\nquick_filter = "sum"\n'
         '[[group]]\npackage = "b"\nlimit_s = 6\nsuites = ["Two"]\n'
         '[[waiting]]\npackage = "c"\nlimit_s = 7\nsuites = ["Three"]\n'
@@ -149,7 +149,7 @@ def test_the_list_is_read(tmp_path: Path) -> None:
         Suite("Two", "b.Two", 6, flaky=("odd",)),
     ]
     assert read_suites(is_quick=True, file=file) == [Suite("One", "a.One", 5, "sum")]
-    assert read_waiting(file) == [Suite("Three", "c.Three", 7)]
+    assert read_waiting(file) == [Suite("Three", "c.Three", 7, random="lz4|zstd")]
     with pytest.raises(SystemExit, match="needs a reason"):
         read_excluded(file)
 
@@ -205,3 +205,31 @@ def test_stores_are_counted_for_the_suite_that_opened_them(tmp_path: Path) -> No
     assert suite_process._counted("opened", report, "a.B") == {"p.P": 3}  # noqa: SLF001
     assert suite_process._counted("opened", report) == {"p.P": 6}  # noqa: SLF001
     assert suite_process._counted("opened", report, "a.C") == {}  # noqa: SLF001
+
+
+def test_two_runs_do_not_share_a_folder(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The second run would delete the files of the first, which would then look like a crash."""
+    monkeypatch.setattr(suite_process, "_run_once", Runs({"sums": PASSED}))
+    folder = tmp_path / "SumSuite"
+
+    with (
+        suite_process.alone_in(folder),
+        pytest.raises(SystemExit, match=f"another run uses {folder}"),
+    ):
+        suite_process.run_suite(kit, SUITE, CONTROL, folder)
+
+    assert suite_process.run_suite(kit, SUITE, CONTROL, folder).outcomes == {"sums": PASSED}
+
+
+def test_random_parts_of_names_are_left_out() -> None:
+    """Spark draws a codec for a test's name: without the draw the tests are one, the worst."""
+    result = SuiteResult("A", "cairn", 1.0, ENDED)
+    result.outcomes = {"sums (lz4)": PASSED, "sums (zstd)": FAILED, "odd (x)": PASSED}
+    result.messages = {"sums (zstd)": "why"}
+
+    suite_process._normalise(result, "lz4|zstd")  # noqa: SLF001
+
+    assert result.outcomes == {"sums (*)": FAILED, "odd (x)": PASSED}
+    assert result.messages == {"sums (*)": "sums (zstd): why"}

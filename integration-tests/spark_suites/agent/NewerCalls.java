@@ -16,18 +16,20 @@ import net.bytebuddy.jar.asm.Type;
 import net.bytebuddy.utility.OpenedClassReader;
 
 /**
- * Completes calls in the test classes of Spark 4.2 to methods that have one more parameter in 4.3.
+ * Completes calls in the test classes of Spark 4.2 to methods that have more parameters in 4.3.
  *
- * <p>Each of these parameters is the last one and has a default, which Scala keeps as a method of
- * the companion object. The call gets it, as if the test had been compiled with Spark 4.3. Without
- * it the call fails with NoSuchMethodError, whatever the provider under test.
+ * <p>Each of these parameters comes after the older ones and has a default, which Scala keeps as a
+ * method of the companion object. The call gets it, as if the test had been compiled with Spark
+ * 4.3. Without it the call fails with NoSuchMethodError, whatever the provider under test.
  */
 final class NewerCalls {
   private static final String STREAMING = "org/apache/spark/sql/execution/streaming/";
   private static final String STATEFUL = STREAMING + "operators/stateful/";
   private static final String CONSTRUCTOR = "<init>";
 
-  /** The type of the new parameter, by owner, method and its number of parameters in Spark 4.2. */
+  /**
+   * The types of the new parameters, by owner, method and its number of parameters in Spark 4.2.
+   */
   private static final Map<String, String> NEW_PARAMETERS =
       Map.of(
           STATEFUL + "transformwithstate/statefulprocessor/StatefulProcessorHandleImpl.<init>/8",
@@ -39,7 +41,9 @@ final class NewerCalls {
           STREAMING + "checkpointing/AsyncOffsetSeqLog.<init>/5",
           "Lorg/apache/spark/util/ErrorNotifier;",
           "org/apache/spark/sql/streaming/StateOperatorProgress.<init>/12",
-          "Lscala/collection/immutable/Set;");
+          "Lscala/collection/immutable/Set;",
+          "org/apache/spark/sql/execution/python/UserDefinedPythonFunction.<init>/5",
+          "Ljava/util/List;Ljava/util/List;");
 
   private NewerCalls() {}
 
@@ -63,16 +67,12 @@ final class NewerCalls {
           public void visitMethodInsn(
               int opcode, String owner, String name, String descriptor, boolean isInterface) {
             int count = Type.getArgumentTypes(descriptor).length;
-            String parameter = NEW_PARAMETERS.get(owner + "." + name + "/" + count);
-            if (parameter != null) {
-              pushDefault(owner, name, count + 1, parameter);
+            String parameters = NEW_PARAMETERS.getOrDefault(owner + "." + name + "/" + count, "");
+            for (Type parameter : Type.getArgumentTypes("(" + parameters + ")V")) {
+              pushDefault(owner, name, ++count, parameter.getDescriptor());
             }
             super.visitMethodInsn(
-                opcode,
-                owner,
-                name,
-                parameter == null ? descriptor : descriptor.replace(")", parameter + ")"),
-                isInterface);
+                opcode, owner, name, descriptor.replace(")", parameters + ")"), isInterface);
           }
 
           private void pushDefault(String owner, String name, int number, String parameter) {
@@ -89,7 +89,7 @@ final class NewerCalls {
 
           @Override
           public void visitMaxs(int stack, int locals) {
-            super.visitMaxs(stack + 1, locals);
+            super.visitMaxs(stack + 2, locals);
           }
         };
   }

@@ -38,7 +38,8 @@ import net.bytebuddy.utility.OpenedClassReader;
  *
  * <p>Arguments: {@code report=<file>;target=<class>;names=<class>|<class>}. Without a target it
  * only counts. The report is written when the JVM ends, one line {@code <suite>
- * <created|opened|managed> <class> <count>} per suite and class.
+ * <created|opened|managed> <class> <count>} per suite and class; {@code %p} in its name is the id
+ * of the process.
  */
 public final class ProviderSwapAgent {
   private static final String FACTORY =
@@ -65,7 +66,8 @@ public final class ProviderSwapAgent {
     Map<String, String> options = parse(arguments);
     target = options.getOrDefault("target", "");
     names = Set.of(options.getOrDefault("names", "").split("\\|"));
-    Path report = Path.of(options.get("report"));
+    String process = String.valueOf(ProcessHandle.current().pid());
+    Path report = Path.of(options.get("report").replace("%p", process));
     Runtime.getRuntime().addShutdownHook(new Thread(() -> write(report), "provider-swap-report"));
 
     new AgentBuilder.Default()
@@ -92,7 +94,10 @@ public final class ProviderSwapAgent {
     NewerMembers.installOn(instrumentation);
     NewerCalls.installOn(instrumentation);
     TestConduct.installOn(instrumentation);
-    if (!target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'))) {
+    boolean isSwapped = !target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'));
+    SkippedMaintenance.installOn(
+        instrumentation, CONSTRUCTED, isSwapped ? target.replace('.', '/') : CONSTRUCTED);
+    if (isSwapped) {
       new AgentBuilder.Default()
           .disableClassFormatChanges()
           .type(nameMatches(CLASSES_OF_SUITES))
@@ -140,8 +145,12 @@ public final class ProviderSwapAgent {
     if (provider == null) {
       return;
     }
+    Class<?> type = provider.getClass();
+    String name =
+        (type.getName().matches(SkippedMaintenance.PROVIDERS) ? type.getSuperclass() : type)
+            .getName();
     synchronized (COUNTS) {
-      COUNTS.merge(suite + " " + what + " " + provider.getClass().getName(), 1L, Long::sum);
+      COUNTS.merge(suite + " " + what + " " + name, 1L, Long::sum);
     }
   }
 

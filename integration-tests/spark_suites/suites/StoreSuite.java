@@ -14,7 +14,7 @@ import scala.collection.immutable.Set;
  * <p>They ask a provider that has loaded nothing for the latest version in the checkpoint. Cairn
  * has no such call, because Spark has no use for it: the test lists the checkpoint itself.
  */
-public final class StoreSuite extends RocksDBStateStoreSuite {
+public class StoreSuite extends RocksDBStateStoreSuite {
   private static final long serialVersionUID = 1L;
 
   @Override
