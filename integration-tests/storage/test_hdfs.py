@@ -52,7 +52,11 @@ def names(files: ObjectStore, part: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("operator", "checkpoint_format"),
-    [("windows_update", 1), ("windows_update", 2), ("join_left_outer_v2", 1)],
+    [
+        ("windows_update", 1),
+        pytest.param("windows_update", 2, marks=pytest.mark.slow),
+        pytest.param("join_left_outer_v2", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_an_operator_has_the_rows_counts_and_state_of_sparks_provider(
     operator: str, checkpoint_format: int, location: str, files: ObjectStore, tmp_path: Path
@@ -100,7 +104,7 @@ def test_workers_killed_while_the_query_runs_change_no_row(
     assert names(files, "/changelog/")
 
 
-@pytest.mark.parametrize("checkpoint_format", [1, 2])
+@pytest.mark.parametrize("checkpoint_format", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_query_continues_after_its_driver_was_killed(
     checkpoint_format: int, location: str, files: ObjectStore, tmp_path: Path
 ) -> None:

@@ -130,7 +130,7 @@ class LocalStore(ObjectStore):
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object; a directory is not an object."""
         path = self._begin("GetObject", key)
-        with self._reading(key), path.open("rb", buffering=0) as source:
+        with self._reading(key), path.open("rb") as source:
             size_bytes = os.fstat(source.fileno()).st_size
             self._check_size(key, size_bytes, max_bytes)
             # Not to its end: a device has none.
