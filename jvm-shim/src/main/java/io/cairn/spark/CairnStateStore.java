@@ -310,7 +310,7 @@ final class CairnStateStore implements MinorStore {
       boolean isMulti,
       boolean isInternal) {
     session.families.checkName("register_col_family", name, isInternal);
-    session.families.declare(
+    session.families.register(
         new FamilySpec(name, keySchema, valueSchema, spec, isMulti, isInternal));
   }
 

@@ -20,6 +20,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -30,6 +31,7 @@ import org.apache.spark.sql.execution.streaming.state.RecordType;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.StateStoreUnsupportedOperationOnMissingColumnFamily;
 import org.apache.spark.sql.execution.streaming.state.TestStateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import org.apache.spark.sql.types.DataTypes;
@@ -273,6 +275,36 @@ class FamiliesTest {
         List.of("1=a", "1=b", "1=c", "1=d", "2=x"),
         list(newest(read).iteratorWithMultiValues("lists")).stream().sorted().toList());
     read.release();
+  }
+
+  /**
+   * Spark's reader of all families registers those of the schema file. One that no task has created
+   * is empty; without registration its name stays an error.
+   */
+  @Test
+  void aRegisteredFamilyThatTheVersionLacksIsEmpty() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("a", KEY, VALUE, plain(), false, false);
+    store.put(key(1), value("in a"), "a");
+    Option<String> one = commit(store);
+    CairnStateStoreProvider provider = fixture.familyProvider();
+    StateStore read = provider.getReadStore(1, one);
+
+    newest(read).registerColFamily("a", KEY, VALUE, plain(), false, false);
+    newest(read).registerColFamily("$counter", KEY, VALUE, plain(), false, true);
+
+    assertEquals(
+        Set.of("default", "a"), CollectionConverters.asJava(newest(read).allColumnFamilyNames()));
+    assertEquals(List.of("1=in a"), list(read.iterator("a")));
+    assertEquals(List.of(), list(read.iterator("$counter")));
+    assertNull(read.get(key(1), "$counter"));
+    assertThrows(
+        StateStoreUnsupportedOperationOnMissingColumnFamily.class, () -> read.iterator("$other"));
+    read.release();
+
+    StateStore second = provider.getReadStore(1, one);
+    assertEquals(List.of(), list(second.iterator("$counter")));
+    second.release();
   }
 
   /** Families belong to a version: an older version has its own, and no id is used again. */

@@ -4,6 +4,7 @@ import io.cairn.spark.codec.ColumnFamily;
 import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.codec.RowChecksums;
 import io.cairn.spark.codec.RowCodec;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
@@ -18,6 +19,7 @@ public final class ColumnFamilies {
   private final boolean isUsingFamilies;
   private final Option<StateSchemaProvider> schemas;
   private final ConcurrentHashMap<String, ColumnFamily> declared = new ConcurrentHashMap<>();
+  private final Set<String> registered = ConcurrentHashMap.newKeySet();
 
   public ColumnFamilies(
       StoreInstance store, boolean isUsingFamilies, Option<StateSchemaProvider> schemas) {
@@ -29,6 +31,20 @@ public final class ColumnFamilies {
   /** Returns the family, or null if it is not declared. */
   public ColumnFamily get(String name) {
     return declared.get(name);
+  }
+
+  /**
+   * Adds a declaration for reads: to these a version without the family has an empty one. Spark's
+   * state reader registers each family of the schema, and no writer need have created it.
+   */
+  public void register(FamilySpec spec) {
+    declare(spec);
+    registered.add(spec.name());
+  }
+
+  /** Whether the family was registered for reads. */
+  boolean isRegistered(String name) {
+    return registered.contains(name);
   }
 
   /** Adds a declaration. Spark repeats it in every task; a repetition costs one comparison. */
@@ -60,6 +76,7 @@ public final class ColumnFamilies {
   /** Removes the declaration of a family that was dropped. */
   void forget(String name) {
     declared.remove(name);
+    registered.remove(name);
   }
 
   /** Refuses the names that Spark refuses. */

@@ -268,7 +268,7 @@ public final class StoreSession {
     OpenFamily found = open.get(name);
     if (found == null) {
       ColumnFamily declared = families.get(name);
-      if (declared == null || !present.containsKey(name)) {
+      if (declared == null || !present.containsKey(name) && !families.isRegistered(name)) {
         throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name);
       }
       found = open(declared);
