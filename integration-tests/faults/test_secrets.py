@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from cairn.format import changelog
 from harness.events import Events
+from harness.heap_dump import HeapDump, write_heap_dump
 from harness.job import JobProcess, Query
 from harness.processes import Process
 from harness.s3 import S3Bucket
@@ -21,6 +23,13 @@ FILES = 4
 KILL_AFTER_BATCH = 1
 TOKEN = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 """The form of a worker's token."""
+
+CAIRN = "io.cairn."
+HEAP_DUMPS = 3
+# A call that sends secrets to a worker may be under way, but not in all dumps.
+DUMP_PAUSE_S = 0.5
+# What holds secrets by its nature: settings, clients, and the buffers of Py4J.
+OF_OTHERS = ("org.apache.hadoop.", "org.apache.spark.", "software.amazon.", "py4j.")
 
 Found = tuple[str, bytes]
 
@@ -75,6 +84,34 @@ def test_a_run_on_s3_leaves_no_secret_anywhere(s3_bucket: S3Bucket, tmp_path: Pa
     assert with_secret(left, s3_bucket.endpoint.secret_key) == []
     tokens = [name for name, data in shown if "cmdline" in name and TOKEN.search(data)]
     assert tokens + [name for name, data in left if "job.log" in name and TOKEN.search(data)] == []
+
+
+def test_no_object_of_cairn_s_holds_a_secret(s3_bucket: S3Bucket, tmp_path: Path) -> None:
+    """Heap dumps are sent around. Hadoop's settings have the key, and Cairn keeps no other copy."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, FILES)
+    conf = s3a_conf(s3_bucket.settings)
+    query = Query("windows_update", events, f"{s3_bucket.url}/heap", SUBJECT, 2, conf)
+    known = str(tmp_path / "local")
+    job = JobProcess(tmp_path / "job", [query], {CAIRN_CONF + "localDir": known}, pause_s=2)
+    dumps = [tmp_path / f"heap-{number}" for number in range(HEAP_DUMPS)]
+    try:
+        job.wait_for_batch(KILL_AFTER_BATCH)
+        for dump in dumps:
+            write_heap_dump(job.jvm().pid, dump)
+            time.sleep(DUMP_PAUSE_S)
+    finally:
+        job.end()
+
+    for dump in dumps:
+        heap = HeapDump(dump, CAIRN)
+        # It is there, in Hadoop's settings; and the search finds what Cairn holds.
+        assert heap.contains(s3_bucket.endpoint.secret_key)
+        assert heap.paths_to(known, OF_OTHERS)
+        paths = heap.paths_to(s3_bucket.endpoint.secret_key, OF_OTHERS)
+        if not paths:
+            return
+    pytest.fail(f"in all dumps Cairn holds the secret: {paths}")
 
 
 def test_a_secret_is_found_where_it_is(tmp_path: Path) -> None:

@@ -268,10 +268,19 @@ public final class StoreInstance implements RefillThread.Store {
         .put("load_empty", loadEmpty);
   }
 
+  private JsonNode callLoad(String method, ObjectNode arguments) {
+    RunningLoads.Load running = RunningLoads.begin();
+    try {
+      return engine.callWithRetry(method, arguments);
+    } finally {
+      running.close();
+    }
+  }
+
   private LoadedVersion load(String method, ObjectNode arguments) {
     forgetVersion();
     boolean wasOpen = engine.isOpen();
-    JsonNode answer = engine.callWithRetry(method, arguments);
+    JsonNode answer = callLoad(method, arguments);
     boolean loadEmpty = arguments.get("load_empty").asBoolean();
     StoreVersion loaded = StoreVersion.of(answer);
     boolean isReset =
@@ -395,7 +404,7 @@ public final class StoreInstance implements RefillThread.Store {
    */
   SessionChannel.Loaded reload(StoreVersion version, boolean loadEmpty) {
     ObjectNode arguments = loadArguments(version.version(), version.checkpointId(), loadEmpty);
-    JsonNode answer = engine.callWithRetry("load", arguments);
+    JsonNode answer = callLoad("load", arguments);
     if (!Objects.equals(StoreVersion.of(answer).checkpointId(), version.checkpointId())) {
       throw CairnException.of(
               ErrorKind.CONFLICT,
