@@ -375,8 +375,11 @@ final class CairnStateStore implements MinorStore {
           "Cannot return the checkpoint id of a store that was not committed");
     }
     StoreVersion result = session.result();
+    // In format 1 Spark knows no ids, and refuses to load by one.
+    Option<String> ofResult =
+        session.hasCheckpointIds() ? Option.apply(result.checkpointId()) : Option.empty();
     return new StateStoreCheckpointInfo(
-        id().partitionId(), result.version(), Option.apply(result.checkpointId()), checkpointId);
+        id().partitionId(), result.version(), ofResult, checkpointId);
   }
 
   @Override

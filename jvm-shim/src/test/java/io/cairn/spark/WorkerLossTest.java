@@ -226,10 +226,8 @@ ProviderInstance.commit = dying
     assertEquals(1, store.commit());
 
     assertTrue(Files.exists(fixture.folder.resolve("killed")));
-    Option<String> id =
-        checkpointFormat.equals("1")
-            ? NO_ID
-            : store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    Option<String> id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    assertEquals(checkpointFormat.equals("2"), id.isDefined());
     for (CairnStateStoreProvider reader : List.of(provider, fixture.provider())) {
       StateStore read = reader.getReadStore(1, id);
       assertEquals(Map.of(1L, "mine"), all(read.iterator("default")));

@@ -487,6 +487,11 @@ public final class StoreSession {
     return state == State.COMMITTED;
   }
 
+  /** Whether Spark names versions by ids: checkpoint format 2. */
+  public boolean hasCheckpointIds() {
+    return store.storeConf.enableStateStoreCheckpointIds();
+  }
+
   /** The committed version; null before the commit. */
   public StoreVersion result() {
     return result;
