@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli), the checksum of every object, file and frame; XXH3, that of a block in an SST.
+"""CRC32C (Castagnoli) of every object, file and frame, and XXH3 of each block in an SST.
 
 Layer: checksum (above errors only). The only importer of the packages ``crc32c``, which uses the
 processor's instruction and releases the GIL on large buffers, and ``xxhash``.
