@@ -97,8 +97,8 @@ def test_pins_protect_the_ssts_of_their_upload() -> None:
 
 def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
     """A purge of another release reads the names, and deletes all that they do not protect."""
-    pins = json.loads((VECTORS / "pins.json").read_text("utf-8"))
-    for item in pins["readers"]:
+    pins = json.loads((VECTORS / "reader_pins.json").read_text("utf-8"))
+    for item in pins["named"]:
         parts = item["reader_id"], item["base"], item["version"], item["renewal"]
         name = parse_name(item["name"])
         assert name == ReaderPinName(*parts)
@@ -108,7 +108,9 @@ def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
         assert all(map(name.protects_changelog, item["changelogs"]))
         assert not any(map(name.protects_manifest, item["not_manifests"]))
         assert not any(map(name.protects_changelog, item["not_changelogs"]))
-    content = pins["content_of_reader"]
+    for unknown in pins["unknown"]:
+        assert parse_name(unknown) is None
+    content = pins["content"]
     data = pin.encode(
         StoreId(**content["store"]),
         run_id=content["writer"]["run_id"],
@@ -117,7 +119,7 @@ def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
         checkpoint_id=CheckpointId.parse(content["checkpoint_id"]),
     )
     assert json.loads(data) == content
-    assert len(pins["readers"]) == 3
+    assert (len(pins["named"]), len(pins["unknown"])) == (3, 7)
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:
