@@ -32,6 +32,7 @@ RENEWAL_MS = 300_000
 """The query may have a shorter grace period than the reader, whose settings this process has."""
 # The pin is renewed after a quarter of the grace period at the latest.
 _RENEWAL_PART = 4
+_RETRY_MS = 30_000
 _LOOK_EVERY_S = 1.0
 _RELEASE_WAIT_S = 1.0
 
@@ -90,6 +91,7 @@ class ReaderPin:
         self._objects = PinObjects()
         self._pinned: Reading | None = None
         self._pinned_ns = 0
+        self._retry_ns = self._began_ns
 
     def reads(self, reading: Reading) -> None:
         """Protect what the read needs from now on, if it takes long; this replaces the former."""
@@ -105,9 +107,13 @@ class ReaderPin:
     def explain(self, failure: CairnError) -> None:
         """Say in the error of a read that retention was faster, if it was."""
         if self.is_late and isinstance(failure, MissingError):
-            failure.message += "; retention had left this version behind before it could be pinned"
+            failure.message += (
+                "; the oldest object of this version was gone before the read could be pinned: "
+                "perhaps retention had left the version behind"
+            )
             failure.next_step = (
-                "read a newer version, or raise spark.sql.streaming.minBatchesToRetain of the query"
+                "read a newer version, raise spark.sql.streaming.minBatchesToRetain of the query, "
+                "or restore the object from the bucket's versions"
             )
 
     @property
@@ -140,7 +146,7 @@ class ReaderPin:
 
     def _is_due(self, reading: Reading, checkpoint: StoreCheckpoint) -> bool:
         now_ns, grace_ms = self._clock.monotonic_ns(), checkpoint.conf.orphan_grace_ms
-        if self._is_ended or self.is_given_up or not grace_ms:
+        if self._is_ended or self.is_given_up or not grace_ms or now_ns < self._retry_ns:
             return False
         if now_ns - self._began_ns < PIN_AFTER_MS * _NS_PER_MS:
             return False
@@ -149,6 +155,7 @@ class ReaderPin:
 
     def _store(self, reading: Reading, checkpoint: StoreCheckpoint) -> None:
         began_ns = self._clock.monotonic_ns()
+        self._retry_ns = began_ns + _RETRY_MS * _NS_PER_MS  # if this fails
         try:
             name = self._objects.store_next(
                 checkpoint.objects,
@@ -160,7 +167,7 @@ class ReaderPin:
             self._objects.names.clear()
             raise
         self.is_late = not _is_there(checkpoint, reading)
-        self._pinned, self._pinned_ns = reading, began_ns
+        self._pinned, self._pinned_ns, self._retry_ns = reading, began_ns, began_ns
         self._objects.delete_former(checkpoint.objects, name)
 
 
@@ -228,6 +235,8 @@ class ReaderPins:
             except CairnError as failure:
                 level = logging.INFO if isinstance(failure, UnavailableError) else logging.WARNING
                 _LOG.log(level, "the pin of a read is stored later: %s", failure)
+            except Exception:  # noqa: BLE001 - the thread must go on for the other reads
+                _LOG.exception("the pin of a read is stored later")
         with self._changed:
             self._forget()
 

@@ -361,6 +361,7 @@ def test_a_pin_that_is_not_stored_is_tried_again(
     readers.pinned(query.newest)
     assert query.world.names("pin/") == []
 
+    readers.clock.advance(30)
     readers.pins.keep()
 
     assert len(query.world.names("pin/")) == 1

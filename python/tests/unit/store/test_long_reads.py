@@ -163,7 +163,7 @@ def test_without_a_pin_the_objects_go_and_the_error_says_why(
     reader.rig.resources.reader_pins.keep()
     reader.may_go_on.set()
 
-    with pytest.raises(MissingError, match="retention had left this version behind") as caught:
+    with pytest.raises(MissingError, match="retention had left the version behind") as caught:
         run.result(20)
     assert "minBatchesToRetain" in str(caught.value)
 
