@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("driver")
 FILES = 5
 
 
+@pytest.mark.slow  # on S3 and HDFS it is in `make test`
 def test_a_query_continues_after_its_driver_was_killed(tmp_path: Path) -> None:
     """After a crash the query must have a batch job's rows, even if all local files are lost."""
     query = query_of("distinct", tmp_path)
