@@ -31,47 +31,45 @@ def downloads(s3: AuditedS3, kind: str) -> int:
     )
 
 
-def run_job(
-    folder: Path, query: Query, conf: dict[str, str], batch: int, *, is_killed: bool = False
-) -> int:
-    """Run a job, which reaches a batch, to its end, or kill it there; return its last batch.
-
-    Its engines must end too.
-    """
-    job = JobProcess(folder, [query], conf, pause_s=1)
-    try:
-        job.wait_for_batch(batch)
-        engines = job.engines()
-        assert engines
-        if is_killed:
-            job.jvm().kill()
-        code = job.wait()
-        # The end of the JVM tells them to end.
-        assert not wait_until_ended(engines, timeout_s=15)
-    finally:
-        job.end()
-    assert is_killed or code == 0, job.tail()
-    return max(job.rows())
-
-
+@pytest.mark.parametrize(
+    "is_killed",
+    [
+        # python/tests/engine/test_worker_life.py has it for a worker in `make test`.
+        pytest.param(False, id="orderly end", marks=pytest.mark.slow),
+        pytest.param(True, id="kill -9"),
+    ],
+)
 def test_a_restart_on_the_same_machine_downloads_no_sst(
-    s3_audited: AuditedS3, tmp_path: Path
+    s3_audited: AuditedS3, tmp_path: Path, *, is_killed: bool
 ) -> None:
-    """Each start of a large query would download all of its state: after a kill, after an end."""
+    """Each start of a large query would download all of its state."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     local = tmp_path / "local"
     conf = {CAIRN_CONF + "localDir": str(local)}
     s3 = s3a_conf(s3_audited.settings)
     query = Query("windows_append", events, f"{s3_audited.url}/query", SUBJECT, 2, s3)
-    job = tmp_path / "job"
-    last = run_job(job, query, conf, KILL_AFTER_BATCH, is_killed=True)
+    first = JobProcess(tmp_path / "job", [query], conf, pause_s=1)
+    try:
+        first.wait_for_batch(KILL_AFTER_BATCH if is_killed else 0)
+        engines = first.engines()
+        if is_killed:
+            first.jvm().kill()
+        first.wait()
+        # The end of the JVM tells them to end.
+        assert not wait_until_ended(engines, timeout_s=15)
+    finally:
+        first.end()
+    left = local_files(local)
+    events.add_files(FILES, 1)
+    s3_audited.restart_count()
+    second = JobProcess(tmp_path / "job", [query], conf)
+    try:
+        code = second.wait()
+    finally:
+        second.end()
 
-    for number, end in enumerate(("kill -9", "orderly end")):
-        assert local_files(local) == ["cairn-cache-"], end
-        events.add_files(FILES + number, 1)
-        s3_audited.restart_count()
-        last = run_job(job, query, conf, last + 1)
-
-        assert downloads(s3_audited, "snapshot") > 0, f"after a {end} no snapshot was loaded"
-        assert downloads(s3_audited, "sst") == 0, end
+    assert code == 0, second.tail()
+    assert left == ["cairn-cache-"]
+    assert downloads(s3_audited, "snapshot") > 0, "no store was loaded from a snapshot"
+    assert downloads(s3_audited, "sst") == 0
