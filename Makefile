@@ -63,8 +63,8 @@ INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-t
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
-	$(GRADLE) test
-	cd python && ../$(PY) -m pytest tests -m "not slow and not abfs" $(PYTEST_ARGS)
+# Beside each other: both mostly wait. Each one's output comes at its end.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target java-tests python-tests
 	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: test-all
@@ -80,6 +80,10 @@ test-s3: $(STAMPS)/venv versitygw moto ## Run the contract of an object store on
 .PHONY: fuzz
 fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; SEED=n repeats a run
 	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
+
+.PHONY: python-tests
+python-tests: $(STAMPS)/venv shim hdfs-jars minio ## Run the tests of the Python package alone, but for the slow ones
+	cd python && ../$(PY) -m pytest tests -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
