@@ -37,9 +37,13 @@ def quick_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def numbers_by_run(folder: Path, group: str) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the numbers of a result file by workload and provider."""
+    """Return the numbers of a result file by workload and provider; a failed run has none."""
     outcome = json.loads((folder / f"results-{group}.json").read_text())
-    return {(run["workload"], run["provider"]): run["numbers"] for run in outcome["runs"]}
+    return {
+        (run["workload"], run["provider"]): run["numbers"]
+        for run in outcome["runs"]
+        if "numbers" in run
+    }
 
 
 def rendered(folder: Path, *tables: str) -> str:
