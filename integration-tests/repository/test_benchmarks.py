@@ -100,7 +100,8 @@ def test_a_wrong_answer_gives_no_figure(
 @pytest.mark.parametrize(
     ("workload", "providers"),
     [
-        ("query_aggregation", ["cairn", "nothing"]),
+        ("query_aggregation", ["nothing"]),
+        pytest.param("query_aggregation", ["cairn", "rocksdb", "nothing"], marks=pytest.mark.slow),
         pytest.param("query_join", ["nothing"], marks=pytest.mark.slow),
     ],
 )

@@ -124,7 +124,7 @@ def test_retention_deletes_what_no_retained_version_needs(
 ) -> None:
     """A checkpoint that only grows fills the file system."""
     events = Events(tmp_path / "input")
-    events.add_files(0, 12)
+    events.add_files(0, 9)
     conf = {**CONF, **FEW_RETAINED}
     control = Run(BY_NAME["windows_update"], events, str(tmp_path / "control"), CONTROL)
     control.advance()
@@ -140,7 +140,7 @@ def test_retention_deletes_what_no_retained_version_needs(
     assert min(versions) > 1, "the first changelog is still there"
     assert max(versions) == run.record.last_batch + 1
     second = Run(BY_NAME["windows_update"], events, location, SUBJECT, 2, conf)
-    events.add_files(12, 1)
+    events.add_files(9, 1)
     second.advance()
     control.advance()
     assert {**run.record.rows, **second.record.rows} == control.record.rows
