@@ -31,7 +31,7 @@ from checkpoint_kit import (
     fetch_changelogs,
     on_own_snapshot,
 )
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -50,6 +50,8 @@ from cairn.ids import VersionRef
 from cairn.store.changes import reading_of
 from cairn.store.version import StoreVersion
 
+assert settings.default is not None
+EXAMPLES = settings.default.max_examples // 3
 KEEP = 3
 KEYS = st.integers(0, 6).map(lambda number: bytes([number]))
 WRITES = st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=4)
@@ -424,8 +426,6 @@ class Versions(RuleBasedStateMachine):
 
 TestVersions = Versions.TestCase
 TestVersions.settings = settings(
-    max_examples=50,
+    max_examples=EXAMPLES,
     stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
