@@ -17,7 +17,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rocksdict import (
     Checkpoint,
@@ -157,7 +157,8 @@ class RocksDb:
     def _get_in_order(self, rocks_keys: list[bytes]) -> list[bytes | None]:
         values: list[bytes | None] = []
         for start in range(0, len(rocks_keys), _KEYS_PER_CALL):
-            values += self._db.get(rocks_keys[start : start + _KEYS_PER_CALL])
+            some = cast("list[Any]", rocks_keys[start : start + _KEYS_PER_CALL])
+            values += cast("list[bytes | None]", self._db.get(some))
         return values
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
