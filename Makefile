@@ -63,7 +63,8 @@ INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-t
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
-# Beside each other: both mostly wait. Each one's output comes at its end.
+# Beside each other: both mostly wait.
+	@echo "The tests of the shim and of the Python package: some minutes; the output of each comes at its end"
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target java-tests python-tests
 	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
 
