@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from checkpoint_kit import (
     STORE,
     Crash,
     ModelVersion,
+    OneAfterTheOther,
     World,
     apply,
     attempt,
@@ -124,12 +124,11 @@ class Versions(RuleBasedStateMachine):
     def begin(self, checkpoint_format: int) -> None:
         """Start a query on an empty checkpoint."""
         self.folder = Path(tempfile.mkdtemp(prefix="cairn-versions-"))
-        self.world = World(self.folder, checkpoint_format)
+        self.world = World(self.folder, checkpoint_format, OneAfterTheOther())
         self.truth: list[ModelVersion] = [ModelVersion()]
         self.attempts = 0
         self.zombies: list[tuple[ModelVersion, int]] = []
         self.machine = Machine()
-        self.lock = threading.Lock()
         self.readers: list[Reader] = []
 
     def teardown(self) -> None:
@@ -261,9 +260,8 @@ class Versions(RuleBasedStateMachine):
         def stand_still(reached: str) -> None:
             if reached != point:
                 return
-            with self.lock:
-                self.world.clock.advance(graces * GRACE_MS / 1000)
-                self.sweep_as_another()
+            self.world.clock.advance(graces * GRACE_MS / 1000)
+            self.sweep_as_another()
             if fails:
                 raise UnavailableError("the storage does not answer")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.storage.memory import MemoryBucket, MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -197,14 +197,36 @@ def fetch_changelogs(recovery: Recovery, lineage: tuple[VersionRef, ...]) -> lis
     return [recovery.fetch_head(ref.version, ref.checkpoint_id) for ref in lineage]
 
 
-class World:
-    """One bucket, and machines that use it."""
+class OneAfterTheOther(Executor):
+    """Runs each call when it is submitted: the same steps give the same state."""
 
-    def __init__(self, folder: Path, checkpoint_format: int) -> None:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401
+        """Run the call."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as failure:  # noqa: BLE001 - the future's caller gets it
+            future.set_exception(failure)
+        return future
+
+
+class World:
+    """One bucket, and machines that use it.
+
+    Args:
+        folder: their disks.
+        checkpoint_format: of the checkpoint.
+        executor: runs their transfers.
+    """
+
+    def __init__(
+        self, folder: Path, checkpoint_format: int, executor: Executor = TRANSFERS
+    ) -> None:
         self.clock = FakeClock()
         self.bucket = MemoryBucket()
         self.checkpoint_format = checkpoint_format
         self._folder = folder
+        self._executor = executor
         self._directories = 0
         self.objects = self.connect()
 
@@ -235,7 +257,7 @@ class World:
     def transfers(self, cache: SstCache | None = None) -> TransferResources:
         """Return the resources of a fresh machine."""
         cache = cache or SstCache(self.folder("cache"), 1 << 20)
-        return TransferResources(cache, TRANSFERS, TRANSFERS, 2, self.clock)
+        return TransferResources(cache, self._executor, self._executor, 2, self.clock)
 
     def uploader(
         self,
