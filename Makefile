@@ -63,13 +63,14 @@ INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-t
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
-	$(GRADLE) test
-	cd python && ../$(PY) -m pytest tests -m "not slow and not abfs" $(PYTEST_ARGS)
+# Beside each other: both mostly wait. Each one's output comes at its end.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target java-tests python-tests
 	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: test test-s3 azurite ## Run all tests: also more forms of operators, row encodings, other S3 servers, abfs, and the cluster in containers
-	cd python && ../$(PY) -m pytest tests -m abfs $(PYTEST_ARGS)
+test-all: test test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, and the cluster in containers
+	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
+	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
 
 .PHONY: test-s3
@@ -79,6 +80,10 @@ test-s3: $(STAMPS)/venv versitygw moto ## Run the contract of an object store on
 .PHONY: fuzz
 fuzz: $(STAMPS)/venv ## Read INPUTS (100000) mutated objects, frames and calls; SEED=n repeats a run
 	$(PY) python/tests/property/hostile/fuzz.py --inputs $(INPUTS) $(if $(SEED),--seed $(SEED))
+
+.PHONY: python-tests
+python-tests: $(STAMPS)/venv shim hdfs-jars minio ## Run the tests of the Python package alone, but for the slow ones
+	cd python && ../$(PY) -m pytest tests -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone

@@ -232,6 +232,76 @@ def make_pins() -> None:
     print(f"wrote {path.name}")
 
 
+def make_reader_pins() -> None:
+    """Write the names that pins of readers have, those that they do not, and what one protects."""
+    path = VECTORS / "reader_pins.json"
+    if path.exists():
+        print(f"kept {path.name}")
+        return
+    reader = "90aa90aa90aa90aa"
+
+    def named(base: int, version: int, renewal: int, **versions: list[int]) -> dict[str, Any]:
+        return {
+            "name": f"pin/reader-{reader}_{base}_{version}_{renewal}.json",
+            "reader_id": reader,
+            "base": base,
+            "version": version,
+            "renewal": renewal,
+            **versions,
+        }
+
+    meaning = {
+        "named": [
+            named(
+                20,
+                24,
+                1,
+                manifests=[20],
+                changelogs=[21, 24],
+                not_manifests=[19, 21, 24],
+                not_changelogs=[1, 20, 25],
+            ),
+            named(
+                0,
+                3,
+                999_999_999,
+                manifests=[],
+                changelogs=[1, 3],
+                not_manifests=[1, 3],
+                not_changelogs=[4],
+            ),
+            named(
+                7,
+                7,
+                2,
+                manifests=[7],
+                changelogs=[],
+                not_manifests=[6, 8],
+                not_changelogs=[6, 7, 8],
+            ),
+        ],
+        "unknown": [
+            f"pin/reader-{reader}_1.json",
+            f"pin/reader-{reader}_3_1.json",
+            f"pin/reader-{reader}_4_3_1.json",
+            f"pin/reader-{reader}_0_0_1.json",
+            f"pin/reader-{reader}_00_3_1.json",
+            f"pin/reader-{reader}_1_3_0.json",
+            f"pin/savepoint-{reader}_1.json",
+        ],
+        "content": {
+            "magic": "CAIRN-PIN",
+            "format": 1,
+            "store": asdict(STORE),
+            "writer": {"run_id": ATTEMPT.run_id, "instance": "worker/1"},
+            "written_at_ms": 1_700_000_001_234,
+            "checkpoint_id": str(_id("5")),
+        },
+    }
+    path.write_text(text(meaning) + "\n", "utf-8")
+    print(f"wrote {path.name}")
+
+
 def make_checkpoint_ids() -> None:
     """Write Spark's ids of versions: the real version that each names, or why it is refused."""
     own = str(_id("5"))
@@ -640,6 +710,7 @@ def main() -> int:
     """Write the vectors that are missing."""
     make_checkpoint_ids()
     make_pins()
+    make_reader_pins()
     make_changelogs()
     make_void_rows()
     make_manifests()

@@ -138,7 +138,8 @@ class Leftovers:
         versions = KeptVersions(last, count, tuple(recent))
         before = len(_names(objects))
         purger = Purger(objects, CHECKPOINT_FORMAT, grace_ms=OVER_MS)
-        remaining = purger.purge(newest, versions, _now(objects)).manifest
+        purged = purger.purge(newest, versions, _now(objects))
+        remaining = newest if purged is None else purged.manifest
         sweep_orphans(objects, remaining, versions, grace_ms=OVER_MS)
         self.deleted += before - len(_names(objects))
 

@@ -48,6 +48,9 @@ SECONDS_PER_BATCH = 6.0
 POLL_S = 0.2
 START_S = 180.0
 FINISH_S = 300.0
+# A fault without a target tries again so often, until the queries have ended. While a driver starts
+# there is no engine: on a busy machine for a minute, and some drivers are killed before that.
+RETRY_S = 3.0
 # So many drivers, one after the other, end without a batch: no fault lasts that long.
 DRIVERS_WITHOUT_BATCH = 12
 # Errors that say that stored bytes are wrong. Only a damaged object may cause them.
@@ -83,7 +86,7 @@ class Outcome:
 
     Attributes:
         hits: faults that hit something, with their target.
-        missed: faults that found no target.
+        missed: faults that found no target until the queries had ended.
         restarts: how often the driver was started again.
         errors: errors that ended a query, by their code; one that names a damaged object says so.
         findings: faults of Cairn, one text each; empty: the run has passed.
@@ -107,6 +110,8 @@ class Run:
         self._log = world.folder / "events.jsonl"
         self._started_s = time.monotonic()
         self._undo: list[tuple[float, Fault, Hit]] = []
+        self._waiting: list[Fault] = []  # for a target
+        self._retried_s = 0.0
         self._idle_drivers = 0
         self._batches = 0
 
@@ -137,31 +142,49 @@ class Run:
                 self._look_after()
                 memory.sample(self.world.engines())
                 time.sleep(POLL_S)
-            self._begin(fault)
+            if not self._has_begun(fault):
+                self._waiting.append(fault)
         deadline = self.seconds + FINISH_S + options.minutes * 60
         while self._undo or self.world.driver.exit_code != 0:
             self._look_after()
+            memory.sample(self.world.engines())
             time.sleep(POLL_S)
             if self.seconds > deadline or not self._is_alive:
                 tail = self.world.driver.tail()
                 self._find(f"the queries did not reach the end of their input:\n{tail}")
                 break
+        for fault in self._waiting:
+            self.outcome.missed.append(fault)
+            self._note("missed", number=fault.number, kind=fault.kind)
         for key in list(self.faults.damages):
             self.faults.restore(key)
 
-    def _begin(self, fault: Fault) -> None:
+    def _has_begun(self, fault: Fault) -> bool:
+        """Begin a fault; return whether there was a target."""
         hit = self.faults.begin(fault)
-        self._note("fault", number=fault.number, kind=fault.kind, hit=hit.target if hit else None)
         if hit is None:
-            self.outcome.missed.append(fault)
-            return
+            return False
+        self._note("fault", number=fault.number, kind=fault.kind, hit=hit.target)
         self.outcome.hits.append((fault, hit.target))
         self._undo.append((self.seconds + fault.lasts_s, fault, hit))
         lasts = f" for {fault.lasts_s:.1f} s" if fault.lasts_s else ""
         print(f"{self.seconds:7.1f} s  {fault.number:4}  {fault.kind:15} {hit.target}{lasts}")
+        return True
+
+    def _retry(self) -> None:
+        """Begin one fault that had no target, if there is one now."""
+        if self.seconds < self._retried_s + RETRY_S:
+            return
+        self._retried_s = self.seconds
+        for fault in self._waiting:
+            # Two at the same time would have the same target.
+            if self._has_begun(fault):
+                self._waiting.remove(fault)
+                return
 
     def _look_after(self) -> None:
-        """Undo what is over, and start the driver again if it has ended."""
+        """Undo what is over, retry faults, and start the driver again if it has ended."""
+        self._retry()
         due = [one for one in self._undo if one[0] <= self.seconds]
         self._undo = [one for one in self._undo if one[0] > self.seconds]
         for _, fault, hit in due:
@@ -228,10 +251,15 @@ def show(outcome: Outcome, options: Options) -> None:
     """Print the table by kind."""
     hits = Counter(fault.kind for fault, _ in outcome.hits)
     missed = Counter(fault.kind for fault in outcome.missed)
-    print(f"\nseed {options.seed}, {options.minutes:g} minutes, {sum(hits.values())} faults")
-    print(f"{'kind':16} {'faults':>7} {'no target':>10}")
+    print(
+        f"\nseed {options.seed}, {options.minutes:g} minutes: {hits.total()} faults hit, "
+        f"{missed.total()} found no target"
+    )
+    print(f"{'kind':16} {'hit':>7} {'no target':>10}")
     for kind in KINDS:
         print(f"{kind.name:16} {hits[kind.name]:7} {missed[kind.name]:10}")
+    for name in sorted(missed.keys() - hits.keys()):
+        print(f"NOT TESTED: no fault of kind {name} found a target")
     print(f"\nthe driver was started again {outcome.restarts} times; errors that ended a query:")
     for code, count in outcome.errors.most_common():
         print(f"{count:5}  {code}")

@@ -18,6 +18,7 @@ import pytest
 from cairn.jar import jar_path
 from cairn.spark_minor import spark_jars
 from cairn.storage.hadoop.server import FileServer
+from harness.spark import SHORT_LIVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,6 +93,7 @@ class MiniHdfs:
             self._process = subprocess.Popen(
                 [
                     "java",
+                    *SHORT_LIVED,
                     "-Xmx256m",
                     f"-Djava.io.tmpdir={folder}",
                     *("-cp", ":".join(jars)),

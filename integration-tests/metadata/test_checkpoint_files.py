@@ -150,7 +150,9 @@ def test_deleting_the_newest_entries_is_not_deferred(s3_bucket: S3Bucket) -> Non
     assert stored(s3_bucket, "2") == b"again"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(6)]
+)
 def test_random_histories_equal_a_dictionary(s3_bucket: S3Bucket, seed: int) -> None:
     """What the manager remembers, and the deletions that it puts off, must never show."""
     history = History(s3_bucket, seed)

@@ -22,20 +22,16 @@ if TYPE_CHECKING:
 SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m"}
 
 
-@pytest.mark.parametrize("checkpoint_format", [1, 2])
-def test_without_the_extension_the_error_names_the_setting(
-    tmp_path: Path, checkpoint_format: int
-) -> None:
+def test_without_the_extension_the_error_names_the_setting(tmp_path: Path) -> None:
     """Spark's own error recommends another provider. Queries that need no extension go on."""
     events = Events(tmp_path / "input")
     events.add_files(0, 1)
-    refused = ("transform_event_time", "transform_event_time_pandas", "transform_scala")
-    allowed = ((CONTROL, "transform_event_time"), (SUBJECT, "windows_update"))
+    names = ("transform_event_time", "transform_event_time_pandas", "transform_scala")
+    refused = [(SUBJECT, name, number) for name in names for number in (1, 2)]
+    allowed = [(CONTROL, names[0], 1), *((SUBJECT, "windows_update", number) for number in (1, 2))]
     queries = [
         Query(operator, events, str(tmp_path / str(number)), provider, checkpoint_format)
-        for number, (provider, operator) in enumerate(
-            (*((SUBJECT, operator) for operator in refused), *allowed)
-        )
+        for number, (provider, operator, checkpoint_format) in enumerate((*refused, *allowed))
     ]
     job = JobProcess(tmp_path / "job", queries, {"spark.sql.extensions": ""})
 
@@ -53,7 +49,10 @@ def test_without_the_extension_the_error_names_the_setting(
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("operator", ["transform_scala", "transform_scala_clock"])
+@pytest.mark.parametrize(
+    "operator",
+    [pytest.param("transform_scala", marks=pytest.mark.slow), "transform_scala_clock"],
+)
 def test_state_larger_than_the_cache_has_the_same_rows(tmp_path: Path, operator: str) -> None:
     """Scans of timers, times to live and maps then read the rows of the worker."""
     events = Events(tmp_path / "input", rows_per_file=6000, keys=6000)

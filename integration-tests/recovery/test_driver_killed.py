@@ -1,4 +1,7 @@
-"""The driver JVM is killed; a new one continues from the checkpoint, in another local directory."""
+"""The driver JVM is killed; a new one continues from the checkpoint, in another local directory.
+
+All are slow tests: in `make test` are kills of the driver with the checkpoint on S3 and on HDFS.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from harness.job import Query, continue_after_a_kill
 from harness.operators import BY_NAME
 from harness.spark import CONTROL, SUBJECT
 
-pytestmark = pytest.mark.usefixtures("driver")
+pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.slow]
 
 FILES = 5
 
@@ -30,8 +33,8 @@ def test_a_query_continues_after_its_driver_was_killed(tmp_path: Path) -> None:
     ("operator", "checkpoint_format"),
     [
         ("transform_event_time", 1),
-        pytest.param("transform_clock", 2, marks=pytest.mark.slow),
-        pytest.param("transform_scala_clock", 2, marks=pytest.mark.slow),
+        ("transform_clock", 2),
+        ("transform_scala_clock", 2),
     ],
 )
 def test_transform_with_state_continues_after_its_driver_was_killed(

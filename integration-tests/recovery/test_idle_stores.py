@@ -16,7 +16,7 @@ from harness.spark import CAIRN_CONF, CONTROL, STATE_STORE, SUBJECT, s3a_conf
 
 pytestmark = pytest.mark.usefixtures("driver")
 
-PARTITIONS = 20
+PARTITIONS = 10
 FILES = 6
 FIRST_COUNTED_BATCH = 2
 FEW_RETAINED = {
@@ -53,17 +53,17 @@ def test_only_stores_with_writes_send_a_put(s3_audited: AuditedS3, tmp_path: Pat
 def test_a_query_killed_while_idle_for_longer_than_retention_continues(tmp_path: Path) -> None:
     """Its last writes are far below the versions that retention keeps."""
     events = few_keys(tmp_path / "input")
-    events.add_files(0, 10)
+    events.add_files(0, 8)
     query = Query("distinct", events, str(tmp_path / "checkpoint"), SUBJECT, 2, FEW_RETAINED)
     first = JobProcess(tmp_path / "job", [query], local_dir(tmp_path / "first"), pause_s=0.5)
     try:
-        first.wait_for_batch(8)
+        first.wait_for_batch(6)
         first.jvm().kill()
         first.wait()
     finally:
         first.end()
     changelogs = list((tmp_path / "checkpoint" / "state").rglob("changelog/*.arrow"))
-    replace(events, keys=12).add_files(10, 2)
+    replace(events, keys=12).add_files(8, 2)
     second = JobProcess(tmp_path / "job", [query], local_dir(tmp_path / "second"))
     try:
         code = second.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,14 @@ OPERATORS = (
 )
 
 
-@pytest.fixture(scope="module", params=OPERATORS)
+def cases(*quick: str) -> list[Any]:
+    """Return all operators; those that are not named are slow tests."""
+    return [
+        pytest.param(name, marks=[] if name in quick else [pytest.mark.slow]) for name in OPERATORS
+    ]
+
+
+@pytest.fixture(scope="module")
 def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return a finished run under Spark's own provider."""
     folder = tmp_path_factory.mktemp("killed")
@@ -61,6 +69,7 @@ def kill_during(run: Run, batches: range) -> list[Process]:
     return killed
 
 
+@pytest.mark.parametrize("control", cases("windows_update"), indirect=True)
 def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
     control: Run, tmp_path: Path
 ) -> None:
@@ -76,6 +85,7 @@ def test_a_worker_killed_between_two_runs_of_a_query_changes_no_row(
     assert run.record.rows == rerun.record.rows == control.record.rows
 
 
+@pytest.mark.parametrize("control", cases(*OPERATORS[:3]), indirect=True)
 def test_workers_killed_while_the_query_runs_change_no_row(control: Run, tmp_path: Path) -> None:
     """A kill may hit a load, a read, a commit or a snapshot: each is repeated, no row is lost."""
     run = subject_of(control, tmp_path / "checkpoint")

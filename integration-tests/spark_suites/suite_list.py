@@ -71,11 +71,16 @@ def _suites(
             files=entry.get("files", ""),
             flaky=tuple(flaky.get(entry["name"], ())),
             random=random.get(entry["name"], ""),
-            jvm="" if is_quick or entry["name"] in flaky else entry.get("jvm", ""),
+            jvm="" if entry["name"] in flaky else _jvm(entry, is_quick=is_quick),
         )
         for entry in entries
         if entry.get("quick") or not is_quick
     ]
+
+
+def _jvm(entry: dict[str, Any], *, is_quick: bool) -> str:
+    """Quick suites share a JVM if they have the same place of their files."""
+    return f"quick{entry.get('files', '')}" if is_quick else str(entry.get("jvm", ""))
 
 
 def _entries_of_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -225,7 +225,7 @@ def java_command(
     kit: Kit, suites: Sequence[Suite], provider: Provider, folder: Path, tests: Sequence[str] = ()
 ) -> list[str]:
     """Return the command line of the JVM of ``suites``; ``tests``: only those."""
-    first = suites[0]  # suites of one JVM differ in their class only
+    first = suites[0]  # suites of one JVM differ in their class and their filter only
     agent = f"-javaagent:{kit.agent_jar}=report={{}}"
     if provider.swap:
         agent += f";target={provider.class_name};names={'|'.join(provider.swap)}"
@@ -255,10 +255,15 @@ def java_command(
         "org.scalatest.tools.Runner",
         *("-oWN", "-u", str(folder / "junit")),
         *("-R", str(kit.classes)),
-        *(part for suite in suites for part in ("-s", suite.class_name)),
-        *(("-z", first.name_filter) if first.name_filter and not tests else ()),
+        *(part for suite in suites for part in _selected(suite, is_filtered=not tests)),
         *(part for test in tests for part in ("-t", test)),
     ]
+
+
+def _selected(suite: Suite, *, is_filtered: bool) -> list[str]:
+    """Return the runner's options for a suite; its filter is for the suite before it."""
+    part = ["-z", suite.name_filter] if suite.name_filter and is_filtered else []
+    return ["-s", suite.class_name, *part]
 
 
 def class_path(kit: Kit, provider: Provider) -> str:

@@ -148,7 +148,7 @@ def test_the_list_is_read(tmp_path: Path) -> None:
         Suite("One", "a.One", 5),
         Suite("Two", "b.Two", 6, flaky=("odd",)),
     ]
-    assert read_suites(is_quick=True, file=file) == [Suite("One", "a.One", 5, "sum")]
+    assert read_suites(is_quick=True, file=file) == [Suite("One", "a.One", 5, "sum", jvm="quick")]
     assert read_waiting(file) == [Suite("Three", "c.Three", 7, random="lz4|zstd")]
     with pytest.raises(SystemExit, match="needs a reason"):
         read_excluded(file)
@@ -195,6 +195,23 @@ def test_a_suite_that_did_not_end_beside_others_runs_alone(
     assert run._run_all(kit, planned, options) == [  # noqa: SLF001 - all are kept
         result for name in "ABC" for result in results if result.suite == name
     ]
+
+
+def test_suites_of_one_jvm_keep_their_own_filters(kit: Kit, tmp_path: Path) -> None:
+    """A filter for all suites would run no test of the others, and that looks like a pass."""
+    suites = [Suite("A", "a.A", 60, "sum"), Suite("B", "a.B", 60), Suite("C", "a.C", 60, "join")]
+
+    command = suite_process.java_command(kit, suites, CONTROL, tmp_path)
+
+    start = command.index("-s")
+    assert command[start:] == ["-s", "a.A", "-z", "sum", "-s", "a.B", "-s", "a.C", "-z", "join"]
+
+
+def test_quick_suites_with_files_at_one_place_share_a_jvm() -> None:
+    """A JVM for each takes a minute more; the place of the files is a property of the JVM."""
+    quick = read_suites(is_quick=True)
+
+    assert len({suite.jvm for suite in quick}) == len({suite.files for suite in quick}) < len(quick)
 
 
 def test_stores_are_counted_for_the_suite_that_opened_them(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def proxy(s3_server: S3Endpoint, tmp_path: Path) -> Iterator[Toxiproxy]:
 @pytest.fixture
 def store(proxy: Toxiproxy, s3_bucket: S3Bucket) -> Iterator[S3Store]:
     """A store behind the proxy that gives up soon."""
-    limits = {"max_attempts": "2", "connect_timeout_ms": "1000", "read_timeout_ms": "1500"}
+    limits = {"max_attempts": "2", "connect_timeout_ms": "1000", "read_timeout_ms": "750"}
     settings = {**s3_bucket.settings, "endpoint_url": proxy.url, **limits}
     with S3Store(f"{s3_bucket.url}/state", S3Settings.from_mapping(settings)) as store:
         yield store

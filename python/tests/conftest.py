@@ -22,8 +22,15 @@ from harness.s3_servers import (  # noqa: E402, F401 - the path comes first
     versitygw_server,
 )
 
-# No test measures speed: on a loaded machine none may fail.
-settings.register_profile("cairn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No test measures speed: on a loaded machine none may fail. Tests whose examples are costly take a
+# share of max_examples. `make test-all` reads more examples: --hypothesis-profile=thorough.
+for _name, _examples in (("cairn", 100), ("thorough", 500)):
+    settings.register_profile(
+        _name,
+        deadline=None,
+        max_examples=_examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("cairn")
 
 

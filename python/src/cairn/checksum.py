@@ -1,7 +1,7 @@
-"""CRC32C (Castagnoli), the checksum of every object, file and frame.
+"""CRC32C (Castagnoli) of every object, file and frame, and XXH3 of each block in an SST.
 
-Layer: checksum (above errors only). The only importer of the ``crc32c`` package, which uses the
-processor's instruction and releases the GIL on large buffers.
+Layer: checksum (above errors only). The only importer of the packages ``crc32c``, which uses the
+processor's instruction and releases the GIL on large buffers, and ``xxhash``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c as _crc32c
+from xxhash import xxh3_64_intdigest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,11 @@ def crc32c(data: bytes | bytearray | memoryview | pa.Buffer, value: int = 0) -> 
         value: the checksum of the bytes before ``data``; 0 at the start.
     """
     return _crc32c(data, value)
+
+
+def xxh3(data: bytes) -> int:
+    """Return the 64 bits of XXH3 of ``data``, without a seed."""
+    return int(xxh3_64_intdigest(data))
 
 
 def crc32c_file(path: Path) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,6 +21,8 @@ from cairn.errors import (
     SchemeError,
     UnavailableError,
 )
+from cairn.jar import jar_path
+from cairn.spark_minor import spark_jars
 from cairn.storage.hadoop.connections import StorageConnections
 from cairn.storage.hadoop.server import FileServer
 from cairn.storage.open import open_store
@@ -128,6 +132,50 @@ def test_a_jvm_that_has_ended_is_an_error_in_time(hdfs: MiniHdfs) -> None:
 
             with pytest.raises(UnavailableError):
                 store.put("x", b"1")
+
+
+# Serves a folder, says what is beside its socket, and ends: killed, if the third argument says so.
+SERVE = """
+import os, signal, sys
+from pathlib import Path
+from cairn.storage.hadoop.server import FileServer
+from cairn.storage.open import open_store
+with FileServer(sys.argv[1], sys.argv[2].split(os.pathsep)) as server:
+    with open_store(sys.argv[1], server.settings, server.connections) as store:
+        store.put("x", b"1")
+    print(*(path.name for path in Path(os.environ["TMPDIR"]).glob("cairn-*")))
+    print(server.pid, flush=True)
+    if sys.argv[3] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_next_command_removes_the_socket_of_one_that_was_killed(
+    hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    """A command that is killed again and again must not fill the folder of temporary files."""
+    jars = os.pathsep.join(str(jar) for jar in [jar_path(), *spark_jars()])
+    arguments = [sys.executable, "-c", SERVE, f"{hdfs.url}/{uuid.uuid4().hex}", jars]
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+
+    def run(end: str) -> tuple[int, list[str]]:
+        done = subprocess.run(  # noqa: S603 - this file's own program
+            [*arguments, end], env=environment, stdout=subprocess.PIPE, text=True, check=False
+        )
+        folders, _ = done.stdout.splitlines()
+        return done.returncode, folders.split()
+
+    killed, of_killed = run("killed")
+    left = [path.name for path in (tmp_path / "tmp").glob("cairn-*")]
+    code, of_next = run("ended")
+
+    assert killed == -signal.SIGKILL
+    assert left == of_killed
+    assert code == 0
+    assert len(of_next) == 1
+    assert of_next != of_killed
+    assert not list((tmp_path / "tmp").glob("cairn-*"))
 
 
 def test_an_unknown_scheme_needs_no_connection() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from client import PUT, EngineError, Job, Store, WorkerProcess
 CONF = {"minDeltasForSnapshot": "1"}
 SNAPSHOTS = 6
 
-# While the file "slow" is there, a download takes half a second. While "stuck" is there,
+# While the file "slow" is there, a download takes a fifth of a second. While "stuck" is there,
 # reads of the kind that it names do not end.
 STORAGE = """
 import os, time
@@ -24,7 +25,7 @@ folder = {folder!r}
 def patch(name, read):
     def patched(self, key, *arguments, **named):
         if name == 'download' and os.path.exists(folder + '/slow'):
-            time.sleep(0.5)
+            time.sleep(0.2)
         while os.path.exists(folder + '/stuck') and open(folder + '/stuck').read() in name + key:
             time.sleep(0.01)
         return read(self, key, *arguments, **named)
@@ -67,6 +68,25 @@ def committed(worker: WorkerProcess, url: str, *, extra_versions: int = 0) -> st
     return store.checkpoint_id
 
 
+@pytest.fixture(scope="module")
+def of_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return versions with a snapshot each, which tests copy, and the last id."""
+    folder = tmp_path_factory.mktemp("committed")
+    worker = WorkerProcess(folder / "local")
+    try:
+        return folder / "store", committed(worker, str(folder / "store"))
+    finally:
+        worker.close()
+
+
+@pytest.fixture
+def last(of_module: tuple[Path, str], url: str) -> str:
+    """Copy the versions to the test's place; return the last id."""
+    folder, checkpoint_id = of_module
+    shutil.copytree(folder, url)
+    return checkpoint_id
+
+
 def begin_load(store: Store, version: int, checkpoint_id: str) -> Job:
     """Begin a load, and return while it runs."""
     store.session_number += 1
@@ -102,10 +122,9 @@ ALL_KEYS = [b"k%d" % version for version in range(1, SNAPSHOTS + 1)]
 
 
 def test_a_slow_load_answers_every_message_and_shows_that_it_moves(
-    patched: Callable[..., WorkerProcess], url: str, faults: Path, tmp_path: Path
+    patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:
     """A load of an hour must not look like a worker that is stuck."""
-    last = committed(patched(), url)
     (faults / "slow").touch()
     store = Store(patched(local=tmp_path / "other"), 1, url, conf=CONF)
     job = begin_load(store, SNAPSHOTS, last)
@@ -127,10 +146,14 @@ def test_a_slow_load_answers_every_message_and_shows_that_it_moves(
 
 @pytest.mark.parametrize("disk_bytes", [1 << 30, 0])
 def test_a_load_that_was_given_up_leaves_its_files_to_the_next(
-    patched: Callable[..., WorkerProcess], url: str, faults: Path, tmp_path: Path, disk_bytes: int
+    patched: Callable[..., WorkerProcess],
+    last: str,
+    url: str,
+    faults: Path,
+    tmp_path: Path,
+    disk_bytes: int,
 ) -> None:
     """Also if the SST cache has no place for them: else a large state never gets loaded."""
-    last = committed(patched(), url)
     (faults / "slow").touch()
     worker = patched(local=tmp_path / "other", local_disk_bytes=disk_bytes)
     store = Store(worker, 1, url, conf=CONF)
@@ -146,10 +169,9 @@ def test_a_load_that_was_given_up_leaves_its_files_to_the_next(
 
 
 def test_a_load_after_a_crash_uses_what_the_dead_worker_downloaded(
-    patched: Callable[..., WorkerProcess], url: str, faults: Path, tmp_path: Path
+    patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:
     """A worker that dies in a long load must not make it start anew."""
-    last = committed(patched(), url)
     (faults / "slow").touch()
     first = patched(local=tmp_path / "other", keeps_cache=True)
     job = begin_load(Store(first, 1, url, conf=CONF), SNAPSHOTS, last)
@@ -185,10 +207,14 @@ def test_a_replay_continues_where_it_was_given_up(
 
 @pytest.mark.parametrize("kind", ["get_start", "getsnapshot", "downloadsst"])
 def test_a_stuck_storage_holds_neither_a_later_load_nor_the_end_of_the_instance(
-    patched: Callable[..., WorkerProcess], url: str, faults: Path, tmp_path: Path, kind: str
+    patched: Callable[..., WorkerProcess],
+    last: str,
+    url: str,
+    faults: Path,
+    tmp_path: Path,
+    kind: str,
 ) -> None:
     """The task that is tried again, and Spark's unloading, must not wait for dead requests."""
-    last = committed(patched(), url)
     worker = patched(local=tmp_path / "other")
     store = Store(worker, 1, url, conf=CONF)
     (faults / "stuck").write_text(kind)
@@ -208,10 +234,9 @@ def test_a_stuck_storage_holds_neither_a_later_load_nor_the_end_of_the_instance(
 
 
 def test_an_instance_is_closed_while_it_loads(
-    patched: Callable[..., WorkerProcess], url: str, faults: Path, tmp_path: Path
+    patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:
     """Spark closes a provider under a lock that all maintenance needs."""
-    last = committed(patched(), url)
     worker = patched(local=tmp_path / "other")
     (faults / "stuck").write_text("downloadsst")
     job = begin_load(Store(worker, 1, url, conf=CONF), SNAPSHOTS, last)
@@ -224,10 +249,9 @@ def test_an_instance_is_closed_while_it_loads(
 
 
 def test_new_credentials_do_not_wait_for_a_load(
-    patched: Callable[..., WorkerProcess], url: str, faults: Path, tmp_path: Path
+    patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:
     """A load of an hour must not hold up the maintenance that brings them."""
-    last = committed(patched(), url)
     worker = patched(local=tmp_path / "other")
     store = Store(worker, 1, url, conf=CONF)
     (faults / "stuck").write_text("downloadsst")

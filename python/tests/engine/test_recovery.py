@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from client import APPEND, DELETE, PUT, EngineError, Store
+from client import APPEND, DELETE, PUT, EngineError, Store, WorkerProcess
 
 from cairn.protocol import frames
 from cairn.protocol.frames import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from client import WorkerProcess
 
 CONF: dict[str, Any] = {"minDeltasForSnapshot": 2, "minBatchesToRetain": 3, "orphanGraceMs": 0}
 
@@ -49,6 +48,53 @@ def maintain(store: Store, **which: bool) -> dict[str, Any]:
         storage=None,
         **({"snapshot": True, "cleanup": True} | which),
     )
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A checkpoint that tests damage: the newest version's id and rows, of both families."""
+
+    url: str
+    checkpoint_id: str | None
+    rows: dict[bytes, Any]
+    lists: dict[bytes, Any]
+
+    def copy(self, url: str) -> Versions:
+        """Return a copy at another place."""
+        shutil.copytree(self.url, url)
+        return replace(self, url=url)
+
+
+def versions_of(folder: Path, *, before_snapshot: int, after: int) -> Versions:
+    """Commit versions, of which one has a snapshot, in a worker that ends then."""
+    worker = WorkerProcess(folder / "local")
+    try:
+        store = Store(worker, 1, str(folder / "state" / "0" / "3"), conf=CONF)
+        store.load(0)
+        fill(store, before_snapshot)
+        maintain(store)
+        fill(store, after)
+        return Versions(
+            str(folder / "state" / "0" / "3"), store.checkpoint_id, store.scan(), store.scan(1)
+        )
+    finally:
+        worker.close()
+
+
+@pytest.fixture(scope="module")
+def of_module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Versions]:
+    """Return the checkpoints that the tests copy, each made once."""
+    folder = tmp_path_factory.mktemp("versions")
+    return {
+        "three": versions_of(folder / "three", before_snapshot=2, after=1),
+        "five": versions_of(folder / "five", before_snapshot=5, after=0),
+    }
+
+
+@pytest.fixture
+def three(of_module: dict[str, Versions], url: str) -> Versions:
+    """Return three versions, the second with a snapshot."""
+    return of_module["three"].copy(url)
 
 
 def elsewhere(
@@ -118,24 +164,25 @@ def test_a_version_that_has_a_snapshot_is_loaded_from_it(
 @pytest.mark.parametrize("kind", ["sst", "snapshot"])
 @pytest.mark.parametrize("harm", ["missing", "flipped"])
 def test_a_version_is_replayed_if_its_own_snapshot_is_unusable(
-    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path, kind: str, harm: str
+    spawn: Callable[..., WorkerProcess],
+    of_module: dict[str, Versions],
+    url: str,
+    kind: str,
+    harm: str,
 ) -> None:
     """The lineage does not need that snapshot: the query must go on."""
-    store = Store(spawn(), 1, url, conf=CONF)
-    store.load(0)
-    done = fill(store, 5)
-    maintain(store)
+    five = of_module["five"].copy(url)
     for victim in Path(url, kind).iterdir():
         content = bytearray(victim.read_bytes())
         content[len(content) // 2] ^= 0x40
         victim.unlink() if harm == "missing" else victim.write_bytes(bytes(content))
 
-    moved = Store(spawn(local=tmp_path / "other"), 1, url, conf=CONF)
-    answer = moved.load(5, done[5][0])
+    moved = Store(spawn(), 1, url, conf=CONF)
+    answer = moved.load(5, five.checkpoint_id)
 
     assert (answer["source"], answer["changelogs_replayed"]) == ("replay", 5)
-    assert moved.scan() == done[5][1]
-    assert moved.scan(1) == {b"L": b"1,2,3,4,5,"}
+    assert moved.scan() == five.rows
+    assert moved.scan(1) == five.lists == {b"L": b"1,2,3,4,5,"}
 
 
 def test_a_second_snapshot_uploads_only_new_files_and_purges(store: Store, url: str) -> None:
@@ -201,33 +248,21 @@ def newest(url: str, kind: str) -> Path:
     return max(Path(url, kind).iterdir(), key=lambda path: path.name)
 
 
-def three_versions(store: Store) -> tuple[str | None, object]:
-    """Commit three versions, the second with a snapshot; return id and rows of the third."""
-    store.load(0)
-    fill(store, 2)
-    maintain(store)
-    last = fill(store, 1)[1][0]
-    rows = store.scan()
-    store.worker.close()
-    return last, rows
-
-
 HARMS = pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
 
 
 @HARMS
 def test_a_corrupt_changelog_is_named_and_no_older_state_is_loaded(
-    spawn: Callable[..., WorkerProcess], url: str, harm: str
+    spawn: Callable[..., WorkerProcess], three: Versions, url: str, harm: str
 ) -> None:
     """An error with the object's name; once the object is restored, the same version loads."""
-    last, rows = three_versions(Store(spawn(), 1, url, conf=CONF))
     victim = newest(url, "changelog")
     whole = victim.read_bytes()
     damage(victim, harm)
 
     again = Store(spawn(), 1, url, conf=CONF)
     with pytest.raises(EngineError) as failed:
-        again.load(3, last)
+        again.load(3, three.checkpoint_id)
 
     assert failed.value.kind == "corrupt"
     assert victim.name in failed.value.fields["object"]
@@ -235,33 +270,31 @@ def test_a_corrupt_changelog_is_named_and_no_older_state_is_loaded(
     assert failed.value.fields["version"] == 3
     assert failed.value.fields["next"]
     victim.write_bytes(whole)
-    again.load(3, last)
-    assert again.scan() == rows
+    again.load(3, three.checkpoint_id)
+    assert again.scan() == three.rows
 
 
 @HARMS
 @pytest.mark.parametrize("kind", ["sst", "snapshot"])
 def test_a_corrupt_snapshot_is_avoided(
-    spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
+    spawn: Callable[..., WorkerProcess], three: Versions, url: str, kind: str, harm: str
 ) -> None:
     """The changelogs from the empty store on lead to the same version."""
-    last, rows = three_versions(Store(spawn(), 1, url, conf=CONF))
     damage(newest(url, kind), harm)
 
     again = Store(spawn(), 1, url, conf=CONF)
-    answer = again.load(3, last)
+    answer = again.load(3, three.checkpoint_id)
 
     assert (answer["repairs"], answer["source"], answer["changelogs_replayed"]) == (1, "replay", 3)
-    assert again.scan() == rows
+    assert again.scan() == three.rows
 
 
 @HARMS
 @pytest.mark.parametrize("kind", ["sst", "snapshot"])
 def test_without_another_way_all_needed_objects_are_named(
-    spawn: Callable[..., WorkerProcess], url: str, kind: str, harm: str
+    spawn: Callable[..., WorkerProcess], three: Versions, url: str, kind: str, harm: str
 ) -> None:
     """It is enough to restore one of them."""
-    last, rows = three_versions(Store(spawn(), 1, url, conf=CONF))
     victim = newest(url, kind)
     whole = victim.read_bytes()
     damage(victim, harm)
@@ -270,15 +303,15 @@ def test_without_another_way_all_needed_objects_are_named(
 
     again = Store(spawn(), 1, url, conf=CONF)
     with pytest.raises(EngineError) as failed:
-        again.load(3, last)
+        again.load(3, three.checkpoint_id)
 
     assert failed.value.kind == "corrupt"
     assert victim.name in failed.value.fields["object"]
     assert first.name in str(failed.value)
     assert failed.value.fields["next"]
     victim.write_bytes(whole)
-    again.load(3, last)
-    assert again.scan() == rows
+    again.load(3, three.checkpoint_id)
+    assert again.scan() == three.rows
 
 
 def test_a_version_loaded_empty_commits_as_its_successor(store: Store, url: str) -> None:

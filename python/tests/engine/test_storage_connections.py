@@ -91,7 +91,7 @@ class Trouble:
 
 
 @pytest.mark.parametrize("checkpoint_format", [1, 2])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_whatever_fails_each_committed_version_has_the_model_s_rows(
     spawn: Callable[..., WorkerProcess], checkpoint_format: int, seed: int
 ) -> None:

@@ -15,8 +15,15 @@ import pytest
 
 from cairn.errors import CorruptError, FormatVersionError
 from cairn.format import changelog, manifest, pin
-from cairn.format.names import PinName, SstName, parse_name, pin_name
-from cairn.ids import StoreId, VersionRef
+from cairn.format.names import (
+    ReaderPinName,
+    SstName,
+    UploadPinName,
+    parse_name,
+    reader_pin_name,
+    upload_pin_name,
+)
+from cairn.ids import CheckpointId, StoreId, VersionRef
 from cairn.protocol import files, frames
 from cairn.protocol.calls import CommitAnswer
 from cairn.protocol.frames import WRITES_SCHEMA
@@ -65,8 +72,8 @@ def test_pins_protect_the_ssts_of_their_upload() -> None:
     pins = json.loads((VECTORS / "pins.json").read_text("utf-8"))
     for item in pins["named"]:
         name = parse_name(item["name"])
-        assert name == PinName(item["upload_id"], item["renewal"])
-        assert pin_name(item["upload_id"], item["renewal"]) == item["name"]
+        assert name == UploadPinName(item["upload_id"], item["renewal"])
+        assert upload_pin_name(item["upload_id"], item["renewal"]) == item["name"]
         for kept in pins["protected"]:
             sst = parse_name(kept)
             assert isinstance(sst, SstName)
@@ -86,6 +93,33 @@ def test_pins_protect_the_ssts_of_their_upload() -> None:
         written_at_ms=content["written_at_ms"],
     )
     assert json.loads(data) == content
+
+
+def test_pins_of_readers_protect_what_leads_to_their_version() -> None:
+    """A purge of another release reads the names, and deletes all that they do not protect."""
+    pins = json.loads((VECTORS / "reader_pins.json").read_text("utf-8"))
+    for item in pins["named"]:
+        parts = item["reader_id"], item["base"], item["version"], item["renewal"]
+        name = parse_name(item["name"])
+        assert name == ReaderPinName(*parts)
+        assert isinstance(name, ReaderPinName)
+        assert reader_pin_name(*parts) == item["name"]
+        assert all(map(name.protects_manifest, item["manifests"]))
+        assert all(map(name.protects_changelog, item["changelogs"]))
+        assert not any(map(name.protects_manifest, item["not_manifests"]))
+        assert not any(map(name.protects_changelog, item["not_changelogs"]))
+    for unknown in pins["unknown"]:
+        assert parse_name(unknown) is None
+    content = pins["content"]
+    data = pin.encode(
+        StoreId(**content["store"]),
+        run_id=content["writer"]["run_id"],
+        instance=content["writer"]["instance"],
+        written_at_ms=content["written_at_ms"],
+        checkpoint_id=CheckpointId.parse(content["checkpoint_id"]),
+    )
+    assert json.loads(data) == content
+    assert (len(pins["named"]), len(pins["unknown"])) == (3, 7)
 
 
 def test_checkpoint_ids_name_their_real_versions() -> None:

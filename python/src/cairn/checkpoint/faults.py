@@ -24,6 +24,7 @@ class FaultPoint(StrEnum):
     SNAPSHOT_AFTER_SST = "snapshot.after-sst"
     SNAPSHOT_BEFORE_MANIFEST = "snapshot.before-manifest"
     SNAPSHOT_AFTER_MANIFEST = "snapshot.after-manifest"
+    PURGE_AFTER_PINS = "purge.after-pins"
     PURGE_BEFORE_MANIFEST = "purge.before-manifest"
     PURGE_BEFORE_CHANGELOGS = "purge.before-changelogs"
     PURGE_BEFORE_SSTS = "purge.before-ssts"

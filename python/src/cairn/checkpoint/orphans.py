@@ -5,33 +5,30 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md#deletion (orphans).
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
+from cairn.checkpoint.pins import list_pins, young_reads
 from cairn.checkpoint.retention import lowest_kept_base
 from cairn.errors import DataError
 from cairn.format import manifest as manifest_format
 from cairn.format.names import (
     CHANGELOG_PREFIX,
-    PIN_PREFIX,
     SNAPSHOT_PREFIX,
     SST_PREFIX,
     ChangelogName,
     ManifestName,
-    PinName,
     SstName,
     parse_name,
 )
 from cairn.ids import VersionRef
 
 if TYPE_CHECKING:
+    from cairn.checkpoint.pins import Pin
     from cairn.checkpoint.retention import KeptVersions
     from cairn.clock import Clock, Entropy
     from cairn.format.manifest import Manifest
     from cairn.storage.base import ObjectInfo, ObjectStore
-
-_LOG = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_MS = 86_400_000
 _NS_PER_MS = 1_000_000
@@ -84,7 +81,11 @@ def sweep_orphans(
     changelogs = list(objects.list(CHANGELOG_PREFIX))
     # Only of these: an SST that is old now was old when the pins were listed.
     newest_ms = max(map(_modified_ms, (*ssts, *changelogs)), default=0)
-    pinned = _pinned_uploads(objects, newest_ms - grace_ms)
+    pins = _pins(objects, newest_ms - grace_ms)
+    if pins is None:
+        return 0
+    uploads = {pin.upload_id for pin in pins}
+    reads = young_reads(pins, newest_ms - grace_ms)
     fault(FaultPoint.SWEEP_AFTER_PINS)
     manifests = list(objects.list(SNAPSHOT_PREFIX))
     lowest = lowest_kept_base(manifest, kept)
@@ -96,13 +97,11 @@ def sweep_orphans(
             return False
         match parse_name(info.key):
             case ManifestName(version, _):
-                return version < lowest_version
+                return version < lowest_version and not reads.need_manifest(version)
             case ChangelogName(version, _):
-                return version <= lowest_version
+                return version <= lowest_version and not reads.need_changelog(version)
             case SstName(upload_id, _):
-                if named is None or pinned is None:
-                    return False
-                return info.key not in named and upload_id not in pinned
+                return named is not None and info.key not in named and upload_id not in uploads
         return False
 
     # A manifest is deleted before the objects that it names.
@@ -117,41 +116,26 @@ def sweep_orphans(
     return sum(map(len, deletions))
 
 
-def _pinned_uploads(objects: ObjectStore, old_ms: int) -> set[str] | None:
-    """Return the ids of pinned uploads, and delete the pins that nobody has renewed.
+def _pins(objects: ObjectStore, old_ms: int) -> tuple[Pin, ...] | None:
+    """Return the pins, and delete those that nobody has renewed.
 
     Args:
         objects: at the store's root.
         old_ms: pins from before this time are deleted.
 
     Returns:
-        ``None`` if there is a pin of an unknown kind: it may protect any SST.
+        ``None`` if there is a pin of an unknown kind: it may protect anything.
     """
-    pins = _pins_by_upload(objects)
+    pins = list_pins(objects)
     if pins is None:
         return None
-    dead = [upload for upload, infos in pins.items() if max(map(_modified_ms, infos)) < old_ms]
+    dead = [name for pin in pins if pin.stored_ms < old_ms for name in pin.names]
     if not dead:
-        return set(pins)
-    objects.delete([info.key for upload in dead for info in pins[upload]])
+        return pins
+    objects.delete(dead)
     # A writer that has renewed its pin meanwhile looks for the former object after that. If it
     # found that, the new object is in this listing.
-    pins = _pins_by_upload(objects)
-    return None if pins is None else set(pins)
-
-
-def _pins_by_upload(objects: ObjectStore) -> dict[str, list[ObjectInfo]] | None:
-    pins: dict[str, list[ObjectInfo]] = {}
-    for info in objects.list(PIN_PREFIX):
-        name = parse_name(info.key)
-        if not isinstance(name, PinName):
-            _LOG.warning(
-                "no SST is swept, because of a pin that this release does not know: %s",
-                objects.object_url(info.key),
-            )
-            return None
-        pins.setdefault(name.upload_id, []).append(info)
-    return pins
+    return list_pins(objects)
 
 
 def _named_ssts(

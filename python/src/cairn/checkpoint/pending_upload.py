@@ -11,12 +11,12 @@ thread. All other methods are called by the one thread that takes the snapshot.
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
-from cairn.errors import AlreadyExistsError, BusyError, CairnError, MissingError
-from cairn.format.names import RENEWAL_MAX, new_sst_name, new_upload_id, pin_name
+from cairn.checkpoint.pins import PinObjects
+from cairn.errors import BusyError, MissingError
+from cairn.format.names import new_sst_name, new_upload_id, upload_pin_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cairn.format.manifest import SstFile
     from cairn.storage.base import ObjectStore
 
-_LOG = logging.getLogger(__name__)
 _NS_PER_MS = 1_000_000
 # The pin is renewed after a quarter of the grace period, so that three renewals may fail.
 _RENEWAL_PART = 4
@@ -65,9 +64,8 @@ class PendingUpload:
         self._files: dict[str, SstFile] = {}
         # Sweeps leave the files alone for the grace period from here; None: there are none.
         self._safe_since_ns: int | None = None
-        self._renewal = 0
         self._pin: str | None = None  # the pin's object, which was there when it was looked at last
-        self._pin_names: list[str] = []  # objects of the pin that may exist
+        self._pin_objects = PinObjects()
 
     @property
     def files(self) -> Mapping[str, SstFile]:
@@ -118,14 +116,14 @@ class PendingUpload:
         began_ns = self._clock.monotonic_ns()
         if began_ns - self._safe_since_ns < self._grace_ns // _RENEWAL_PART:
             return
-        name = self._put(objects)
+        name = self._pin_objects.store_next(
+            objects, lambda renewal: upload_pin_name(self.id, renewal), self._content()
+        )
         # A sweep deletes all objects of an old pin before any file. So if the former object is
         # there now, the sweep, which lists the pins again, finds the new one.
         self._check(objects)
         self._pin, self._safe_since_ns = name, began_ns
-        former = [other for other in self._pin_names if other != name]
-        self._pin_names = [name]
-        self._delete(objects, former)
+        self._pin_objects.delete_former(objects, name)
 
     def verify(self, objects: ObjectStore) -> None:
         """Check that no sweep has deleted files. REQUIRES: the manifest that names them is stored.
@@ -142,21 +140,7 @@ class PendingUpload:
 
     def release(self, objects: ObjectStore) -> None:
         """Delete the pin; after a failure a sweep deletes it. Never raises."""
-        self._delete(objects, self._pin_names)
-        self._pin_names = []
-
-    def _put(self, objects: ObjectStore) -> str:
-        """Store the next object of the pin and return its name."""
-        while self._renewal < RENEWAL_MAX:
-            self._renewal += 1
-            name = pin_name(self.id, self._renewal)
-            self._pin_names.append(name)
-            try:
-                objects.put_if_absent(name, self._content())
-            except AlreadyExistsError:
-                continue  # stored by a request whose answer was lost: it may be old
-            return name
-        raise self._lost()
+        self._pin_objects.delete(objects)
 
     def _check(self, objects: ObjectStore) -> None:
         if self._pin is None:
@@ -183,12 +167,3 @@ class PendingUpload:
             "out why this worker stood still, or raise "
             "spark.sql.streaming.stateStore.cairn.orphanGraceMs",
         )
-
-    @staticmethod
-    def _delete(objects: ObjectStore, names: list[str]) -> None:
-        if not names:
-            return
-        try:
-            objects.delete(names)
-        except CairnError as failure:
-            _LOG.info("a pin is left for the sweep: %s", failure)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
-from cairn.checkpoint.retention import plan_retention
+from cairn.checkpoint.pins import list_pins, young_reads
+from cairn.checkpoint.retention import floor_of, plan_retention
 from cairn.errors import CairnError
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cairn.checkpoint.retention import DeletionPlan, KeptVersions
+    from cairn.clock import Clock
     from cairn.format.manifest import Manifest
+    from cairn.ids import Version
     from cairn.storage.base import ObjectStore
 
 
@@ -32,6 +35,46 @@ class PurgeResult:
 
     manifest: Manifest
     deleted_objects: int
+
+
+_INTERVAL_MS = 600_000
+# With a grace period of an hour, the default, that is the interval.
+_INTERVAL_PART = 6
+_NS_PER_MS = 1_000_000
+
+
+class PurgeSchedule:
+    """When a store's next purge is due: a purge lists the pins, so it waits for some work.
+
+    It is due ten minutes after the last one, and earlier if as many versions can be deleted as are
+    kept: so there are never more than about twice as many.
+
+    Args:
+        clock: measures the time.
+        grace_ms: with a grace period of less than an hour, a sixth of it is the interval.
+    """
+
+    def __init__(self, clock: Clock, grace_ms: int) -> None:
+        self._clock = clock
+        self._interval_ns = min(_INTERVAL_MS, grace_ms // _INTERVAL_PART) * _NS_PER_MS
+        self._done: tuple[int, Version] | None = None
+
+    def is_due(self, floor: Version, count: int) -> bool:
+        """Return whether to purge now.
+
+        Args:
+            floor: what ``retention.floor_of`` returns.
+            count: the number of versions to keep.
+        """
+        if self._done is None:
+            return True
+        done_ns, done_floor = self._done
+        waited_ns = self._clock.monotonic_ns() - done_ns
+        return waited_ns >= self._interval_ns or floor - done_floor >= count
+
+    def done(self, floor: Version) -> None:
+        """Note a purge down to ``floor``."""
+        self._done = self._clock.monotonic_ns(), floor
 
 
 class Purger:
@@ -64,11 +107,14 @@ class Purger:
         store_time: datetime | None,
         *,
         is_garbage_young: bool = False,
-    ) -> PurgeResult:
-        """Delete the objects that no kept version needs. Idempotent: after an error, call it again.
+        schedule: PurgeSchedule | None = None,
+    ) -> PurgeResult | None:
+        """Delete the objects that no kept version and no pinned read needs.
+
+        Idempotent: after an error, call it again. It sends no request if nothing can be deleted.
 
         REQUIRES: this writer stored ``manifest``, and it is the present one
-        (``SnapshotResult.won``). It sends no request if nothing can be deleted.
+        (``SnapshotResult.won``).
 
         Args:
             manifest: the newest one: of the last ``SnapshotResult``, or of the last purge after it.
@@ -77,6 +123,10 @@ class Purger:
                 it with one LIST of the manifest's name.
             is_garbage_young: an earlier purge with this manifest kept its garbage. The manifest's
                 time does not change, so its garbage is not due now either.
+            schedule: the store's; without it a purge is due whenever something can be deleted.
+
+        Returns:
+            ``None`` if no purge is due, or if a pin is of an unknown kind: nothing was deleted.
 
         Raises:
             UnavailableError and other storage errors: some objects are deleted, in the safe order.
@@ -86,17 +136,36 @@ class Purger:
         may_delete_garbage = bool(manifest.garbage) and not is_garbage_young
         if not (timeless.manifests or timeless.changelogs or may_delete_garbage):
             return PurgeResult(manifest, 0)
+        floor = floor_of(manifest, kept)
+        if schedule is not None and not schedule.is_due(floor, kept.count):
+            return None
+        # After `kept`: a version that is pinned later, while it is kept, is not deleted here.
+        needs_pins = bool(timeless.manifests or timeless.changelogs)
+        pins = list_pins(self._objects) if needs_pins else ()
+        if pins is None:
+            if schedule is not None:
+                schedule.done(floor)
+            return None
+        self._fault(FaultPoint.PURGE_AFTER_PINS)
         now = store_time or self._stored_at(manifest)
         if now is None:
             # A later writer has deleted this manifest, and purges all that is older than its own.
             return PurgeResult(manifest, 0)
         now_ms = int(now.timestamp() * 1000)
-        plan = plan_retention(manifest, kept, now_ms=now_ms, grace_ms=self._grace_ms)
+        plan = plan_retention(
+            manifest,
+            kept,
+            now_ms=now_ms,
+            grace_ms=self._grace_ms,
+            reads=young_reads(pins, now_ms - self._grace_ms),
+        )
         try:
             self._delete(plan)
         except CairnError as error:
             error.with_context(store=str(manifest.store), version=manifest.ref.version)
             raise
+        if schedule is not None:
+            schedule.done(floor)
         return PurgeResult(plan.remaining, plan.object_count)
 
     def _delete(self, plan: DeletionPlan) -> None:

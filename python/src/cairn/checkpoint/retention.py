@@ -1,4 +1,4 @@
-"""Retention: which objects may be deleted, computed from a manifest's chain without a listing.
+"""Retention: which objects may be deleted, computed from a manifest's chain.
 
 Layer: checkpoint (pure).  Spec: docs/checkpoint-format.md#deletion.
 """
@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from cairn.checkpoint.pins import NO_READS
 from cairn.format.manifest import Garbage, Manifest, Retained
 
 if TYPE_CHECKING:
+    from cairn.checkpoint.pins import PinnedReads
     from cairn.format.header import Base
     from cairn.format.manifest import ChangelogRef
     from cairn.ids import Version, VersionRef
@@ -69,7 +71,7 @@ def lowest_kept_base(manifest: Manifest, kept: KeptVersions) -> Base | None:
 
     An empty commit is loaded from its real version. The chain has a changelog for each version
     between its oldest and its newest one that is not an empty commit, so the real version of the
-    first kept one is the newest changelog up to it.
+    first kept one is the newest changelog up to it. Pins of readers may leave a gap, but below it.
 
     Args:
         manifest: the newest one, with its chain.
@@ -84,24 +86,54 @@ def lowest_kept_base(manifest: Manifest, kept: KeptVersions) -> Base | None:
     return min(bases, key=attrgetter("version"))
 
 
+def floor_of(manifest: Manifest, kept: KeptVersions) -> Version:
+    """Return the version below which no kept version needs a manifest; 0 if that is not known.
+
+    Nor does one need a changelog up to and including it. Args: as for ``plan_retention``.
+    """
+    lowest = lowest_kept_base(manifest, kept)
+    chain_refs = {manifest.ref, *(entry.ref for entry in manifest.retained)}
+    is_in_chain = lowest is not None and (lowest.ref is None or lowest.ref in chain_refs)
+    # A base outside the chain is another writer's manifest; this writer must not cut its chain.
+    return lowest.version if lowest is not None and is_in_chain else 0
+
+
 def plan_retention(
-    manifest: Manifest, kept: KeptVersions, *, now_ms: int, grace_ms: int
+    manifest: Manifest,
+    kept: KeptVersions,
+    *,
+    now_ms: int,
+    grace_ms: int,
+    reads: PinnedReads = NO_READS,
 ) -> DeletionPlan:
-    """Return the objects that no kept version needs.
+    """Return the objects that no kept version and no pinned read needs.
 
     Args:
         manifest: the newest one, which this writer stored or loaded, with its chain.
         kept: the versions to keep.
         now_ms: the time, by the storage's clock.
         grace_ms: how long an SST outlives the last manifest that named it.
+        reads: what pins of readers protect.
     """
-    lowest = lowest_kept_base(manifest, kept)
-    chain_refs = {manifest.ref, *(entry.ref for entry in manifest.retained)}
-    is_in_chain = lowest is not None and (lowest.ref is None or lowest.ref in chain_refs)
-    # A base outside the chain is another writer's manifest; this writer must not cut its chain.
-    cut = lowest.version if lowest is not None and is_in_chain else 0
-    retained = tuple(entry for entry in manifest.retained if entry.ref.version >= cut)
-    dropped = tuple(entry for entry in manifest.retained if entry.ref.version < cut)
+    cut = floor_of(manifest, kept)
+
+    def keeps_manifest(entry: Retained) -> bool:
+        return entry.ref.version >= cut or reads.need_manifest(entry.ref.version)
+
+    def keeps_changelog(entry: ChangelogRef) -> bool:
+        return entry.ref.version > cut or reads.need_changelog(entry.ref.version)
+
+    retained: list[Retained] = []
+    dropped: list[Retained] = []
+    changelogs: tuple[ChangelogRef, ...] = ()  # since the last manifest that stays
+    for entry in manifest.retained:
+        changelogs += tuple(filter(keeps_changelog, entry.changelogs))
+        if keeps_manifest(entry):
+            retained.append(Retained(entry.ref, entry.objects, changelogs))
+            changelogs = ()
+        else:
+            dropped.append(entry)
+    changelogs += tuple(filter(keeps_changelog, manifest.changelogs))
     named = {name for entry in retained for name in entry.objects}
     named.update(file.object_name for file in manifest.files)
     garbage = {entry.object_name: entry.dropped_at_ms for entry in manifest.garbage}
@@ -115,20 +147,18 @@ def plan_retention(
     }
     remaining = replace(
         manifest,
-        changelogs=_above(manifest.changelogs, cut),
-        retained=tuple(
-            Retained(entry.ref, entry.objects, _above(entry.changelogs, cut)) for entry in retained
-        ),
+        changelogs=changelogs,
+        retained=tuple(retained),
         garbage=tuple(
             Garbage(name, dropped_at_ms)
             for name, dropped_at_ms in sorted(garbage.items())
             if name not in named and name not in due
         ),
     )
-    changelogs = {entry.ref for entry in _changelogs(manifest) if entry.ref.version <= cut}
+    deleted = {entry.ref for entry in _changelogs(manifest) if not keeps_changelog(entry)}
     return DeletionPlan(
         manifests=tuple(sorted(entry.ref for entry in dropped)),
-        changelogs=tuple(sorted(changelogs)),
+        changelogs=tuple(sorted(deleted)),
         ssts=tuple(sorted(due)),
         remaining=remaining,
     )
@@ -137,7 +167,3 @@ def plan_retention(
 def _changelogs(manifest: Manifest) -> tuple[ChangelogRef, ...]:
     earlier = (entry for retained in manifest.retained for entry in retained.changelogs)
     return (*earlier, *manifest.changelogs)
-
-
-def _above(changelogs: tuple[ChangelogRef, ...], cut: Version) -> tuple[ChangelogRef, ...]:
-    return tuple(entry for entry in changelogs if entry.ref.version > cut)

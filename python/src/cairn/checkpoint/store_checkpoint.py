@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.orphans import sweep_orphans
-from cairn.checkpoint.purge import Purger
+from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
 from cairn.ids import VersionRef
@@ -93,10 +93,18 @@ class StoreCheckpoint:
         commit_changelog(self.objects, header, data, checkpoint_format=self._checkpoint_format)
 
     def purge(
-        self, manifest: Manifest, kept: KeptVersions, time: datetime | None, *, is_young: bool
-    ) -> PurgeResult:
+        self,
+        manifest: Manifest,
+        kept: KeptVersions,
+        time: datetime | None,
+        *,
+        is_young: bool,
+        schedule: PurgeSchedule,
+    ) -> PurgeResult | None:
         """Delete the objects that no kept version needs; see ``Purger.purge``."""
-        return self._purger.purge(manifest, kept, time, is_garbage_young=is_young)
+        return self._purger.purge(
+            manifest, kept, time, is_garbage_young=is_young, schedule=schedule
+        )
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:
         """Delete the objects that nothing names; return how many.
@@ -107,6 +115,10 @@ class StoreCheckpoint:
         if not self.uploader.excludes_others():
             return 0
         return sweep_orphans(self.objects, manifest, kept, grace_ms=self.conf.orphan_grace_ms)
+
+    def pin_content(self, checkpoint_id: CheckpointId | None) -> bytes:
+        """Return the bytes of the pin of a read of a version."""
+        return self.uploader.pin_content(checkpoint_id)
 
     def close(self) -> None:
         """Close the connections."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from cairn.checkpoint.transfers import TransferResources
     from cairn.format.header import ColumnFamily
-    from cairn.ids import StoreId, VersionRef
+    from cairn.ids import CheckpointId, StoreId, VersionRef
     from cairn.storage.base import ObjectStore
 
 _LOG = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class SnapshotUploader:
         """Return the empty pending upload of the first attempt at a snapshot."""
         # Where nothing is swept there is no pin.
         grace_ms = self._grace_ms if self.excludes_others() else 0
-        return PendingUpload(self._resources, grace_ms, self._pin_content)
+        return PendingUpload(self._resources, grace_ms, self.pin_content)
 
     def upload(
         self,
@@ -296,12 +296,14 @@ class SnapshotUploader:
             raise
         pending.release(self._objects)
 
-    def _pin_content(self) -> bytes:
+    def pin_content(self, checkpoint_id: CheckpointId | None = None) -> bytes:
+        """Return the bytes of a pin; ``checkpoint_id``: of the version that a reader pins."""
         return pin.encode(
             self._store,
             run_id=self._writer.run_id,
             instance=self._writer.instance,
             written_at_ms=int(self._resources.clock.now().timestamp() * 1000),
+            checkpoint_id=checkpoint_id,
         )
 
     def _manifest(

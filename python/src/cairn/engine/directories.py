@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cairn.clock import SYSTEM_CLOCK
-from cairn.engine.socket_folder import SocketFolder
 from cairn.errors import ConfigError
 from cairn.rocks.failures import translate
+from cairn.socket_folder import SocketFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -150,6 +150,7 @@ class Worker:
     def start(self) -> None:
         """Begin to serve the data channel."""
         self._event_loop.start()
+        self._resources.reader_pins.start()
 
     @property
     def activity(self) -> Activity:

@@ -6,7 +6,10 @@ Layer: format.  Spec: docs/checkpoint-format.md#where-and-an-example.
     sst           := "sst/" upload_id hex16 ".sst"
     manifest      := "snapshot/" version "_" own_id ".json"
     pin           := "pin/upload-" upload_id "_" renewal ".json"
+                   | "pin/reader-" reader_id "_" base "_" version "_" renewal ".json"
     upload_id     := hex16
+    reader_id     := hex16
+    base          := "0" | version
     renewal       := decimal, no leading zero, 1 .. 10^9-1
     version       := decimal, no leading zero, 1 .. 2^63-1
     own_id        := "u" hex32
@@ -36,7 +39,11 @@ _VERSION = r"([1-9][0-9]{0,18})"
 _ID = r"(u[0-9a-f]{32})"
 _CHANGELOG = re.compile(rf"changelog/{_VERSION}(?:_{_ID})?\.arrow")
 _SST = re.compile(r"sst/([0-9a-f]{16})([0-9a-f]{16})\.sst")
-_PIN = re.compile(r"pin/upload-([0-9a-f]{16})_([1-9][0-9]{0,8})\.json")
+_RENEWAL = r"([1-9][0-9]{0,8})"
+_UPLOAD_PIN = re.compile(rf"pin/upload-([0-9a-f]{{16}})_{_RENEWAL}\.json")
+_READER_PIN = re.compile(
+    rf"pin/reader-([0-9a-f]{{16}})_(0|[1-9][0-9]{{0,18}})_{_VERSION}_{_RENEWAL}\.json"
+)
 _MANIFEST = re.compile(rf"snapshot/{_VERSION}_{_ID}\.json")
 _TOKEN_BYTES = 8
 
@@ -66,11 +73,36 @@ class ManifestName:
 
 
 @dataclass(frozen=True, slots=True)
-class PinName:
+class UploadPinName:
     """The name of an upload's pin; ``renewal`` counts from 1."""
 
     upload_id: str
     renewal: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPinName:
+    """The name of a reader's pin: it protects what leads from ``base`` to ``version``.
+
+    Attributes:
+        reader_id: of one read.
+        base: version of the oldest manifest that the read needs; 0: it begins with an empty state.
+        version: the version that is read.
+        renewal: counts from 1.
+    """
+
+    reader_id: str
+    base: Version
+    version: Version
+    renewal: int
+
+    def protects_manifest(self, version: Version) -> bool:
+        """Return whether a manifest of a version must stay."""
+        return version == self.base
+
+    def protects_changelog(self, version: Version) -> bool:
+        """Return whether a changelog of a version must stay."""
+        return self.base < version <= self.version
 
 
 def plain_changelog_name(version: Version) -> str:
@@ -98,14 +130,27 @@ def new_sst_name(upload_id: str, entropy: Entropy) -> str:
     return f"{SST_PREFIX}{upload_id}{entropy.token(_TOKEN_BYTES)}.sst"
 
 
-def pin_name(upload_id: str, renewal: int) -> str:
-    """Return the name of a pin's object."""
-    if not 1 <= renewal <= RENEWAL_MAX:
-        raise InternalError(f"no pin has renewal {renewal}")
-    return f"{PIN_PREFIX}upload-{upload_id}_{renewal}.json"
+def new_reader_id(entropy: Entropy) -> str:
+    """Return the id of a read, which no other read of this store has."""
+    return entropy.token(_TOKEN_BYTES)
 
 
-def parse_name(name: str) -> ChangelogName | SstName | ManifestName | PinName | None:
+def upload_pin_name(upload_id: str, renewal: int) -> str:
+    """Return the name of an object of an upload's pin."""
+    return f"{PIN_PREFIX}upload-{upload_id}_{_checked_renewal(renewal)}.json"
+
+
+def reader_pin_name(reader_id: str, base: Version, version: Version, renewal: int) -> str:
+    """Return the name of an object of a reader's pin."""
+    if not 0 <= base <= _checked(version):
+        raise InternalError(f"no read of version {version} begins at {base}")
+    numbers = f"{base}_{version}_{_checked_renewal(renewal)}"
+    return f"{PIN_PREFIX}reader-{reader_id}_{numbers}.json"
+
+
+def parse_name(
+    name: str,
+) -> ChangelogName | SstName | ManifestName | UploadPinName | ReaderPinName | None:
     """Return the parts of an object's name, or ``None`` for a name that is not Cairn's."""
     if match := _CHANGELOG.fullmatch(name):
         version = int(match[1])
@@ -113,8 +158,12 @@ def parse_name(name: str) -> ChangelogName | SstName | ManifestName | PinName | 
         return ChangelogName(version, checkpoint_id) if version <= VERSION_MAX else None
     if match := _SST.fullmatch(name):
         return SstName(match[1], match[2])
-    if match := _PIN.fullmatch(name):
-        return PinName(match[1], int(match[2]))
+    if match := _UPLOAD_PIN.fullmatch(name):
+        return UploadPinName(match[1], int(match[2]))
+    if match := _READER_PIN.fullmatch(name):
+        base, version = int(match[2]), int(match[3])
+        is_read = base <= version <= VERSION_MAX
+        return ReaderPinName(match[1], base, version, int(match[4])) if is_read else None
     if match := _MANIFEST.fullmatch(name):
         version = int(match[1])
         return ManifestName(version, CheckpointId(match[2])) if version <= VERSION_MAX else None
@@ -124,6 +173,12 @@ def parse_name(name: str) -> ChangelogName | SstName | ManifestName | PinName | 
 def is_sst_name(name: str) -> bool:
     """Return whether ``name`` is the name of an SST."""
     return _SST.fullmatch(name) is not None
+
+
+def _checked_renewal(renewal: int) -> int:
+    if not 1 <= renewal <= RENEWAL_MAX:
+        raise InternalError(f"no pin has renewal {renewal}")
+    return renewal
 
 
 def _checked(version: Version) -> Version:

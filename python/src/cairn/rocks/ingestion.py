@@ -20,7 +20,7 @@ from rocksdict import SstFileWriter
 
 from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
-from cairn.rocks.options import INGESTED_BLOCK_BYTES
+from cairn.rocks.options import BLOCK_BYTES
 from cairn.rocks.sst import FixedRows, TableWriter, fixed_rows
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class RowEncoding:
 
 def _write_table(path: Path, parts: list[FixedRows], is_wanted: Callable[[], bool]) -> bool:
     """Write a file; return whether it is complete."""
-    with TableWriter(path, INGESTED_BLOCK_BYTES) as table:
+    with TableWriter(path, BLOCK_BYTES) as table:
         for part in parts:
             row_count = max(1, min(_PART_ROWS, _PART_BYTES // part.row_bytes))
             for rows in part.parts(row_count):

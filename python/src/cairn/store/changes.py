@@ -9,17 +9,20 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cairn.checkpoint.reader_pins import Reading
 from cairn.errors import MissingError
 from cairn.format.header import Base
+from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import ChangesAnswer
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
+    from cairn.checkpoint.reader_pins import ReaderPin, ReaderPins
     from cairn.checkpoint.store_checkpoint import StoreCheckpoint
     from cairn.format.changelog import Changelog
     from cairn.protocol.calls import ChangesRequest, LoadSnapshotRequest
@@ -74,31 +77,80 @@ def on_snapshot(
     )
 
 
+def reading_of(version: StoreVersion) -> Reading:
+    """Return what a load of ``version`` needs. REQUIRES: it is not empty."""
+    assert version.ref is not None  # noqa: S101 - see above
+    oldest: tuple[str, ...] = ()
+    if version.base.ref is not None:
+        oldest = (manifest_name(version.base.ref),)
+    elif version.lineage:
+        oldest = _names_of(version.lineage[0])
+    return Reading(version.base.version, version.ref.version, version.ref.checkpoint_id, oldest)
+
+
+def _names_of(ref: VersionRef) -> tuple[str, ...]:
+    return changelog_name(ref), plain_changelog_name(ref.version)
+
+
 class ChangeFeed:
     """Reads changelogs for the change feed; keeps the one whose pages are being read.
 
-    Thread-safe.
+    Pins those that are still to be read, if that takes long. Thread-safe.
 
     Args:
-        checkpoint: the store's objects.
+        checkpoint: returns the store's objects, with the present credentials.
+        pins: the worker's.
     """
 
-    def __init__(self, checkpoint: StoreCheckpoint) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, checkpoint: Callable[[], StoreCheckpoint], pins: ReaderPins) -> None:
+        self._new_checkpoint = checkpoint
+        self._pins = pins
         self._lock = threading.Lock()
         self._last: Changelog | None = None
+        self._pin_lock = threading.Lock()  # never held during a request
+        self._pin: ReaderPin | None = None
+        self._end: VersionRef | None = None  # the last version that is to be read
+
+    @property
+    def _checkpoint(self) -> StoreCheckpoint:
+        return self._new_checkpoint()
 
     def versions(self, request: ChangesRequest) -> ChangesAnswer:
         """List the versions from start to end that have changes; empty commits have none.
 
         Reads the changelog of the end, and those of the bases before it.
         """
+        pin = self._pins.begin(self._new_checkpoint)
+        try:
+            refs = self._refs(request)
+        except BaseException:
+            pin.end()
+            raise
+        if refs:
+            first, last = refs[0], refs[-1]
+            base = first.version - 1
+            pin.reads(Reading(base, last.version, last.checkpoint_id, _names_of(first)))
+        else:
+            pin.end()
+        with self._pin_lock:
+            former, self._pin = self._pin, pin
+            self._end = refs[-1] if refs else None
+        if former is not None:
+            former.end()
+        return ChangesAnswer([(ref.version, str(ref.checkpoint_id)) for ref in refs])
+
+    def _refs(self, request: ChangesRequest) -> list[VersionRef]:
         head = self._checkpoint.read(request.end_version, request.end_checkpoint_id).header
         start = request.start_version
         refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head), start - 1)
-        return ChangesAnswer(
-            [(ref.version, str(ref.checkpoint_id)) for ref in refs if ref.version >= start]
-        )
+        return [ref for ref in refs if ref.version >= start]
+
+    def close(self) -> None:
+        """Protect nothing any more. Idempotent."""
+        with self._pin_lock:
+            pin, self._pin = self._pin, None
+        if pin is not None:
+            pin.release()
 
     def page(
         self, version: int, checkpoint_id: str, from_row: int, limit_rows: int
@@ -112,13 +164,25 @@ class ChangeFeed:
             last = self._last
             wanted = VersionRef(version, CheckpointId(checkpoint_id))
             if last is None or last.header.ref != wanted:
-                last = self._last = self._checkpoint.read(version, checkpoint_id)
+                last = self._last = self._read(version, checkpoint_id)
         page, more = _page_of(last.table.to_batches(), from_row, limit_rows)
         if not more:
             # Free it: the next page is that of another changelog, or is requested much later.
             with self._lock:
                 self._last = None if self._last is last else self._last
+            with self._pin_lock:
+                pin = self._pin if wanted == self._end else None
+            if pin is not None:
+                pin.end()
         return page, more
+
+    def _read(self, version: int, checkpoint_id: str) -> Changelog:
+        try:
+            return self._checkpoint.read(version, checkpoint_id)
+        except MissingError as failure:
+            if self._pin is not None:
+                self._pin.explain(failure)
+            raise
 
 
 def _page_of(

@@ -66,7 +66,7 @@ class ProviderInstance:
         self, checkpoint: StoreCheckpoint, directory: Path, resources: WorkerResources
     ) -> None:
         self.state = StoreState(checkpoint, directory, resources)
-        self.changes = ChangeFeed(checkpoint)
+        self.changes = ChangeFeed(lambda: self.state.checkpoint, resources.reader_pins)
         self._resources = resources
         self._lock = threading.RLock()
         self._cancellable: Progress | None = None  # of the load in progress
@@ -200,7 +200,6 @@ class ProviderInstance:
         """Use other credentials for the same objects; a load in progress uses them from now on."""
         with self._sessions_lock:
             unused, self.state.checkpoint = self.state.checkpoint, checkpoint
-            self.changes = ChangeFeed(checkpoint)
         if self.state.is_closed:
             checkpoint.close()
         self._when_idle(unused.close)  # a call in progress may still need it
@@ -235,6 +234,7 @@ class ProviderInstance:
         if self.state.is_closed:
             return
         self.end_sessions(sys.maxsize)
+        self.changes.close()
         self.state.close()
         self.state.checkpoint.close()
 

@@ -25,13 +25,14 @@ from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
-from cairn.store.changes import on_snapshot
+from cairn.store.changes import on_snapshot, reading_of
 from cairn.store.detours import DAMAGES, Detours
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cairn.checkpoint.reader_pins import ReaderPin
     from cairn.errors import CairnError
     from cairn.format.changelog import Changelog
     from cairn.store.state import StoreState
@@ -62,7 +63,14 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
             _open_empty(state, wanted)
     elif not _reach_locally(state, request):
         state.metrics.add("loads_count")
-        _Loading(state, request, answer, progress).recover()
+        pin = state.resources.reader_pins.begin(lambda: state.checkpoint)
+        try:
+            _Loading(state, request, answer, progress, pin).recover()
+        except DAMAGES as failure:
+            pin.explain(failure)
+            raise
+        finally:
+            pin.end()
     state.drop_download()
     version = state.require_version()
     answer.version = version.version
@@ -105,6 +113,7 @@ class _Loading:
     request: LoadRequest
     answer: LoadAnswer
     progress: Progress
+    pin: ReaderPin
 
     def recover(self) -> None:
         """Make the requested version current."""
@@ -144,6 +153,7 @@ class _Loading:
         detours = Detours(state.checkpoint, request.version, request.checkpoint_id, failure)
         ways = iter(detours)
         while (way := self.progress.run(lambda: next(ways, None))) is not None:
+            self.pin.reads(reading_of(way))
             try:
                 with closing(self._replay_of(way.lineage)) as replay:
                     self.answer.source = "replay"
@@ -178,9 +188,11 @@ class _Loading:
         state, request = self.state, self.request
         wanted = replace(StoreVersion.of_header(head.header), version=request.version)
         current = state.version if state.local.is_open else None
+        self.pin.reads(reading_of(wanted))
         if isinstance(request, LoadSnapshotRequest):
             snapshot = request
             wanted = self.progress.run(lambda: on_snapshot(state.checkpoint, wanted, snapshot))
+            self.pin.reads(reading_of(wanted))
             current = None
         missing = None if current is None else wanted.lineage_after(current)
         # The id must be certain: Spark's, or that of a verified header.
@@ -206,16 +218,20 @@ class _Loading:
 
         Its changelog is older than that snapshot: it names the one before it and a long lineage.
         """
-        if wanted.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
+        own = None if wanted.ref is None else wanted.rebased(wanted.ref)
+        if own is None or own.base.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
             return False
+        self.pin.reads(reading_of(own))
         try:
-            self._open_snapshot(wanted.ref)
+            self._open_snapshot(own.base.ref)
         except (MissingError, AccessError):
-            return False  # S3 denies access to an absent object if it may not be listed
+            pass  # S3 denies access to an absent object if it may not be listed
         except DataError as failure:
             _LOG.warning("version %d is replayed without its snapshot: %s", wanted.version, failure)
-            return False
-        return True
+        else:
+            return True
+        self.pin.reads(reading_of(wanted))
+        return False
 
     def _open_base(self, wanted: StoreVersion) -> None:
         if wanted.base.ref is None:

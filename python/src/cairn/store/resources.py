@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
+from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class WorkerResources:
             at four times this size the sender is paused.
         clock: measures durations.
         entropy: generates ids.
+        reader_pins: protects the versions of long reads.
     """
 
     event_loop: EventLoopThread
@@ -164,7 +166,12 @@ class WorkerResources:
     run_bytes: int = 8 << 20
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
+    reader_pins: ReaderPins = field(init=False)
     _memory_release: _MemoryRelease = field(init=False, default_factory=_MemoryRelease)
+
+    def __post_init__(self) -> None:
+        """Create what needs the clock."""
+        self.reader_pins = ReaderPins(self.clock, self.entropy)
 
     def release_memory(self) -> None:
         """Return unused memory to the system, within about a second."""

@@ -219,11 +219,15 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
         count=state.checkpoint.conf.min_versions_to_retain,
         recent=snapshots.changelogs(version.lineage),
     )
-    result = state.checkpoint.purge(manifest, kept, store_time, is_young=is_garbage_young)
-    snapshots.purged(manifest, result.manifest)
-    deleted = result.deleted_objects
+    result = state.checkpoint.purge(
+        manifest, kept, store_time, is_young=is_garbage_young, schedule=snapshots.purges
+    )
+    deleted = 0
+    if result is not None:
+        snapshots.purged(manifest, result.manifest)
+        manifest, deleted = result.manifest, result.deleted_objects
     if snapshots.sweeps.is_due():
-        deleted += state.checkpoint.sweep(result.manifest, kept)
+        deleted += state.checkpoint.sweep(manifest, kept)
     return deleted
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.orphans import SweepSchedule
+from cairn.checkpoint.purge import PurgeSchedule
 from cairn.errors import CairnError, InternalError
 from cairn.format.manifest import ChangelogRef
 
@@ -54,13 +55,15 @@ class SnapshotState:
         running: held during a snapshot or purge.
         failure: why the last snapshot failed; ``None`` if it did not.
         sweeps: when the next orphan sweep is due.
+        purges: when the next purge is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
         is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects.
     """
 
-    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy, *, grace_ms: int) -> None:
         self.running = threading.Lock()
         self.sweeps = SweepSchedule(clock, entropy)
+        self.purges = PurgeSchedule(clock, grace_ms)
         self.manifest: Manifest | None = None
         self.is_wanted = False
         self.failure: CairnError | None = None

@@ -77,7 +77,9 @@ class StoreState:
         self.resources = resources
         self.metrics = Metrics()
         self.local = LocalState(resources, self.metrics)
-        self.snapshots = SnapshotState(resources.clock, resources.entropy)
+        self.snapshots = SnapshotState(
+            resources.clock, resources.entropy, grace_ms=checkpoint.conf.orphan_grace_ms
+        )
         self.is_closed = False
         # INVARIANT: the version of database and runs together; None while it is between two.
         self._version: StoreVersion | None = None

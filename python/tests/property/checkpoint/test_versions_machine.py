@@ -4,6 +4,10 @@ Machines commit on top of any recent version, as Spark does after a failed batch
 attempt of the same run, in a restarted run, or on two machines at once. They take snapshots, purge
 and crash at any fault point. Every kept version loads with exactly its rows, on a fresh machine or
 from a local state in its lineage.
+
+Readers pin versions, renew their pins, and end or die, between and within purges and sweeps. A
+version that was kept when its pin was stored loads with exactly its rows as long as the pin is
+renewed.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pathlib import Path
 
 from checkpoint_kit import (
     GRACE_MS,
+    STORE,
     Crash,
     ModelVersion,
     World,
@@ -26,19 +31,27 @@ from checkpoint_kit import (
     fetch_changelogs,
     on_own_snapshot,
 )
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.pending_upload import PendingUpload
+from cairn.checkpoint.reader_pins import PIN_AFTER_MS, RENEWAL_MS, ReaderPin, ReaderPins
 from cairn.checkpoint.retention import KeptVersions
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.upload import SnapshotWriter
+from cairn.clock import SYSTEM_ENTROPY, FakeClock
+from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import VersionRef
+from cairn.store.changes import reading_of
 from cairn.store.version import StoreVersion
 
+assert settings.default is not None
+EXAMPLES = settings.default.max_examples // 3
 KEEP = 3
 KEYS = st.integers(0, 6).map(lambda number: bytes([number]))
 WRITES = st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=4)
@@ -54,6 +67,17 @@ UPLOAD_POINTS = st.sampled_from(
         FaultPoint.SNAPSHOT_AFTER_SST,
         FaultPoint.SNAPSHOT_BEFORE_MANIFEST,
         FaultPoint.SNAPSHOT_AFTER_MANIFEST,
+    ]
+)
+
+
+READER_POINTS = st.none() | st.sampled_from(
+    [
+        FaultPoint.PURGE_AFTER_PINS,
+        FaultPoint.PURGE_BEFORE_MANIFEST,
+        FaultPoint.PURGE_BEFORE_CHANGELOGS,
+        FaultPoint.SWEEP_AFTER_PINS,
+        FaultPoint.SWEEP_BEFORE_DELETE,
     ]
 )
 
@@ -74,6 +98,25 @@ class Machine:
     pending: PendingUpload | None = None
 
 
+@dataclass
+class Reader:
+    """A read that is pinned.
+
+    Attributes:
+        pins: of its worker.
+        clock: of its worker.
+        pin: of the read.
+        model: the version that it reads.
+        pinned_s: when the pin was stored, in seconds of the storage's clock.
+    """
+
+    pins: ReaderPins
+    clock: FakeClock
+    pin: ReaderPin
+    model: ModelVersion
+    pinned_s: float
+
+
 class Versions(RuleBasedStateMachine):
     """One store; ``truth`` has the version of each batch that Spark's commit log names."""
 
@@ -87,6 +130,7 @@ class Versions(RuleBasedStateMachine):
         self.zombies: list[tuple[ModelVersion, int]] = []
         self.machine = Machine()
         self.lock = threading.Lock()
+        self.readers: list[Reader] = []
 
     def teardown(self) -> None:
         """Remove the machines' disks."""
@@ -262,20 +306,82 @@ class Versions(RuleBasedStateMachine):
         machine.version = on_own_snapshot(model)
 
     @precondition(lambda self: self.machine.previous is not None)
-    @rule(point=OTHER_FAULTS)
-    def purge(self, point: str | None) -> None:
-        """Delete what retention allows, and sweep."""
+    @rule(point=OTHER_FAULTS, reader_point=READER_POINTS, age=st.integers(1, KEEP))
+    def purge(self, point: str | None, reader_point: str | None = None, age: int = 1) -> None:
+        """Delete what retention allows, and sweep; a reader may pin a kept version meanwhile."""
         assert self.machine.previous is not None
         kept = KeptVersions(self.newest.version, KEEP, self.recent)
+        crash = hook_of(point)
+
+        def hook(reached: str) -> None:
+            if reached == reader_point:
+                self.reader_begins(age)
+            crash(reached)
+
         try:
             now = self.world.clock.now()
-            result = self.world.purge(self.machine.previous, kept, now, fault=hook_of(point))
+            result = self.world.purge(self.machine.previous, kept, now, fault=hook)
             self.machine.previous = result.manifest
-            sweep_orphans(
-                self.world.objects, result.manifest, kept, grace_ms=GRACE_MS, fault=hook_of(point)
-            )
+            sweep_orphans(self.world.objects, result.manifest, kept, grace_ms=GRACE_MS, fault=hook)
         except Crash:
             self.take_over()
+
+    @rule(age=st.integers(1, KEEP))
+    def reader_begins(self, age: int) -> None:
+        """A reader on another machine pins one of the kept versions."""
+        model = self.truth[-min(age, len(self.truth))]
+        if model.ref is None:
+            return
+        clock = FakeClock()
+        pins = ReaderPins(clock, SYSTEM_ENTROPY)
+        checkpoint = StoreCheckpoint(
+            self.world.connect(),
+            STORE,
+            self.world.checkpoint_format,
+            EngineConf(orphan_grace_ms=GRACE_MS),
+            SnapshotWriter("run", "reader", {}),
+            self.world.transfers(),
+        )
+        head = checkpoint.read(model.ref.version, str(model.ref.checkpoint_id)).header
+        pin = pins.begin(lambda: checkpoint)
+        pin.reads(reading_of(StoreVersion.of_header(head)))
+        clock.advance(PIN_AFTER_MS / 1000)
+        pins.keep()
+        assert not pin.is_late
+        self.readers.append(Reader(pins, clock, pin, model, self.seconds))
+
+    @property
+    def seconds(self) -> float:
+        """The storage's clock."""
+        return self.world.clock.now().timestamp()
+
+    @precondition(lambda self: self.readers)
+    @rule(which=st.integers(0, 9))
+    def reader_renews_its_pin(self, which: int) -> None:
+        """The read goes on."""
+        reader = self.readers[which % len(self.readers)]
+        reader.clock.advance(RENEWAL_MS / 1000)
+        reader.pins.keep()
+        reader.pinned_s = self.seconds
+        assert not reader.pin.is_late
+
+    @precondition(lambda self: self.readers)
+    @rule(which=st.integers(0, 9), dies=st.booleans())
+    def reader_ends(self, which: int, dies: bool) -> None:  # noqa: FBT001
+        """The read ends, or its process is killed and leaves the pin."""
+        reader = self.readers.pop(which % len(self.readers))
+        if not dies:
+            reader.pin.end()
+            reader.pins.keep()
+
+    @invariant()
+    def pinned_versions_load(self) -> None:
+        """A version that was kept when it was pinned loads until the pin is old."""
+        oldest_s = self.seconds - GRACE_MS / 1000
+        self.readers = [reader for reader in self.readers if reader.pinned_s > oldest_s]
+        for reader in self.readers:
+            model = reader.model
+            assert self.world.load(model.version, model.checkpoint_id) == model.content
 
     @rule()
     def time_passes(self) -> None:
@@ -320,8 +426,6 @@ class Versions(RuleBasedStateMachine):
 
 TestVersions = Versions.TestCase
 TestVersions.settings = settings(
-    max_examples=50,
+    max_examples=EXAMPLES,
     stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )

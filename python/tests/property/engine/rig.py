@@ -12,6 +12,7 @@ import pyarrow as pa
 from commits import commit_reply
 from lookups import lookup, lookup_rows
 
+from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.transfers import TransferResources
@@ -74,6 +75,7 @@ class Rig:
         checkpoint_format: Spark's.
         conf: the instance's settings.
         pending_bytes: bound of deltas that the database does not have.
+        reader_pins: of the worker; no thread keeps them.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Rig:
         checkpoint_format: int,
         conf: dict[str, Any],
         pending_bytes: int = 1 << 20,
+        reader_pins: ReaderPins | None = None,
     ) -> None:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
@@ -101,6 +104,7 @@ class Rig:
             pending=PendingBytes(pending_bytes),
             fetched=ByteBudget(1 << 20),
         )
+        self.resources.reader_pins = reader_pins or self.resources.reader_pins
         self.url = url
         self.checkpoint_format = checkpoint_format
         self.conf = EngineConf.from_mapping(conf)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from history import History, Writes
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairn.errors import DataError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Damage = tuple[str, int, str, int]
 
+assert settings.default is not None
+EXAMPLES = settings.default.max_examples // 10
 KEYS = st.integers(0, 9).map(lambda n: b"k%d" % n)
 WRITES = st.dictionaries(KEYS, st.none() | st.binary(min_size=1, max_size=40), min_size=1)
 STEPS = st.lists(WRITES | st.sampled_from(["snapshot", "restart"]), min_size=4, max_size=25)
@@ -60,7 +62,7 @@ class DamagedHistory(History):
         return None
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES)
 @given(steps=STEPS, damages=DAMAGES, checkpoint_format=st.sampled_from([1, 2]))
 def test_a_version_has_its_rows_or_its_load_names_an_object(
     steps: list[Writes | str], damages: list[Damage], checkpoint_format: int
@@ -81,7 +83,7 @@ def test_a_version_has_its_rows_or_its_load_names_an_object(
         history.rig.crash()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES)
 @given(steps=STEPS, damages=DAMAGES, checkpoint_format=st.sampled_from([1, 2]))
 def test_a_repaired_store_goes_on_and_the_next_load_needs_no_repair(
     steps: list[Writes | str], damages: list[Damage], checkpoint_format: int

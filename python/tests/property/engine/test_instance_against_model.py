@@ -28,6 +28,8 @@ from cairn.store.committed import CommittedRows, ScanRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+assert settings.default is not None
+EXAMPLES = settings.default.max_examples // 5
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 PLAIN, LISTS, SPARE = 0, 1, 2
 PRESENT, ABSENT = 1, 2
@@ -460,9 +462,8 @@ def test_every_version_is_exactly_its_rows(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=30,
+            max_examples=EXAMPLES,
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -18,6 +18,8 @@ from cairn.storage.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+assert settings.default is not None
+EXAMPLES = settings.default.max_examples // 5
 KEYS = st.integers(0, 30).map(lambda n: b"k%d" % n)
 WRITES = st.dictionaries(KEYS, st.none() | st.binary(min_size=1, max_size=40), min_size=1)
 STEPS = st.lists(WRITES | st.sampled_from(["snapshot", "snapshot"]), min_size=4, max_size=16)
@@ -60,7 +62,7 @@ def failing_at(number: int, how: str, progress: Progress) -> Iterator[None]:
             setattr(LocalStore, name, original)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(STEPS, INTERRUPTIONS, st.sampled_from([1, 2]))
 def test_a_load_after_an_interrupted_one_gives_the_rows(
     steps: list[Any], interruptions: list[tuple[int, int, str, str]], checkpoint_format: int

@@ -148,7 +148,7 @@ def test_nothing_is_swept(bucket: UnconditionalWorld) -> None:
         2,
         conf,
         SnapshotWriter("run", "1", {"name": "test"}),
-        bucket._transfers(None),
+        bucket.transfers(None),
     )
     assert ours.previous is not None
 

@@ -10,14 +10,16 @@ from cairn.errors import FormatVersionError, InternalError
 from cairn.format.names import (
     ChangelogName,
     ManifestName,
-    PinName,
+    ReaderPinName,
     SstName,
+    UploadPinName,
     changelog_name,
     manifest_name,
     new_sst_name,
     parse_name,
-    pin_name,
     plain_changelog_name,
+    reader_pin_name,
+    upload_pin_name,
 )
 from cairn.ids import Attempt, CheckpointId, VersionRef
 
@@ -61,13 +63,31 @@ def test_sst_names_parse_back(upload_id: str, digits: str) -> None:
 @given(HEX16, st.integers(1, 10**9 - 1))
 def test_pin_names_parse_back(upload_id: str, renewal: int) -> None:
     """The sweep would delete nothing for ever because of a name that it does not know."""
-    assert parse_name(pin_name(upload_id, renewal)) == PinName(upload_id, renewal)
+    assert parse_name(upload_pin_name(upload_id, renewal)) == UploadPinName(upload_id, renewal)
+
+
+@given(HEX16, VERSIONS, VERSIONS, st.integers(1, 10**9 - 1))
+def test_pin_names_of_readers_parse_back(id_: str, one: int, other: int, renewal: int) -> None:
+    """A purge would delete what a reader reads."""
+    base, version = min(one, other) - 1, max(one, other)
+    name = reader_pin_name(id_, base, version, renewal)
+    assert parse_name(name) == ReaderPinName(id_, base, version, renewal)
+
+
+def test_a_read_does_not_begin_after_its_version() -> None:
+    """The range would be empty."""
+    with pytest.raises(InternalError):
+        reader_pin_name("0" * 16, 4, 3, 1)
 
 
 NAMES = st.one_of(
     st.text(max_size=80),
     st.from_regex(r"(changelog|sst|snapshot)/[0-9u_a-f=]{0,40}\.(arrow|sst|json)", fullmatch=True),
     st.from_regex(r"pin/upload-[0-9a-f]{14,16}_[0-9]{0,10}\.json", fullmatch=True),
+    st.from_regex(
+        r"pin/reader-[0-9a-f]{15,16}(_[0-9]{0,10}){2,4}\.json",
+        fullmatch=True,
+    ),
 )
 
 
@@ -87,8 +107,10 @@ def test_parsed_names_build_back(text: str) -> None:
             assert manifest_name(VersionRef(version, checkpoint_id)) == text
         case SstName(upload_id, token):
             assert text == f"sst/{upload_id}{token}.sst"
-        case PinName(upload_id, renewal):
-            assert pin_name(upload_id, renewal) == text
+        case UploadPinName(upload_id, renewal):
+            assert upload_pin_name(upload_id, renewal) == text
+        case ReaderPinName(reader_id, base, version, renewal):
+            assert reader_pin_name(reader_id, base, version, renewal) == text
 
 
 @pytest.mark.parametrize(

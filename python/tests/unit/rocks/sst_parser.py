@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cairn.checksum import crc32c
+from cairn.checksum import xxh3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FOOTER_BYTES = 53
 TRAILER_BYTES = 5
-_CRC32C = 1
+_XXH3 = 4
 _LZ4 = 4
 _CODEC = pa.Codec("lz4_raw")
 
@@ -69,9 +69,9 @@ class SstFile:
         version, magic = struct.unpack_from("<IQ", footer, 41)
         assert (footer[1:5], version, magic) == (b"\x3e\x00\x7a\x00", 6, 0x88E241B785F4CFF7)
         assert footer[17:41] == bytes(24)
-        if self.checksum_type == _CRC32C:
-            cleared = footer[:5] + bytes(4) + footer[9:]
-            assert checksum == self._expected(cleared, footer_at)
+        assert self.checksum_type == _XXH3
+        cleared = footer[:5] + bytes(4) + footer[9:]
+        assert checksum == self._expected(cleared, footer_at)
         metaindex = self.block(Handle(footer_at - TRAILER_BYTES - size, size))
         self.meta = {key.decode(): Handle(*_handle(value)) for key, value, _ in _pairs(metaindex)}
         properties = self.block(self.meta["rocksdb.properties"])
@@ -82,17 +82,15 @@ class SstFile:
         ]
 
     def _expected(self, data: bytes, at: int) -> int:
-        checksum = crc32c(data)
-        masked = (checksum >> 15 | checksum << 17) + 0xA282EAD8
-        return int(masked + (self.base ^ (at & 0xFFFFFFFF))) & 0xFFFFFFFF
+        checksum = xxh3(data[:-1]) ^ data[-1] * 0x6B9083D9
+        return int((checksum & 0xFFFFFFFF) + (self.base ^ (at & 0xFFFFFFFF))) & 0xFFFFFFFF
 
     def block(self, handle: Handle) -> bytes:
         """Return a block, decompressed."""
         end = handle.offset + handle.size
         body = self.data[handle.offset : end]
-        if self.checksum_type == _CRC32C:
-            (checksum,) = struct.unpack_from("<I", self.data, end + 1)
-            assert checksum == self._expected(self.data[handle.offset : end + 1], handle.offset)
+        (checksum,) = struct.unpack_from("<I", self.data, end + 1)
+        assert checksum == self._expected(self.data[handle.offset : end + 1], handle.offset)
         if self.data[end] != _LZ4:
             assert self.data[end] == 0
             return body

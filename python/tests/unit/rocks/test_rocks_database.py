@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -302,8 +303,9 @@ def test_the_manifest_of_a_database_that_is_open_for_weeks_stays_small(
     largest = 0
     for version in range(1, 401):
         ingest(db, rows((OP_PUT, 0, b"%d" % (version % 10), b"%d" % version)), version)
-        manifests = list((tmp_path / "db").glob("MANIFEST-*"))
-        largest = max(largest, *(path.stat().st_size for path in manifests))
+        for path in (tmp_path / "db").glob("MANIFEST-*"):
+            with suppress(FileNotFoundError):  # RocksDB has just replaced it
+                largest = max(largest, path.stat().st_size)
     db.flush()
     db.checkpoint(tmp_path / "checkpoint")
 

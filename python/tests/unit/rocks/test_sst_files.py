@@ -17,7 +17,7 @@ from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.rocks import ingestion as ingestions
 from cairn.rocks import keys as layout
-from cairn.rocks.options import INGESTED_BLOCK_BYTES, file_options
+from cairn.rocks.options import BLOCK_BYTES, file_options
 from cairn.rocks.sst import FixedRows, TableWriter, bloom
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def pairs(rows: FixedRows) -> list[tuple[bytes, bytes | None]]:
 
 
 def write(path: Path, *rows: FixedRows) -> SstFile:
-    with TableWriter(path, INGESTED_BLOCK_BYTES) as table:
+    with TableWriter(path, BLOCK_BYTES) as table:
         for part in rows:
             table.add(part)
         table.finish()

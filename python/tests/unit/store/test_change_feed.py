@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 from rig import Rig, family
 
+from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY
 from cairn.format.changelog import CHANGELOG_SCHEMA, Changelog
 from cairn.format.header import Base, ChangelogHeader
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
@@ -47,8 +49,13 @@ class OneChangelog:
         return self.changelog
 
 
+def new_feed(objects: OneChangelog) -> ChangeFeed:
+    checkpoint = cast("StoreCheckpoint", objects)
+    return ChangeFeed(lambda: checkpoint, ReaderPins(SYSTEM_CLOCK, SYSTEM_ENTROPY))
+
+
 def pages(value_bytes: list[int], limit_rows: int = 4096) -> list[pa.RecordBatch]:
-    feed = ChangeFeed(cast("StoreCheckpoint", OneChangelog(value_bytes)))
+    feed = new_feed(OneChangelog(value_bytes))
     found: list[pa.RecordBatch] = []
     more = True
     while more:
@@ -83,7 +90,7 @@ def test_small_rows_fill_a_page_to_its_row_limit() -> None:
 def test_a_changelog_is_kept_only_while_its_pages_are_read() -> None:
     """One fetch serves all its pages; after the last it would only use memory."""
     objects = OneChangelog([10] * 250)
-    feed = ChangeFeed(cast("StoreCheckpoint", objects))
+    feed = new_feed(objects)
 
     for start in (0, 100, 200):
         feed.page(1, ID, start, 100)

@@ -7,8 +7,8 @@ Numbers are little-endian; ``varint`` has groups of 7 bits, the lowest first.
     block      := body  u8 compression  u32 checksum     ; each of the first four parts of the file
     body       := bytes                                  ; compression 0
                 | varint bytes  lz4 block                ; compression 4
-    checksum   := masked(crc32c(body compression)) + (base xor offset of the block)
-    masked     := rotated right by 15 bits, plus a constant
+    checksum   := hash(body compression) + (base xor offset of the block)
+    hash(b)    := lower 32 bits of xxh3(b without its last byte), xor a constant times the last byte
     handle     := varint offset  varint bytes            ; a block's body
     index      := for each data block: its last key, handle
     properties := name, value; sorted
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from cairn.checksum import crc32c
+from cairn.checksum import xxh3
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.errors import InternalError
 from cairn.rocks.sst import bloom
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 _FORMAT_VERSION = 6
 _MAGIC = 0x88E241B785F4CFF7
 _EXTENDED_MAGIC = b"\x3e\x00\x7a\x00"
-_CHECKSUM_CRC32C = 1
-_MASK_DELTA = 0xA282EAD8
+_CHECKSUM_XXH3 = 4
+_LAST_BYTE_FACTOR = 0x6B9083D9
 _PLAIN, _LZ4 = b"\x00", b"\x04"
 _FOOTER = struct.Struct("<B4sIII24xIQ")
 _TRAILER_BYTES = 5
@@ -147,7 +147,7 @@ class TableWriter:
     ) -> bytes:
         """Append a block to the file's parts and return its handle."""
         body = self._packed(data) if compress else bytes(data) + _PLAIN
-        checksum = (_masked(crc32c(body)) + self._modifier()) & 0xFFFFFFFF
+        checksum = (_hash(body) + self._modifier()) & 0xFFFFFFFF
         written += (body, _U32.pack(checksum))
         handle = varint(self._offset) + varint(len(body) - 1)
         self._offset += len(body) + _U32.size
@@ -165,7 +165,7 @@ class TableWriter:
     def _footer(self, metaindex_bytes: int) -> bytes:
         def footer(checksum: int) -> bytes:
             return _FOOTER.pack(
-                _CHECKSUM_CRC32C,
+                _CHECKSUM_XXH3,
                 _EXTENDED_MAGIC,
                 checksum,
                 self._base,
@@ -174,7 +174,7 @@ class TableWriter:
                 _MAGIC,
             )
 
-        return footer((_masked(crc32c(footer(0))) + self._modifier()) & 0xFFFFFFFF)
+        return footer((_hash(footer(0)) + self._modifier()) & 0xFFFFFFFF)
 
     def _properties(
         self, data_bytes: int, filter_bytes: int, index_bytes: int
@@ -223,8 +223,8 @@ class TableWriter:
         return sorted((f"rocksdb.{name}".encode(), value) for name, value in values.items())
 
 
-def _masked(checksum: int) -> int:
-    return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF
+def _hash(data: bytes) -> int:
+    return (xxh3(data[:-1]) ^ data[-1] * _LAST_BYTE_FACTOR) & 0xFFFFFFFF
 
 
 def _session_id(entropy: Entropy) -> str:

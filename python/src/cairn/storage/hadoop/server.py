@@ -2,7 +2,8 @@
 
 Layer: storage.  Spec: docs/protocol.md#outside-spark.  The JVM runs the shim's ``FileServer`` and
 connects to a socket of this process, as an executor connects to its workers. Its settings are sent
-on its standard input.
+on its standard input. If this process is killed, the JVM ends; the next process that has a socket
+in the same folder removes what is left.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import hmac
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -18,12 +18,13 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.errors import CairnError, ConfigError, InternalError, ProtocolError, error_of
 from cairn.protocol import frames
 from cairn.protocol.frames import Header
+from cairn.socket_folder import SocketFolder
 from cairn.storage.hadoop.connections import StorageConnections
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ class FileServer:
             ConfigError: there is no Java, or it did not start; the message has its output.
             SchemeError: Hadoop has no such file system.
         """
-        self._folder = Path(tempfile.mkdtemp(prefix="cairn-"))
+        self._folder = SocketFolder(Path(tempfile.gettempdir()))
         self._token = SYSTEM_ENTROPY.token(32).encode()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._process: subprocess.Popen[str] | None = None
         try:
-            path = self._folder / "files"
+            path = self._folder.socket_path
             self._listener.bind(str(path))
             self._listener.listen(64)
             threading.Thread(target=self._accept, name="cairn-files", daemon=True).start()
@@ -91,7 +92,8 @@ class FileServer:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
+        self._folder.close()
 
     @property
     def pid(self) -> int:
@@ -103,22 +105,28 @@ class FileServer:
     def _start(self, path: Path) -> dict[str, dict[str, object]]:
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home, "bin", "java")) if home else "java"
-        log = self._folder / "log"
         command = [java, "-Xmx512m", "-cp", os.pathsep.join(self.class_path), _PROGRAM]
-        try:
-            with log.open("wb") as output:
+        # Without a name: nothing of it is left if this process is killed.
+        with tempfile.TemporaryFile() as log:
+            try:
                 self._process = subprocess.Popen(  # noqa: S603 - the user's own Java
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=output,
+                    stderr=log,
                     text=True,
                 )
-        except OSError as error:
-            raise ConfigError(
-                f"cannot run {java}: {error.strerror}",
-                next_step="install a JDK 17, or set JAVA_HOME",
-            ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot run {java}: {error.strerror}",
+                    next_step="install a JDK 17, or set JAVA_HOME",
+                ) from error
+            return self._answer(self._process, path, log)
+
+    def _answer(
+        self, process: subprocess.Popen[str], path: Path, log: IO[bytes]
+    ) -> dict[str, dict[str, object]]:
+        """Send the JVM its settings and return its answer."""
         request = {
             "protocol": frames.PROTOCOL,
             "socket": str(path),
@@ -127,20 +135,21 @@ class FileServer:
             "timeout_ms": _TIMEOUT_MS,
             "conf": dict(self.conf),
         }
-        assert self._process.stdin is not None  # noqa: S101 - pipes, see above
-        assert self._process.stdout is not None  # noqa: S101
+        assert process.stdin is not None  # noqa: S101 - pipes, see above
+        assert process.stdout is not None  # noqa: S101
         line = ""
         with suppress(OSError):
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
         try:
             answer: dict[str, dict[str, object]] = json.loads(line)
         except ValueError as error:
-            self._process.wait()
+            process.wait()
+            log.seek(0)
             raise ConfigError(
                 "Java ended before it served files: "
-                + log.read_text("utf-8", "replace")[-_OUTPUT_CHARS:],
+                + log.read().decode("utf-8", "replace")[-_OUTPUT_CHARS:],
                 next_step="check that the class path has the jars of this Spark",
             ) from error
         if "error" in answer:

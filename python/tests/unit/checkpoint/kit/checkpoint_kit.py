@@ -229,10 +229,11 @@ class World:
             objects or self.objects,
             store,
             self.checkpoint_format,
-            self._transfers(cache),
+            self.transfers(cache),
         )
 
-    def _transfers(self, cache: SstCache | None) -> TransferResources:
+    def transfers(self, cache: SstCache | None = None) -> TransferResources:
+        """Return the resources of a fresh machine."""
         cache = cache or SstCache(self.folder("cache"), 1 << 20)
         return TransferResources(cache, TRANSFERS, TRANSFERS, 2, self.clock)
 
@@ -248,7 +249,7 @@ class World:
             self.objects,
             STORE,
             SnapshotWriter("run", instance, {"name": "test"}),
-            self._transfers(cache),
+            self.transfers(cache),
             grace_ms=GRACE_MS,
             fault=fault,
         )
@@ -275,7 +276,9 @@ class World:
     ) -> PurgeResult:
         """Purge as the writer of ``manifest`` does."""
         purger = Purger(self.objects, self.checkpoint_format, grace_ms=GRACE_MS, fault=fault)
-        return purger.purge(manifest, kept, store_time, is_garbage_young=is_garbage_young)
+        result = purger.purge(manifest, kept, store_time, is_garbage_young=is_garbage_young)
+        assert result is not None
+        return result
 
     def snapshot(
         self,

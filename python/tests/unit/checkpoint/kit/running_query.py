@@ -25,7 +25,10 @@ EVERY = 3
 
 @dataclass
 class Query:
-    """A store that commits, takes a snapshot of every third version, and remembers all versions."""
+    """A store that commits, takes snapshots, and remembers all versions.
+
+    A snapshot is taken of every ``every``-th version; the last ``keep`` versions are kept.
+    """
 
     world: World
     newest: ModelVersion = field(default_factory=ModelVersion)
@@ -33,8 +36,10 @@ class Query:
     since: list[ChangelogRef] = field(default_factory=list)
     previous: Manifest | None = None
     known: dict[str, SstFile] = field(default_factory=dict)
+    keep: int = KEEP
+    every: int = EVERY
 
-    def run(self, versions: int) -> None:
+    def run(self, versions: int, seconds_per_commit: float = 1) -> None:
         """Commit ``versions`` versions; each changes one key."""
         for _ in range(versions):
             number = self.newest.version + 1
@@ -42,8 +47,8 @@ class Query:
             self.newest = self.world.commit(self.newest, writes, attempt(number))
             self.all.append(self.newest)
             self.since.append(changelog_ref(self.newest))
-            self.world.clock.advance(1)
-            if number % EVERY == 0:
+            self.world.clock.advance(seconds_per_commit)
+            if number % self.every == 0:
                 self.snapshot()
 
     def snapshot(self) -> None:
@@ -61,7 +66,7 @@ class Query:
     @property
     def kept(self) -> KeptVersions:
         """The versions that retention must keep."""
-        return KeptVersions(self.newest.version, KEEP, tuple(self.since))
+        return KeptVersions(self.newest.version, self.keep, tuple(self.since))
 
     def purge(self, fault: FaultHook = no_fault) -> PurgeResult:
         """Purge as the writer of the newest manifest does."""
@@ -78,7 +83,7 @@ class Query:
 
     def check(self) -> None:
         """Load every kept version and compare its rows."""
-        for version in self.all[-KEEP:]:
+        for version in self.all[-self.keep :]:
             assert version.ref is not None
             found = self.world.load(version.ref.version, version.ref.checkpoint_id)
             assert found == version.content

@@ -26,10 +26,10 @@ public final class Prefetcher {
   private static final int MAX_KEY_BYTES = 4 << 20;
 
   /** The entries of two requests may take this part of the store's share of the memory. */
-  private static final int MEMORY_PART = 4;
+  private static final int MEMORY_PART = 3;
 
   private static final int MIN_KEYS = 16;
-  private static final int MIN_BYTES_PER_ENTRY = 128;
+  private static final int MIN_BYTES_PER_ENTRY = 96;
 
   private final CommittedCache committed;
   private final WriteBuffer buffer;

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cairn.engine import socket_folder
-from cairn.engine.socket_folder import SocketFolder
+from cairn import socket_folder
+from cairn.socket_folder import SocketFolder
 
 # Kills this process at one call of a function, before or after it is executed.
 KILL_AT = """
@@ -28,7 +28,7 @@ def kill(*arguments, **options):
     return result
 
 {module}.{function} = kill
-from cairn.engine.socket_folder import SocketFolder
+from cairn.socket_folder import SocketFolder
 SocketFolder(Path(sys.argv[1]))
 """
 

@@ -1,8 +1,9 @@
-"""The folder of a worker's socket: locked while the worker runs, removed after its end.
+"""The folder of a socket: locked while its process runs, removed after its end.
 
-Layer: engine. It is beside other programs' files, so its name begins with ``cairn-socket-``. The
-next worker with the same parent removes the folders of dead ones: a free lock means a dead worker,
-however it ended, also if it ended right after it had created the folder.
+Layer: socket_folder (imports nothing of Cairn). Workers have one, and commands that start a JVM. It
+is beside other programs' files, so its name begins with ``cairn-socket-``. The next process with
+the same parent removes the folders of dead ones: a free lock means a dead process, however it
+ended, also if it ended right after it had created the folder.
 
     <parent>/cairn-socket-<random>/   s
 """
@@ -52,7 +53,7 @@ class SocketFolder:
 
 
 def _make(parent: Path) -> tuple[Path, int] | None:
-    """Return a new folder and its lock; ``None`` if another worker has taken it for a dead one."""
+    """Return a new folder and its lock; ``None`` if another process has taken it for a dead one."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
         lock = _open(folder)
@@ -65,7 +66,7 @@ def _make(parent: Path) -> tuple[Path, int] | None:
         return None
     except OSError:  # a file system without locks of folders: none is ever taken for a dead one
         return folder, lock
-    # The folder may be gone: another worker may have had the lock in between.
+    # The folder may be gone: another process may have had the lock in between.
     with suppress(FileNotFoundError):
         if os.path.samestat(folder.lstat(), os.fstat(lock)):
             return folder, lock
