@@ -262,6 +262,20 @@ def test_of_two_drivers_the_second_fails_and_is_told_why(s3_bucket: S3Bucket) ->
     assert stored(s3_bucket, "0") == b"first"
 
 
+def test_a_restarted_driver_sees_what_another_one_has_created_since(s3_bucket: S3Bucket) -> None:
+    """It lists the log of the input's files first, and later reads the batch that goes on."""
+    first, second = files_of(s3_bucket), files_of(s3_bucket)
+    first.open_log()
+    first.create("0", b"first")
+    second.open_log()
+    assert not second.exists("1")
+
+    first.create("1", b"first")
+
+    assert second.exists("1")
+    assert second.read("1") == b"first"
+
+
 def test_the_object_of_another_program_stays(s3_bucket: S3Bucket) -> None:
     """Only its owner knows what it is."""
     store(s3_bucket, "1", b"foreign")

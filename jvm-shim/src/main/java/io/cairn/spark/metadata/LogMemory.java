@@ -16,9 +16,10 @@ import org.apache.hadoop.fs.Path;
  * Thread-safe.
  *
  * <p>INVARIANT: "present" is said only of entries that this process created, and "absent" only of
- * the batch after the highest one. The answer "absent" may be wrong if another driver has just
- * created that entry. This is harmless: Spark creates the entry next, by a conditional PUT, which
- * then fails.
+ * the batch after the highest one, if this process created that one or the folder was empty. The
+ * answer "absent" may be wrong if another driver has just created that entry. This is harmless:
+ * Spark creates the entry next, by a conditional PUT, which then fails. After a restart Spark reads
+ * entries that another driver may have created since the folder was listed: S3 is asked.
  */
 final class LogMemory {
   private static final Pattern ENTRY = Pattern.compile("(\\d{1,18})(?:\\.compact)?");
@@ -55,7 +56,7 @@ final class LogMemory {
     }
     OptionalLong batch = batchOf(file);
     boolean isNext =
-        batch.isPresent() && highestBatch != UNKNOWN && batch.getAsLong() == highestBatch + 1;
+        batch.isPresent() && newestBatch == highestBatch && batch.getAsLong() == highestBatch + 1;
     return isNext ? Optional.of(false) : Optional.empty();
   }
 
