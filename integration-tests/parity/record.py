@@ -159,7 +159,8 @@ def record_runs(names: list[str]) -> None:
     results["spark"] = pyspark.__version__
     labels = {_label(one) for one in features}
     results["runs"] = {name: run for name, run in results["runs"].items() if name in labels}
-    with nothing_survives(), running_driver(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with nothing_survives(), running_driver(), scratch as folder:
         runs = Runs(Path(folder))
         for feature in chosen:
             # First, because all compare with it.
