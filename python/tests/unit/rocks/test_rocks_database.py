@@ -164,7 +164,8 @@ def test_an_append_to_a_long_list_reads_nothing(db: RocksDb, tmp_path: Path) -> 
         put.add(1)
     with pytest.raises(CorruptError):
         again.get_many(LISTS, [b"L"])
-    again.close()
+    with suppress(CorruptError):  # a compaction may have met the damage, too
+        again.close()
 
 
 def test_a_scan_fails_at_a_corrupt_block(db: RocksDb, memory: RocksMemory, tmp_path: Path) -> None:
