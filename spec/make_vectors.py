@@ -198,12 +198,18 @@ def make_void_rows() -> None:
     )
 
 
-def make_pins() -> None:
-    """Write the names that pins have, those that they do not, and the SSTs that one protects."""
-    path = VECTORS / "pins.json"
+def write_once(name: str, meaning: object) -> None:
+    """Write a vector that is one JSON file, unless it exists."""
+    path = VECTORS / name
     if path.exists():
         print(f"kept {path.name}")
         return
+    path.write_text(text(meaning) + "\n", "utf-8")
+    print(f"wrote {path.name}")
+
+
+def make_pins() -> None:
+    """Write the names that pins have, those that they do not, and the SSTs that one protects."""
     upload = "4be14be14be14be1"
     meaning = {
         "named": [
@@ -228,16 +234,11 @@ def make_pins() -> None:
             "written_at_ms": 1_700_000_001_234,
         },
     }
-    path.write_text(text(meaning) + "\n", "utf-8")
-    print(f"wrote {path.name}")
+    write_once("pins.json", meaning)
 
 
 def make_reader_pins() -> None:
     """Write the names that pins of readers have, those that they do not, and what one protects."""
-    path = VECTORS / "reader_pins.json"
-    if path.exists():
-        print(f"kept {path.name}")
-        return
     reader = "90aa90aa90aa90aa"
 
     def named(base: int, version: int, renewal: int, **versions: list[int]) -> dict[str, Any]:
@@ -298,17 +299,12 @@ def make_reader_pins() -> None:
             "checkpoint_id": str(_id("5")),
         },
     }
-    path.write_text(text(meaning) + "\n", "utf-8")
-    print(f"wrote {path.name}")
+    write_once("reader_pins.json", meaning)
 
 
 def make_checkpoint_ids() -> None:
     """Write Spark's ids of versions: the real version that each names, or why it is refused."""
     own = str(_id("5"))
-    path = VECTORS / "checkpoint_ids.json"
-    if path.exists():
-        print(f"kept {path.name}")
-        return
     content = {
         "named": [
             {"version": 5, "id": own, "real": [5, own]},
@@ -328,8 +324,7 @@ def make_checkpoint_ids() -> None:
             {"version": 5, "id": "", "kind": "unknown"},
         ],
     }
-    path.write_text(text(content) + "\n", "utf-8")
-    print(f"wrote {path.name}")
+    write_once("checkpoint_ids.json", content)
 
 
 def make_manifests() -> None:

@@ -16,16 +16,20 @@ from client import PUT, EngineError, Job, Store, WorkerProcess
 CONF = {"minDeltasForSnapshot": "1"}
 SNAPSHOTS = 6
 
-# While the file "slow" is there, a download takes a fifth of a second. While "stuck" is there,
-# reads of the kind that it names do not end.
+# While the file "gate" is there, a worker has as many downloads as its number; the next one waits.
+# While "stuck" is there, reads of the kind that it names do not end.
 STORAGE = """
 import os, time
 from cairn.storage.local import LocalStore
 folder = {folder!r}
+begun = []
 def patch(name, read):
     def patched(self, key, *arguments, **named):
-        if name == 'download' and os.path.exists(folder + '/slow'):
-            time.sleep(0.2)
+        if name == 'download':
+            gate = folder + '/gate'
+            while os.path.exists(gate) and len(begun) >= int(open(gate).read() or 0):
+                time.sleep(0.01)
+            begun.append(key)
         while os.path.exists(folder + '/stuck') and open(folder + '/stuck').read() in name + key:
             time.sleep(0.01)
         return read(self, key, *arguments, **named)
@@ -37,7 +41,7 @@ for name in ('get', 'get_start', 'download', 'put'):
 
 @pytest.fixture
 def faults(tmp_path: Path) -> Path:
-    """Return the folder whose files make the storage slow or stuck."""
+    """Return the folder whose files make the storage wait."""
     folder = tmp_path / "faults"
     folder.mkdir()
     return folder
@@ -125,7 +129,7 @@ def test_a_slow_load_answers_every_message_and_shows_that_it_moves(
     patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:
     """A load of an hour must not look like a worker that is stuck."""
-    (faults / "slow").touch()
+    (faults / "gate").write_text("0")
     store = Store(patched(local=tmp_path / "other"), 1, url, conf=CONF)
     job = begin_load(store, SNAPSHOTS, last)
     moves: list[tuple[int, str]] = []
@@ -133,6 +137,7 @@ def test_a_slow_load_answers_every_message_and_shows_that_it_moves(
 
     while "running" in answer:
         moves.append((answer["running"]["moved"], answer["running"]["text"]))
+        (faults / "gate").write_text(str(len(moves)))
         began = time.monotonic()
         answer = job.wait(50)
         assert time.monotonic() - began < 5
@@ -154,13 +159,14 @@ def test_a_load_that_was_given_up_leaves_its_files_to_the_next(
     disk_bytes: int,
 ) -> None:
     """Also if the SST cache has no place for them: else a large state never gets loaded."""
-    (faults / "slow").touch()
+    (faults / "gate").write_text("3")
     worker = patched(local=tmp_path / "other", local_disk_bytes=disk_bytes)
     store = Store(worker, 1, url, conf=CONF)
     job = begin_load(store, SNAPSHOTS, last)
     until_moved(job, "has", 3)
 
     job.cancel()
+    (faults / "gate").unlink()
 
     answer = store.load(SNAPSHOTS, last)
     assert answer["source"] == "snapshot"
@@ -172,7 +178,7 @@ def test_a_load_after_a_crash_uses_what_the_dead_worker_downloaded(
     patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:
     """A worker that dies in a long load must not make it start anew."""
-    (faults / "slow").touch()
+    (faults / "gate").write_text("4")
     first = patched(local=tmp_path / "other", keeps_cache=True)
     job = begin_load(Store(first, 1, url, conf=CONF), SNAPSHOTS, last)
     until_moved(job, "has", 4)

@@ -17,7 +17,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rocksdict import (
     Checkpoint,
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
-# A call of RocksDB holds the blocks of all its keys; more of them than the cache has room for cost
-# an allocation each: 4,096 keys took a third more time in one call than in calls of 128.
-_KEYS_PER_CALL = 128
 _LONG_LIST_CHUNKS = 32
 """A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
@@ -146,20 +143,15 @@ class RocksDb:
             if len(keys) == 1:
                 return [cast("bytes | None", self._db.get(prefix + keys[0]))]
             if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
-                return self._get_in_order([prefix + key for key in keys])
+                return cast("list[bytes | None]", self._db.get([prefix + key for key in keys]))
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = self._get_in_order([prefix + keys[index] for index in order])
+            found = cast(
+                "list[bytes | None]", self._db.get([prefix + keys[index] for index in order])
+            )
             result: list[bytes | None] = [None] * len(keys)
             for index, value in zip(order, found, strict=True):
                 result[index] = value
         return result
-
-    def _get_in_order(self, rocks_keys: list[bytes]) -> list[bytes | None]:
-        values: list[bytes | None] = []
-        for start in range(0, len(rocks_keys), _KEYS_PER_CALL):
-            some = cast("list[Any]", rocks_keys[start : start + _KEYS_PER_CALL])
-            values += cast("list[bytes | None]", self._db.get(some))
-        return values
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
         """Return for each key whether it is present; sorted keys are faster."""

@@ -96,6 +96,13 @@ def is_whole(query: Query, model: ModelVersion) -> bool:
     return True
 
 
+def pinned_after_eight(query: Query, readers: Readers) -> tuple[ModelVersion, ReaderPin]:
+    """Commit eight versions and pin the last; return both."""
+    query.run(8)
+    model = query.all[-1]
+    return model, readers.pinned(model)
+
+
 def go_on(query: Query, versions: int) -> None:
     """Commit far beyond retention, with a snapshot and a purge every now and then."""
     for _ in range(versions // 3):
@@ -111,9 +118,7 @@ def test_a_pinned_version_stays_and_the_versions_after_it_go(
     query: Query, readers: Readers
 ) -> None:
     """A reader of hours must not keep all that the query commits meanwhile."""
-    query.run(8)
-    model = query.all[-1]
-    readers.pinned(model)
+    model, _ = pinned_after_eight(query, readers)
 
     go_on(query, 30)
 
@@ -130,9 +135,7 @@ def test_a_pinned_version_stays_and_the_versions_after_it_go(
 
 def test_everything_goes_once_the_read_has_ended(query: Query, readers: Readers) -> None:
     """A pin that outlived its read would cost for ever."""
-    query.run(8)
-    model = query.all[-1]
-    pin = readers.pinned(model)
+    model, pin = pinned_after_eight(query, readers)
     go_on(query, 12)
 
     pin.end()
@@ -156,9 +159,7 @@ def test_a_dead_reader_protects_nothing_after_the_grace_period(
     query: Query, readers: Readers
 ) -> None:
     """Its process was killed: nobody deletes its pin but the sweep."""
-    query.run(8)
-    model = query.all[-1]
-    readers.pinned(model)
+    model, _ = pinned_after_eight(query, readers)
     go_on(query, 12)
     assert is_whole(query, model)
 
@@ -172,9 +173,7 @@ def test_a_dead_reader_protects_nothing_after_the_grace_period(
 
 def test_the_next_writer_knows_the_gap(query: Query, readers: Readers) -> None:
     """The chain has a gap above the pinned version; a later writer must find all of it."""
-    query.run(8)
-    model = query.all[-1]
-    pin = readers.pinned(model)
+    model, pin = pinned_after_eight(query, readers)
     go_on(query, 12)
     base = query.newest.base.ref
     assert base is not None
@@ -193,9 +192,7 @@ def test_the_next_writer_knows_the_gap(query: Query, readers: Readers) -> None:
 
 def test_a_sweep_keeps_what_is_pinned(query: Query, readers: Readers) -> None:
     """The sweep of a writer whose chain does not name these versions."""
-    query.run(8)
-    model = query.all[-1]
-    readers.pinned(model)
+    model, _ = pinned_after_eight(query, readers)
     go_on(query, 3)
     query.run(12)
     query.world.clock.advance(GRACE_MS / 1000 / 2)
