@@ -161,6 +161,28 @@ def driver_jvm() -> Any:  # noqa: ANN401 - Py4J has no types
     return _root[0].sparkContext._jvm  # noqa: SLF001 - there is no public way
 
 
+@contextmanager
+def driver_log(class_name: str) -> Iterator[Any]:
+    """Yield the warnings and errors that a class of the shared driver logs: a Java StringWriter."""
+    log4j = driver_jvm().org.apache.logging.log4j
+    text = driver_jvm().java.io.StringWriter()
+    layout = log4j.core.layout.PatternLayout.createDefaultLayout()
+    appender = log4j.core.appender.WriterAppender.createAppender(
+        layout, None, text, "test", False, True
+    )
+    appender.start()
+    logger = log4j.LogManager.getLogger(class_name)
+    level = logger.getLevel()
+    logger.addAppender(appender)
+    logger.setLevel(log4j.Level.WARN)
+    try:
+        yield text
+    finally:
+        logger.setLevel(level)
+        logger.removeAppender(appender)
+        appender.stop()
+
+
 def driver_pid() -> int:
     """Return the process id of the shared driver JVM."""
     return int(driver_jvm().ProcessHandle.current().pid())

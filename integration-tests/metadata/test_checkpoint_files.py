@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from harness.checkpoint_files import CheckpointFiles, causes
+from harness.spark import driver_log
 from harness.tcp_proxy import Fault, TcpProxy
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("driver")
 
 LOG = "query/offsets"
+SECOND_DRIVER = "io.cairn.spark.metadata.SecondDriver"
 PURGED_PER_REQUEST = 100
 CONFLICT = b"HTTP/1.1 409 Conflict\r\nContent-Type: application/xml\r\nConnection: close\r\n"
 CONFLICT_BODY = b"<Error><Code>ConditionalRequestConflict</Code><Message>again</Message></Error>"
@@ -272,8 +274,25 @@ def test_a_restarted_driver_sees_what_another_one_has_created_since(s3_bucket: S
 
     first.create("1", b"first")
 
-    assert second.exists("1")
-    assert second.read("1") == b"first"
+    with driver_log(SECOND_DRIVER) as log:
+        assert second.exists("1")
+        assert second.read("1") == b"first"
+    said = log.toString()
+    assert "[CAIRN_FENCED] two drivers use one checkpoint" in said
+    assert f"{s3_bucket.url}/{LOG}/1 exists, written at" in said
+    assert "by application local-" in said
+
+
+def test_entries_of_an_earlier_driver_are_no_second_driver(s3_bucket: S3Bucket) -> None:
+    """Every restart finds them."""
+    files_of(s3_bucket).open_log().create("0", b"first")
+    restarted = files_of(s3_bucket).open_log()
+
+    with driver_log(SECOND_DRIVER) as log:
+        assert restarted.exists("0")
+        restarted.create("1", b"second")
+        assert restarted.exists("1")
+    assert log.toString() == ""
 
 
 def test_the_object_of_another_program_stays(s3_bucket: S3Bucket) -> None:

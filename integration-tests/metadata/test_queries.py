@@ -108,6 +108,7 @@ def test_the_second_of_two_drivers_fails(s3_bucket: S3Bucket, tmp_path: Path) ->
     error = failed[0].error()
     found = re.search("Multiple streaming (queries are concurrently using|jobs detected)", error)
     assert found, error
+    # The cause of Spark's error, or a warning before it if Spark found the other driver's entry.
     text = failed[0].log.read_text(errors="replace")
     assert "[CAIRN_FENCED] two drivers use one checkpoint" in text
     assert f"{s3_bucket.url}/query/" in text

@@ -72,6 +72,15 @@ final class LogMemory {
   }
 
   /**
+   * Whether a file is an entry of a batch after the highest one that was listed or that this
+   * process created: if it exists, another driver has created it since.
+   */
+  synchronized boolean isBeyondHighest(Path file) {
+    OptionalLong batch = batchOf(file);
+    return batch.isPresent() && highestBatch != UNKNOWN && batch.getAsLong() > highestBatch;
+  }
+
+  /**
    * Notes all files of the folder; none if there is no folder. An entry that this process created
    * meanwhile may be missing among them.
    */

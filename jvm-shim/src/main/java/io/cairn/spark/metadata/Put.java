@@ -172,13 +172,25 @@ final class Put {
     if (id.equals(attribute(attributes, PUT_ID))) {
       return true;
     }
-    String other = attribute(attributes, WRITER);
-    String written =
-        "at "
-            + attribute(attributes, LAST_MODIFIED)
-            + " by "
-            + (other == null ? "another program" : other);
-    throw SecondDriver.at(file, written, failure);
+    throw SecondDriver.at(file, written(attributes), failure);
+  }
+
+  /**
+   * Says when and by whom a file was written, e.g. {@code "at Mon, 23 Nov 2026 01:50:00 GMT by
+   * application app-1 of driver a"}.
+   *
+   * @throws FileNotFoundException there is no such file
+   */
+  static String written(FileSystem files, Path file) throws IOException {
+    return written(files.getXAttrs(file));
+  }
+
+  private static String written(Map<String, byte[]> attributes) {
+    String writer = attribute(attributes, WRITER);
+    return "at "
+        + attribute(attributes, LAST_MODIFIED)
+        + " by "
+        + (writer == null ? "another program" : writer);
   }
 
   private static String attribute(Map<String, byte[]> attributes, String name) {

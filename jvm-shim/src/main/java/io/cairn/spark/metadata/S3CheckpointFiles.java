@@ -136,6 +136,9 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
       FileStatus status = files.getFileStatus(file);
       // Other files may be replaced between the two calls.
       lastSeen.set(log.isEntry(file) && status.isFile() ? status : null);
+      if (log.isBeyondHighest(file)) {
+        SecondDriver.warn(file, Put.written(files, file));
+      }
       return true;
     } catch (FileNotFoundException e) {
       if (file.equals(root)) {

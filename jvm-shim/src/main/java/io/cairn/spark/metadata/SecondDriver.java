@@ -6,9 +6,13 @@ import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** What is said when another driver wrote a file first. */
 final class SecondDriver {
+  private static final Logger LOG = LoggerFactory.getLogger(SecondDriver.class);
+
   private SecondDriver() {}
 
   /**
@@ -20,20 +24,32 @@ final class SecondDriver {
    */
   static FileAlreadyExistsException at(Path file, String written, Throwable failure) {
     FileAlreadyExistsException exists = new FileAlreadyExistsException(file + " exists already");
-    exists.initCause(
-        CairnException.of(
-            ErrorKind.CONFLICT,
-            "CAIRN_FENCED",
-            "two drivers use one checkpoint: "
-                + file
-                + " exists, written "
-                + written
-                + "; this driver is "
-                + thisDriver(),
-            "end one of the two queries, and start the other one again if it has failed; it"
-                + " continues after the last committed batch",
-            failure));
+    exists.initCause(reason(file, written, failure));
     return exists;
+  }
+
+  /**
+   * Says so in the log: Spark itself finds the entry, and its error does not name the other driver.
+   *
+   * @param written as in {@link #at}
+   */
+  static void warn(Path file, String written) {
+    LOG.warn("{}", reason(file, written, null).getMessage());
+  }
+
+  private static CairnException reason(Path file, String written, Throwable failure) {
+    return CairnException.of(
+        ErrorKind.CONFLICT,
+        "CAIRN_FENCED",
+        "two drivers use one checkpoint: "
+            + file
+            + " exists, written "
+            + written
+            + "; this driver is "
+            + thisDriver(),
+        "end one of the two queries, and start the other one again if it has failed; it"
+            + " continues after the last committed batch",
+        failure);
   }
 
   /** This process in the errors of another one: application and host. */
