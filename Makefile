@@ -63,10 +63,10 @@ INTEGRATION = $(PY) -m pytest -c python/pyproject.toml --rootdir . integration-t
 
 .PHONY: test
 test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights ## Run the tests of both languages, but for the slow ones
-# Beside each other: both mostly wait.
-	@echo "The tests of the shim and of the Python package: some minutes; the output of each comes at its end"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target java-tests python-tests
-	$(INTEGRATION) --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
+# Beside each other: both mostly wait. The integration tests come after them, alone: they need both cores.
+	@echo "The tests of the shim, of the Python package and of the repository: some minutes; the output of each comes at its end"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target repository-tests python-tests
+	$(INTEGRATION) --ignore integration-tests/repository --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: test test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, and the cluster in containers
@@ -89,6 +89,11 @@ python-tests: $(STAMPS)/venv shim hdfs-jars minio ## Run the tests of the Python
 .PHONY: java-tests
 java-tests: $(STAMPS)/venv $(STAMPS)/gradle $(STAMPS)/spark-jars ## Run the tests of the shim alone
 	$(GRADLE) test
+
+.PHONY: repository-tests
+repository-tests: java-tests shim s3a-jars $(STAMPS)/flights ## Run the tests of the shim, then those of README, benchmarks and documents
+# Exit code 5: PYTEST_ARGS selects none of these.
+	$(INTEGRATION)/repository --junitxml $(BUILD)/repository-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS) || [ $$? = 5 -a -n "$(PYTEST_ARGS)" ]
 
 .PHONY: check
 check: $(STAMPS)/venv $(STAMPS)/google-java-format $(STAMPS)/spark-jars ## Check format, lint, types, layers, sizes and documents, as the CI does

@@ -37,6 +37,8 @@ END_OF_ENGINES_S = 15
 FIRST_BATCH_TIMEOUT_S = 120
 END_TIMEOUT_S = 240
 SLOW_S = 60
+HURRY = "hurry"
+POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,11 @@ class JobProcess:
         """The Python process's id."""
         return self._child.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the Python process has ended."""
+        return self._child.poll() is not None
+
     def jvm(self) -> Process:
         """Return the driver JVM."""
         return next(
@@ -135,6 +142,10 @@ class JobProcess:
         path = self.folder / "sink" / str(query) / "error.txt"
         return path.read_text() if path.exists() else ""
 
+    def hurry(self) -> None:
+        """Let the sink wait no more."""
+        (self.folder / "sink" / HURRY).touch()
+
     def wait_for_batch(self, batch: int, query: int = 0) -> None:
         """Wait until the sink of a query has a batch.
 
@@ -142,7 +153,7 @@ class JobProcess:
             TimeoutError: it did not arrive; the message has the end of the log.
         """
         wait_until(
-            lambda: batch in self.rows(query) or self._child.poll() is not None,
+            lambda: batch in self.rows(query) or self.has_ended,
             FIRST_BATCH_TIMEOUT_S,
             f"batch {batch}",
             self.tail,
@@ -245,7 +256,7 @@ def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) 
 
     def keep(frame: DataFrame, batch: int) -> None:
         rows = sorted(map(repr, frame.collect()))
-        time.sleep(pause_s)
+        _pause(pause_s, out.parent)
         hidden = out / f".{batch}.new"
         hidden.write_text(json.dumps(rows))
         hidden.rename(out / f"{batch}.json")
@@ -257,6 +268,12 @@ def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) 
     writer.option("checkpointLocation", query["checkpoint"]).trigger(
         availableNow=True
     ).start().awaitTermination()
+
+
+def _pause(longest_s: float, out: Path) -> None:
+    deadline_s = time.monotonic() + longest_s
+    while time.monotonic() < deadline_s and not (out / HURRY).exists():
+        time.sleep(POLL_S)
 
 
 def _slow_in_batch(stream: DataFrame, batch: int) -> DataFrame:

@@ -166,9 +166,8 @@ def driver_log(class_name: str) -> Iterator[Any]:
     """Yield the warnings and errors that a class of the shared driver logs: a Java StringWriter."""
     log4j = driver_jvm().org.apache.logging.log4j
     text = driver_jvm().java.io.StringWriter()
-    layout = log4j.core.layout.PatternLayout.createDefaultLayout()
-    appender = log4j.core.appender.WriterAppender.createAppender(
-        layout, None, text, "test", False, True
+    appender = (
+        log4j.core.appender.WriterAppender.newBuilder().setName("test").setTarget(text).build()
     )
     appender.start()
     logger = log4j.LogManager.getLogger(class_name)

@@ -11,6 +11,7 @@ from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME
+from harness.processes import wait_until
 from harness.spark import SUBJECT, s3a_conf
 from harness.tcp_proxy import Fault, TcpProxy
 
@@ -95,15 +96,20 @@ def test_the_second_of_two_drivers_fails(s3_bucket: S3Bucket, tmp_path: Path) ->
     try:
         first.wait_for_batch(0)
         second = JobProcess(tmp_path / "second", [query])
-        codes = [second.wait(), first.wait()]
+        jobs = (first, second)
+        wait_until(
+            lambda: any(job.error() or job.has_ended for job in jobs), 120, "an error", first.tail
+        )
+        first.hurry()
+        codes = [job.wait() for job in jobs]
     finally:
         first.end()
         if second is not None:
             second.end()
 
     assert codes == [0, 0]
-    failed = [job for job in (first, second) if job.error()]
-    assert len(failed) == 1, [job.tail() for job in (first, second)]
+    failed = [job for job in jobs if job.error()]
+    assert len(failed) == 1, [job.tail() for job in jobs]
     # Which file both write first: offsets or commit of a batch, or the log of the input's files.
     error = failed[0].error()
     found = re.search("Multiple streaming (queries are concurrently using|jobs detected)", error)

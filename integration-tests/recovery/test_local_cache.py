@@ -31,14 +31,8 @@ def downloads(s3: AuditedS3, kind: str) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    "is_killed",
-    [
-        # python/tests/engine/test_worker_life.py has it for a worker in `make test`.
-        pytest.param(False, id="orderly end", marks=pytest.mark.slow),
-        pytest.param(True, id="kill -9"),
-    ],
-)
+@pytest.mark.slow  # python/tests/engine/test_worker_life.py has both for a worker in `make test`.
+@pytest.mark.parametrize("is_killed", [False, True], ids=["orderly end", "kill -9"])
 def test_a_restart_on_the_same_machine_downloads_no_sst(
     s3_audited: AuditedS3, tmp_path: Path, *, is_killed: bool
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_query_continues_after_its_driver_was_killed(
         assert replaced, "no changelog of the first run was replaced"
 
 
+@pytest.mark.slow  # recovery/test_versions.py has it for local files in `make test`.
 def test_retention_deletes_what_no_retained_version_needs(
     location: str, files: ObjectStore, tmp_path: Path
 ) -> None:
