@@ -171,6 +171,19 @@ def test_an_exception_may_be_a_pattern(tmp_path: Path) -> None:
     assert _expected(tmp_path, 'tests = "s*s"\nreason = "why"') == {("Suite", "sums"): "why"}
 
 
+def test_an_exception_may_be_one_of_several_suites(tmp_path: Path) -> None:
+    """Spark repeats whole suites with a setting, e.g. with row checksums."""
+    file = tmp_path / "expected.toml"
+    file.write_text('[[exception]]\nsuite = "Suite*"\ntests = "sums"\nreason = "why"')
+    control = CONTROL["Suite"]
+    controls = dict.fromkeys(("Suite", "SuiteWithRowChecksum", "Other"), control)
+
+    assert read_expected(controls, file) == {
+        ("Suite", "sums"): "why",
+        ("SuiteWithRowChecksum", "sums"): "why",
+    }
+
+
 @pytest.mark.parametrize(
     "entries",
     [

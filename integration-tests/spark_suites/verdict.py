@@ -113,7 +113,7 @@ def read_expected(
     """Return the reasons of the allowed differences by suite and test.
 
     An entry has one ``test``, or ``tests``: a pattern, in which ``*`` stands for any text. Each
-    test with such a name that the control passes must then fail.
+    test with such a name that the control passes must then fail. ``suite`` may be a pattern, too.
 
     Raises:
         SystemExit: an entry has no suite, test or reason, names no test, or one occurs twice.
@@ -126,25 +126,26 @@ def read_expected(
         ):
             message = f"{file.name}: an exception needs suite, test or tests, and reason: {entry}"
             raise SystemExit(message)
-        suite = entry["suite"]
-        outcomes = controls[suite].outcomes if suite in controls else {}
-        tests = (
-            [entry["test"]]
-            if is_exact
-            else [
-                test
-                for test, outcome in outcomes.items()
-                if outcome == PASSED and _matches(entry["tests"], test)
-            ]
-        )
-        if not tests:
-            message = f"{file.name}: the control passes no test with such a name: {entry}"
-            raise SystemExit(message)
-        for test in tests:
-            if (suite, test) in expected:
-                message = f"{file.name}: listed twice: {suite}: {test}"
+        suites = [name for name in controls if _matches(entry["suite"], name)] or [entry["suite"]]
+        for suite in suites:
+            outcomes = controls[suite].outcomes if suite in controls else {}
+            tests = (
+                [entry["test"]]
+                if is_exact
+                else [
+                    test
+                    for test, outcome in outcomes.items()
+                    if outcome == PASSED and _matches(entry["tests"], test)
+                ]
+            )
+            if not tests:
+                message = f"{file.name}: the control passes no test with such a name: {entry}"
                 raise SystemExit(message)
-            expected[suite, test] = entry["reason"]
+            for test in tests:
+                if (suite, test) in expected:
+                    message = f"{file.name}: listed twice: {suite}: {test}"
+                    raise SystemExit(message)
+                expected[suite, test] = entry["reason"]
     return expected
 
 
