@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chaos.driver import SinkBatch
 from chaos.leftovers import Leftovers
 from chaos.world import RETAINED_BATCHES, WORKER_BYTES, World
 from harness.differential import Run
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chaos.driver import Job
+    from harness.events import Events
     from harness.processes import Process
 
 CONTROL_LIMIT_S = 3_600
@@ -56,14 +61,16 @@ class Memory:
 def of_results(world: World, second_jobs: list[Job]) -> list[str]:
     """Compare rows and state with those of Spark's own provider; return the differences."""
     findings: list[str] = []
-    for name in world.job.operators:
-        control = _control(world, name)
+    names = world.job.operators
+    with ThreadPoolExecutor(len(names)) as pool:
+        controls = list(pool.map(partial(_control, world), names))
+    for name, control in zip(names, controls, strict=True):
         expected = control.record.rows
-        findings += _row_findings(name, expected, _sink(world.job.sink(name)), is_whole=True)
+        of_rows = _row_findings(name, expected, _rows(world.job.sink(name)), is_whole=True)
         for job in second_jobs:
             who = f"{name} in a second driver"
-            findings += _row_findings(who, expected, _sink(job.sink(name)), is_whole=False)
-        findings += _state_findings(world, control)
+            findings += _row_findings(who, expected, _rows(job.sink(name)), is_whole=False)
+        findings += of_rows or _state_findings(world, control)
         print(f"compared {name}: {len(expected)} batches")
     return findings
 
@@ -86,9 +93,13 @@ def of_objects(world: World) -> list[str]:
 
 
 def _control(world: World, name: str) -> Run:
+    """Run a query on the same batches without Cairn and without faults."""
     operator = BY_NAME[name]
-    checkpoint = str(world.folder / "control" / name)
-    control = Run(operator, world.events, checkpoint, operator.control, conf=RETAIN)
+    folder = world.folder / "control" / name
+    sink = _sink(world.job.sink(name))
+    events = input_by_batch(world.events, [sink[batch].files for batch in sorted(sink)], folder)
+    checkpoint = str(folder / "checkpoint")
+    control = Run(operator, events, checkpoint, operator.control, conf=RETAIN)
     query = control.start()
     if not query.awaitTermination(CONTROL_LIMIT_S):
         query.stop()
@@ -96,8 +107,32 @@ def _control(world: World, name: str) -> Run:
     return control
 
 
-def _sink(folder: Path) -> dict[int, list[str]]:
-    return {int(path.stem): json.loads(path.read_text()) for path in folder.glob("*.json")}
+def input_by_batch(events: Events, files: list[dict[str, int]], folder: Path) -> Events:
+    """Write the input again, with one file per batch and side; return it.
+
+    Args:
+        events: the input.
+        files: for each batch, how many files of each side were read up to its end.
+        folder: for the new input.
+    """
+    joined = replace(events, folder=folder / "input")
+    for side in ("left", "right"):
+        Path(joined.side(side)).mkdir(parents=True, exist_ok=True)
+    first = dict.fromkeys(files[0], 0)
+    for number, ends in enumerate(files):
+        for side, end in ends.items():
+            joined.join_files(events, side, range(first[side], end), number)
+        first = ends
+    return joined
+
+
+def _rows(folder: Path) -> dict[int, list[str]]:
+    return {batch: of_batch.rows for batch, of_batch in _sink(folder).items()}
+
+
+def _sink(folder: Path) -> dict[int, SinkBatch]:
+    paths = folder.glob("*.json")
+    return {int(path.stem): SinkBatch(**json.loads(path.read_text())) for path in paths}
 
 
 def _row_findings(

@@ -1,18 +1,19 @@
 """The Spark driver of a chaos run: `python driver.py <job.json>`. `ChaosDriver` starts it.
 
 All queries run at the same time, each to the end of its input. The rows of batch `b` of query `n`
-go to `<out>/<n>/<b>.json`. The first query that fails ends the program: its error goes to
-`<out>/<n>/error.txt`. The sink holds a batch back until its time has come, so that the input lasts
-as long as the faults.
+go to `<out>/<n>/<b>.json`, with the number of files that the query has read by then (`SinkBatch`).
+The first query that fails ends the program: its error goes to `<out>/<n>/error.txt`. The sink holds
+a batch back until its time has come, so that the input lasts as long as the faults.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,22 @@ POLL_S = 0.1
 # A load needs changelogs, too.
 SNAPSHOTS = {STATE_STORE + "minDeltasForSnapshot": "5"}
 FAILED = 3
+_SOURCE = re.compile(r'FileStreamSource\[[^\]]*/(\w+)\]: \{"logOffset":(\d+)\}')
+
+
+@dataclass(frozen=True)
+class SinkBatch:
+    """What a sink has of one batch.
+
+    Attributes:
+        rows: as text, sorted.
+        files: how many files of each side of the input the query has read, this batch included. It
+            is one file more than before, or two: a driver that was killed between two of Spark's
+            logs had planned the first one.
+    """
+
+    rows: list[str]
+    files: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -72,9 +89,12 @@ class Job:
         stream = operator.stream(session, Events(Path(self.events)))
         writer = stream.writeStream.queryName(name).outputMode(operator.output_mode)
         writer = writer.option("checkpointLocation", self.checkpoint(name))
-        return writer.foreachBatch(self._keep_in(name)).trigger(availableNow=True).start()
+        keep = self._keep_in(name, lambda: _files_read(session, name))
+        return writer.foreachBatch(keep).trigger(availableNow=True).start()
 
-    def _keep_in(self, name: str) -> Callable[[DataFrame, int], None]:
+    def _keep_in(
+        self, name: str, files_read: Callable[[], dict[str, int]]
+    ) -> Callable[[DataFrame, int], None]:
         folder = self.sink(name)
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -82,10 +102,17 @@ class Job:
             rows = sorted(map(repr, frame.collect()))
             time.sleep(max(0.0, self.begin_s + batch * self.interval_s - time.time()))
             hidden = folder / f".{batch}.new"
-            hidden.write_text(json.dumps(rows))
+            hidden.write_text(json.dumps(asdict(SinkBatch(rows, files_read()))))
             hidden.rename(folder / f"{batch}.json")
 
         return keep
+
+
+def _files_read(session: SparkSession, query: str) -> dict[str, int]:
+    """Return the files of each side up to the end of a query's running batch."""
+    (running,) = (one for one in session.streams.active if one.name == query)
+    offsets = running._jsq.streamingQuery().availableOffsets()  # noqa: SLF001 - there is no public way
+    return {side: int(offset) + 1 for side, offset in _SOURCE.findall(str(offsets))}
 
 
 def run(spark: SparkSession, job: Job) -> int:

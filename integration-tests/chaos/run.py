@@ -16,6 +16,7 @@ import json
 import random
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -307,4 +308,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

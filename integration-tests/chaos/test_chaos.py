@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
-from chaos.checks import Memory
+from chaos.checks import Memory, input_by_batch
 from chaos.faults import Faults, Hit
 from chaos.leftovers import Leftovers
 from chaos.run import OPERATORS, Options, Outcome, Run, run, show
@@ -221,6 +221,23 @@ def test_an_object_that_a_retained_version_needs_is_missed(store: Path, kind: st
 
     assert len(findings) == 1
     assert "retained versions" in findings[0]
+
+
+def test_the_control_reads_the_files_of_each_batch_at_once(tmp_path: Path) -> None:
+    """A driver that is killed between two of Spark's logs makes one batch of two files."""
+    events = Events(tmp_path / "input", rows_per_file=2)
+    events.add_files(0, 4)
+    ends = [(1, 1), (3, 2), (4, 3), (4, 4)]
+    files = [{"left": left, "right": right} for left, right in ends]
+
+    joined = input_by_batch(events, files, tmp_path / "control")
+
+    def texts(of: Events, side: str) -> list[str]:
+        return [path.read_text() for path in sorted(Path(of.side(side)).iterdir())]
+
+    left = texts(events, "left")
+    assert texts(joined, "left") == [left[0], left[1] + left[2], left[3]]
+    assert texts(joined, "right") == texts(events, "right")
 
 
 def test_a_short_run_changes_no_row_and_leaves_nothing(tmp_path: Path) -> None:

@@ -50,13 +50,25 @@ class Events:
             for number in range(first, first + count):
                 self._write(side, number)
 
+    def join_files(self, source: Events, side: str, numbers: range, number: int) -> None:
+        """Write one file with the rows of another input's files; none for no files."""
+        if numbers:
+            self._store(side, number, "".join(source.path(side, of).read_text() for of in numbers))
+
+    def path(self, side: str, number: int) -> Path:
+        """Return a file."""
+        return self.folder / side / f"{number:04}.json"
+
     def _write(self, side: str, number: int) -> None:
         chance = random.Random(f"{self.seed}/{side}/{number}")
         lines = [json.dumps(self._row(chance, number)) for _ in range(self.rows_per_file)]
-        path = self.folder / side / f"{number:04}.json"
+        self._store(side, number, "\n".join(lines) + "\n")
+
+    def _store(self, side: str, number: int, text: str) -> None:
+        path = self.path(side, number)
         # The file gets its name when it is complete: the source may list the folder at any time.
         hidden = path.with_name(f".{path.name}.new")
-        hidden.write_text("\n".join(lines) + "\n")
+        hidden.write_text(text)
         os.utime(hidden, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))
         hidden.rename(path)
 

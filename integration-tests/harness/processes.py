@@ -114,6 +114,21 @@ def end_child(child: subprocess.Popen[bytes], timeout_s: float) -> None:
         child.wait()
 
 
+def end_with_descendants(*signals: signal.Signals) -> None:
+    """Let these signals end this process and all below it, also those in a session of their own.
+
+    No ``finally`` and no thread runs then: for programs whose files may stay as they are.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        for process in reversed(descendants(os.getpid())):
+            process.kill()
+        os._exit(128 + number)
+
+    for one in signals:
+        signal.signal(one, end)
+
+
 def wait_until(
     is_met: Callable[[], bool],
     timeout_s: float,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,7 @@ from verdict import (
 sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
 from harness.minio import MinioProcess, find_minio_binary
+from harness.processes import end_with_descendants
 from harness.s3 import endpoint_of
 from harness.spark import CAIRN_FILES, FILE_MANAGER_CLASS, S3A_JARS, SHIM_JAR, s3a_conf
 
@@ -258,4 +260,6 @@ def _record(results: list[SuiteResult]) -> None:
 
 
 if __name__ == "__main__":
+    # The suites that have ended keep their results; the next run goes on after them.
+    end_with_descendants(signal.SIGINT, signal.SIGTERM)
     raise SystemExit(main())

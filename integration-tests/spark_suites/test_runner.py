@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import run
 import suite_process
 from report import Progress, unfinished
-from suite_kit import Kit
+from suite_kit import HERE, Kit
 from suite_list import Excluded, Suite, read_excluded, read_suites, read_waiting, unlisted
 from suite_process import ABORTED, ENDED, FAILED, PASSED, STOPPED, Provider, SuiteResult
 from verdict import read_control
+
+from harness.processes import command_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +24,17 @@ if TYPE_CHECKING:
 
 SUITE = Suite("SumSuite", "org.example.SumSuite", 60)
 CONTROL = Provider("control", "org.example.Provider")
+
+
+RUNNER = """
+import signal, subprocess, sys, threading
+sys.path.insert(0, sys.argv[1])
+from harness.processes import end_with_descendants
+end_with_descendants(signal.SIGTERM)
+jvm = subprocess.Popen(["sleep", "600"], start_new_session=True)
+threading.Thread(target=jvm.wait).start()
+print(jvm.pid, flush=True)
+"""
 
 
 class Runs:
@@ -250,3 +266,18 @@ def test_random_parts_of_names_are_left_out() -> None:
 
     assert result.outcomes == {"sums (*)": FAILED, "odd (x)": PASSED}
     assert result.messages == {"sums (*)": "sums (zstd): why"}
+
+
+def test_a_runner_that_is_stopped_leaves_no_jvm() -> None:
+    """Its threads wait for JVMs in sessions of their own, which no signal to the runner reaches."""
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(HERE.parent)], stdout=subprocess.PIPE, text=True
+    )
+    assert runner.stdout is not None
+    jvm = int(runner.stdout.readline())
+
+    runner.terminate()
+
+    assert runner.wait(60) == 128 + signal.SIGTERM
+    wait_until(lambda: command_of(jvm) is None, 60, "the end of the JVM")
+    runner.stdout.close()
