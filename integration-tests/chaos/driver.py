@@ -32,6 +32,7 @@ POLL_S = 0.1
 # A load needs changelogs, too.
 SNAPSHOTS = {STATE_STORE + "minDeltasForSnapshot": "5"}
 FAILED = 3
+# In the text of Spark's StreamProgress: the side of the input, and its last file that was read.
 _SOURCE = re.compile(r'FileStreamSource\[[^\]]*/(\w+)\]: \{"logOffset":(\d+)\}')
 
 
@@ -89,12 +90,10 @@ class Job:
         stream = operator.stream(session, Events(Path(self.events)))
         writer = stream.writeStream.queryName(name).outputMode(operator.output_mode)
         writer = writer.option("checkpointLocation", self.checkpoint(name))
-        keep = self._keep_in(name, lambda: _files_read(session, name))
+        keep = self._keep_in(name, session)
         return writer.foreachBatch(keep).trigger(availableNow=True).start()
 
-    def _keep_in(
-        self, name: str, files_read: Callable[[], dict[str, int]]
-    ) -> Callable[[DataFrame, int], None]:
+    def _keep_in(self, name: str, session: SparkSession) -> Callable[[DataFrame, int], None]:
         folder = self.sink(name)
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -102,7 +101,7 @@ class Job:
             rows = sorted(map(repr, frame.collect()))
             time.sleep(max(0.0, self.begin_s + batch * self.interval_s - time.time()))
             hidden = folder / f".{batch}.new"
-            hidden.write_text(json.dumps(asdict(SinkBatch(rows, files_read()))))
+            hidden.write_text(json.dumps(asdict(SinkBatch(rows, _files_read(session, name)))))
             hidden.rename(folder / f"{batch}.json")
 
         return keep

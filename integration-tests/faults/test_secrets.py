@@ -83,7 +83,7 @@ def test_a_run_on_s3_leaves_no_secret_anywhere(s3_bucket: S3Bucket, tmp_path: Pa
     assert tokens + [name for name, data in left if "job.log" in name and TOKEN.search(data)] == []
 
 
-@pytest.mark.slow  # the text of the test above is what people copy; this one takes as long
+@pytest.mark.slow  # Three heap dumps. In `make test` the test above searches all that a run leaves.
 def test_no_object_of_cairn_s_holds_a_secret(s3_bucket: S3Bucket, tmp_path: Path) -> None:
     """Heap dumps are sent around. Hadoop's settings have the key, and Cairn keeps no other copy."""
     events = Events(tmp_path / "input")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,6 @@ FIRST_BATCH_TIMEOUT_S = 120
 END_TIMEOUT_S = 240
 SLOW_S = 60
 HURRY = "hurry"
-POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,8 @@ def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) 
 
     def keep(frame: DataFrame, batch: int) -> None:
         rows = sorted(map(repr, frame.collect()))
-        _pause(pause_s, out.parent)
+        with suppress(TimeoutError):
+            wait_until((out.parent / HURRY).exists, pause_s, "the end of the pause")
         hidden = out / f".{batch}.new"
         hidden.write_text(json.dumps(rows))
         hidden.rename(out / f"{batch}.json")
@@ -268,12 +269,6 @@ def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) 
     writer.option("checkpointLocation", query["checkpoint"]).trigger(
         availableNow=True
     ).start().awaitTermination()
-
-
-def _pause(longest_s: float, out: Path) -> None:
-    deadline_s = time.monotonic() + longest_s
-    while time.monotonic() < deadline_s and not (out / HURRY).exists():
-        time.sleep(POLL_S)
 
 
 def _slow_in_batch(stream: DataFrame, batch: int) -> DataFrame:

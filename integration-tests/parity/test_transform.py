@@ -49,8 +49,10 @@ def test_without_the_extension_the_error_names_the_setting(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.slow  # test_prefetch has operators whose state is larger than the cache.
-@pytest.mark.parametrize("operator", ["transform_scala", "transform_scala_clock"])
+@pytest.mark.parametrize(
+    "operator",
+    [pytest.param("transform_scala", marks=pytest.mark.slow), "transform_scala_clock"],
+)
 def test_state_larger_than_the_cache_has_the_same_rows(tmp_path: Path, operator: str) -> None:
     """Scans of timers, times to live and maps then read the rows of the worker."""
     events = Events(tmp_path / "input", rows_per_file=6000, keys=6000)

@@ -69,9 +69,15 @@ def both(runs: list[Run], call: Callable[[Run], T]) -> list[T]:
         return list(pool.map(call, runs))
 
 
-@pytest.mark.slow  # In `make test` test_evolution changes a program.
-@pytest.mark.parametrize("checkpoint_format", [1, 2])
-@pytest.mark.parametrize("names", [DELETED, WIDER], ids=["deleted", "wider"])
+@pytest.mark.parametrize("checkpoint_format", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(DELETED, id="deleted"),
+        # In `make test` test_evolution has it.
+        pytest.param(WIDER, id="wider", marks=pytest.mark.slow),
+    ],
+)
 def test_a_changed_program_has_the_rows_and_the_state_of_sparks_provider(
     tmp_path: Path, names: tuple[str, ...], checkpoint_format: int
 ) -> None:

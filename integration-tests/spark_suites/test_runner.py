@@ -16,7 +16,7 @@ from suite_list import Excluded, Suite, read_excluded, read_suites, read_waiting
 from suite_process import ABORTED, ENDED, FAILED, PASSED, STOPPED, Provider, SuiteResult
 from verdict import read_control
 
-from harness.processes import command_of, wait_until
+from harness.processes import Process, command_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -276,8 +276,12 @@ def test_a_runner_that_is_stopped_leaves_no_jvm() -> None:
     assert runner.stdout is not None
     jvm = int(runner.stdout.readline())
 
-    runner.terminate()
+    try:
+        runner.terminate()
 
-    assert runner.wait(60) == 128 + signal.SIGTERM
-    wait_until(lambda: command_of(jvm) is None, 60, "the end of the JVM")
-    runner.stdout.close()
+        assert runner.wait(60) == 128 + signal.SIGTERM
+        wait_until(lambda: command_of(jvm) is None, 60, "the end of the JVM")
+    finally:
+        Process(jvm, "sleep 600").kill()
+        runner.kill()
+        runner.communicate()

@@ -120,33 +120,36 @@ def read_expected(
     """
     expected: dict[tuple[str, str], str] = {}
     for entry in tomllib.loads(file.read_text()).get("exception", []):
-        is_exact = "test" in entry
-        if set(entry) != {"suite", "test" if is_exact else "tests", "reason"} or not all(
-            entry.values()
-        ):
+        test = "test" if "test" in entry else "tests"
+        if set(entry) != {"suite", test, "reason"} or not all(entry.values()):
             message = f"{file.name}: an exception needs suite, test or tests, and reason: {entry}"
             raise SystemExit(message)
-        suites = [name for name in controls if _matches(entry["suite"], name)] or [entry["suite"]]
-        for suite in suites:
-            outcomes = controls[suite].outcomes if suite in controls else {}
-            tests = (
-                [entry["test"]]
-                if is_exact
-                else [
-                    test
-                    for test, outcome in outcomes.items()
-                    if outcome == PASSED and _matches(entry["tests"], test)
-                ]
-            )
-            if not tests:
-                message = f"{file.name}: the control passes no test with such a name: {entry}"
+        suites = [name for name in controls if _matches(entry["suite"], name)]
+        named = [
+            (suite, name)
+            for suite in suites or [entry["suite"]]
+            for name in _tests_of(entry, controls.get(suite))
+        ]
+        if {suite for suite, _ in named} != set(suites or [entry["suite"]]):
+            message = f"{file.name}: the control passes no test with such a name: {entry}"
+            raise SystemExit(message)
+        for suite, name in named:
+            if (suite, name) in expected:
+                message = f"{file.name}: listed twice: {suite}: {name}"
                 raise SystemExit(message)
-            for test in tests:
-                if (suite, test) in expected:
-                    message = f"{file.name}: listed twice: {suite}: {test}"
-                    raise SystemExit(message)
-                expected[suite, test] = entry["reason"]
+            expected[suite, name] = entry["reason"]
     return expected
+
+
+def _tests_of(entry: Mapping[str, str], control: Control | None) -> list[str]:
+    if "test" in entry:
+        return [entry["test"]]
+    outcomes = control.outcomes if control else {}
+    return [
+        test
+        for test, outcome in outcomes.items()
+        if outcome == PASSED and _matches(entry["tests"], test)
+    ]
 
 
 def _matches(pattern: str, name: str) -> bool:

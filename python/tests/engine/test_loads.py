@@ -166,7 +166,7 @@ def test_a_load_that_was_given_up_leaves_its_files_to_the_next(
     until_moved(job, "has", 3)
 
     job.cancel()
-    (faults / "gate").unlink()
+    (faults / "gate").write_text("1000")
 
     answer = store.load(SNAPSHOTS, last)
     assert answer["source"] == "snapshot"
