@@ -28,7 +28,7 @@ INPUTS ?= 100000
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 VERSITYGW_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
-MOTO_PACKAGE := moto[server]==5.2.5
+S3_SERVER_PACKAGES := 'moto[server]==5.2.5' 'proxy.py==2.4.10'
 
 # The virtual environment comes first, so that Spark, pytest and the engine use the same Python.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -75,7 +75,7 @@ test-all: test test-s3 azurite ## Run all tests: also more forms of operators an
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
 
 .PHONY: test-s3
-test-s3: $(STAMPS)/venv versitygw moto ## Run the contract of an object store on other S3 servers: versitygw and moto
+test-s3: $(STAMPS)/venv minio versitygw s3-servers ## Run the contract of an object store on versitygw and moto, and on MinIO with encryption, a role and a proxy
 	cd python && ../$(PY) -m pytest tests/contract -m slow $(PYTEST_ARGS)
 
 .PHONY: fuzz
@@ -232,12 +232,13 @@ versitygw: $(BUILD)/tools/versitygw ## Build versitygw, another S3 server for th
 $(BUILD)/tools/versitygw:
 	@scripts/build_go_tool.sh $(VERSITYGW_MODULE) $@ 1.26
 
-.PHONY: moto
-moto: $(BUILD)/moto-venv/bin/moto_server ## Install moto, another S3 server for the tests, into .build/moto-venv
+.PHONY: s3-servers
+s3-servers: $(STAMPS)/s3-servers ## Install moto, another S3 server, and an HTTP proxy for the tests, into .build/s3-servers
 
-$(BUILD)/moto-venv/bin/moto_server:
-	@$(PYTHON) -m venv $(BUILD)/moto-venv
-	@$(BUILD)/moto-venv/bin/pip install --quiet --disable-pip-version-check '$(MOTO_PACKAGE)'
+$(STAMPS)/s3-servers:
+	@$(PYTHON) -m venv $(BUILD)/s3-servers
+	@$(BUILD)/s3-servers/bin/pip install --quiet --disable-pip-version-check $(S3_SERVER_PACKAGES)
+	@mkdir -p $(@D) && touch $@
 
 .PHONY: azurite
 azurite: $(STAMPS)/azurite ## Install Azurite, the emulator of Azure's storage, from npm; it needs Node

@@ -23,6 +23,10 @@ from harness.s3 import (  # noqa: F401 - fixtures; the path comes first
     s3_header,
     s3_server,
 )
+from harness.s3_servers import (  # noqa: F401 - fixtures; the path comes first
+    role_bucket,
+    tls_server,
+)
 from harness.spark import MINOR, running_driver
 
 

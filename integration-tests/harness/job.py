@@ -180,7 +180,10 @@ class JobProcess:
 
 
 def continue_after_a_kill(
-    query: Query, folder: Path, before_kill: Callable[[], None] = lambda: None
+    query: Query,
+    folder: Path,
+    before_kill: Callable[[], None] = lambda: None,
+    conf: Mapping[str, str] | None = None,
 ) -> JobProcess:
     """Run a query, kill its driver JVM in the middle, and continue to the end in another one.
 
@@ -191,8 +194,10 @@ def continue_after_a_kill(
         query: its input has more batches than are run before the kill.
         folder: for the job and both local directories.
         before_kill: called when the batch that is killed is running.
+        conf: settings of both driver JVMs.
     """
-    first = JobProcess(folder / "job", [query], _local_dir_conf(folder / "first"), pause_s=1)
+    local = {**(conf or {}), **_local_dir_conf(folder / "first")}
+    first = JobProcess(folder / "job", [query], local, pause_s=1)
     try:
         first.wait_for_batch(KILL_AFTER_BATCH)
         before_kill()
@@ -204,7 +209,8 @@ def continue_after_a_kill(
     finally:
         first.end()
     shutil.rmtree(folder / "first", ignore_errors=True)
-    second = JobProcess(folder / "job", [query], _local_dir_conf(folder / "second"))
+    local = {**(conf or {}), **_local_dir_conf(folder / "second")}
+    second = JobProcess(folder / "job", [query], local)
     try:
         code = second.wait()
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import ssl
 import subprocess
 import tempfile
 import time
@@ -40,7 +41,11 @@ def find_minio_binary() -> Path | None:
 
 
 def s3_client(
-    endpoint_url: str, access_key: str, secret_key: str, region: str = "us-east-1"
+    endpoint_url: str,
+    access_key: str,
+    secret_key: str,
+    region: str = "us-east-1",
+    ca_bundle: str | None = None,
 ) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
     """Return a plain boto3 client, to inspect what Cairn wrote."""
     return boto3.client(
@@ -49,25 +54,29 @@ def s3_client(
         aws_access_key_id=access_key,
         aws_secret_access_key=secret_key,
         region_name=region,
+        verify=ca_bundle,
         config=Config(s3={"addressing_style": "path"}, user_agent_extra="cairn-harness"),
     )
 
 
-def await_health(endpoint_url: str, log: Callable[[], str]) -> None:
+def await_health(endpoint_url: str, log: Callable[[], str], ca_bundle: str | None = None) -> None:
     """Wait until a MinIO server is healthy.
 
     Args:
         endpoint_url: URL of the server.
         log: returns the server's output; may raise if the server has ended.
+        ca_bundle: file of the certificates to trust.
 
     Raises:
         TimeoutError: it is not healthy within 30 s; the message contains the log.
     """
+    tls = ssl.create_default_context(cafile=ca_bundle) if ca_bundle else None
+    url = f"{endpoint_url}/minio/health/live"
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
             # The tests' own server, on loopback.
-            with urllib.request.urlopen(f"{endpoint_url}/minio/health/live", timeout=2):  # noqa: S310
+            with urllib.request.urlopen(url, timeout=2, context=tls):  # noqa: S310
                 return
         except (urllib.error.URLError, OSError):
             printed = log()
@@ -75,6 +84,15 @@ def await_health(endpoint_url: str, log: Callable[[], str]) -> None:
                 message = f"minio is not up after {_START_TIMEOUT_S} s:\n{printed}"
                 raise TimeoutError(message) from None
         time.sleep(0.05)
+
+
+def create_certificate(folder: Path) -> None:
+    """Write ``public.crt`` and ``private.key`` of a server on 127.0.0.1, for two days."""
+    folder.mkdir()
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(folder / "private.key"), "-out", str(folder / "public.crt")]
+    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 class MinioProcess:
@@ -86,10 +104,16 @@ class MinioProcess:
         binary: the MinIO program.
         environment: further environment variables of the server.
         folder: an existing folder for data and log, which is kept; default: a temporary one.
+        has_tls: the server has a certificate of its own, ``ca_bundle``.
     """
 
     def __init__(
-        self, binary: Path, environment: Mapping[str, str] | None = None, folder: Path | None = None
+        self,
+        binary: Path,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        *,
+        has_tls: bool = False,
     ) -> None:
         self.access_key = "cairn" + secrets.token_hex(4)
         self.secret_key = secrets.token_hex(16)
@@ -97,6 +121,7 @@ class MinioProcess:
         self._binary = binary
         self._environment = dict(environment or {})
         self._folder = folder
+        self._has_tls = has_tls
         self._directory = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -106,6 +131,15 @@ class MinioProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def ca_bundle(self) -> str | None:
+        """File of the certificates to trust; ``None`` without TLS. REQUIRES: it runs."""
+        return str(self._certificates / "public.crt") if self._has_tls else None
+
+    @property
+    def _certificates(self) -> Path:
+        return self._directory / "certificates"
+
     def log(self) -> str:
         """Return the server's output so far."""
         path = self._directory / "minio.log"
@@ -113,7 +147,9 @@ class MinioProcess:
 
     def client(self) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
         """Return an S3 client for this server."""
-        return s3_client(self.endpoint_url, self.access_key, self.secret_key)
+        return s3_client(
+            self.endpoint_url, self.access_key, self.secret_key, ca_bundle=self.ca_bundle
+        )
 
     def request_counts(self) -> dict[str, int]:
         """Return MinIO's counts of answered requests since the start, by S3 operation."""
@@ -141,7 +177,9 @@ class MinioProcess:
 
     def _start(self) -> None:
         port, console_port = free_port(), free_port()
-        self.endpoint_url = f"http://127.0.0.1:{port}"
+        self.endpoint_url = f"{'https' if self._has_tls else 'http'}://127.0.0.1:{port}"
+        if self._has_tls:
+            create_certificate(self._certificates)
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self._directory),
@@ -159,6 +197,7 @@ class MinioProcess:
                     "server",
                     f"--address=127.0.0.1:{port}",
                     f"--console-address=127.0.0.1:{console_port}",
+                    f"--certs-dir={self._certificates}",
                     str(self._directory / "data"),
                 ],
                 env=environment,
@@ -167,7 +206,7 @@ class MinioProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C goes to the caller, which ends the server
             )
-        await_health(self.endpoint_url, self._log_if_ended)
+        await_health(self.endpoint_url, self._log_if_ended, self.ca_bundle)
 
     def _log_if_ended(self) -> str:
         assert self._process is not None

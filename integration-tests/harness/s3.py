@@ -27,7 +27,7 @@ from harness.minio import MinioProcess, await_health, find_minio_binary, s3_clie
 from harness.s3_audit import AuditedS3, AuditServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _EMPTY_WITHIN_S = 60.0
 _WAYS = ("endpoint", "testcontainers", "binary")
@@ -39,13 +39,20 @@ _NO_SERVER = (
 
 @dataclass(frozen=True)
 class S3Endpoint:
-    """The URL and the credentials of a server; ``way`` is its kind."""
+    """The URL and the credentials of a server; ``way`` is its kind.
+
+    Attributes:
+        ca_bundle: file of the certificates to trust, of a server with TLS.
+        more_settings: settings in addition to address and credentials.
+    """
 
     endpoint_url: str
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
     region: str = "us-east-1"
     way: str = "endpoint"
+    ca_bundle: str | None = None
+    more_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -56,11 +63,15 @@ class S3Endpoint:
             "secret_key": self.secret_key,
             "region": self.region,
             "path_style": "true",
+            **({"ca_bundle": self.ca_bundle} if self.ca_bundle else {}),
+            **self.more_settings,
         }
 
     def client(self) -> Any:  # noqa: ANN401 - boto3's client classes exist only at run time
         """Return a plain boto3 client for this server."""
-        return s3_client(self.endpoint_url, self.access_key, self.secret_key, self.region)
+        return s3_client(
+            self.endpoint_url, self.access_key, self.secret_key, self.region, self.ca_bundle
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,13 @@ def s3_by_binary() -> Iterator[S3Endpoint]:
 
 def endpoint_of(minio: MinioProcess) -> S3Endpoint:
     """Return the endpoint of a running MinIO process."""
-    return S3Endpoint(minio.endpoint_url, minio.access_key, minio.secret_key, way="binary")
+    return S3Endpoint(
+        minio.endpoint_url,
+        minio.access_key,
+        minio.secret_key,
+        way="binary",
+        ca_bundle=minio.ca_bundle,
+    )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cairn.errors import AccessError, NoSuchBucketError
+from cairn.storage.open import open_store
 from cairn.storage.s3.settings import S3Settings
 from cairn.storage.s3.store import S3Store
 from harness.s3 import S3Bucket
@@ -34,6 +35,21 @@ def test_wrong_credentials_are_refused_and_not_shown(
     assert "Next: " in message
     assert not any(settings[name] in message for name in ("access_key", "secret_key"))
     assert not s3_bucket.endpoint.client().list_objects_v2(Bucket=s3_bucket.name)["KeyCount"]
+
+
+@pytest.mark.slow
+def test_a_put_without_the_encryption_that_the_role_demands_is_refused(
+    role_bucket: S3Bucket,
+) -> None:
+    """A policy that denies unencrypted objects must be met by the settings, and named if not."""
+    encrypted = role_bucket.settings
+    plain = {name: value for name, value in encrypted.items() if not name.startswith("sse")}
+
+    with open_store(f"{role_bucket.url}/state", encrypted) as store:
+        store.probe_conditional_put()
+        store.put("changelog/1.arrow", b"x")
+    with open_store(f"{role_bucket.url}/state", plain) as store, pytest.raises(AccessError):
+        store.put("changelog/2.arrow", b"x")
 
 
 @pytest.mark.parametrize("operation", ["put", "get"])

@@ -16,8 +16,12 @@ from harness.azurite import abfs_files, azurite  # noqa: E402, F401 - the path c
 from harness.hdfs import hdfs, hdfs_files, hdfs_url  # noqa: E402, F401 - the path comes first
 from harness.s3 import s3_bucket, s3_header, s3_server  # noqa: E402, F401 - the path comes first
 from harness.s3_servers import (  # noqa: E402, F401 - the path comes first
+    customer_key_bucket,
+    http_proxy,
     moto_bucket,
     moto_server,
+    role_bucket,
+    tls_server,
     versitygw_bucket,
     versitygw_server,
 )

@@ -12,13 +12,21 @@ from cairn.storage.base import ObjectStore
 from cairn.storage.open import open_store
 
 # Of S3: the server of all tests, and others, for which see harness/s3_servers.py.
-S3_BUCKETS = {"s3": "s3_bucket", "versitygw": "versitygw_bucket", "moto": "moto_bucket"}
+S3_BUCKETS = {
+    "s3": "s3_bucket",
+    "versitygw": "versitygw_bucket",
+    "moto": "moto_bucket",
+    "role": "role_bucket",
+    "customer key": "customer_key_bucket",
+}
 BACKENDS = [
     "memory",
     "local",
     pytest.param("s3", marks=pytest.mark.s3),
     pytest.param("versitygw", marks=[pytest.mark.s3, pytest.mark.slow]),
     pytest.param("moto", marks=[pytest.mark.s3, pytest.mark.slow]),
+    pytest.param("role", marks=[pytest.mark.s3, pytest.mark.slow]),
+    pytest.param("customer key", marks=[pytest.mark.s3, pytest.mark.slow]),
     pytest.param("hdfs", marks=pytest.mark.hdfs),
     pytest.param("abfs", marks=pytest.mark.abfs),
 ]

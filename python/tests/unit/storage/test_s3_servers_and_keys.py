@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ssl
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,8 @@ from cairn.errors import (
 from cairn.storage.s3.client import acquire, release
 from cairn.storage.s3.settings import S3Settings
 from cairn.storage.s3.store import S3Store
+from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES
+from harness.minio import create_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +85,33 @@ def test_a_customers_key_is_sent_with_every_read(stub: S3Stub) -> None:
     gets = stub.of("GET")
     assert len(gets) == 2
     assert {get.headers["x-amz-server-side-encryption-customer-key"] for get in gets} == {KEY}
+
+
+def test_a_customers_key_is_sent_with_each_request_of_an_upload_in_parts(
+    stub: S3Stub, tmp_path: Path
+) -> None:
+    """The server encrypts the checksums too: without the key it cannot complete the upload."""
+
+    def answer(request: Request) -> Answer | None:
+        if request.method != "POST":
+            return None
+        started = b"<Start><UploadId>u</UploadId></Start>"
+        completed = b"<Completed><ETag>x</ETag></Completed>"
+        return 200, {}, started if request.path.endswith("uploads") else completed
+
+    stub.answer = answer
+    source = tmp_path / "file"
+    with source.open("wb") as file:
+        file.truncate(PARTS_ABOVE_BYTES + 1)
+
+    with open_store(stub, sse_customer_key=KEY) as store:
+        store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+
+    sent = [*stub.of("POST"), *stub.of("PUT")]
+    assert len(sent) > 3
+    assert {
+        request.headers.get("x-amz-server-side-encryption-customer-key") for request in sent
+    } == {KEY}
 
 
 def test_a_store_whose_conditional_put_is_not_atomic_is_detected(stub: S3Stub) -> None:
@@ -333,11 +361,8 @@ def gone_url(stub: S3Stub) -> str:
 
 def test_a_server_with_an_own_certificate_needs_its_bundle(tmp_path: Path) -> None:
     """Python does not read the trust store of the JVM, which knows the certificate."""
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+    create_certificate(tmp_path / "tls")
+    certificate, key = tmp_path / "tls" / "public.crt", tmp_path / "tls" / "private.key"
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
 

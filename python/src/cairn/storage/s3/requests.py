@@ -46,8 +46,16 @@ _METHODS = {
     "CompleteMultipartUpload": "complete_multipart_upload",
     "AbortMultipartUpload": "abort_multipart_upload",
 }
+# The last request of an upload in parts needs the key too: its checksums are encrypted.
 _WITH_CUSTOMER_KEY = frozenset(
-    {"PutObject", "GetObject", "HeadObject", "CreateMultipartUpload", "UploadPart"}
+    {
+        "PutObject",
+        "GetObject",
+        "HeadObject",
+        "CreateMultipartUpload",
+        "UploadPart",
+        "CompleteMultipartUpload",
+    }
 )
 _CHUNK_BYTES = 1 << 20
 _PAUSE_FIRST_S = 0.1
