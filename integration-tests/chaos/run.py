@@ -52,8 +52,8 @@ FINISH_S = 300.0
 # A fault without a target tries again so often, until the queries have ended. While a driver starts
 # there is no engine: on a busy machine for a minute, and some drivers are killed before that.
 RETRY_S = 3.0
-# So many drivers, one after the other, end without a batch: no fault lasts that long.
-DRIVERS_WITHOUT_BATCH = 12
+# So long without a batch of any query: no fault lasts that long, nor several killed drivers.
+IDLE_S = 600.0
 # Errors that say that stored bytes are wrong. Only a damaged object may cause them.
 DAMAGE_CODES = {"CAIRN_CORRUPT", "CAIRN_MISSING", "CAIRN_FOREIGN_OBJECT", "CAIRN_FORMAT_VERSION"}
 # Errors that no fault of a run explains.
@@ -113,8 +113,8 @@ class Run:
         self._undo: list[tuple[float, Fault, Hit]] = []
         self._waiting: list[Fault] = []  # for a target
         self._retried_s = 0.0
-        self._idle_drivers = 0
         self._batches = 0
+        self._batch_at_s = 0.0
 
     @property
     def seconds(self) -> float:
@@ -124,7 +124,13 @@ class Run:
     @property
     def _is_alive(self) -> bool:
         """Whether drivers still come to a new batch."""
-        return self._idle_drivers < DRIVERS_WITHOUT_BATCH
+        if self.seconds < self._batch_at_s + IDLE_S:
+            return True
+        batches = sum(self.world.driver.batches())
+        if batches > self._batches:
+            self._batches, self._batch_at_s = batches, self.seconds
+            return True
+        return False
 
     def go(self, memory: checks.Memory) -> None:
         """Make all faults, then let the queries reach the end of their input."""
@@ -143,7 +149,7 @@ class Run:
                 self._look_after()
                 memory.sample(self.world.engines())
                 time.sleep(POLL_S)
-            if not self._has_begun(fault):
+            if not self._is_alive or not self._has_begun(fault):
                 self._waiting.append(fault)
         deadline = self.seconds + FINISH_S + options.minutes * 60
         while self._undo or self.world.driver.exit_code != 0:
@@ -200,9 +206,6 @@ class Run:
         for failure in driver.take_failures():
             self._judge(failure, "the driver")
         driver.end()
-        batches = sum(driver.batches())
-        self._idle_drivers = 0 if batches > self._batches else self._idle_drivers + 1
-        self._batches = batches
         self.outcome.restarts += 1
         self.world.driver = self.world.start_driver(driver.job)
         self._note("restarted", exit_code=driver.exit_code)

@@ -9,12 +9,13 @@ version is durable, and a load rebuilds the local state from the objects.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cairn.errors import ProtocolError
+from cairn.errors import CairnError, ProtocolError
 from cairn.format import changelog
 from cairn.format.header import ChangelogHeader
 from cairn.ids import CheckpointId, VersionRef
@@ -83,9 +84,10 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         lineage_versions=len(version.lineage),
     )
     if state.local.is_open:
-        answer.estimated_keys = state.estimated_keys()
-        answer.memtable_bytes = state.local.db.memtable_bytes()
-        answer.sst_bytes = state.local.db.sst_bytes()
+        with suppress(CairnError):  # the event loop may give the database up meanwhile
+            answer.estimated_keys = state.estimated_keys()
+            answer.memtable_bytes = state.local.db.memtable_bytes()
+            answer.sst_bytes = state.local.db.sst_bytes()
     return answer
 
 

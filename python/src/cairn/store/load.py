@@ -55,6 +55,8 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
     began = clock.monotonic_ns()
     answer = LoadAnswer()
     state.checkpoint.prepare()
+    if state.snapshots.needs_load:
+        state.forget_version()
     state.resources.event_loop.run(state.local.check)
     if request.load_empty or request.version == 0:
         answer.source = "empty"

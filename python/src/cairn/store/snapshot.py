@@ -28,6 +28,7 @@ from cairn.errors import (
     unexpected,
 )
 from cairn.rocks.failures import translate
+from cairn.store.detours import DAMAGES
 from cairn.store.snapshot_state import SnapshotDone
 
 if TYPE_CHECKING:
@@ -132,7 +133,11 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         max_cf_id=version.max_cf_id,
         changelogs=snapshots.changelogs(version.lineage),
     )
-    previous = _previous(state, version)
+    try:
+        previous = _previous(state, version)
+    except DAMAGES:
+        snapshots.needs_load = True  # which finds another way to the version
+        raise
     directory = state.new_directory("c")
     try:
         if not state.local.checkpoint(version.version, incarnation, directory):
@@ -285,7 +290,7 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
     limit = state.checkpoint.conf.max_lineage
     clock, snapshots = state.resources.clock, state.snapshots
     until_ns = clock.monotonic_ns() + int(wait_s * _S)
-    before = snapshots.uploaded()
+    uploaded = snapshots.uploaded()
     while (length := state.lineage_length()) >= limit:
         run, is_new = begin(state, is_forced=True)
         try:
@@ -293,14 +298,16 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
         except CredentialsExpiredError:
             raise
         except CairnError as failure:
-            if not is_new or snapshots.uploaded() != before:
+            has_moved = snapshots.uploaded() != uploaded
+            uploaded = snapshots.uploaded()
+            if not is_new or has_moved:
                 continue  # the next one uploads the rest
             problem = f"their snapshot failed: [{failure.code}] {failure.message}"
             error = _too_long(state, length, problem, failure.next_step)
             raise error.with_context(object_name=failure.object_name) from failure
         files, size = snapshots.left()
         left = f"{files} files, {size >> 20} MiB are left"
-        if done is None and snapshots.uploaded() != before:
+        if done is None and snapshots.uploaded() != uploaded:
             _LOG.warning(
                 "store %s: a commit waited %d s for a snapshot and goes on without it: %s",
                 state.checkpoint.store,

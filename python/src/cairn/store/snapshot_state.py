@@ -58,6 +58,7 @@ class SnapshotState:
         purges: when the next purge is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
         is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects.
+        needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
     """
 
     def __init__(self, clock: Clock, entropy: Entropy, *, grace_ms: int) -> None:
@@ -66,6 +67,7 @@ class SnapshotState:
         self.purges = PurgeSchedule(clock, grace_ms)
         self.manifest: Manifest | None = None
         self.is_wanted = False
+        self.needs_load = False
         self.failure: CairnError | None = None
         self._run: Future[SnapshotDone] | None = None
         self._run_lock = threading.Lock()
@@ -83,7 +85,7 @@ class SnapshotState:
         """Begin with a new database: empty, or restored from ``manifest``."""
         with self._lock:
             self.manifest, self._is_ours = manifest, False
-            self.is_wanted = False
+            self.is_wanted = self.needs_load = False
             self._known, self._incarnation = known, incarnation
             self._pending = None
             self._bases = {}

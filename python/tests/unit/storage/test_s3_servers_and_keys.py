@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -87,19 +88,19 @@ def test_a_customers_key_is_sent_with_every_read(stub: S3Stub) -> None:
     assert {get.headers["x-amz-server-side-encryption-customer-key"] for get in gets} == {KEY}
 
 
+def _upload_in_parts(request: Request) -> Answer | None:
+    if request.method != "POST":
+        return None
+    started = b"<Start><UploadId>u</UploadId></Start>"
+    completed = b"<Completed><ETag>x</ETag></Completed>"
+    return 200, {}, started if request.path.endswith("uploads") else completed
+
+
 def test_a_customers_key_is_sent_with_each_request_of_an_upload_in_parts(
     stub: S3Stub, tmp_path: Path
 ) -> None:
     """The server encrypts the checksums too: without the key it cannot complete the upload."""
-
-    def answer(request: Request) -> Answer | None:
-        if request.method != "POST":
-            return None
-        started = b"<Start><UploadId>u</UploadId></Start>"
-        completed = b"<Completed><ETag>x</ETag></Completed>"
-        return 200, {}, started if request.path.endswith("uploads") else completed
-
-    stub.answer = answer
+    stub.answer = _upload_in_parts
     source = tmp_path / "file"
     with source.open("wb") as file:
         file.truncate(PARTS_ABOVE_BYTES + 1)
@@ -112,6 +113,29 @@ def test_a_customers_key_is_sent_with_each_request_of_an_upload_in_parts(
     assert {
         request.headers.get("x-amz-server-side-encryption-customer-key") for request in sent
     } == {KEY}
+
+
+def test_a_server_without_conditions_takes_large_files_too(stub: S3Stub, tmp_path: Path) -> None:
+    """It answers each request with a condition with 501; snapshots do not need one."""
+
+    def answer(request: Request) -> Answer | None:
+        if "if-none-match" in request.headers:
+            return refusal(501, "NotImplemented")
+        if "if-match" in request.headers:
+            return refusal(404, "NoSuchKey")
+        return _upload_in_parts(request)
+
+    stub.answer = answer
+    source = tmp_path / "file"
+    with source.open("wb") as file:
+        file.truncate(PARTS_ABOVE_BYTES + 1)
+
+    with open_store(stub) as store:
+        with pytest.raises(ConditionalPutUnsupportedError, match="ignores If-None-Match"):
+            store.probe_conditional_put()
+        store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+
+    assert any(request.path.endswith("uploads") for request in stub.of("POST"))
 
 
 def test_a_store_whose_conditional_put_is_not_atomic_is_detected(stub: S3Stub) -> None:
@@ -277,6 +301,65 @@ def test_a_role_is_assumed_with_the_keys_of_the_settings(stub: S3Stub) -> None:
         assert part in asked.body
     assert {put.access_key for put in stub.of("PUT")} == {"ROLE"}
     assert {put.headers["x-amz-security-token"] for put in stub.of("PUT")} == {"role-token"}
+
+
+def test_a_role_is_asked_for_anew_when_its_keys_are_refused(stub: S3Stub) -> None:
+    """A role's session may be revoked long before its keys expire."""
+    refused_tokens = set[str]()
+
+    def answer(request: Request) -> Answer | None:
+        if request.headers.get("x-amz-security-token") in refused_tokens:
+            return refusal(403, "InvalidAccessKeyId")
+        given = _gives_roles(request)
+        if given is None:
+            return None
+        number = str(len(stub.of("POST"))).encode()
+        return given[0], given[1], given[2].replace(b"role-token", b"role-token-" + number)
+
+    stub.answer = answer
+    role = {"role_arn": "arn:aws:iam::123456789012:role/job", "sts_endpoint_url": stub.url}
+
+    with open_store(stub, **role) as store:
+        store.put("a", b"1")
+        refused_tokens.add("role-token-1")
+        with pytest.raises(AccessError):
+            store.put("a", b"2")
+        with open_store(stub, **role) as again:
+            again.put("a", b"3")
+
+    assert len(stub.of("POST")) == 2
+
+
+def test_sts_is_reached_through_the_proxy_too(stub: S3Stub) -> None:
+    """In a closed network no executor reaches it directly."""
+    stub.answer = _gives_roles
+    role = {
+        "role_arn": "arn:aws:iam::123456789012:role/job",
+        "sts_endpoint_url": "http://sts.example.invalid",
+        "endpoint_url": "http://s3.example.invalid",
+        "proxy_url": stub.url,
+    }
+
+    with open_store(stub, **role) as store:
+        store.put("a", b"1")
+
+    (asked,) = stub.of("POST")
+    assert asked.path.startswith("http://sts.example.invalid/")
+
+
+def test_an_sts_that_cannot_be_reached_is_named(stub: S3Stub) -> None:
+    """The S3 server is up: an error with its address would mislead."""
+    with socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{gone.getsockname()[1]}"
+        role = {"role_arn": "arn:aws:iam::123456789012:role/job", "sts_endpoint_url": address}
+        with (
+            open_store(stub, **role) as store,
+            pytest.raises(UnavailableError, match=f"the server cannot be reached: {address}"),
+        ):
+            store.put("a", b"1")
+
+    assert stub.requests == []
 
 
 def test_a_role_that_is_refused_is_named(stub: S3Stub) -> None:

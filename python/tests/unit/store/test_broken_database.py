@@ -11,7 +11,7 @@ import pytest
 from rig import Rig, family
 
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
-from cairn.errors import BusyError, CairnError, CorruptError, DiskFullError
+from cairn.errors import BusyError, CairnError, CorruptError, DiskFullError, LocalDiskError
 from cairn.store import committed, reads, state
 from cairn.store.instance import ProviderInstance
 
@@ -229,6 +229,24 @@ def test_maintenance_of_a_broken_store_says_why(rig: Rig, monkeypatch: pytest.Mo
 
     with pytest.raises(DiskFullError):
         rig.maintain(cleanup=False)
+
+
+def test_a_commit_whose_database_breaks_after_the_put_answers(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version is durable: an error would make Spark repeat the task for nothing."""
+    last = a_snapshot_and_a_version_above(rig)
+
+    def broken() -> int:
+        raise LocalDiskError("the database was given up")
+
+    rig.write([(1, 0, KEYS[0], b"newest", 1)])
+    monkeypatch.setattr(rig.state, "estimated_keys", broken)
+    committed = rig.commit(4, last, [FAMILY])["checkpoint_id"]
+
+    assert rig.load(4, committed)["version"] == 4
+    rig.until_applied(4)
+    assert rig.get(0, KEYS[:1]) == [b"newest"]
 
 
 def test_a_commit_whose_rows_do_not_fit_into_memory_breaks_only_the_local_state(

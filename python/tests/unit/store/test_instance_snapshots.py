@@ -12,7 +12,7 @@ import pytest
 from rig import Rig, family
 
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
-from cairn.errors import DiskFullError, MissingError
+from cairn.errors import CorruptError, DiskFullError, MissingError
 from cairn.store.deltas import Delta
 
 FAMILY = family(0, multi=False)
@@ -135,6 +135,32 @@ def test_after_a_reload_during_an_upload_maintenance_continues(
     other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
     assert other.load(8, ids[8])["counts"] == {"0": 8}
     other.crash()
+
+
+def test_a_snapshot_whose_base_is_damaged_is_mended_by_the_next_load(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Another executor stored the base, so no load of this one has read its manifest."""
+    ids = fill(rig, 3)
+    other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {"minDeltasForSnapshot": 2})
+    other.load(3, ids[3])
+    assert maintain(other)["snapshot_version"] == 3
+    other.write([(1, 0, b"4", b"v", 2)])
+    ids.append(str(other.commit(4, ids[3], [FAMILY])["checkpoint_id"]))
+    other.crash()
+    rig.load(4, ids[4])
+    (manifest,) = (tmp_path / "objects" / "snapshot").iterdir()
+    manifest.write_bytes(b"{" + manifest.read_bytes())
+    ids = fill(rig, 2, ids)
+
+    with pytest.raises(CorruptError, match=manifest.name):
+        rig.maintain(cleanup=False)
+    before = rig.contents(0, 6)
+    loaded = rig.load(6, ids[6])
+
+    assert loaded["repairs"] == 1
+    assert rig.contents(0, 6) == before
+    assert maintain(rig)["snapshot_version"] == 6
 
 
 def test_a_snapshot_begins_in_the_middle_of_a_commit(

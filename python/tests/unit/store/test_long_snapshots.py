@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
-from cairn.errors import LineageTooLongError, UnavailableError
+from cairn.errors import AccessError, LineageTooLongError, UnavailableError
 from cairn.protocol.calls import MaintainAnswer, MaintainRequest
 from cairn.store import instance
 
@@ -296,6 +296,32 @@ def test_a_commit_at_the_bound_continues_an_upload_that_fails_now_and_then(
 
     assert rig.state.snapshots.newest_version == LIMIT
     assert uploads.count == new_ssts(rig)
+
+
+def test_a_commit_at_the_bound_fails_when_only_the_manifest_is_refused(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first attempt uploaded is no progress of the later ones: they would never end."""
+    rig = new_rig(maxLineage=LIMIT)
+    ids = fill(rig, LIMIT)
+    objects = rig.state.checkpoint.objects
+    put, refused = objects.put_if_absent, []
+
+    def refuse_manifests(key: str, data: bytes) -> None:
+        if key.startswith("snapshot/"):
+            refused.append(key)
+            raise AccessError("the policy denies it", object_name=key)
+        put(key, data)
+
+    monkeypatch.setattr(objects, "put_if_absent", refuse_manifests)
+
+    rig.write([(1, 0, b"x", b"v", 2)])
+    with pytest.raises(LineageTooLongError, match=r"\[CAIRN_ACCESS_DENIED\] the policy denies it"):
+        rig.commit(LIMIT + 1, ids[-1], [FAMILY])
+
+    assert new_ssts(rig) > 0
+    assert len(refused) == 2
+    assert len(list(objects.list("changelog/"))) == LIMIT
 
 
 def test_a_commit_without_writes_is_not_bounded(

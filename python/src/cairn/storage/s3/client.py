@@ -66,10 +66,11 @@ class SharedClient:
     def discard(self) -> None:
         """Create another client for the next caller of ``acquire``: these keys are refused.
 
-        The AWS chain reads files and services anew then. Present users go on with this client. Keys
-        of the settings are not read anew: the next settings have others.
+        The AWS chain reads files and services anew then, and STS gives other keys of a role.
+        Present users go on with this client. Keys of the settings are not read anew: the next
+        settings have others.
         """
-        if self.settings.access_key is not None:
+        if self.settings.access_key is not None and self.settings.role_arn is None:
             return
         with _LOCK:
             if _CLIENTS.get(self.settings) is self:
@@ -121,7 +122,7 @@ def _new_session(settings: S3Settings) -> boto3.session.Session:
             botocore_session=core,
         )
         if settings.role_arn is not None:
-            assume_role(core, settings.role_arn, settings)
+            assume_role(core, settings.role_arn, settings, _transport(settings, _RETRIES))
     except (BotoCoreError, ValueError) as error:
         shown = settings.endpoint_shown
         raise translate(error, endpoint=shown, object_name=shown) from error
@@ -136,20 +137,16 @@ def _new_client(
             f"the file of certificates {settings.ca_bundle} does not exist here",
             next_step="correct spark.sql.streaming.stateStore.cairn.s3.caBundle",
         )
-    proxies = settings.proxy_url and {"http": settings.proxy_url, "https": settings.proxy_url}
-    config = Config(
-        user_agent_extra=_USER_AGENT,
-        signature_version=UNSIGNED if settings.anonymous else None,
-        max_pool_connections=settings.max_connections,
-        connect_timeout=settings.connect_timeout_ms / 1000,
-        read_timeout=settings.read_timeout_ms / 1000,
-        retries={"mode": retries, "total_max_attempts": settings.max_attempts},
-        tcp_keepalive=True,
-        proxies=proxies or None,
-        s3={"addressing_style": _addressing_style(settings)},
-        # PUTs send a CRC32C and GETs verify it, so a second checksum is useless.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
+    config = _transport(settings, retries).merge(
+        Config(
+            signature_version=UNSIGNED if settings.anonymous else None,
+            max_pool_connections=settings.max_connections,
+            tcp_keepalive=True,
+            s3={"addressing_style": _addressing_style(settings)},
+            # PUTs send a CRC32C and GETs verify it, so a second checksum is useless.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
     )
     try:
         region = session.region_name or ("us-east-1" if settings.endpoint_url else None)
@@ -166,6 +163,18 @@ def _new_client(
     # "Expect: 100-continue" makes each PUT wait for an interim answer: one more round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     return client
+
+
+def _transport(settings: S3Settings, retries: Literal["standard", "adaptive"]) -> Config:
+    """Return what requests to S3 and to STS have in common."""
+    proxies = settings.proxy_url and {"http": settings.proxy_url, "https": settings.proxy_url}
+    return Config(
+        user_agent_extra=_USER_AGENT,
+        connect_timeout=settings.connect_timeout_ms / 1000,
+        read_timeout=settings.read_timeout_ms / 1000,
+        retries={"mode": retries, "total_max_attempts": settings.max_attempts},
+        proxies=proxies or None,
+    )
 
 
 def _addressing_style(settings: S3Settings) -> Literal["auto", "path"]:

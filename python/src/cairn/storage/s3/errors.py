@@ -132,6 +132,12 @@ _CLASSES: tuple[tuple[type[Exception], type[CairnError], str, str | None], ...] 
 )
 
 
+class RoleRequestError(boto.BotoCoreError):
+    """A request to STS had no answer; ``__cause__`` is botocore's error of it."""
+
+    fmt = "the request to {endpoint} failed"
+
+
 def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnError:
     """Return ``error`` as an error of Cairn's tree.
 
@@ -140,6 +146,9 @@ def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnErro
         endpoint: ``S3Settings.endpoint_shown``.
         object_name: the object's URL, or the root's.
     """
+    if isinstance(error, RoleRequestError) and isinstance(error.__cause__, Exception):
+        endpoint = str(error.kwargs["endpoint"])
+        error = error.__cause__
     if isinstance(error, ClientError):
         return _translate_answer(error, endpoint, object_name)
     kind, text, next_step = next(entry[1:] for entry in _CLASSES if isinstance(error, entry[0]))

@@ -172,14 +172,15 @@ class S3Store(ObjectStore):
         try:
             size_bytes = path.stat().st_size
             check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
+            ignored = self._client.probed_buckets.get(self._bulk.bucket)
+            condition = {} if ignored else {"IfNoneMatch": "*"}
             if size_bytes > PARTS_ABOVE_BYTES:
-                answer = upload_parts(self._bulk, key, path, size_bytes, {PUT_ID: put_id})
+                metadata = {PUT_ID: put_id}
+                answer = upload_parts(self._bulk, key, path, size_bytes, metadata, condition)
             else:
                 # Read from the file, not from memory: several such uploads run at once.
                 with path.open("rb") as body:
-                    arguments = self._put_arguments(put_id, crc32c)
-                    if not self._client.probed_buckets.get(self._bulk.bucket):
-                        arguments["IfNoneMatch"] = "*"
+                    arguments = {**self._put_arguments(put_id, crc32c), **condition}
                     answer = self._bulk.call("PutObject", key, Body=body, **arguments)
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
@@ -368,8 +369,8 @@ class S3Store(ObjectStore):
         arguments = self._put_arguments(self._entropy.token(16), checksum_of(b""))
         try:
             self._requests.call("PutObject", key, Body=b"", **condition, **arguments)
-        except PreconditionFailedError:
-            return True
+        except (PreconditionFailedError, MissingError):
+            return True  # a replacement of nothing is refused by 412 or 404
         except ConditionalPutUnsupportedError:
             return False  # 501: the server knows no such header
         return False

@@ -39,9 +39,22 @@ def ranges_of(size_bytes: int) -> list[tuple[int, int]]:
 
 
 def upload_parts(
-    requests: S3Requests, key: str, path: Path, size_bytes: int, metadata: dict[str, str]
+    requests: S3Requests,
+    key: str,
+    path: Path,
+    size_bytes: int,
+    metadata: dict[str, str],
+    condition: dict[str, str],
 ) -> dict[str, Any]:
     """Create an object from a file, in parts; return S3's answer to the last request.
+
+    Args:
+        requests: send them.
+        key: the object's.
+        path: the file.
+        size_bytes: its size.
+        metadata: the object's.
+        condition: headers of the last request, under which S3 creates the object.
 
     Raises:
         CairnError: from ``S3Requests``. The upload was aborted; if the outcome of the last request
@@ -85,7 +98,7 @@ def upload_parts(
             key,
             UploadId=upload_id,
             MultipartUpload={"Parts": parts},
-            IfNoneMatch="*",
+            **condition,
         )
     except BaseException:
         # This aborts nothing if the upload was completed and the answer was lost.
