@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
@@ -25,3 +26,11 @@ def test_a_person_finds_what_to_do_after_each_fault() -> None:
     for fault, cells in advised.items():
         assert len(cells) == 2, fault
         assert all(cell.strip() for cell in cells), fault
+
+
+def test_each_promise_names_the_tests_that_provoke_its_fault() -> None:
+    """A promise without a test is a hope."""
+    for fault, *_, tests in rows("semantics.md"):
+        names = re.findall(r"\]\(([^)]+)\)", tests)
+        assert names, fault
+        assert all((DOCUMENTS / name).is_file() for name in names), fault

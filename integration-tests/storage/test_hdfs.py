@@ -91,6 +91,22 @@ def test_an_operator_has_the_rows_counts_and_state_of_sparks_provider(
     assert names(files, "/snapshot/")
 
 
+@pytest.mark.slow
+def test_a_mount_table_leads_to_hdfs(location: str, files: ObjectStore, tmp_path: Path) -> None:
+    """Large companies give their jobs names of viewfs, so that a cluster can move."""
+    events = Events(tmp_path / "input")
+    events.add_files(0, 3)
+    conf = {**CONF, "fs.viewfs.mounttable.here.link./cp": location.rpartition("/")[0]}
+    subject = Run(BY_NAME["windows_update"], events, "viewfs://here/cp/query", SUBJECT, 1, conf)
+    control = Run(BY_NAME["windows_update"], events, str(tmp_path / "control"), CONTROL)
+
+    subject.advance()
+    control.advance()
+
+    assert subject.record.rows == control.record.rows
+    assert names(files, "/changelog/")
+
+
 @pytest.mark.parametrize("checkpoint_format", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_query_continues_after_its_driver_was_killed(
     checkpoint_format: int, location: str, files: ObjectStore, tmp_path: Path
