@@ -54,7 +54,7 @@ demo: $(STAMPS)/venv $(STAMPS)/flights $(if $(filter minio,$(STORAGE)),minio s3a
 
 .PHONY: cluster
 cluster: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Run the demo on a cluster in containers and kill a worker; ARGS=--hold keeps it up
-	@$(BUILD_WHEEL)
+	@$(call BUILD_WHEEL,$(IMAGE_WHEEL))
 	@scripts/cluster.sh $(ARGS)
 
 ##@ Develop
@@ -159,17 +159,22 @@ shims: shim ## Build the shim for every minor version of Spark (the first time i
 	@for minor in $(OTHER_MINORS); do scripts/minor_shim.sh $$minor; done
 
 # The same sources give the same bytes, so that an image is built anew only if something has changed.
-BUILD_WHEEL = rm -rf $(BUILD)/wheel && SOURCE_DATE_EPOCH=1577836800 \
-  $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel ./python
+# That of the image has the jars that were built so far: it needs one only.
+BUILD_WHEEL = rm -rf $(1) && SOURCE_DATE_EPOCH=1577836800 \
+  $(PY) -m pip wheel --quiet --no-deps --wheel-dir $(1) ./python
+IMAGE_WHEEL := $(BUILD)/image/own-wheel
 
 .PHONY: wheel
 wheel: $(STAMPS)/venv shims ## Build the Python package with the jars inside: .build/wheel/cairn_state-*.whl
-	@$(BUILD_WHEEL)
+	@$(call BUILD_WHEEL,$(BUILD)/wheel)
+	@for minor in $(MINOR) $(OTHER_MINORS); do \
+	  $(PY) -m zipfile -l $(BUILD)/wheel/*.whl | grep "cairn/jars/cairn-shim-$$minor.jar" >/dev/null || \
+	  { echo "error: the wheel has no jar for Spark $$minor. Next: make clean wheel" >&2; exit 1; }; done
 	@ls $(BUILD)/wheel
 
 .PHONY: image
 image: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Build the images of the cluster: cairn-spark:local, with Spark and Cairn
-	@$(BUILD_WHEEL)
+	@$(call BUILD_WHEEL,$(IMAGE_WHEEL))
 	@$(PY) scripts/docker_images.py
 
 ##@ Set up (the verbs above run these when they need them)

@@ -1,6 +1,6 @@
 """Builds the images of the cluster: cairn-spark:local, cairn-demo:local and cairn-minio:test.
 
-Usage: docker_images.py    needs a Docker engine and `make wheel s3a-jars minio flights`
+Usage: docker_images.py    needs a Docker engine; `make image` makes what it needs first
 
 The base is Debian's public image. Where it cannot be pulled, the base is made by debootstrap (as
 root), and the packages come from a wheelhouse that this Python makes. `CAIRN_BASE_IMAGE` names
@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / ".build"
+OWN_WHEEL = BUILD / "image" / "own-wheel"
 PUBLIC_BASE = "debian:bookworm-slim"
 LOCAL_BASE = "cairn-base:bookworm"
 SPARK_IMAGE = "cairn-spark:local"
@@ -112,7 +113,7 @@ def fill_context(context: Path, *, is_offline: bool) -> None:
     if is_offline:
         for path in make_wheelhouse().glob("*.whl"):
             _link(path, wheels)
-    for path in (BUILD / "wheel").glob("cairn_state-*.whl"):
+    for path in OWN_WHEEL.glob("cairn_state-*.whl"):
         _link(path, wheels)
     shutil.copy(ROOT / "python" / "constraints.txt", wheels)
     jars = context / "s3a-jars"
@@ -143,7 +144,7 @@ def make_wheelhouse() -> Path:
         return folder
     print("Making the wheelhouse (half a minute, once)", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    [own] = (BUILD / "wheel").glob("cairn_state-*.whl")
+    [own] = OWN_WHEEL.glob("cairn_state-*.whl")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     _run(*command, "-c", str(constraints), "--wheel-dir", str(folder), str(own), *PACKAGES)
     # The context takes Cairn's own wheel from where it is built.

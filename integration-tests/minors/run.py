@@ -1,8 +1,8 @@
 """Tests Cairn on several minor versions of Spark: `make spark-matrix`.
 
-For each minor: its jar is built; the shim's own tests and the integration tests of `TESTS` run on
-its pyspark. At the end checkpoints go from minor to minor (`test_upgrade.py`). The first run
-installs each pyspark into `.build/minors`.
+For each minor: its jar is built; the shim's own tests, the integration tests of `TESTS` and a quick
+part of Spark's own suites, as that minor has them, run on its pyspark. At the end checkpoints go
+from minor to minor (`test_upgrade.py`). The first run installs each pyspark into `.build/minors`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ TESTS = (
     "recovery/test_worker_killed.py",
     "metadata/test_local_files.py",
 )
+SUITES = "integration-tests/spark_suites/run.py"
 OTHERS = sorted(one.stem for one in (REPOSITORY / "python" / "minors").glob("*.txt"))
 
 
@@ -43,7 +44,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    steps = ("jar", "java", "integration", "upgrade")
+    steps = ("jar", "java", "integration", "suites", "upgrade")
     parser.add_argument("--minors", nargs="+", default=OTHERS, metavar="MINOR")
     parser.add_argument("--steps", nargs="+", default=steps, choices=steps)
     return parser
@@ -55,6 +56,7 @@ def _steps(minor: str) -> list[tuple[str, list[str]]]:
             ("jar", ["make", "shim"]),
             ("java", ["make", "java-tests"]),
             ("integration", _pytest(sys.executable, *TESTS)),
+            ("suites", [sys.executable, SUITES, "--quick"]),
         ]
     program = str(REPOSITORY / "scripts" / "minor_shim.sh")
     python = str(REPOSITORY / ".build" / "minors" / minor / "bin" / "python")
@@ -62,6 +64,7 @@ def _steps(minor: str) -> list[tuple[str, list[str]]]:
         ("jar", [program, minor]),
         ("java", [program, minor, "test"]),
         ("integration", _pytest(python, *TESTS)),
+        ("suites", [python, SUITES, "--quick", "--provider", "both"]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: five queries, killed and resumed, with checkpoints on each storage."""
+"""The demo as a user runs it: five queries, killed and resumed, on each kind of storage."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@
     python integration-tests/spark_suites/run.py --provider both --record-control
 
 By default only Cairn runs, and is compared with the recorded outcomes of the control
-(control.toml). They are recorded again for another Spark, or for suites that have none.
+(control.toml). They are recorded again for another Spark, or for suites that have none. On another
+minor version of Spark, `--provider both --quick` compares with the control of the same run.
 
 A run that was ended goes on where it stopped: results are kept in `.build/spark-suites/runs`, by
 the provider's jar and worker and the test classes.
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import pyspark
 from report import Progress, print_table, print_verdict
-from suite_kit import BUILD, HERE, REPOSITORY, Kit, prepare
+from suite_kit import BUILD, HERE, IS_REFERENCE, OWN_PACKAGE, REPOSITORY, Kit, prepare
 from suite_list import Suite, read_excluded, read_suites, read_waiting, unlisted
 from suite_process import ROCKSDB_PROVIDER, Provider, SuiteResult, run_suite, run_together
 from verdict import (
@@ -60,6 +61,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.provider in ("cairn", "both") and not options.shim_jar.exists():
         print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
         return 2
+    if not IS_REFERENCE and (options.provider == "cairn" or options.record_control):
+        print(
+            f"the control is not recorded for Spark {pyspark.__version__}: use --provider both",
+            file=sys.stderr,
+        )
+        return 2
     if options.provider == "cairn" and recorded_spark() != pyspark.__version__:
         print(
             f"control.toml is of Spark {recorded_spark()}, installed is {pyspark.__version__}:"
@@ -83,10 +90,11 @@ def main(arguments: list[str] | None = None) -> int:
         results = _run_all(kit, planned, options)
     of_control = [result for result in results if result.provider == "control"]
     of_cairn = [result for result in results if result.provider == "cairn"]
-    controls = read_control() | {
+    controls = _recorded() | {
         result.suite: Control.of(result) for result in of_control if result.is_ended
     }
-    verdict = judge(of_cairn, controls, read_expected(controls), cairn.class_name)
+    expected = read_expected(controls, is_whole=IS_REFERENCE)
+    verdict = judge(of_cairn, controls, expected, cairn.class_name)
     print_table(suites, results)
     if options.record_control:
         _record(of_control)
@@ -96,6 +104,11 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\n{len(waiting)} suites have not been run yet under both providers (--list)")
     new_suites = unlisted([*suites, *waiting], read_excluded(), kit.classes)
     return print_verdict(results, verdict, new_suites)
+
+
+def _recorded() -> dict[str, Control]:
+    """Return the committed outcomes of the control: of the reference version of Spark."""
+    return read_control() if IS_REFERENCE else {}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,7 +148,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _selected(options: argparse.Namespace) -> list[Suite]:
-    suites = read_suites(is_quick=options.quick)
+    suites = [
+        suite
+        for suite in read_suites(is_quick=options.quick)
+        if IS_REFERENCE or not suite.class_name.startswith(OWN_PACKAGE)
+    ]
     waiting = read_waiting()
     if options.is_list:
         quick = {suite.name for suite in read_suites(is_quick=True)}
@@ -186,7 +203,7 @@ def _run_all(
     kit: Kit, planned: list[tuple[Provider, Suite]], options: argparse.Namespace
 ) -> list[SuiteResult]:
     """Run what has no result yet, and return all results."""
-    recorded = {name: control.seconds for name, control in read_control().items()}
+    recorded = {name: control.seconds for name, control in _recorded().items()}
     pairs = [(provider.label, suite.name) for provider, suite in planned]
     progress = Progress(pairs, recorded, options.parallel)
     labels = {provider.label for provider, _ in planned}
@@ -195,7 +212,9 @@ def _run_all(
 
     def finish(result: SuiteResult) -> None:
         result.key = keys[result.provider]
-        result.save(_result_file(result.provider, result.suite, result.name_filter))
+        # Workers run the source as it is: a result while that was changed is nobody's.
+        if _key(kit, result.provider, options.shim_jar) == result.key:
+            result.save(_result_file(result.provider, result.suite, result.name_filter))
         results.append(result)
         progress.ended(result)
 

@@ -21,9 +21,14 @@ import pyspark
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-BUILD = REPOSITORY / ".build" / "spark-suites"
+REFERENCE = "4.3"
+"""The minor version of Spark whose control is recorded, and on which all suites run."""
+MINOR = ".".join(pyspark.__version__.split(".")[:2])
+IS_REFERENCE = MINOR == REFERENCE
+BUILD = REPOSITORY / ".build" / ("spark-suites" if IS_REFERENCE else f"spark-suites-{MINOR}")
 AGENT_SOURCES = sorted((HERE / "agent").glob("*.java"))
 AGENT_CLASS = "io.cairn.suites.ProviderSwapAgent"
+OWN_PACKAGE = "io.cairn.suites."
 OWN_SUITES = sorted((HERE / "suites").glob("*.java"))
 
 
@@ -67,6 +72,8 @@ def prepare(build: Path = BUILD) -> Kit:
     with _when_changed(build / "agent.stamp", *AGENT_SOURCES) as is_changed:
         if is_changed:
             _compile_agent(kit, build / "agent-classes")
+    if not IS_REFERENCE:
+        return kit  # own suites extend classes as they are in the reference version
     with _when_changed(
         build / "own-suites.stamp", HERE / "build.gradle", *OWN_SUITES
     ) as is_changed:
@@ -107,6 +114,7 @@ def _fetch(build: Path) -> None:
             *("-p", str(HERE)),
             *("--project-cache-dir", str(build / "gradle-cache")),
             "fetch",
+            f"-PsparkMinor={MINOR}",
             f"-PjarsDir={build / 'jars'}",
         ],
         check=True,

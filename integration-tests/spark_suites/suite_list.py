@@ -105,16 +105,15 @@ def read_excluded(file: Path = SUITES_FILE) -> list[Excluded]:
 def unlisted(suites: list[Suite], excluded: list[Excluded], classes: Path) -> list[str]:
     """Return the suite classes below ``classes`` that are neither listed nor excluded.
 
-    Only packages that suites.toml names are looked at, so a new suite of Spark cannot be missed
-    there.
+    All packages of Structured Streaming and of the state data source are looked at, so no suite of
+    a new Spark is missed.
     """
     listed = {suite.class_name for suite in suites}
-    packages = {exclusion.package for exclusion in excluded}
+    root = classes / "org" / "apache" / "spark" / "sql"
     found = [
-        (package, file.stem)
-        for package in sorted(packages)
-        for file in sorted((classes / package.replace(".", "/")).glob("*Suite*.class"))
-        if "$" not in file.stem
+        (".".join(file.parent.relative_to(classes).parts), file.stem)
+        for file in sorted(root.rglob("*Suite*.class"))
+        if "$" not in file.stem and _concerns_state(file.parent.relative_to(root).parts)
     ]
     return [
         f"{package}.{name}"
@@ -125,3 +124,7 @@ def unlisted(suites: list[Suite], excluded: list[Excluded], classes: Path) -> li
             for exclusion in excluded
         )
     ]
+
+
+def _concerns_state(package: tuple[str, ...]) -> bool:
+    return "streaming" in package or package[-2:] == ("v2", "state")

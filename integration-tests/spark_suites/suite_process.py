@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from suite_kit import HERE, REPOSITORY, Kit
+from suite_kit import HERE, IS_REFERENCE, REPOSITORY, Kit
 from suite_list import Suite
 
 PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
@@ -226,7 +226,8 @@ def java_command(
 ) -> list[str]:
     """Return the command line of the JVM of ``suites``; ``tests``: only those."""
     first = suites[0]  # suites of one JVM differ in their class and their filter only
-    agent = f"-javaagent:{kit.agent_jar}=report={{}}"
+    # For the reference there are only the test classes of an older minor version.
+    agent = f"-javaagent:{kit.agent_jar}=report={{}};newer={str(IS_REFERENCE).lower()}"
     if provider.swap:
         agent += f";target={provider.class_name};names={'|'.join(provider.swap)}"
     executor_agent = agent.format(folder / "executor-%p-providers.txt")

@@ -138,15 +138,20 @@ def test_a_stopped_suite_is_reported_with_what_it_had_done() -> None:
 
 
 def test_a_suite_that_nobody_decided_about_is_found(tmp_path: Path) -> None:
-    """A newer Spark has suites that this list does not know."""
-    package = tmp_path / "org" / "example"
-    package.mkdir(parents=True)
-    for name in ("SumSuite", "SumSuite$Part", "OldSuite", "NewSuite", "Other"):
-        (package / f"{name}.class").touch()
+    """A newer Spark has suites, and packages, that this list does not know."""
+    package = "org.apache.spark.sql.execution.streaming"
+    folder = tmp_path / package.replace(".", "/")
+    elsewhere = folder.parent / "joins"
+    for parent in (folder / "newer", elsewhere):
+        parent.mkdir(parents=True)
+    for name in ("SumSuite", "SumSuite$Part", "OldSuite", "NewSuite", "Other", "newer/NextSuite"):
+        (folder / f"{name}.class").touch()
+    (elsewhere / "HashJoinSuite.class").touch()
+    excluded = [Excluded(package, ("Old*",), "why")]
 
-    excluded = [Excluded("org.example", ("Old*",), "why")]
+    found = unlisted([Suite("SumSuite", f"{package}.SumSuite", 60)], excluded, tmp_path)
 
-    assert unlisted([SUITE], excluded, tmp_path) == ["org.example.NewSuite"]
+    assert found == [f"{package}.NewSuite", f"{package}.newer.NextSuite"]
 
 
 def test_the_list_is_read(tmp_path: Path) -> None:

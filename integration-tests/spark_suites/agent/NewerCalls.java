@@ -16,11 +16,12 @@ import net.bytebuddy.jar.asm.Type;
 import net.bytebuddy.utility.OpenedClassReader;
 
 /**
- * Completes calls in the test classes of Spark 4.2 to methods that have more parameters in 4.3.
+ * Adapts calls in the test classes of Spark 4.2 to methods that have other parameters in 4.3.
  *
- * <p>Each of these parameters comes after the older ones and has a default, which Scala keeps as a
- * method of the companion object. The call gets it, as if the test had been compiled with Spark
- * 4.3. Without it the call fails with NoSuchMethodError, whatever the provider under test.
+ * <p>Each new parameter comes after the older ones and has a default, which Scala keeps as a method
+ * of the companion object. The call gets it, as if the test had been compiled with Spark 4.3. One
+ * method has lost its last parameter, of which the tests give the default. Without all this the
+ * call fails with NoSuchMethodError, whatever the provider under test.
  */
 final class NewerCalls {
   private static final String STREAMING = "org/apache/spark/sql/execution/streaming/";
@@ -45,6 +46,10 @@ final class NewerCalls {
           "org/apache/spark/sql/execution/python/UserDefinedPythonFunction.<init>/5",
           "Ljava/util/List;Ljava/util/List;");
 
+  private static final String STORES = STREAMING + "state/StateStore$";
+  private static final String SHORTER = "removeFromLoadedProvidersAndClose";
+  private static final String LOST_PARAMETER = "Lscala/Option;)";
+
   private NewerCalls() {}
 
   static void installOn(Instrumentation instrumentation) {
@@ -66,6 +71,17 @@ final class NewerCalls {
           @Override
           public void visitMethodInsn(
               int opcode, String owner, String name, String descriptor, boolean isInterface) {
+            if (owner.equals(STORES) && name.equals(SHORTER + "$default$2")) {
+              super.visitInsn(Opcodes.POP); // the companion object
+              super.visitInsn(Opcodes.ACONST_NULL);
+              return;
+            }
+            if (owner.equals(STORES) && name.equals(SHORTER)) {
+              super.visitInsn(Opcodes.POP);
+              String shorter = descriptor.replace(LOST_PARAMETER, ")");
+              super.visitMethodInsn(opcode, owner, name, shorter, isInterface);
+              return;
+            }
             int count = Type.getArgumentTypes(descriptor).length;
             String parameters = NEW_PARAMETERS.getOrDefault(owner + "." + name + "/" + count, "");
             for (Type parameter : Type.getArgumentTypes("(" + parameters + ")V")) {

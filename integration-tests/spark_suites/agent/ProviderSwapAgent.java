@@ -36,8 +36,8 @@ import net.bytebuddy.utility.OpenedClassReader;
  * Spark creates some on the driver for their metric names only) and opened stores ({@code init}),
  * and Cairn's checkpoint file managers ({@code managed}).
  *
- * <p>Arguments: {@code report=<file>;target=<class>;names=<class>|<class>}. Without a target it
- * only counts. The report is written when the JVM ends, one line {@code <suite>
+ * <p>Arguments: {@code report=<file>;newer=<true|false>;target=<class>;names=<class>|<class>}.
+ * Without a target it only counts. {@code newer}: Spark is newer than the test classes. The report is written when the JVM ends, one line {@code <suite>
  * <created|opened|managed> <class> <count>} per suite and class; {@code %p} in its name is the id
  * of the process.
  */
@@ -91,12 +91,17 @@ public final class ProviderSwapAgent {
             (builder, type, loader, module, domain) ->
                 builder.visit(Advice.to(OnSuite.class).on(named("run").and(takesNoArguments()))))
         .installOn(instrumentation);
-    NewerMembers.installOn(instrumentation);
-    NewerCalls.installOn(instrumentation);
+    boolean isNewer = Boolean.parseBoolean(options.get("newer"));
+    if (isNewer) {
+      NewerMembers.installOn(instrumentation);
+      NewerCalls.installOn(instrumentation);
+    }
     TestConduct.installOn(instrumentation);
     boolean isSwapped = !target.isEmpty() && names.contains(CONSTRUCTED.replace('/', '.'));
-    SkippedMaintenance.installOn(
-        instrumentation, CONSTRUCTED, isSwapped ? target.replace('.', '/') : CONSTRUCTED);
+    if (isNewer) {
+      SkippedMaintenance.installOn(
+          instrumentation, CONSTRUCTED, isSwapped ? target.replace('.', '/') : CONSTRUCTED);
+    }
     if (isSwapped) {
       new AgentBuilder.Default()
           .disableClassFormatChanges()

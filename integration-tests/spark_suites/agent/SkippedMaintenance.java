@@ -17,15 +17,17 @@ import net.bytebuddy.pool.TypePool;
 import net.bytebuddy.utility.OpenedClassReader;
 
 /**
- * Lets the providers of Spark's tests that skip maintenance do so under Spark 4.3 and Cairn.
+ * Lets the providers of Spark's tests that skip maintenance, or fail in it, do so under Spark 4.3
+ * and Cairn.
  *
- * <p>They extend Spark's providers, and override {@code doMaintenance}, which uploads snapshots in
+ * <p>Those that skip it extend Spark's providers, and override {@code doMaintenance}, which uploads snapshots in
  * Spark 4.2. Spark 4.3 calls {@code doSnapshotMaintenance} instead, and such a provider would skip
  * nothing, whatever the provider under test: the override gets the new name. What extends Spark's
  * provider extends the provider under test instead.
  */
 final class SkippedMaintenance implements AsmVisitorWrapper {
   static final String PROVIDERS = ".*SkipMaintenanceOnCertainPartitionsProvider";
+  private static final String FAILING = ".*FakeStateStoreProviderWithMaintenanceError";
   private static final String OLDER = "doMaintenance";
   private static final String NEWER = "doSnapshotMaintenance";
 
@@ -42,7 +44,7 @@ final class SkippedMaintenance implements AsmVisitorWrapper {
     new AgentBuilder.Default()
         .with(AgentBuilder.Listener.StreamWriting.toSystemError().withErrorsOnly())
         .disableClassFormatChanges()
-        .type(nameMatches(PROVIDERS))
+        .type(nameMatches(PROVIDERS).or(nameMatches(FAILING)))
         .transform(
             (builder, type, loader, module, domain) ->
                 builder.visit(new SkippedMaintenance(replaced, replacement)))
