@@ -51,10 +51,10 @@ without a run says so.
 - **no**: it failed with this error condition, or differed in this.
 - **not run**: nothing is recorded.
 
-The last column names what shows it under Cairn: tests of `make test`, and those that take long of
-`make test-all`. If one of them has failed, the cell says so. The tests of an operator compare the sink's rows of every batch, the progress, the
-state and its changes with Spark's provider. New outcomes: `integration-tests/parity/record.py`,
-then `scripts/parity_page.py`.
+The last column names what shows it under Cairn: tests of `make test`, and of `make test-all` those
+that take long. If one of them has failed, the cell says so. The tests of an operator compare the
+sink's rows of every batch, the progress, the state and its changes with Spark's provider. New
+outcomes: `integration-tests/parity/record.py`, then `scripts/parity_page.py`.
 """
 
 SUITES = """

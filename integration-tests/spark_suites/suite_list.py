@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from suite_kit import HERE
+from suite_kit import HERE, MINOR
 
 SUITES_FILE = HERE / "suites.toml"
 
@@ -60,6 +60,7 @@ def _suites(
 ) -> list[Suite]:
     flaky = content.get("flaky", {})
     random = content.get("random", {})
+    entries = [_of_this_minor(entry) for entry in entries]
     return [
         Suite(
             name=entry["name"],
@@ -76,6 +77,12 @@ def _suites(
         for entry in entries
         if entry.get("quick") or not is_quick
     ]
+
+
+def _of_this_minor(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the suite that the installed Spark has instead."""
+    name = entry.get("older", {}).get(MINOR)
+    return {**entry, "name": name, "quick_filter": ""} if name else entry
 
 
 def _jvm(entry: dict[str, Any], *, is_quick: bool) -> str:

@@ -37,9 +37,9 @@ import net.bytebuddy.utility.OpenedClassReader;
  * and Cairn's checkpoint file managers ({@code managed}).
  *
  * <p>Arguments: {@code report=<file>;newer=<true|false>;target=<class>;names=<class>|<class>}.
- * Without a target it only counts. {@code newer}: Spark is newer than the test classes. The report is written when the JVM ends, one line {@code <suite>
- * <created|opened|managed> <class> <count>} per suite and class; {@code %p} in its name is the id
- * of the process.
+ * Without a target it only counts. {@code newer}: Spark is newer than the test classes. The report
+ * is written when the JVM ends, one line {@code <suite> <created|opened|managed> <class> <count>}
+ * per suite and class; {@code %p} in its name is the id of the process.
  */
 public final class ProviderSwapAgent {
   private static final String FACTORY =

@@ -20,10 +20,10 @@ import net.bytebuddy.utility.OpenedClassReader;
  * Lets the providers of Spark's tests that skip maintenance, or fail in it, do so under Spark 4.3
  * and Cairn.
  *
- * <p>Those that skip it extend Spark's providers, and override {@code doMaintenance}, which uploads snapshots in
- * Spark 4.2. Spark 4.3 calls {@code doSnapshotMaintenance} instead, and such a provider would skip
- * nothing, whatever the provider under test: the override gets the new name. What extends Spark's
- * provider extends the provider under test instead.
+ * <p>Those that skip it extend Spark's providers, and override {@code doMaintenance}, which uploads
+ * snapshots in Spark 4.2. Spark 4.3 calls {@code doSnapshotMaintenance} instead, and such a
+ * provider would skip nothing, whatever the provider under test: the override gets the new name.
+ * What extends Spark's provider extends the provider under test instead.
  */
 final class SkippedMaintenance implements AsmVisitorWrapper {
   static final String PROVIDERS = ".*SkipMaintenanceOnCertainPartitionsProvider";
