@@ -125,13 +125,16 @@ def test_a_class_path_without_the_shim_is_named() -> None:
 def test_a_jvm_that_has_ended_is_an_error_in_time(hdfs: MiniHdfs) -> None:
     """The command must not wait for a JVM that the kernel has killed."""
     with hadoop_server(hdfs.url) as server:
-        settings = {**server.settings, "timeout_ms": "1000"}
-        with open_store(f"{hdfs.url}/x", settings, server.connections) as store:
+        with open_store(f"{hdfs.url}/x", server.settings, server.connections) as store:
             list(store.list(""))
-            os.kill(server.pid, signal.SIGKILL)
+        os.kill(server.pid, signal.SIGKILL)
+        settings = {**server.settings, "timeout_ms": "1000"}
 
-            with pytest.raises(UnavailableError):
-                store.put("x", b"1")
+        with (
+            open_store(f"{hdfs.url}/x", settings, server.connections) as store,
+            pytest.raises(UnavailableError),
+        ):
+            store.put("x", b"1")
 
 
 # Serves a folder, says what is beside its socket, and ends: killed, if the third argument says so.
