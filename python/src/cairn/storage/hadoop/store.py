@@ -311,8 +311,12 @@ class HadoopStore(ObjectStore):
             raise self._precondition_failed(key, is_missing=False)
 
     def _etag(self, path: str) -> str | None:
+        def use(status: FileStatus, parts: Iterator[bytes]) -> str:
+            self._check_size(path, status.size_bytes, MAX_GET_BYTES)
+            return _stored_object(status, parts).etag
+
         try:
-            return self._files.read(path, _ALL, _stored_object).etag
+            return self._files.read(path, _ALL, use)
         except MissingError:
             return None
 
