@@ -121,9 +121,8 @@ class Run:
         """The time since the start."""
         return time.monotonic() - self._started_s
 
-    @property
-    def _is_alive(self) -> bool:
-        """Whether drivers still come to a new batch."""
+    def _check_alive(self) -> bool:
+        """Return whether drivers still come to a new batch; looks at the sinks now and then."""
         if self.seconds < self._batch_at_s + IDLE_S:
             return True
         batches = sum(self.world.driver.batches())
@@ -145,18 +144,18 @@ class Run:
             raise RuntimeError(f"the queries do not run even without a fault:\n{driver.tail()}")
         self._started_s = time.monotonic()
         for fault in schedule(options.seed, options.minutes, options.every_s, options.without):
-            while self.seconds < fault.at_s and self._is_alive:
+            while self.seconds < fault.at_s and self._check_alive():
                 self._look_after()
                 memory.sample(self.world.engines())
                 time.sleep(POLL_S)
-            if not self._is_alive or not self._has_begun(fault):
+            if not self._check_alive() or not self._has_begun(fault):
                 self._waiting.append(fault)
         deadline = self.seconds + FINISH_S + options.minutes * 60
         while self._undo or self.world.driver.exit_code != 0:
             self._look_after()
             memory.sample(self.world.engines())
             time.sleep(POLL_S)
-            if self.seconds > deadline or not self._is_alive:
+            if self.seconds > deadline or not self._check_alive():
                 tail = self.world.driver.tail()
                 self._find(f"the queries did not reach the end of their input:\n{tail}")
                 break

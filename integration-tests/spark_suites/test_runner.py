@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import run
+import suite_list
 import suite_process
 from report import Progress, unfinished
 from suite_kit import HERE, Kit
@@ -75,6 +76,34 @@ def test_a_run_goes_on_where_it_stopped(kit: Kit, monkeypatch: pytest.MonkeyPatc
     assert _run(kit, monkeypatch, runs) == first
     assert len(runs.tests) == 1
     assert _run(kit, monkeypatch, runs, "--anew").outcomes == {"sums": FAILED}
+
+
+def test_a_result_of_a_source_that_changed_meanwhile_is_not_kept(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers import the source as it is at that moment."""
+    runs = Runs({"sums": PASSED}, {"sums": PASSED})
+    keys = iter(["before", "after", "after", "after"])
+    monkeypatch.setattr(run, "_key", lambda *_: next(keys))
+
+    _run(kit, monkeypatch, runs)
+    _run(kit, monkeypatch, runs)
+
+    assert len(runs.tests) == 2
+
+
+def test_an_older_spark_has_its_own_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite of semi joins has another name in 4.1, and other tests."""
+    file = tmp_path / "suites.toml"
+    file.write_text(
+        'package = "org.example"\n[[suite]]\nname = "NewSuite"\nlimit_s = 60\nquick = true\n'
+        'quick_filter = "part"\nolder = { "4.1" = "OldSuite" }\n'
+    )
+    monkeypatch.setattr(suite_list, "MINOR", "4.1")
+
+    (suite,) = read_suites(is_quick=True, file=file)
+
+    assert (suite.class_name, suite.name_filter) == ("org.example.OldSuite", "")
 
 
 def test_a_result_of_other_classes_is_not_kept(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:

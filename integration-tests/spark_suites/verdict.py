@@ -137,7 +137,7 @@ def read_expected(
             for name in _tests_of(entry, controls.get(suite))
         ]
         if not is_whole:
-            named = [one for one in named if one[0] in suites and _has(controls[one[0]], one[1])]
+            named = [(suite, name) for suite, name in named if _has(controls.get(suite), name)]
         elif {suite for suite, _ in named} != set(suites or [entry["suite"]]):
             message = f"{file.name}: the control passes no test with such a name: {entry}"
             raise SystemExit(message)
@@ -149,8 +149,8 @@ def read_expected(
     return expected
 
 
-def _has(control: Control, test: str) -> bool:
-    return test in control.outcomes
+def _has(control: Control | None, test: str) -> bool:
+    return control is not None and test in control.outcomes
 
 
 def _tests_of(entry: Mapping[str, str], control: Control | None) -> list[str]:

@@ -107,7 +107,7 @@ class LocalStore(ObjectStore):
             pending.sync()
             with self._locked(fcntl.LOCK_EX):
                 try:
-                    present = _etag_of(path.read_bytes())
+                    present = _etag_of(self._read(key, path, MAX_GET_BYTES))
                 except FileNotFoundError:
                     present = None
                 if present != etag:
@@ -130,11 +130,8 @@ class LocalStore(ObjectStore):
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object; a directory is not an object."""
         path = self._begin("GetObject", key)
-        with self._reading(key), path.open("rb") as source:
-            size_bytes = os.fstat(source.fileno()).st_size
-            self._check_size(key, size_bytes, max_bytes)
-            # Not to its end: a device has none.
-            data = source.read(size_bytes)
+        with self._reading(key):
+            data = self._read(key, path, max_bytes)
         return StoredObject(data, _etag_of(data))
 
     def get_start(self, key: str, length: int) -> ObjectStart:
@@ -198,6 +195,13 @@ class LocalStore(ObjectStore):
             pending.publish_new()
             path.unlink()
         self._is_probed = True
+
+    def _read(self, key: str, path: Path, max_bytes: int) -> bytes:
+        with path.open("rb") as source:
+            size_bytes = os.fstat(source.fileno()).st_size
+            self._check_size(key, size_bytes, max_bytes)
+            # Not to its end: a device has none.
+            return source.read(size_bytes)
 
     def _publish_new(self, pending: PendingFile, key: str) -> None:
         pending.sync()

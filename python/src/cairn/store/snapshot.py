@@ -298,9 +298,8 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
         except CredentialsExpiredError:
             raise
         except CairnError as failure:
-            has_moved = snapshots.uploaded() != uploaded
-            uploaded = snapshots.uploaded()
-            if not is_new or has_moved:
+            before, uploaded = uploaded, snapshots.uploaded()
+            if not is_new or uploaded != before:
                 continue  # the next one uploads the rest
             problem = f"their snapshot failed: [{failure.code}] {failure.message}"
             error = _too_long(state, length, problem, failure.next_step)

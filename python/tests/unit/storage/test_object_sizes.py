@@ -14,7 +14,7 @@ from s3_stub import Answer, Request, S3Stub
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.transfers import TransferResources
-from cairn.errors import ConfigError, CorruptError, ProtocolError
+from cairn.errors import ConfigError, CorruptError, PreconditionFailedError, ProtocolError
 from cairn.format import changelog
 from cairn.ids import CheckpointId, StoreId, VersionRef
 from cairn.protocol import frames
@@ -90,6 +90,12 @@ def test_a_huge_object_is_not_read_into_memory(store: ObjectStore) -> None:
     assert store.object_url(NAMES[0]) in text
     assert f"{HUGE_BYTES} bytes, over the limit of {MAX_GET_BYTES}" in text
     assert store.request_counts()["GetObject"] == 1
+
+
+def test_a_huge_object_is_not_read_to_be_replaced(store: ObjectStore) -> None:
+    """A file system that has no etags makes one from the bytes."""
+    with pytest.raises((CorruptError, PreconditionFailedError), match=NAMES[0]):
+        store.put_if_match(NAMES[0], b"new", "e")
 
 
 def test_the_start_of_a_huge_object_is_its_first_bytes(store: ObjectStore) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
 import ssl
 import time
 from pathlib import Path
@@ -88,6 +87,13 @@ def test_a_customers_key_is_sent_with_every_read(stub: S3Stub) -> None:
     assert {get.headers["x-amz-server-side-encryption-customer-key"] for get in gets} == {KEY}
 
 
+def _large_file(folder: Path) -> Path:
+    path = folder / "file"
+    with path.open("wb") as file:
+        file.truncate(PARTS_ABOVE_BYTES + 1)
+    return path
+
+
 def _upload_in_parts(request: Request) -> Answer | None:
     if request.method != "POST":
         return None
@@ -101,9 +107,7 @@ def test_a_customers_key_is_sent_with_each_request_of_an_upload_in_parts(
 ) -> None:
     """The server encrypts the checksums too: without the key it cannot complete the upload."""
     stub.answer = _upload_in_parts
-    source = tmp_path / "file"
-    with source.open("wb") as file:
-        file.truncate(PARTS_ABOVE_BYTES + 1)
+    source = _large_file(tmp_path)
 
     with open_store(stub, sse_customer_key=KEY) as store:
         store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
@@ -126,9 +130,7 @@ def test_a_server_without_conditions_takes_large_files_too(stub: S3Stub, tmp_pat
         return _upload_in_parts(request)
 
     stub.answer = answer
-    source = tmp_path / "file"
-    with source.open("wb") as file:
-        file.truncate(PARTS_ABOVE_BYTES + 1)
+    source = _large_file(tmp_path)
 
     with open_store(stub) as store:
         with pytest.raises(ConditionalPutUnsupportedError, match="ignores If-None-Match"):
@@ -266,6 +268,12 @@ def test_a_discarded_client_is_closed_by_its_last_user() -> None:
         release(client)
 
 
+def _role(sts_url: str, **more: str) -> dict[str, str]:
+    """Return the settings of a role that the service at ``sts_url`` gives."""
+    arn = "arn:aws:iam::123456789012:role/job"
+    return {"role_arn": arn, "sts_endpoint_url": sts_url, **more}
+
+
 _ROLE = """<AssumeRole{kind}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
 <AssumeRole{kind}Result><Credentials><AccessKeyId>ROLE</AccessKeyId>
 <SecretAccessKey>role-secret</SecretAccessKey><SessionToken>role-token</SessionToken>
@@ -283,13 +291,9 @@ def _gives_roles(request: Request) -> Answer | None:
 def test_a_role_is_assumed_with_the_keys_of_the_settings(stub: S3Stub) -> None:
     """Jobs in another account reach the bucket by a role."""
     stub.answer = _gives_roles
-    role = {
-        "role_arn": "arn:aws:iam::123456789012:role/job",
-        "role_external_id": "their-id",
-        "role_session_name": "etl",
-        "role_duration_s": "900",
-        "sts_endpoint_url": stub.url,
-    }
+    role = _role(
+        stub.url, role_external_id="their-id", role_session_name="etl", role_duration_s="900"
+    )
 
     with open_store(stub, **role) as store:
         store.put("a", b"1")
@@ -317,7 +321,7 @@ def test_a_role_is_asked_for_anew_when_its_keys_are_refused(stub: S3Stub) -> Non
         return given[0], given[1], given[2].replace(b"role-token", b"role-token-" + number)
 
     stub.answer = answer
-    role = {"role_arn": "arn:aws:iam::123456789012:role/job", "sts_endpoint_url": stub.url}
+    role = _role(stub.url)
 
     with open_store(stub, **role) as store:
         store.put("a", b"1")
@@ -333,14 +337,10 @@ def test_a_role_is_asked_for_anew_when_its_keys_are_refused(stub: S3Stub) -> Non
 def test_sts_is_reached_through_the_proxy_too(stub: S3Stub) -> None:
     """In a closed network no executor reaches it directly."""
     stub.answer = _gives_roles
-    role = {
-        "role_arn": "arn:aws:iam::123456789012:role/job",
-        "sts_endpoint_url": "http://sts.example.invalid",
-        "endpoint_url": "http://s3.example.invalid",
-        "proxy_url": stub.url,
-    }
+    role = _role("http://sts.example.invalid")
+    address = {"endpoint_url": "http://s3.example.invalid", "proxy_url": stub.url}
 
-    with open_store(stub, **role) as store:
+    with open_store(stub, **role, **address) as store:
         store.put("a", b"1")
 
     (asked,) = stub.of("POST")
@@ -349,15 +349,14 @@ def test_sts_is_reached_through_the_proxy_too(stub: S3Stub) -> None:
 
 def test_an_sts_that_cannot_be_reached_is_named(stub: S3Stub) -> None:
     """The S3 server is up: an error with its address would mislead."""
-    with socket.socket() as gone:
-        gone.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{gone.getsockname()[1]}"
-        role = {"role_arn": "arn:aws:iam::123456789012:role/job", "sts_endpoint_url": address}
-        with (
-            open_store(stub, **role) as store,
-            pytest.raises(UnavailableError, match=f"the server cannot be reached: {address}"),
-        ):
-            store.put("a", b"1")
+    with S3Stub() as gone:
+        pass
+
+    with (
+        open_store(stub, **_role(gone.url)) as store,
+        pytest.raises(UnavailableError, match=f"the server cannot be reached: {gone.url}"),
+    ):
+        store.put("a", b"1")
 
     assert stub.requests == []
 
@@ -367,9 +366,7 @@ def test_a_role_that_is_refused_is_named(stub: S3Stub) -> None:
     stub.answer = lambda request: refusal(403, "AccessDenied") if request.method == "POST" else None
 
     with (
-        open_store(
-            stub, role_arn="arn:aws:iam::123456789012:role/job", sts_endpoint_url=stub.url
-        ) as store,
+        open_store(stub, **_role(stub.url)) as store,
         pytest.raises(AccessError, match="the role cannot be assumed: STS answered 403") as refused,
     ):
         store.put("a", b"1")

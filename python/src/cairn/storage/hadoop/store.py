@@ -44,6 +44,7 @@ from cairn.storage.base import (
     StoredObject,
     check_key,
     is_listed,
+    too_large,
 )
 from cairn.storage.files import (
     TEMPORARY_SUFFIX,
@@ -155,13 +156,7 @@ class HadoopStore(ObjectStore):
 
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
         """Return a whole object."""
-        path = self._begin("GetObject", key)
-
-        def use(status: FileStatus, parts: Iterator[bytes]) -> StoredObject:
-            self._check_size(key, status.size_bytes, max_bytes)
-            return _stored_object(status, parts)
-
-        return self._files.read(path, _ALL, use)
+        return self._read(self._begin("GetObject", key), max_bytes)
 
     def get_start(self, key: str, length: int) -> ObjectStart:
         """Return the first bytes of an object."""
@@ -311,14 +306,20 @@ class HadoopStore(ObjectStore):
             raise self._precondition_failed(key, is_missing=False)
 
     def _etag(self, path: str) -> str | None:
-        def use(status: FileStatus, parts: Iterator[bytes]) -> str:
-            self._check_size(path, status.size_bytes, MAX_GET_BYTES)
-            return _stored_object(status, parts).etag
-
         try:
-            return self._files.read(path, _ALL, use)
+            return self._read(path, MAX_GET_BYTES).etag
         except MissingError:
             return None
+
+    def _read(self, path: str, max_bytes: int) -> StoredObject:
+        """Return a whole file, of at most ``max_bytes``."""
+
+        def use(status: FileStatus, parts: Iterator[bytes]) -> StoredObject:
+            if status.size_bytes > max_bytes:
+                raise too_large(self._files.prefix + path, status.size_bytes, max_bytes)
+            return _stored_object(status, parts)
+
+        return self._files.read(path, _ALL, use)
 
     def _discard(self, path: str) -> None:
         # What stays has a hidden name, and is deleted by a later listing.
