@@ -27,6 +27,7 @@ INPUTS ?= 100000
 
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
+GCS_MODULE := github.com/fsouza/fake-gcs-server@v1.56.1
 VERSITYGW_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 S3_SERVER_PACKAGES := 'moto[server]==5.2.5' 'proxy.py==2.4.10'
 
@@ -69,7 +70,7 @@ test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights #
 	$(INTEGRATION) --ignore integration-tests/repository --junitxml $(BUILD)/integration-tests.xml -m "not slow and not abfs" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: test test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, and the cluster in containers
+test-all: test test-s3 azurite gcs ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
 	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
@@ -230,6 +231,17 @@ toxiproxy: $(BUILD)/tools/toxiproxy ## Build Toxiproxy, which makes connections 
 
 $(BUILD)/tools/toxiproxy:
 	@scripts/build_go_tool.sh $(TOXIPROXY_MODULE) $@ 1.17
+
+.PHONY: gcs
+gcs: $(BUILD)/tools/fake-gcs-server $(STAMPS)/gcs-jars ## Build fake-gcs-server, an emulator of Google's storage, and fetch the jar for gs://
+
+$(BUILD)/tools/fake-gcs-server:
+	@scripts/build_go_tool.sh $(GCS_MODULE) $@ 1.26
+
+$(STAMPS)/gcs-jars: build.gradle settings.gradle $(STAMPS)/gradle $(STAMPS)/spark-jars
+	@echo "Fetching the gs:// jar"
+	@$(GRADLE) gcsJars
+	@touch $@
 
 .PHONY: versitygw
 versitygw: $(BUILD)/tools/versitygw ## Build versitygw, another S3 server for the tests, once: ten minutes

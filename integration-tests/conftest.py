@@ -15,6 +15,7 @@ for _path in (HERE, HERE.parent / "python" / "src"):
 
 from harness import processes
 from harness.azurite import abfs_files, azurite  # noqa: F401 - fixtures
+from harness.gcs import gcs, gs_files  # noqa: F401 - fixtures
 from harness.hdfs import hdfs, hdfs_files, hdfs_url  # noqa: F401 - fixtures; the path comes first
 from harness.s3 import (  # noqa: F401 - fixtures; the path comes first
     s3_audited,

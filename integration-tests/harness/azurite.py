@@ -10,15 +10,13 @@ import base64
 import secrets
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
 
 from harness.hdfs import ABFS_JARS, hadoop_server
-from harness.processes import end_child, free_port, wait_until
+from harness.processes import end_child, free_port, server_environment, wait_until_serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +27,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = REPOSITORY / ".build" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 ACCOUNT = "devstoreaccount1"
 HOST = f"{ACCOUNT}.dfs.core.windows.net"
-START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 
 
@@ -44,7 +41,7 @@ class Azurite:
     def __init__(self) -> None:
         self.url = f"abfs://cairn@{HOST}"
         self.conf: dict[str, str] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="cairn-azurite-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -56,6 +53,7 @@ class Azurite:
         """
         if not PROGRAM.exists():
             raise RuntimeError("there is no Azurite to start: run `make azurite`")
+        self._folder = tempfile.TemporaryDirectory(prefix="cairn-azurite-")
         port, key = free_port(), base64.b64encode(secrets.token_bytes(32)).decode()
         log = Path(self._folder.name, "azurite.log")
         with log.open("wb") as output:
@@ -66,16 +64,13 @@ class Azurite:
                     *("--location", self._folder.name),
                     *("--skipApiVersionCheck", "--loose", "--silent", "--disableTelemetry"),
                 ],
-                env={
-                    "PATH": "/usr/local/bin:/usr/bin:/bin",
-                    "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}",
-                },
+                env={**server_environment(), "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         try:
-            self._wait(self._process, port, log)
+            wait_until_serving(self._process, f"http://127.0.0.1:{port}/", "Azurite", log)
         except BaseException:
             self.__exit__()
             raise
@@ -92,36 +87,12 @@ class Azurite:
         }
         return self
 
-    @staticmethod
-    def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-        def explain() -> str:
-            return log.read_text(errors="replace")[-2000:]
-
-        wait_until(
-            lambda: _answers(port) or process.poll() is not None,
-            START_TIMEOUT_S,
-            "Azurite",
-            explain,
-        )
-        if process.poll() is not None:
-            raise RuntimeError(f"Azurite did not start:\n{explain()}")
-
     def __exit__(self, *_: object) -> None:
         """End it and remove its data."""
         if self._process is not None:
             end_child(self._process, STOP_TIMEOUT_S)
-        self._folder.cleanup()
-
-
-def _answers(port: int) -> bool:
-    try:
-        # The tests' own server, on loopback.
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 @pytest.fixture(scope="session")

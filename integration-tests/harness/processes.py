@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from pathlib import Path
 
 MARKER = "CAIRN_TEST_RUN"
 ENGINE = "cairn.engine"
+START_TIMEOUT_S = 120.0
 POLL_S = 0.05
 
 
@@ -102,6 +105,12 @@ def marked(run: str) -> list[Process]:
     return found
 
 
+def server_environment() -> dict[str, str]:
+    """Return what a server of the tests inherits: PATH and the marker, and no credentials."""
+    marker = {name: value for name, value in os.environ.items() if name.startswith("CAIRN_TEST")}
+    return {"PATH": os.environ.get("PATH", ""), **marker}
+
+
 def end_child(child: subprocess.Popen[bytes], timeout_s: float) -> None:
     """End a child process that may have ended: SIGTERM, and SIGKILL after a while."""
     if child.poll() is not None:
@@ -146,6 +155,30 @@ def wait_until(
             details = f"\n{explain()}" if explain else ""
             raise TimeoutError(f"waited {timeout_s:.0f} s for {what}{details}")
         time.sleep(POLL_S)
+
+
+def wait_until_serving(child: subprocess.Popen[bytes], url: str, name: str, log: Path) -> None:
+    """Wait until a server that was just started answers a request of ``url``, with any status.
+
+    Raises:
+        RuntimeError, TimeoutError: it ended, or does not answer; the message has its log's end.
+    """
+
+    def explain() -> str:
+        return log.read_text(errors="replace")[-2000:]
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - loopback
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    wait_until(lambda: answers() or child.poll() is not None, START_TIMEOUT_S, name, explain)
+    if child.poll() is not None:
+        raise RuntimeError(f"{name} did not start:\n{explain()}")
 
 
 def wait_until_ended(processes: list[Process], timeout_s: float) -> list[Process]:

@@ -6,7 +6,6 @@ It works on connections and bytes. `harness.tcp_proxy` works on single HTTP requ
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from harness.processes import end_child, free_port, wait_until
+from harness.processes import end_child, free_port, server_environment, wait_until
 
 BINARY = Path(__file__).resolve().parents[2] / ".build" / "tools" / "toxiproxy"
 _START_TIMEOUT_S = 20.0
@@ -66,7 +65,7 @@ class Toxiproxy:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(BINARY), "-host", "127.0.0.1", "-port", str(api.port)],
-                env={"PATH": os.environ.get("PATH", ""), **_marker()},
+                env=server_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -103,7 +102,3 @@ class Toxiproxy:
     def _stop(self) -> None:
         if self._process is not None:
             end_child(self._process, _STOP_TIMEOUT_S)
-
-
-def _marker() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("CAIRN_TEST")}

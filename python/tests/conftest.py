@@ -13,6 +13,7 @@ for _path in (_REPOSITORY / "integration-tests", _REPOSITORY / "python" / "src")
 from hypothesis import HealthCheck, settings  # noqa: E402 - the path comes first
 
 from harness.azurite import abfs_files, azurite  # noqa: E402, F401 - the path comes first
+from harness.gcs import gcs, gs_files  # noqa: E402, F401 - the path comes first
 from harness.hdfs import hdfs, hdfs_files, hdfs_url  # noqa: E402, F401 - the path comes first
 from harness.s3 import s3_bucket, s3_header, s3_server  # noqa: E402, F401 - the path comes first
 from harness.s3_servers import (  # noqa: E402, F401 - the path comes first

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from cairn.cli.main import main
 from cairn.errors import (
     AccessError,
+    ConditionalPutUnsupportedError,
     ConfigError,
     ForeignObjectError,
     SchemeError,
@@ -51,6 +52,19 @@ def test_a_file_in_the_place_of_a_folder_is_named(store: ObjectStore) -> None:
 
     with pytest.raises(ForeignObjectError, match="in the place of"):
         store.put("a/b", b"2")
+
+
+@pytest.mark.slow
+def test_a_file_is_not_replaced_where_a_rename_is_a_copy(gs_files: FileServer) -> None:
+    """Two attempts of format 1 could both believe that they replaced a third one's changelog."""
+    root = f"{gs_files.url}/{uuid.uuid4().hex}"
+    with open_store(root, gs_files.settings, gs_files.connections) as store:
+        store.put_if_absent("changelog/1.arrow", b"an attempt's")
+
+        with pytest.raises(ConditionalPutUnsupportedError, match="has no atomic rename"):
+            store.put_if_match("changelog/1.arrow", b"ours", store.get("changelog/1.arrow").etag)
+
+        assert store.get("changelog/1.arrow").data == b"an attempt's"
 
 
 def test_another_user_is_denied_by_name(

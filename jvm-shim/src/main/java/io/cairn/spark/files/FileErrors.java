@@ -78,6 +78,13 @@ final class FileErrors {
               "the file system failed",
               "look at the file system's state; Spark retries the task"));
 
+  /** For example of a connector that is older than Hadoop's defaults with suffixes, such as 64m. */
+  private static final Meaning NOT_A_NUMBER =
+      new Meaning(
+          ErrorKind.INVALID,
+          "a setting of the file system is not a number",
+          "set it to a plain number, as spark.hadoop.<its name>");
+
   private FileErrors() {}
 
   /**
@@ -88,9 +95,29 @@ final class FileErrors {
   static CairnException translate(Exception error, String object) {
     Throwable cause =
         error instanceof RemoteException remote ? remote.unwrapRemoteException() : error;
-    Meaning meaning = MEANINGS.get(code(cause));
+    Meaning meaning =
+        cause instanceof NumberFormatException ? NOT_A_NUMBER : MEANINGS.get(code(cause));
     return CairnException.of(
         meaning.kind, code(cause), meaning.what + " (" + text(cause) + ")", meaning.next, error);
+  }
+
+  /** Returns the error for a request that the executor has no memory for. */
+  static CairnException outOfMemory(OutOfMemoryError error) {
+    return CairnException.of(
+        ErrorKind.RETRY,
+        "CAIRN_STORAGE_UNAVAILABLE",
+        "the executor ran out of memory in a request to the file system",
+        "raise spark.executor.memory",
+        error);
+  }
+
+  /**
+   * Whether the service refused a creation because another writer's file is there by now. Clients
+   * of object stores find that out when they send the bytes, and report a failed upload.
+   */
+  static boolean isTaken(IOException error) {
+    return causes(error).stream()
+        .anyMatch(one -> String.valueOf(one.getMessage()).startsWith("412 Precondition Failed"));
   }
 
   /** Whether a file system object was closed by somebody else, so that another one would do. */

@@ -1,7 +1,6 @@
 package io.cairn.spark.files;
 
 import io.cairn.spark.errors.CairnException;
-import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.FileRequest;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.FrameKind;
@@ -60,7 +59,7 @@ public final class FileService {
       }
       failure = FileRequest.error(header, e, url(header, request));
     } catch (OutOfMemoryError e) {
-      failure = FileRequest.error(header, outOfMemory(e), url(header, request));
+      failure = FileRequest.error(header, FileErrors.outOfMemory(e), url(header, request));
     }
     connection.send(failure);
   }
@@ -180,14 +179,5 @@ public final class FileService {
     } catch (RuntimeException e) {
       return request.path();
     }
-  }
-
-  private static CairnException outOfMemory(OutOfMemoryError error) {
-    return CairnException.of(
-        ErrorKind.RETRY,
-        "CAIRN_STORAGE_UNAVAILABLE",
-        "the executor ran out of memory in a request to the file system",
-        "raise spark.executor.memory",
-        error);
   }
 }

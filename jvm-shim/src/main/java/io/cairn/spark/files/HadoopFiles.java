@@ -3,7 +3,6 @@ package io.cairn.spark.files;
 import io.cairn.spark.errors.CairnException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
-import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.lang.reflect.UndeclaredThrowableException;
 import java.security.PrivilegedExceptionAction;
@@ -65,6 +64,10 @@ final class HadoopFiles {
 
   private interface Call<T> {
     T on(FileSystem files) throws IOException;
+  }
+
+  private interface Step {
+    void run() throws IOException;
   }
 
   /**
@@ -157,34 +160,43 @@ final class HadoopFiles {
 
   /** Creates a file, and the folders above it; the caller writes it, and then ends it. */
   NewFile create(String path, boolean replaces) {
-    return run(path, opened -> new NewFile(path, opened.create(path(path), replaces)));
+    return run(path, opened -> new NewFile(path, opened.create(path(path), replaces), replaces));
   }
 
   /** A file that is being written. One thread at a time. */
   final class NewFile {
     private final String path;
     private final FSDataOutputStream out;
+    private final boolean replaces;
 
-    private NewFile(String path, FSDataOutputStream out) {
+    private NewFile(String path, FSDataOutputStream out, boolean replaces) {
       this.path = path;
       this.out = out;
+      this.replaces = replaces;
     }
 
     void write(byte[] bytes, int count) {
-      as(path, () -> write(out, bytes, count));
-    }
-
-    private Void write(OutputStream to, byte[] bytes, int count) throws IOException {
-      to.write(bytes, 0, count);
-      return null;
+      send(() -> out.write(bytes, 0, count));
     }
 
     /** Completes the file. */
     void close() {
+      send(out::close);
+    }
+
+    private void send(Step step) {
       as(
           path,
           () -> {
-            out.close();
+            try {
+              step.run();
+            } catch (IOException e) {
+              if (!replaces && FileErrors.isTaken(e)) {
+                throw (IOException)
+                    new FileAlreadyExistsException("it was created meanwhile").initCause(e);
+              }
+              throw e;
+            }
             return null;
           });
     }
@@ -333,6 +345,9 @@ final class HadoopFiles {
       throw FileErrors.translate(new InterruptedIOException("interrupted"), url(path));
     } catch (UndeclaredThrowableException e) {
       throw FileErrors.translate(e.getCause() instanceof Exception cause ? cause : e, url(path));
+    } catch (OutOfMemoryError e) {
+      // Connectors of object stores take buffers of many MiB per file. The thread must go on.
+      throw FileErrors.outOfMemory(e);
     } catch (CairnException e) {
       throw e;
     } catch (RuntimeException e) {

@@ -16,6 +16,7 @@ import io.cairn.spark.protocol.Json;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -396,6 +397,52 @@ class FileServiceTest {
     assertFalse(frames.isBroken);
   }
 
+  /** Object stores find out at the end that another writer created the file. */
+  @Test
+  void aLostRaceIsAnExistingFile() throws IOException {
+    IOException refusal = new IOException("412 Precondition Failed\nPUT https://host/x");
+    IOException upload = new IOException("Upload failed", refusal);
+
+    assertEquals("CAIRN_OBJECT_EXISTS", code(writeFailing(1, () -> sneaky(upload))));
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(writeFailing(0, () -> sneaky(upload))));
+    IOException other = new IOException("Upload failed", new IOException("503 Slow Down"));
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(writeFailing(1, () -> sneaky(other))));
+  }
+
+  /** Connectors take buffers of many MiB per file; the connection must go on without them. */
+  @Test
+  void withoutMemoryForAWriteTheConnectionGoesOn() throws IOException {
+    List<byte[]> replies =
+        writeFailing(
+            1,
+            () -> {
+              throw new OutOfMemoryError("Java heap space");
+            });
+
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(replies));
+    assertTrue(new String(payload(replies.get(0)), StandardCharsets.UTF_8).contains("memory"));
+    assertTrue(frames.incoming.isEmpty());
+    assertFalse(frames.isBroken);
+  }
+
+  /** Writes a file whose close does what {@code onClose} does. */
+  private List<byte[]> writeFailing(int mode, Runnable onClose) throws IOException {
+    Configuration conf = new Configuration();
+    conf.setClass("fs.closable.impl", Closable.class, FileSystem.class);
+    int files = FileSystems.register(new org.apache.hadoop.fs.Path("closable:///x"), conf);
+    Closable.onClose = onClose;
+    try {
+      return List.copyOf(write(files, mode, path("failing"), new byte[9], new byte[9]));
+    } finally {
+      Closable.onClose = null;
+      Files.deleteIfExists(folder.resolve("failing"));
+    }
+  }
+
+  private static void sneaky(IOException error) {
+    throw new UncheckedIOException(error);
+  }
+
   @Test
   void anUnknownSchemeIsRefusedBeforeAnythingStarts() {
     CairnException error =
@@ -420,6 +467,10 @@ class FileServiceTest {
         "CAIRN_OBJECT_EXISTS",
         translated(remote("org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException")).code());
     assertEquals("CAIRN_MISSING", translated(new IOException(new FileNotFoundException())).code());
+    CairnException setting =
+        FileErrors.translate(new NumberFormatException("64m"), "x://host/file");
+    assertEquals("CAIRN_CONFIG", setting.code());
+    assertTrue(setting.getMessage().contains("not a number"), setting.getMessage());
     CairnException unknown = translated(new IOException("GET https://host/x?sig=s3cret failed"));
     assertEquals("CAIRN_STORAGE_UNAVAILABLE", unknown.code());
     assertFalse(unknown.getMessage().contains("s3cret"), unknown.getMessage());
@@ -437,6 +488,7 @@ class FileServiceTest {
   public static final class Closable extends RawLocalFileSystem {
     static int opened;
     static boolean closesWhileReading;
+    static Runnable onClose;
     private boolean isClosed;
 
     @Override
@@ -462,7 +514,23 @@ class FileServiceTest {
       if (isClosed) {
         throw new IOException("Filesystem closed");
       }
-      return super.create(path, overwrite, bufferSize, replication, blockSize, progress);
+      FSDataOutputStream out =
+          super.create(path, overwrite, bufferSize, replication, blockSize, progress);
+      Runnable closing = onClose;
+      if (closing == null) {
+        return out;
+      }
+      return new FSDataOutputStream(out, null) {
+        @Override
+        public void close() throws IOException {
+          out.close();
+          try {
+            closing.run();
+          } catch (UncheckedIOException e) {
+            throw e.getCause();
+          }
+        }
+      };
     }
 
     @Override
