@@ -183,14 +183,16 @@ class FamiliesTest {
     StateStore read = fixture.provider(type, VALUE, spec, false, false).getReadStore(1, id);
 
     // Of keys that are equal in the ordered columns, the order is not defined.
-    assertEquals(expected, booleans(read.rangeScan(Option.empty(), Option.empty(), "default")));
+    assertEquals(
+        expected, booleans(newest(read).rangeScan(Option.empty(), Option.empty(), "default")));
     assertEquals(
         expected.subList(6, 12),
         booleans(
-            read.rangeScan(
-                Option.apply(row(type, true, -1L, false)),
-                Option.apply(row(type, true, 2L, false)),
-                "default")));
+            newest(read)
+                .rangeScan(
+                    Option.apply(row(type, true, -1L, false)),
+                    Option.apply(row(type, true, 2L, false)),
+                    "default")));
     assertEquals("true/0/true", text(read.get(row(type, true, 0L, true), "default")));
     read.release();
   }
