@@ -1,22 +1,20 @@
 """fake-gcs-server, an emulator of Google's object storage, on loopback, for `gs://`.
 
 `make gcs` builds it, and fetches Google's connector for Hadoop. Hadoop's own connector cannot be
-tested: it reaches no other host than the service's.
+tested: it has no setting for the address of the service.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import tempfile
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.emulator import Emulator
 from harness.hdfs import hadoop_server
-from harness.processes import end_child, free_port, server_environment, wait_until_serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,65 +22,41 @@ if TYPE_CHECKING:
     from cairn.storage.hadoop.server import FileServer
 
 BUILD = Path(__file__).resolve().parents[2] / ".build"
-PROGRAM = BUILD / "tools" / "fake-gcs-server"
 GCS_JARS = BUILD / "gcs-jars"
 BUCKET = "cairn"
-STOP_TIMEOUT_S = 10.0
 
 
-class GcsServer:
-    """The emulator between ``__enter__`` and ``__exit__``; its objects are in its memory.
+class GcsServer(Emulator):
+    """fake-gcs-server with one bucket; its objects are in its memory."""
 
-    Attributes:
-        url: of a bucket, without a slash at the end.
-        conf: Hadoop's settings for it.
-    """
+    program = BUILD / "tools" / "fake-gcs-server"
+    made_by = "make gcs"
 
     def __init__(self) -> None:
-        self.url = f"gs://{BUCKET}"
-        self.conf: dict[str, str] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(f"gs://{BUCKET}")
 
-    def __enter__(self) -> Self:
-        """Start it.
+    def _command(self, port: int) -> list[str]:
+        address = f"127.0.0.1:{port}"
+        return [
+            *("-host", "127.0.0.1", "-port", str(port)),
+            *("-scheme", "http", "-backend", "memory"),
+            *("-public-host", address, "-external-url", f"http://{address}"),
+        ]
 
-        Raises:
-            RuntimeError, TimeoutError: it is not built, or did not start; the message has its log.
-        """
-        if not PROGRAM.exists():
-            raise RuntimeError(f"{PROGRAM} is missing: run `make gcs`")
-        self._folder = tempfile.TemporaryDirectory(prefix="cairn-gcs-")
-        address = f"127.0.0.1:{free_port()}"
-        log = Path(self._folder.name, "gcs.log")
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [
-                    str(PROGRAM),
-                    *("-host", "127.0.0.1", "-port", address.rpartition(":")[2]),
-                    *("-scheme", "http", "-backend", "memory"),
-                    *("-public-host", address, "-external-url", f"http://{address}"),
-                ],
-                env=server_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            buckets = f"http://{address}/storage/v1/b?project=cairn"
-            wait_until_serving(self._process, buckets, "fake-gcs-server", log)
-            request = urllib.request.Request(buckets, json.dumps({"name": BUCKET}).encode())
-            request.add_header("Content-Type", "application/json")
-            with urllib.request.urlopen(request, timeout=10):  # noqa: S310 - loopback
-                pass
-        except BaseException:
-            self.__exit__()
-            raise
+    def _prepare(self, port: int) -> dict[str, str]:
+        address = f"http://127.0.0.1:{port}/"
+        request = urllib.request.Request(  # noqa: S310 - loopback
+            f"{address}storage/v1/b?project=cairn",
+            json.dumps({"name": BUCKET}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10):  # noqa: S310 - loopback
+            pass
         package = "com.google.cloud.hadoop.fs.gcs."
-        self.conf = {
+        return {
             "fs.gs.impl": package + "GoogleHadoopFileSystem",
             "fs.AbstractFileSystem.gs.impl": package + "GoogleHadoopFS",
-            "fs.gs.storage.root.url": f"http://{address}/",
+            "fs.gs.storage.root.url": address,
             "fs.gs.auth.type": "UNAUTHENTICATED",
             "fs.gs.project.id": "cairn",
             # A request that fake-gcs-server does not know.
@@ -90,14 +64,6 @@ class GcsServer:
             # Hadoop 3.5's default is "64m", which Google's connector cannot read.
             "fs.gs.block.size": str(64 << 20),
         }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End it; its objects are gone."""
-        if self._process is not None:
-            end_child(self._process, STOP_TIMEOUT_S)
-        if self._folder is not None:
-            self._folder.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from harness.spark import SUBJECT, class_path
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.azurite import Azurite
+    from harness.emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -32,7 +32,7 @@ def test_a_query_continues(
     server: str, checkpoint_format: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """The job has the jar and the settings of the service; nothing is to be set for the state."""
-    service: Azurite | GcsServer = request.getfixturevalue(server)
+    service: Emulator = request.getfixturevalue(server)
     folder = GCS_JARS if isinstance(service, GcsServer) else ABFS_JARS
     events = Events(tmp_path / "input")
     jars = ":".join([class_path(), *(str(jar) for jar in folder.glob("*.jar"))])

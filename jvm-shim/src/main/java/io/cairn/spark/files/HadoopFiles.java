@@ -176,15 +176,15 @@ final class HadoopFiles {
     }
 
     void write(byte[] bytes, int count) {
-      send(() -> out.write(bytes, 0, count));
+      transfer(() -> out.write(bytes, 0, count));
     }
 
     /** Completes the file. */
     void close() {
-      send(out::close);
+      transfer(out::close);
     }
 
-    private void send(Step step) {
+    private void transfer(Step step) {
       as(
           path,
           () -> {

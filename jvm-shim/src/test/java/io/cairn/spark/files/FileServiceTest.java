@@ -403,10 +403,10 @@ class FileServiceTest {
     IOException refusal = new IOException("412 Precondition Failed\nPUT https://host/x");
     IOException upload = new IOException("Upload failed", refusal);
 
-    assertEquals("CAIRN_OBJECT_EXISTS", code(writeFailing(1, () -> sneaky(upload))));
-    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(writeFailing(0, () -> sneaky(upload))));
+    assertEquals("CAIRN_OBJECT_EXISTS", code(writeFailing(1, () -> failWith(upload))));
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(writeFailing(0, () -> failWith(upload))));
     IOException other = new IOException("Upload failed", new IOException("503 Slow Down"));
-    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(writeFailing(1, () -> sneaky(other))));
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(writeFailing(1, () -> failWith(other))));
   }
 
   /** Connectors take buffers of many MiB per file; the connection must go on without them. */
@@ -439,7 +439,7 @@ class FileServiceTest {
     }
   }
 
-  private static void sneaky(IOException error) {
+  private static void failWith(IOException error) {
     throw new UncheckedIOException(error);
   }
 
