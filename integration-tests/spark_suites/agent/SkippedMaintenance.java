@@ -27,7 +27,8 @@ import net.bytebuddy.utility.OpenedClassReader;
  */
 final class SkippedMaintenance implements AsmVisitorWrapper {
   static final String PROVIDERS = ".*SkipMaintenanceOnCertainPartitionsProvider";
-  private static final String FAILING = ".*FakeStateStoreProviderWithMaintenanceError";
+  private static final String FAILING =
+      ".*(FakeStateStoreProviderWithMaintenanceError|MaintenanceErrorOnCertainPartitionsProvider)";
   private static final String OLDER = "doMaintenance";
   private static final String NEWER = "doSnapshotMaintenance";
 

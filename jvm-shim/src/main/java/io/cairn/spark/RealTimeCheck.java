@@ -11,8 +11,8 @@ import scala.Option;
 /**
  * Refuses a query in real-time mode before its first batch.
  *
- * <p>Spark refuses a session whose provider is not its own. It does not look into the checkpoint: a
- * query whose checkpoint names Cairn, in a session without a provider, would run.
+ * <p>Since 4.2 Spark refuses a session whose provider is not its own. It does not look into the
+ * checkpoint: a query whose checkpoint names Cairn, in a session without a provider, would run.
  */
 final class RealTimeCheck {
   /** By name: older versions of Spark do not have the class. */

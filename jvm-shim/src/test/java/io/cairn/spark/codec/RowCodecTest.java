@@ -3,9 +3,6 @@ package io.cairn.spark.codec;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.util.zip.CRC32C;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -13,14 +10,11 @@ import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
-import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.junit.jupiter.api.Test;
 import scala.Option;
-import scala.collection.immutable.Map$;
 
 class RowCodecTest {
   private static final StructType KEY =
@@ -28,17 +22,13 @@ class RowCodecTest {
   private static final StructType VALUE = new StructType().add("value", DataTypes.LongType);
 
   private static RowCodec codec(KeyStateEncoderSpec spec) {
-    return codec(spec, null);
-  }
-
-  private static RowCodec codec(KeyStateEncoderSpec spec, RowChecksums checksums) {
     return new RowCodec(
         "unsaferow",
         new StateRowEncoderCacheKey("run", 0, 0, "default", "default"),
         new FamilySpec("default", KEY, VALUE, spec, false, false),
         Option.empty(),
         false,
-        checksums);
+        null);
   }
 
   private static UnsafeRow row(String name, long number) {
@@ -70,36 +60,5 @@ class RowCodecTest {
         }
       }
     }
-  }
-
-  /** The layout is part of the checkpoint format: docs/checkpoint-format.md, checked_value. */
-  @Test
-  void aCheckedValueIsChecksumLengthAndValue() {
-    SQLConf sql = new SQLConf();
-    sql.setConfString("spark.sql.streaming.stateStore.rowChecksum.enabled", "true");
-    sql.setConfString("spark.sql.streaming.stateStore.rowChecksum.readVerificationRatio", "1");
-    StateStoreConf conf = new StateStoreConf(sql, Map$.MODULE$.empty());
-    RowCodec codec =
-        codec(new NoPrefixKeyStateEncoderSpec(KEY), RowChecksums.of(conf, "0/0/default", () -> 1));
-    UnsafeRow value =
-        UnsafeProjection.create(VALUE).apply(new GenericInternalRow(new Object[] {7L})).copy();
-    codec.encodeKey(row("a", 1));
-    codec.encodeValue(value);
-
-    byte[] encoded = new byte[1 + value.getSizeInBytes()];
-    System.arraycopy(value.getBytes(), 0, encoded, 1, value.getSizeInBytes());
-    CRC32C crc = new CRC32C();
-    crc.update(codec.key.toArray());
-    crc.update(encoded);
-    byte[] expected =
-        ByteBuffer.allocate(8 + encoded.length)
-            .order(ByteOrder.LITTLE_ENDIAN)
-            .putInt((int) crc.getValue())
-            .putInt(encoded.length)
-            .put(encoded)
-            .array();
-    assertArrayEquals(expected, codec.value.toArray());
-    assertEquals("rowChecksum:NoPrefix", codec.encoderText());
-    assertEquals(value, codec.decodeValue(codec.key, codec.value));
   }
 }
