@@ -138,7 +138,7 @@ spark-suites: $(STAMPS)/venv gradle shim s3a-jars minio ## Run Spark's own test 
 	$(PY) integration-tests/spark_suites/run.py $(ARGS)
 
 .PHONY: spark-matrix
-spark-matrix: $(STAMPS)/venv shim ## Test Cairn on the other minor versions of Spark; ARGS='--minors 4.2' selects some
+spark-matrix: $(STAMPS)/venv shim s3a-jars minio ## Test Cairn on the other minor versions of Spark; ARGS='--minors 4.2' selects some
 	@$(PY) integration-tests/minors/run.py $(ARGS)
 
 ##@ Build

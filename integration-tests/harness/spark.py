@@ -54,17 +54,18 @@ JVM_OPTIONS = " ".join((*SHORT_LIVED, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"
 
 
 def class_path() -> str:
-    """Return the class path of a driver or executor: shim, `s3a://`, the tests' Scala programs.
-
-    Those of `s3a://` are for one version of Hadoop: where Spark has another one, they are left out.
-    """
+    """Return the class path of a driver or executor: shim, `s3a://`, the tests' Scala programs."""
     if CAIRN == SUBJECT and not SHIM_JAR.exists():
         raise FileNotFoundError(f"{SHIM_JAR} is missing: run `make shim`")
+    return os.pathsep.join(map(str, [SHIM_JAR, *s3a_jars(), scala_jar()]))
+
+
+def s3a_jars() -> list[Path]:
+    """Return the jars of `s3a://`; none if they are for another Hadoop than this Spark's."""
     jars = sorted(S3A_JARS.glob("*.jar"))
     (api,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     connector = api.name.replace("hadoop-client-api", "hadoop-aws")
-    fitting = jars if any(jar.name == connector for jar in jars) else []
-    return os.pathsep.join(map(str, [SHIM_JAR, *fitting, scala_jar()]))
+    return jars if any(jar.name == connector for jar in jars) else []
 
 
 def driver_conf(scratch: Path, master: str = "local[2,4]") -> dict[str, str]:

@@ -23,7 +23,10 @@ SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m"}
 
 
 def test_without_the_extension_the_error_names_the_setting(tmp_path: Path) -> None:
-    """Spark's own error recommends another provider. Queries that need no extension go on."""
+    """Spark's own error recommends another provider. Queries that need no extension go on.
+
+    Nothing is lost: with the extension the same checkpoints go on.
+    """
     events = Events(tmp_path / "input")
     events.add_files(0, 1)
     names = ("transform_event_time", "transform_event_time_pandas", "transform_scala")
@@ -46,6 +49,17 @@ def test_without_the_extension_the_error_names_the_setting(tmp_path: Path) -> No
     for number in range(len(refused), len(queries)):
         assert not job.error(number)
         assert job.rows(number)
+
+    again = JobProcess(tmp_path / "again", queries[: len(refused)])
+    try:
+        again.wait()
+    finally:
+        again.end()
+    for number, (_, name, _) in enumerate(refused):
+        assert not again.error(number)
+        assert again.rows(number)
+        if name == names[0]:
+            assert again.all_rows(number) == job.all_rows(len(refused))
 
 
 @pytest.mark.usefixtures("driver")

@@ -45,7 +45,14 @@ sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 from harness.minio import MinioProcess, find_minio_binary
 from harness.processes import end_with_descendants
 from harness.s3 import endpoint_of
-from harness.spark import CAIRN_FILES, FILE_MANAGER_CLASS, S3A_JARS, SHIM_JAR, s3a_conf
+from harness.spark import (
+    CAIRN_FILES,
+    FILE_MANAGER_CLASS,
+    S3A_JARS,
+    SHIM_JAR,
+    s3a_conf,
+    s3a_jars,
+)
 
 CAIRN_PROVIDER = "io.cairn.spark.CairnStateStoreProvider"
 BUCKET = "suites"
@@ -77,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     kit = prepare()
     control = Provider("control", ROCKSDB_PROVIDER)
     with _file_settings(suites if options.provider != "control" else []) as file_settings:
-        s3a = tuple(S3A_JARS.glob("*.jar")) if "s3" in file_settings else ()
+        s3a = s3a_jars() if "s3" in file_settings else []
         cairn = Provider(
             "cairn",
             options.provider_class,
@@ -148,11 +155,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _selected(options: argparse.Namespace) -> list[Suite]:
-    suites = [
-        suite
-        for suite in read_suites(is_quick=options.quick)
-        if IS_REFERENCE or not suite.class_name.startswith(OWN_PACKAGE)
-    ]
+    suites = [suite for suite in read_suites(is_quick=options.quick) if _is_for_this_spark(suite)]
     waiting = read_waiting()
     if options.is_list:
         quick = {suite.name for suite in read_suites(is_quick=True)}
@@ -166,6 +169,14 @@ def _selected(options: argparse.Namespace) -> list[Suite]:
         names = {name for part in options.suites for name in _named(part, suites)}
         suites = [suite for suite in suites if suite.name in names]
     return suites
+
+
+def _is_for_this_spark(suite: Suite) -> bool:
+    """Other minors have neither our suites nor, with another Hadoop, the jars for those on S3."""
+    if IS_REFERENCE:
+        return True
+    is_without_s3 = S3A_JARS.exists() and not s3a_jars()
+    return not (suite.class_name.startswith(OWN_PACKAGE) or (suite.files == "s3" and is_without_s3))
 
 
 def _named(part: str, suites: list[Suite]) -> list[str]:

@@ -3,7 +3,7 @@ package io.cairn.spark;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.minor.SparkApi;
-import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
@@ -15,8 +15,9 @@ import org.apache.spark.sql.internal.SQLConf;
 final class ExtensionCheck {
   private static final String EXTENSIONS = "spark.sql.extensions";
 
-  /** By name: it is a Scala class, and the Java sources are compiled before the Scala ones. */
+  // By name: they are Scala classes, and the Java sources are compiled before the Scala ones.
   private static final String CLASS = "io.cairn.spark.CairnExtensions";
+  private static final String RULE = "io.cairn.spark.extension.PhysicalRule";
 
   private static final String OPERATOR = "TransformWithStateExecBase";
   private static final String STREAM = "MicroBatchExecution";
@@ -45,8 +46,15 @@ final class ExtensionCheck {
   }
 
   private static boolean hasExtension() {
-    return SparkSession.getActiveSession()
-        .forall(session -> session.conf().get(EXTENSIONS, "").contains(CLASS));
+    return SparkSession.getActiveSession().forall(ExtensionCheck::hasRules);
+  }
+
+  /** Whether a session has the rules of the extension: withExtensions() needs no setting. */
+  static boolean hasRules(SparkSession session) {
+    return session
+        .sessionState()
+        .columnarRules()
+        .exists(rule -> rule.getClass().getName().equals(RULE));
   }
 
   private static boolean isAskedByTransformWithState() {
