@@ -24,8 +24,8 @@ One setting turns Cairn on; `cairn.spark_conf()` returns it with the other setti
 
     spark.sql.streaming.stateStore.providerClass   io.cairn.spark.CairnStateStoreProvider
 
-For checkpoints on S3 it also sets the class that writes Spark's own files, unless the job has
-another one ([operations.md](operations.md#sparks-own-files-on-s3)):
+It also sets the class that writes Spark's own files, unless the job has another one; it differs
+from Spark's for checkpoints on S3 ([operations.md](operations.md#sparks-own-files-on-s3)):
 
     spark.sql.streaming.checkpointFileManagerClass io.cairn.spark.CairnCheckpointFileManager
 

@@ -17,13 +17,14 @@ tests=(hypothesis pandas protobuf pytest rich testcontainers)
     echo "error: no Spark $minor: $requirements does not exist. There are: $(cd python/minors && echo *.txt)" >&2
     exit 1
 }
-if ! cmp --silent "$requirements" "$venv/installed"; then
+wanted=$(cat "$requirements" python/constraints.txt python/pyproject.toml && echo "${tests[@]}")
+if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
     echo "Installing Spark $minor into $venv (some minutes, once)"
     [ -x "$venv/bin/pip" ] || "${PYTHON:-python3}" -m venv "$venv"
     grep -v '^pyspark==' python/constraints.txt >"$venv/constraints"
     "$venv/bin/pip" install --quiet --disable-pip-version-check \
         -c "$venv/constraints" -r "$requirements" -e python "${tests[@]}"
-    cp "$requirements" "$venv/installed"
+    echo "$wanted" >"$venv/installed"
 fi
 jars=$("$venv/bin/python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "jars")')
 gradle --console=plain -q -PsparkJars="$jars" -Ppython="$PWD/$venv/bin/python" "${@:-jar}"

@@ -23,8 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "integration-tests"
 sys.path.insert(0, str(TESTS / "spark_suites"))
-from suite_process import PASSED
-from verdict import read_control, read_expected
+from suite_process import FAILED, PASSED
+from verdict import read_control, read_expected, recorded_suites
 
 FEATURES = TESTS / "parity" / "features.toml"
 RESULTS = TESTS / "parity" / "results.json"
@@ -42,8 +42,8 @@ INTRODUCTION = """\
 <!-- Written by scripts/parity_page.py from integration-tests/parity. Do not edit. -->
 
 What works under Spark's HDFS-backed provider, under Spark's RocksDB provider (with changelogs) and
-under Cairn, on Spark {spark}. Every cell is the outcome of a run that is recorded ({dates}); a cell
-without a run says so.
+under Cairn, on Spark {spark}. A cell is the outcome of a run that is recorded ({dates}), or says
+that there is none; in a row that is closed to Cairn it is the reason.
 
 - **yes**: a query over three micro-batches, with a restart after the second, gave the same rows as
   Spark's RocksDB provider in checkpoint format 1 (or as the HDFS-backed one, where that fails). So
@@ -64,10 +64,11 @@ SUITES = """
 provider passes, except for the tests in
 [expected.toml](../integration-tests/spark_suites/expected.toml), each with its reason. What Spark's
 RocksDB provider passes is recorded in
-[control.toml](../integration-tests/spark_suites/control.toml). HDFS-backed: not run.
+[control.toml](../integration-tests/spark_suites/control.toml). A test that fails there says nothing
+of Cairn: the test classes are of Spark {suites_of_spark}. HDFS-backed: not run.
 
-| suite | tests passed under Spark RocksDB | of these, not expected to pass under Cairn |
-|---|---:|---:|
+| suite | passed under Spark RocksDB | failed there | of those passed, expected to fail on Cairn |
+|---|---:|---:|---:|
 """
 
 
@@ -135,7 +136,7 @@ def render(features: list[dict[str, Any]]) -> str:
             "|---|---|---|---|---|\n"
         )
         parts.extend(_row(feature, results) for feature in rows)
-    return "".join([*parts, SUITES, *_suites()])
+    return "".join([*parts, SUITES.format(suites_of_spark=recorded_suites()), *_suites()])
 
 
 def _row(feature: dict[str, Any], results: Results) -> str:
@@ -160,7 +161,8 @@ def _suites() -> list[str]:
     for name, control in sorted(controls.items()):
         passed = [test for test, outcome in control.outcomes.items() if outcome == PASSED]
         differing = sum((name, test) in expected for test in passed)
-        rows.append(f"| {name} | {len(passed)} | {differing} |\n")
+        failed = sum(outcome == FAILED for outcome in control.outcomes.values())
+        rows.append(f"| {name} | {len(passed)} | {failed} | {differing} |\n")
     return rows
 
 

@@ -73,6 +73,14 @@ def test_a_listed_failure_passes() -> None:
     assert _judged({"sums": FAILED, "counts": PASSED}, expected=expected).is_pass
 
 
+@pytest.mark.parametrize("outcomes", [{}, {"sums": IGNORED}])
+def test_a_listed_test_that_does_not_run_is_broken(outcomes: dict[str, str]) -> None:
+    """Its failure is expected: without it nothing is known of the test."""
+    expected = {("Suite", "sums"): "why"}
+
+    assert _judged({"counts": PASSED, **outcomes}, expected=expected).broken
+
+
 def test_a_listed_test_that_passes_now_fails_the_run() -> None:
     """An outdated exception would hide the next fault."""
     expected = {("Suite", "sums"): "why"}
