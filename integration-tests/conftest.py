@@ -45,6 +45,7 @@ LACKING = (
         "before 4.3 Spark has joins with state format 4 for its own tests at most",
     ),
     ({"4.1"}, ("test_without_the_extension",), "Spark 4.1 needs no extension"),
+    ({"4.1"}, ("test_repartition.py",), "Spark has offline repartition since 4.2"),
     (
         BEFORE_4_3,
         ("test_the_change_feed", "[transform_"),

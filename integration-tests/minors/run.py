@@ -18,6 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TESTS = (
     "parity/test_operators.py",
     "parity/test_transform.py",
+    "parity/test_evolution.py",
+    "recovery/test_repartition.py",
     "recovery/test_worker_killed.py",
     "metadata/test_local_files.py",
 )

@@ -131,7 +131,11 @@ def _parser() -> argparse.ArgumentParser:
         help="only these, by name or by a part of several names",
     )
     parser.add_argument(
-        "--parallel", type=int, default=1, metavar="N", help="suites run concurrently (default 1)"
+        "--parallel",
+        type=int,
+        default=2,
+        metavar="N",
+        help="suites run concurrently, each with 3 GiB of heap (default 2; all take an hour then)",
     )
     parser.add_argument(
         "--anew",
