@@ -43,9 +43,10 @@ def build_images() -> None:
     base = find_base()
     with tempfile.TemporaryDirectory(prefix="cairn-image-") as name:
         context = Path(name)
-        fill_context(context, is_offline=base == LOCAL_BASE)
+        is_offline = base == LOCAL_BASE or "PIP_NO_INDEX" in os.environ
+        fill_context(context, is_offline=is_offline)
         arguments = ["--build-arg", f"BASE={base}"]
-        arguments += ["--build-arg", "PIP_NO_INDEX=1"] if base == LOCAL_BASE else []
+        arguments += ["--build-arg", "PIP_NO_INDEX=1"] if is_offline else []
         for target, image in (("spark", SPARK_IMAGE), ("demo", DEMO_IMAGE)):
             print(f"Building {image}", flush=True)
             _docker("build", "--quiet", "--target", target, "--tag", image, *arguments, name)
