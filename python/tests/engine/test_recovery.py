@@ -170,7 +170,7 @@ def test_a_version_is_replayed_if_its_own_snapshot_is_unusable(
     kind: str,
     harm: str,
 ) -> None:
-    """The lineage does not need that snapshot: the query must go on."""
+    """The lineage does not need that snapshot; an absent one is no damage, or was never taken."""
     five = of_module["five"].copy(url)
     for victim in Path(url, kind).iterdir():
         content = bytearray(victim.read_bytes())
@@ -181,6 +181,7 @@ def test_a_version_is_replayed_if_its_own_snapshot_is_unusable(
     answer = moved.load(5, five.checkpoint_id)
 
     assert (answer["source"], answer["changelogs_replayed"]) == ("replay", 5)
+    assert answer["repairs"] == (0 if (kind, harm) == ("snapshot", "missing") else 1)
     assert moved.scan() == five.rows
     assert moved.scan(1) == five.lists == {b"L": b"1,2,3,4,5,"}
 

@@ -16,6 +16,7 @@ from cairn.errors import (
     CancelledError,
     CredentialsExpiredError,
     DataError,
+    FormatVersionError,
     MissingError,
     RetryableError,
     UnavailableError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from cairn.checkpoint.reader_pins import ReaderPin
     from cairn.errors import CairnError
     from cairn.format.changelog import Changelog
+    from cairn.format.manifest import Manifest
     from cairn.store.state import StoreState
 
 _LOG = logging.getLogger(__name__)
@@ -160,6 +162,9 @@ class _Loading:
                 with closing(self._replay_of(way.lineage)) as replay:
                     self.answer.source = "replay"
                     self._open_base(way)
+                    # Later loads should not need the detour. Set before the version is current:
+                    # a snapshot may begin as soon as it is.
+                    state.snapshots.is_wanted = True
                     replay.run(way, self.answer)
             except DAMAGES as other:
                 detours.avoid(other)
@@ -177,8 +182,6 @@ class _Loading:
             )
             self.answer.repairs += 1
             state.metrics.add("repairs_count")
-            # Later loads should not need the detour.
-            state.snapshots.is_wanted = True
             return
         raise detours.failure()
 
@@ -219,18 +222,22 @@ class _Loading:
         """Open the snapshot of the version itself, if there is one; return whether that was done.
 
         Its changelog is older than that snapshot: it names the one before it and a long lineage.
+
+        Raises:
+            DataError, AccessError: there is one, and it is damaged.
         """
         own = None if wanted.ref is None else wanted.rebased(wanted.ref)
         if own is None or own.base.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
             return False
         self.pin.reads(reading_of(own))
         try:
-            self._open_snapshot(own.base.ref)
+            manifest = self._fetch_manifest(own.base.ref)
         except (MissingError, AccessError):
             pass  # S3 denies access to an absent object if it may not be listed
-        except DataError as failure:
+        except FormatVersionError as failure:
             _LOG.warning("version %d is replayed without its snapshot: %s", wanted.version, failure)
         else:
+            self._open_snapshot(manifest)
             return True
         self.pin.reads(reading_of(wanted))
         return False
@@ -239,14 +246,17 @@ class _Loading:
         if wanted.base.ref is None:
             _open_empty(self.state, StoreVersion.empty(wanted.base.version))
             return
-        self._open_snapshot(wanted.base.ref)
+        self._open_snapshot(self._fetch_manifest(wanted.base.ref))
 
-    def _open_snapshot(self, ref: VersionRef) -> None:
+    def _fetch_manifest(self, ref: VersionRef) -> Manifest:
+        fetch = self.state.checkpoint.recovery.fetch_manifest
+        return self.progress.run(lambda: fetch(ref))
+
+    def _open_snapshot(self, manifest: Manifest) -> None:
         state, answer, progress = self.state, self.answer, self.progress
         clock, recovery = state.resources.clock, state.checkpoint.recovery
         began = clock.monotonic_ns()
         with state.new_database_directory() as directory:
-            manifest = progress.run(lambda: recovery.fetch_manifest(ref))
             try:
                 files = recovery.materialize(manifest, directory, progress, state.kept_files)
             except (UnavailableError, CredentialsExpiredError, CancelledError):
@@ -257,7 +267,7 @@ class _Loading:
             state.drop_download()
             state.open_database(directory, version, manifest, files.known)
         answer.source = "snapshot"
-        answer.snapshot_version = ref.version
+        answer.snapshot_version = manifest.ref.version
         answer.from_snapshot_ms = (clock.monotonic_ns() - began) // _MS
 
 

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
 from cairn.errors import (
+    AccessError,
     BusyError,
     CairnError,
     ClosedError,
     CredentialsExpiredError,
+    DataError,
     LineageTooLongError,
     MissingError,
     unexpected,
@@ -122,7 +124,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     due = 1 if is_due_now else checkpoint.conf.min_deltas_for_snapshot
     if version.ref is None or len(version.lineage) < due:
         return SnapshotDone()
-    if not version.has_changelog and _adopt_snapshot(state, version.ref, incarnation):
+    if _is_present(state, version, version.ref, incarnation):
         return SnapshotDone()
     clock = state.resources.clock
     began = clock.monotonic_ns()
@@ -170,6 +172,27 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         duration_ms=(clock.monotonic_ns() - began) // _MS,
         store_time=result.store_time,
     )
+
+
+def _is_present(
+    state: StoreState, version: StoreVersion, ref: VersionRef, incarnation: int
+) -> bool:
+    """Return whether no snapshot of a version is needed, or possible, because there is one."""
+    if state.snapshots.is_wanted:
+        # A load found damaged objects, perhaps that one: the next version gets a snapshot.
+        return _is_name_taken(state, ref)
+    return not version.has_changelog and _adopt_snapshot(state, ref, incarnation)
+
+
+def _is_name_taken(state: StoreState, ref: VersionRef) -> bool:
+    """Return whether the storage has a manifest of ``ref``, whole or damaged."""
+    try:
+        state.checkpoint.recovery.fetch_manifest(ref)
+    except (MissingError, AccessError):
+        return False  # S3 denies access to an absent object if it may not be listed
+    except DataError:
+        pass
+    return True
 
 
 def _adopt_snapshot(state: StoreState, ref: VersionRef, incarnation: int) -> bool:
@@ -316,6 +339,8 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             return
         if done is None:
             raise _too_long(state, length, f"the upload of their snapshot does not move: {left}")
+        if is_new and snapshots.is_wanted:
+            return  # the current version cannot have another one: that of this commit follows
         if is_new and state.lineage_length() >= limit:
             raise _too_long(state, length, "no snapshot of the current version was possible")
 

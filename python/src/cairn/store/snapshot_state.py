@@ -57,7 +57,8 @@ class SnapshotState:
         sweeps: when the next orphan sweep is due.
         purges: when the next purge is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
-        is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects.
+        is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects,
+            among them perhaps the snapshot of the loaded version.
         needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,57 @@ def test_a_snapshot_whose_base_is_damaged_is_mended_by_the_next_load(
     assert loaded["repairs"] == 1
     assert rig.contents(0, 6) == before
     assert maintain(rig)["snapshot_version"] == 6
+
+
+@pytest.fixture
+def around_own_snapshot(rig: Rig, tmp_path: Path) -> Iterator[tuple[Rig, list[str | None]]]:
+    """A store that was loaded without the snapshot of its version, which lacks a file; its ids."""
+    ids = fill(rig, 5)
+    assert maintain(rig)["snapshot_version"] == 5
+    for lost in (tmp_path / "objects" / "sst").iterdir():
+        lost.unlink()
+    other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {"maxLineage": 5})
+    assert other.load(5, ids[5])["repairs"] == 1
+    yield other, ids
+    other.crash()
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_damaged_snapshot_of_the_current_version_is_no_base(
+    around_own_snapshot: tuple[Rig, list[str | None]], *, has_rows: bool
+) -> None:
+    """Its manifest is intact: the next changelogs would name it, and each load go around it."""
+    rig, ids = around_own_snapshot
+
+    before = maintain(rig)["snapshot_version"]
+    rows = [(1, 0, b"6", b"v", 2)] if has_rows else []
+    if rows:
+        rig.write(rows)
+    ids.append(str(rig.commit(6, ids[5], [FAMILY])["checkpoint_id"]))
+    after = maintain(rig)["snapshot_version"]
+
+    assert before == 0
+    assert after == (6 if has_rows else 0)
+    changelog = rig.state.checkpoint.read(6, ids[6]).header
+    assert changelog.base.ref is None
+    assert len(changelog.lineage) == (6 if has_rows else 5)
+
+
+def test_a_damaged_snapshot_does_not_stop_commits_at_the_bound_of_the_lineage(
+    around_own_snapshot: tuple[Rig, list[str | None]],
+) -> None:
+    """The version cannot have another snapshot: only the next one can."""
+    rig, ids = around_own_snapshot
+
+    for number in (6, 7):
+        rig.write([(1, 0, b"%d" % number, b"v", 2)])
+        ids.append(str(rig.commit(number, ids[-1], [FAMILY])["checkpoint_id"]))
+        rig.load(number, ids[-1])
+
+    lineages = [
+        len(rig.state.checkpoint.read(number, ids[number]).header.lineage) for number in (6, 7)
+    ]
+    assert lineages == [6, 1]
 
 
 def test_a_snapshot_begins_in_the_middle_of_a_commit(
