@@ -102,11 +102,15 @@ class SnapshotState:
     def pending(self, incarnation: int, uploader: SnapshotUploader) -> PendingUpload:
         """Return what a database has uploaded since its last snapshot."""
         with self._lock:
-            if incarnation != self._incarnation:
-                return uploader.new_pending()  # its result will be ignored
-            if self._pending is None or self._pending.is_lost:
-                self._pending = uploader.new_pending()
-            return self._pending
+            kept = self._pending if incarnation == self._incarnation else None
+        if kept is not None and not kept.is_lost:
+            return kept
+        # Without the lock, which commits need: it may send requests.
+        new = uploader.new_pending()
+        with self._lock:
+            if incarnation == self._incarnation:
+                self._pending = new
+        return new  # of another database: its result will be ignored
 
     def left(self) -> tuple[int, int]:
         """Return the number and size of the files that the running snapshot has to upload."""

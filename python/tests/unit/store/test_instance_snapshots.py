@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
+from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import CorruptError, DiskFullError, MissingError
 from cairn.store.deltas import Delta
@@ -231,6 +232,34 @@ def test_a_snapshot_begins_in_the_middle_of_a_commit(
     rig.commit(3, ids[2], [FAMILY])
 
     assert answers[0]["snapshot_version"] == 3
+
+
+def test_a_commit_does_not_wait_for_the_requests_that_begin_a_snapshot(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that does not answer the snapshot may still answer the commit."""
+    ids = fill(rig, 4)
+    is_probing, may_go_on = threading.Event(), threading.Event()
+    new_pending = SnapshotUploader.new_pending
+
+    def new_pending_late(uploader: SnapshotUploader) -> PendingUpload:
+        is_probing.set()
+        assert may_go_on.wait(30)
+        return new_pending(uploader)
+
+    monkeypatch.setattr(SnapshotUploader, "new_pending", new_pending_late)
+    with ThreadPoolExecutor(2) as threads:
+        snapshot = threads.submit(maintain, rig)
+        assert is_probing.wait(30)
+        rig.write([(1, 0, b"5", b"v", 2)])
+        commit = threads.submit(rig.commit, 5, ids[4], [FAMILY])
+        try:
+            assert commit.result(30)["checkpoint_id"]
+            assert not snapshot.done()
+        finally:
+            may_go_on.set()
+
+        assert snapshot.result(30)["snapshot_version"] == 4
 
 
 def test_the_oldest_kept_snapshot_can_be_loaded(rig: Rig) -> None:
