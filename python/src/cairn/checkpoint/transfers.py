@@ -30,6 +30,7 @@ class TransferResources:
         entropy: generates the names of objects.
         download_threads: the number of threads in ``downloads``.
         activity: shows that the worker moves: a wait for it is not in vain.
+        upload_activity: counts the files, and parts of large ones, that the worker has uploaded.
     """
 
     cache: SstCache
@@ -40,3 +41,9 @@ class TransferResources:
     entropy: Entropy = SYSTEM_ENTROPY
     download_threads: int = 8
     activity: Activity = field(default_factory=Activity)
+    upload_activity: Activity = field(default_factory=Activity)
+
+    def uploaded(self) -> None:
+        """Note that a file or a part of one was uploaded."""
+        self.activity.moved()
+        self.upload_activity.moved()

@@ -273,9 +273,10 @@ class SnapshotUploader:
             size_bytes=path.stat().st_size,
             crc32c=crc32c_file(path),
         )
-        stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c)
+        uploaded = self._resources.uploaded
+        stored_at = self._objects.upload(file.object_name, path, crc32c=file.crc32c, moved=uploaded)
         pending.add(file, stored_at)
-        self._resources.activity.moved()
+        uploaded()
         self._fault(FaultPoint.SNAPSHOT_AFTER_SST)
         if self._resources.cache is not None:
             try:

@@ -39,7 +39,7 @@ from cairn.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -54,6 +54,10 @@ _KEY_BYTES_MAX = 900
 _SEGMENT_BYTES_MAX = 200
 """File systems allow 255 bytes per name; the rest is for the affixes of a temporary name."""
 _SPARK_METADATA = "_metadata"
+
+
+def ignore() -> None:
+    """Do nothing when an upload has moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,9 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+    def upload(
+        self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
+    ) -> datetime:
         """Create an object from a local file; a very large file in parts.
 
         On a storage whose ``probe_conditional_put`` failed, it may replace an object: the caller
@@ -200,6 +206,7 @@ class ObjectStore(ABC):
             key: key of the new object.
             path: the file must not change during the call.
             crc32c: expected checksum of the whole file, compared before the first request.
+            moved: called after each part that was sent, if there are several.
 
         Returns:
             The time of the upload, by the storage's clock.

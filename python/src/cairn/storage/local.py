@@ -34,6 +34,7 @@ from cairn.storage.base import (
     Payload,
     StoredObject,
     check_key,
+    ignore,
     is_listed,
 )
 from cairn.storage.files import (
@@ -47,7 +48,7 @@ from cairn.storage.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Found: TypeAlias = list[tuple[str, os.stat_result]]
 
@@ -114,7 +115,9 @@ class LocalStore(ObjectStore):
                     raise self._precondition_failed(key, is_missing=present is None)
                 pending.publish()
 
-    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+    def upload(
+        self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
+    ) -> datetime:
         """Create an object from a local file, by copying it."""
         target = self._begin("PutObject", key)
         checksum = 0
@@ -122,6 +125,7 @@ class LocalStore(ObjectStore):
             with PendingFile(target) as pending:
                 for chunk in _chunks(source.fileno()):
                     pending.write(chunk)
+                    moved()
                     checksum = checksum_of(chunk, checksum)
                 check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum)
                 self._publish_new(pending, key)

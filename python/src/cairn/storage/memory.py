@@ -21,12 +21,13 @@ from cairn.storage.base import (
     Payload,
     StoredObject,
     check_key,
+    ignore,
     is_listed,
 )
 from cairn.storage.files import check_crc32c, translate_os_error, write_download
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -84,7 +85,14 @@ class MemoryStore(ObjectStore):
                 raise self._precondition_failed(key, is_missing=present is None)
             self._bucket.entries[full] = entry
 
-    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+    def upload(
+        self,
+        key: str,
+        path: Path,
+        *,
+        crc32c: int,
+        moved: Callable[[], None] = ignore,  # noqa: ARG002 - it is stored at once
+    ) -> datetime:
         """Create an object from a local file."""
         self._check_open()
         try:

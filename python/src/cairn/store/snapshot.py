@@ -301,19 +301,22 @@ def take_now(state: StoreState, wait_s: float) -> None:
 def bound_lineage(state: StoreState, wait_s: float) -> None:
     """Take a snapshot before a commit whose lineage would be too long, and wait for it.
 
-    If its upload moves but does not end in time, the commit may go on: an error would end the
-    query, and with its workers what is uploaded. The waits keep the lineage near its bound.
+    If the snapshot does not end in time, but the worker's uploads move, the commit may go on: an
+    error would end the query, and with its workers what is uploaded. The waits keep the lineage
+    near its bound. Uploads of other stores count, because stores take turns. They do not count for
+    a snapshot that fails: only what this store has uploaded makes a further attempt worthwhile.
 
     Without the instance's lock: ``use`` needs it to renew the credentials of the upload.
 
     Raises:
-        LineageTooLongError: the snapshot fails, or its upload does not move; says why.
+        LineageTooLongError: the snapshot fails, or no upload moves; says why.
         CredentialsExpiredError: the same call succeeds with new credentials.
     """
     limit = state.checkpoint.conf.max_lineage
     clock, snapshots = state.resources.clock, state.snapshots
     until_ns = clock.monotonic_ns() + int(wait_s * _S)
-    uploaded = snapshots.uploaded()
+    uploaded, uploads = snapshots.uploaded(), state.resources.transfers.upload_activity
+    moved = uploads.count
     while (length := state.lineage_length()) >= limit:
         run, is_new = begin(state, is_forced=True)
         try:
@@ -329,7 +332,7 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             raise error.with_context(object_name=failure.object_name) from failure
         files, size = snapshots.left()
         left = f"{files} files, {size >> 20} MiB are left"
-        if done is None and snapshots.uploaded() != uploaded:
+        if done is None and uploads.count != moved:
             _LOG.warning(
                 "store %s: a commit waited %d s for a snapshot and goes on without it: %s",
                 state.checkpoint.store,

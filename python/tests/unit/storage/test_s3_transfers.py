@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 from cairn.checksum import crc32c_file
 from cairn.storage.base import ObjectStore
 from cairn.storage.open import open_store
+from cairn.storage.s3.requests import S3Requests
+from cairn.storage.s3.transfer import upload_parts
 
 THREADS = 8
 FULL_SST_BYTES = (16 << 20) + 64 * 1024
@@ -137,3 +140,29 @@ def test_a_file_of_64_mib_is_one_request(server: MeetingServer, tmp_path: Path) 
 
     assert server.counts == {"PUT": 1, "GET": 1}
     assert crc32c_file(target) == checksum
+
+
+class Parts:
+    """Stands for ``S3Requests``; notes the requests."""
+
+    encryption: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    def call(self, operation: str, _key: str, **_: object) -> dict[str, str]:
+        """Answer a request."""
+        self._log.append(operation)
+        return {"UploadId": "1", "ETag": "2"}
+
+
+def test_each_part_shows_that_an_upload_moves(tmp_path: Path) -> None:
+    """A commit may wait for a file that takes hours; it must see that it is not in vain."""
+    (tmp_path / "file").write_bytes(bytes(20 << 20))
+    log: list[str] = []
+    requests = cast("S3Requests", Parts(log))
+
+    upload_parts(requests, "k", tmp_path / "file", 20 << 20, {}, {}, lambda: log.append("moved"))
+
+    parts = ["UploadPart", "moved"] * 3
+    assert log == ["CreateMultipartUpload", *parts, "CompleteMultipartUpload"]

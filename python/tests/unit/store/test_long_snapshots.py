@@ -14,7 +14,7 @@ from rig import Rig, family
 
 from cairn.errors import AccessError, LineageTooLongError, UnavailableError
 from cairn.protocol.calls import MaintainAnswer, MaintainRequest
-from cairn.store import instance
+from cairn.store import instance, snapshot
 
 FAMILY = family(0, multi=False)
 LIMIT = 6
@@ -70,16 +70,21 @@ class Uploads:
         self.fails_after: int | None = None
         self.stops_after = 0
         self.count = 0
+        self.when_stopped: Callable[[Callable[[], None]], None] = lambda _: None
         objects = rig.state.checkpoint.objects
         upload = objects.upload
 
-        def upload_late(key: str, path: Path, *, crc32c: int) -> datetime:
+        def upload_late(
+            key: str, path: Path, *, crc32c: int, moved: Callable[[], None]
+        ) -> datetime:
             if self.fails_after is not None and self.count >= self.fails_after:
+                moved()  # parts of a file that fails are no progress
                 raise UnavailableError("the bucket answers 503", object_name=key)
             if self.count >= self.stops_after:
+                self.when_stopped(moved)
                 assert self.may_go_on.wait(20)
             self.count += 1
-            return upload(key, path, crc32c=crc32c)
+            return upload(key, path, crc32c=crc32c, moved=moved)
 
         monkeypatch.setattr(objects, "upload", upload_late)
 
@@ -268,6 +273,33 @@ def test_commits_go_on_while_the_upload_moves(
     assert len(rig.state.checkpoint.read(LIMIT + 2, ids[-1]).header.lineage) == 2
 
 
+@pytest.mark.parametrize("of_other_store", [True, False])
+def test_a_commit_goes_on_while_parts_or_the_files_of_other_stores_are_uploaded(
+    new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch, *, of_other_store: bool
+) -> None:
+    """A store waits for its turn behind others, and a file of 256 MiB may take long."""
+    rig = new_rig(maxLineage=LIMIT)
+    ids = fill(rig, LIMIT)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.may_go_on.clear()
+    has_moved = threading.Event()
+
+    def move(part_of_own: Callable[[], None]) -> None:
+        (rig.resources.transfers.uploaded if of_other_store else part_of_own)()
+        has_moved.set()
+
+    def wait_in_vain(_run: object, _wait_s: float) -> None:
+        assert has_moved.wait(20)
+
+    uploads.when_stopped = move
+    monkeypatch.setattr(snapshot, "wait_for", wait_in_vain)
+
+    ids.append(write(rig, LIMIT + 1, ids[-1]))
+
+    assert len(rig.state.checkpoint.read(LIMIT + 1, ids[-1]).header.lineage) == LIMIT + 1
+    uploads.may_go_on.set()
+
+
 def test_a_commit_at_the_bound_continues_an_upload_that_fails_now_and_then(
     new_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,9 +315,9 @@ def test_a_commit_at_the_bound_continues_an_upload_that_fails_now_and_then(
     objects = rig.state.checkpoint.objects
     upload = objects.upload
 
-    def recover_later(key: str, path: Path, *, crc32c: int) -> datetime:
+    def recover_later(key: str, path: Path, *, crc32c: int, moved: Callable[[], None]) -> datetime:
         try:
-            return upload(key, path, crc32c=crc32c)
+            return upload(key, path, crc32c=crc32c, moved=moved)
         except UnavailableError:
             uploads.fails_after = uploads.count + 2
             raise

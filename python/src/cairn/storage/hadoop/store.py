@@ -43,6 +43,7 @@ from cairn.storage.base import (
     Payload,
     StoredObject,
     check_key,
+    ignore,
     is_listed,
     too_large,
 )
@@ -56,7 +57,7 @@ from cairn.storage.files import (
 from cairn.storage.hadoop.files import RemoteFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cairn.protocol.files import FileStatus
@@ -144,12 +145,14 @@ class HadoopStore(ObjectStore):
             self._discard(temporary)
             raise
 
-    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+    def upload(
+        self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
+    ) -> datetime:
         """Create an object from a local file, in chunks of 1 MiB."""
         target = self._begin("PutObject", key)
         try:
             check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
-            self._publish(key, target, _chunks(path), replaces=False)
+            self._publish(key, target, _chunks(path, moved), replaces=False)
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         return _time(self._files.status(target))
@@ -360,10 +363,11 @@ def _view(data: Payload) -> memoryview:
     return memoryview(data).cast("B")
 
 
-def _chunks(path: Path) -> Iterator[memoryview]:
+def _chunks(path: Path, sent: Callable[[], None]) -> Iterator[memoryview]:
     with path.open("rb", buffering=0) as source:
         while chunk := source.read(_CHUNK_BYTES):
             yield memoryview(chunk)
+            sent()
 
 
 def _time(status: FileStatus) -> datetime:

@@ -45,6 +45,7 @@ from cairn.storage.base import (
     Payload,
     StoredObject,
     check_key,
+    ignore,
     is_listed,
 )
 from cairn.storage.files import check_crc32c, translate_os_error, write_download
@@ -54,7 +55,7 @@ from cairn.storage.s3.requests import S3Requests, checksum_header, object_size, 
 from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES, download_ranges, upload_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from cairn.storage.s3.settings import S3Settings
@@ -164,7 +165,9 @@ class S3Store(ObjectStore):
             return
         raise self._requests.unavailable("other writers kept replacing the object", key)
 
-    def upload(self, key: str, path: Path, *, crc32c: int) -> datetime:
+    def upload(
+        self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
+    ) -> datetime:
         """Create an object from a local file: one PutObject, above 64 MiB a multipart upload."""
         self._check_open()
         check_key(key)
@@ -176,7 +179,7 @@ class S3Store(ObjectStore):
             condition = {} if ignored else {"IfNoneMatch": "*"}
             if size_bytes > PARTS_ABOVE_BYTES:
                 metadata = {PUT_ID: put_id}
-                answer = upload_parts(self._bulk, key, path, size_bytes, metadata, condition)
+                answer = upload_parts(self._bulk, key, path, size_bytes, metadata, condition, moved)
             else:
                 # Read from the file, not from memory: several such uploads run at once.
                 with path.open("rb") as body:

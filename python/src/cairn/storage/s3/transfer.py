@@ -17,6 +17,7 @@ from cairn.storage.files import PendingFile, check_crc32c, check_size, translate
 from cairn.storage.s3.requests import checksum_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cairn.storage.s3.requests import S3Requests
@@ -45,6 +46,7 @@ def upload_parts(
     size_bytes: int,
     metadata: dict[str, str],
     condition: dict[str, str],
+    moved: Callable[[], None],
 ) -> dict[str, Any]:
     """Create an object from a file, in parts; return S3's answer to the last request.
 
@@ -55,6 +57,7 @@ def upload_parts(
         size_bytes: its size.
         metadata: the object's.
         condition: headers of the last request, under which S3 creates the object.
+        moved: called after each part.
 
     Raises:
         CairnError: from ``S3Requests``. The upload was aborted; if the outcome of the last request
@@ -82,6 +85,7 @@ def upload_parts(
             Body=data,
             ChecksumCRC32C=checksum,
         )
+        moved()
         return {"PartNumber": number, "ETag": part["ETag"], "ChecksumCRC32C": checksum}
 
     try:
