@@ -8,12 +8,15 @@ RocksDB's directories get hard links: they keep their files when the cache evict
 was written to since (its time differs) is verified again. One process owns a cache's directory; all
 methods are thread-safe. A cache may take a file from the directory of another one, by a hard link:
 only the owner of a directory removes files.
+
+A full disk ends no query as long as the cache has files that nothing else needs.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import shutil
 import stat
@@ -24,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c_file
-from cairn.errors import DISK_FULL_ERRNOS
+from cairn.errors import DISK_FULL_ERRNOS, DiskFullError
 from cairn.format.names import SST_PREFIX, is_sst_name
 from cairn.storage.files import translate_os_error
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from cairn.format.manifest import SstFile
 
+_LOG = logging.getLogger(__name__)
 _USE_COPY = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK})
 
 
@@ -88,7 +92,8 @@ class SstCache:
     ) -> int:
         """Create ``target`` with the file's content; download it if the cache lacks it.
 
-        If several threads need one object, one of them downloads it.
+        If several threads need one object, one of them downloads it. If the disk is full, the cache
+        gives way, and there is a second try.
 
         Args:
             origin: ``ObjectStore.origin`` of the store that has the object.
@@ -98,20 +103,48 @@ class SstCache:
 
         Returns:
             Bytes downloaded: 0 or the file's size.
+
+        Raises:
+            DiskFullError: the disk is full without the files that only the cache has.
         """
         name = _file_name(origin, file.object_name)
         with self._locked(name):
-            if self._link_cached(name, file, target):
-                return 0
-            if self._take_from_others(name, file) and self._link_cached(name, file, target):
-                return 0
-            path = self._directory / name
-            download(path)
             try:
-                _link_or_copy(path, target)
-            finally:
-                self._add(name, file)  # also if the load was cancelled, and its directory is gone
-            return file.size_bytes
+                return self._fetch_into(name, file, target, download)
+            except DiskFullError:
+                self.give_way()
+                # Also if nothing was removed: another thread may have done it.
+                return self._fetch_into(name, file, target, download)
+
+    def _fetch_into(
+        self, name: str, file: SstFile, target: Path, download: Callable[[Path], None]
+    ) -> int:
+        if self._link_cached(name, file, target):
+            return 0
+        if self._take_from_others(name, file) and self._link_cached(name, file, target):
+            return 0
+        path = self._directory / name
+        download(path)
+        try:
+            _link_or_copy(path, target)
+        finally:
+            self._add(name, file)  # also if the load was cancelled, and its directory is gone
+        return file.size_bytes
+
+    def give_way(self) -> None:
+        """Remove the files that only the cache has: the disk is full. Never raises."""
+        freed_bytes = 0
+        with self._lock:
+            for name, entry in list(self._entries.items()):
+                with suppress(OSError):
+                    # The other links are those of databases, or of another cache.
+                    if (self._directory / name).lstat().st_nlink == 1:
+                        self._remove(name)
+                        freed_bytes += entry.size_bytes
+        if freed_bytes:
+            _LOG.warning(
+                "the local disk is full: %d MiB of cached SSTs were removed", freed_bytes >> 20
+            )
 
     def adopt(self, origin: str, file: SstFile, source: Path) -> None:
         """Add a file that was just uploaded to ``origin``, by a hard link; ``source`` stays."""

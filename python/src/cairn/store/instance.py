@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, ClosedError, ProtocolError
+from cairn.errors import CairnError, ClosedError, DiskFullError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
 from cairn.storage.progress import Progress
 from cairn.store import commit, load, snapshot
@@ -253,6 +253,9 @@ class ProviderInstance:
             yield
         except CairnError as failure:
             failure.with_context(store=self.store, version=version)
+            if isinstance(failure, DiskFullError):
+                # For the next attempt, whatever failed: a spill, a replay, a checkpoint.
+                self._resources.transfers.cache.give_way()
             raise
 
     # -- sessions ------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from cairn.errors import (
     CairnError,
     ClosedError,
     CorruptError,
+    DiskFullError,
     LocalDiskError,
     UnknownInstanceError,
     unexpected,
@@ -239,7 +240,10 @@ class LocalState:
         self.failure = copy.copy(failure)  # without its traceback, which keeps frames alive
         # The cache has links to the same files. Even a failed write may come from a corrupt block,
         # which a compaction has read.
-        self._resources.transfers.cache.mark_unverified()
+        cache = self._resources.transfers.cache
+        cache.mark_unverified()
+        if isinstance(failure, DiskFullError):
+            self._resources.in_background(cache.give_way)  # for the next database
         self._drop_deltas()
         self._scheduler.with_long_lists.pop(self, None)
         self._fail_waiters(failure)

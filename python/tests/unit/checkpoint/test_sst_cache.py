@@ -188,6 +188,55 @@ def test_link_that_fails(
         assert not (tmp_path / "a").exists()
 
 
+class SmallDisk(Downloads):
+    """Downloads to a disk that has space for some files; a file counts once, with all its links."""
+
+    def __init__(self, folder: Path, max_files: int) -> None:
+        super().__init__()
+        self._folder = folder
+        self._max_files = max_files
+
+    def of(self, digit: str) -> object:
+        """Return a download that fails on the full disk."""
+
+        def download(path: Path) -> None:
+            self.count += 1
+            files = {one.stat().st_ino for one in self._folder.rglob("*") if one.is_file()}
+            if len(files) >= self._max_files:
+                raise DiskFullError("no space is left on the disk")
+            path.write_bytes(digit.encode() * 100)
+
+        return download
+
+
+def test_the_cache_gives_way_on_a_full_disk(tmp_path: Path) -> None:
+    """The files of other loads may be downloaded again; those of open databases take no space."""
+    cache, disk = SstCache(tmp_path / "cache", 1000), SmallDisk(tmp_path, 2)
+    disk.fetch(cache, "1", tmp_path / "a")
+    disk.fetch(cache, "2", tmp_path / "b")
+    (tmp_path / "b").unlink()  # its database is closed
+
+    fetched = disk.fetch(cache, "3", tmp_path / "c")
+
+    assert fetched == 100
+    assert (tmp_path / "c").read_bytes() == b"3" * 100
+    assert cache.has(ORIGIN, ONE.object_name)
+    assert not cache.has(ORIGIN, TWO.object_name)
+    assert cached_bytes(tmp_path) == 200
+
+
+def test_a_disk_that_databases_fill_is_full(tmp_path: Path) -> None:
+    """Then only a person can help, and the cache keeps what costs no space."""
+    cache, disk = SstCache(tmp_path / "cache", 1000), SmallDisk(tmp_path, 1)
+    disk.fetch(cache, "1", tmp_path / "a")
+
+    with pytest.raises(DiskFullError):
+        disk.fetch(cache, "2", tmp_path / "b")
+
+    assert not (tmp_path / "b").exists()
+    assert disk.fetch(cache, "1", tmp_path / "c") == 0
+
+
 def test_a_file_evicted_during_a_fetch_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

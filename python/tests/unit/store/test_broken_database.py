@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from rig import Rig, family
 
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checksum import crc32c
 from cairn.errors import BusyError, CairnError, CorruptError, DiskFullError, LocalDiskError
+from cairn.format.manifest import SstFile
 from cairn.store import committed, reads, state
 from cairn.store.instance import ProviderInstance
 
@@ -140,6 +143,38 @@ def test_a_read_after_the_failure_gets_its_error(rig: Rig, monkeypatch: pytest.M
     rig.event_loop.run(lambda: rig.local.when_readable(3, failures.append))
 
     assert isinstance(failures[0], DiskFullError)
+
+
+def test_a_write_that_finds_the_disk_full_makes_the_cache_give_way(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each new database would break, while the disk is full of files of closed ones."""
+    gave_way = threading.Event()
+    monkeypatch.setattr(rig.resources.transfers.cache, "give_way", gave_way.set)
+
+    fail_to_write(rig, monkeypatch)
+
+    assert gave_way.wait(20)
+
+
+def test_a_spill_that_finds_the_disk_full_makes_the_cache_give_way(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """The next attempt of the task needs the space."""
+    one = commit(rig, 1, None, [(1, 0, b"a", b"1", 2)])
+    (tmp_path / "unused").write_bytes(b"sst")
+    file = SstFile(f"sst/{'1' * 32}.sst", "000001.sst", 3, crc32c(b"sst"))
+    cache = rig.resources.transfers.cache
+    cache.adopt("s3://b", file, tmp_path / "unused")
+    (tmp_path / "unused").unlink()
+    session = rig.instance.find_session(rig.number)
+    assert session is not None
+
+    session.fail(DiskFullError("the local disk is full"))
+    with pytest.raises(DiskFullError):
+        rig.commit(2, one, [FAMILY])
+
+    assert not cache.has("s3://b", file.object_name)
 
 
 def test_deltas_of_a_broken_database_are_not_pending(
