@@ -153,7 +153,7 @@ def _named_ssts(
         if VersionRef(name.version, name.checkpoint_id) in known:
             continue
         try:
-            data = objects.get(info.key).data
+            data = objects.get(info.key, max_bytes=manifest_format.MAX_OBJECT_BYTES).data
             other = manifest_format.decode(data, object_name=objects.object_url(info.key))
         except DataError:
             return None

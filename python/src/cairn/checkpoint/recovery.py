@@ -16,7 +16,6 @@ from cairn.errors import DISK_FULL_ERRNOS, CairnError, CorruptError, DataError, 
 from cairn.format import changelog, manifest
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
-from cairn.storage.base import MAX_GET_BYTES
 from cairn.storage.files import translate_os_error
 from cairn.storage.parallel import in_turns
 from cairn.storage.progress import Progress
@@ -188,7 +187,7 @@ class Recovery:
             CorruptError, FormatVersionError, ForeignObjectError: it cannot be used.
         """
         name = manifest_name(ref)
-        data = self._get(name, ref.version, MAX_GET_BYTES)
+        data = self._get(name, ref.version, manifest.MAX_OBJECT_BYTES)
         url = self._objects.object_url(name)
         return manifest.decode(data, object_name=url, store=self._store, ref=ref)
 

@@ -353,7 +353,7 @@ class SnapshotUploader:
             self._objects.put_if_absent(name, manifest_format.encode(manifest))
         except AlreadyExistsError:
             return manifest_format.decode(
-                self._objects.get(name).data,
+                self._objects.get(name, max_bytes=manifest_format.MAX_OBJECT_BYTES).data,
                 object_name=self._objects.object_url(name),
                 store=self._store,
                 ref=manifest.ref,

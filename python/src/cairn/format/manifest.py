@@ -15,7 +15,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c
-from cairn.errors import CairnError, CorruptError, ForeignObjectError, FormatVersionError
+from cairn.errors import (
+    CairnError,
+    ConfigError,
+    CorruptError,
+    ForeignObjectError,
+    FormatVersionError,
+)
 from cairn.format.fields import (
     JsonObject,
     as_int,
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT_VERSION = 1
+MAX_OBJECT_BYTES = 64 << 20
+"""A partition of 500 GB in files of 16 MiB, with ten to twenty manifests retained: 24 to 36 MiB."""
 
 _MAGIC = "CAIRN-MANIFEST"
 _CRC_MAX = 2**32 - 1
@@ -130,7 +138,11 @@ class Manifest:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the object's bytes, the same for equal manifests."""
+    """Return the object's bytes, the same for equal manifests.
+
+    Raises:
+        ConfigError: they are over the limit: no reader would load them.
+    """
     fields: dict[str, object] = {
         "magic": _MAGIC,
         "format": FORMAT_VERSION,
@@ -173,7 +185,15 @@ def encode(manifest: Manifest) -> bytes:
         "garbage": [[entry.object_name, entry.dropped_at_ms] for entry in manifest.garbage],
     }
     fields["crc32c"] = crc32c(dump_object(fields).encode())
-    return dump_object(fields).encode()
+    data = dump_object(fields).encode()
+    if len(data) > MAX_OBJECT_BYTES:
+        raise ConfigError(
+            f"the manifest of a snapshot has {len(data)} bytes, over the limit of "
+            f"{MAX_OBJECT_BYTES}: too many files for the snapshots that are retained",
+            next_step="lower spark.sql.streaming.minBatchesToRetain, or start the query with a new "
+            "checkpoint and more partitions",
+        )
+    return data
 
 
 def decode(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Payload: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
 MAX_GET_BYTES = 1 << 30
-"""What ``get`` returns unless its caller expects more: far more than any manifest has."""
+"""What ``get`` returns unless its caller knows a limit."""
 _KEY_BYTES_MAX = 900
 """S3 allows 1,024 bytes for root and key together; the root may use the rest."""
 _SEGMENT_BYTES_MAX = 200

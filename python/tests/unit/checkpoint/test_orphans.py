@@ -12,6 +12,7 @@ from running_query import Query
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule
 from cairn.clock import FakeClock
+from cairn.format import manifest
 from cairn.format.names import changelog_name
 
 
@@ -80,6 +81,23 @@ def test_sweep_with_an_unreadable_manifest_deletes_no_sst(query: Query) -> None:
     query.sweep()
 
     assert query.world.names("sst/") == ssts
+
+
+@pytest.mark.parametrize("over_bytes", [0, 1])
+def test_sweep_reads_no_manifest_over_the_limit(query: Query, over_bytes: int) -> None:
+    """It would take the worker's memory. Its SSTs are unknown, so no SST is deleted."""
+    query.run(6)
+    upload_ssts_without_manifest(query)
+    ssts = query.world.names("sst/")
+    assert query.previous is not None
+    data = manifest.encode(query.previous).ljust(manifest.MAX_OBJECT_BYTES + over_bytes)
+    query.world.objects.put("snapshot/6_u" + "f" * 32 + ".json", data)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(1)
+
+    query.sweep()
+
+    assert (query.world.names("sst/") == ssts) == bool(over_bytes)
 
 
 class _FixedEntropy:

@@ -27,6 +27,7 @@ from cairn.errors import (
     InternalError,
     MissingError,
 )
+from cairn.format import manifest
 from cairn.format.manifest import SmallFile
 from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
@@ -159,6 +160,22 @@ def test_crash_after_the_manifest_leaves_the_snapshot(world: World) -> None:
 
     assert one.ref is not None
     assert world.recovery().fetch_manifest(one.ref).ref == one.ref
+
+
+def test_a_manifest_over_the_limit_is_not_read(world: World) -> None:
+    """Its JSON takes many times its size: the worker would be killed, at each load again."""
+    one, _ = two_versions(world)
+    first = world.snapshot(one, changelogs=(changelog_ref(one),)).manifest
+    name, data = manifest_name(first.ref), manifest.encode(first)
+    world.objects.put(name, data.ljust(manifest.MAX_OBJECT_BYTES))
+    assert world.recovery().fetch_manifest(first.ref) == first
+
+    world.objects.put(name, data.ljust(manifest.MAX_OBJECT_BYTES + 1))
+
+    with pytest.raises(CorruptError, match=f"over the limit of {manifest.MAX_OBJECT_BYTES}"):
+        world.recovery().fetch_manifest(first.ref)
+    with pytest.raises(CorruptError, match=f"over the limit of {manifest.MAX_OBJECT_BYTES}"):
+        world.snapshot(one, changelogs=(changelog_ref(one),), instance="2")
 
 
 def test_directory_without_current_is_not_a_checkpoint(world: World) -> None:

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairn.checksum import crc32c
-from cairn.errors import CorruptError, DataError, ForeignObjectError, FormatVersionError
+from cairn.errors import (
+    ConfigError,
+    CorruptError,
+    DataError,
+    ForeignObjectError,
+    FormatVersionError,
+)
 from cairn.format import manifest
 from cairn.format.fields import dump_object
 from cairn.format.header import Base, ColumnFamily
@@ -69,6 +75,18 @@ def test_manifest_reads_back() -> None:
     """The ordinary case; equal manifests are equal bytes."""
     assert decode(DATA) == MANIFEST
     assert manifest.encode(decode(DATA)) == DATA
+
+
+def test_a_manifest_that_no_reader_would_load_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The changelogs before it would be deleted, and the store could not be loaded any more."""
+    monkeypatch.setattr(manifest, "MAX_OBJECT_BYTES", len(DATA))
+    assert manifest.encode(MANIFEST) == DATA
+
+    monkeypatch.setattr(manifest, "MAX_OBJECT_BYTES", len(DATA) - 1)
+    with pytest.raises(ConfigError, match=f"over the limit of {len(DATA) - 1}.*partitions"):
+        manifest.encode(MANIFEST)
 
 
 def test_white_space_does_not_matter() -> None:

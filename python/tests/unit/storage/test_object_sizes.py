@@ -15,7 +15,7 @@ from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.transfers import TransferResources
 from cairn.errors import ConfigError, CorruptError, PreconditionFailedError, ProtocolError
-from cairn.format import changelog
+from cairn.format import changelog, manifest
 from cairn.ids import CheckpointId, StoreId, VersionRef
 from cairn.protocol import frames
 from cairn.storage.base import MAX_GET_BYTES, ObjectStore
@@ -131,7 +131,7 @@ def test_a_load_names_version_size_and_what_to_do(store: ObjectStore, tmp_path: 
 
     for text, limit in (
         (str(of_changelog.value), changelog.MAX_OBJECT_BYTES),
-        (str(of_manifest.value), MAX_GET_BYTES),
+        (str(of_manifest.value), manifest.MAX_OBJECT_BYTES),
     ):
         assert f"over the limit of {limit}" in text
         assert "version=7" in text
