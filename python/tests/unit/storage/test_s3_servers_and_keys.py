@@ -27,7 +27,7 @@ from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES
 from harness.minio import create_certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -117,6 +117,75 @@ def test_a_customers_key_is_sent_with_each_request_of_an_upload_in_parts(
     assert {
         request.headers.get("x-amz-server-side-encryption-customer-key") for request in sent
     } == {KEY}
+
+
+PAGE = b"<!DOCTYPE html><html><body>Please log in<br></body></html>"
+# botocore takes what is no XML for an error of the server, and other XML for an empty answer.
+NO_ANSWER = "answer is not S3's|the server failed"
+WELL_FORMED_PAGE = b"<html><body>Please log in</body></html>"
+
+
+@pytest.mark.parametrize("page", [PAGE, WELL_FORMED_PAGE], ids=["html", "xhtml"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: list(store.list("pin/")),
+        lambda store: store.get("changelog/1.arrow"),
+        lambda store: store.put("changelog/1.arrow", b"rows"),
+        lambda store: store.put_if_absent("changelog/1.arrow", b"rows"),
+    ],
+    ids=["list", "get", "put", "put_if_absent"],
+)
+def test_the_page_of_a_proxy_is_no_answer(
+    stub: S3Stub, page: bytes, call: Callable[[S3Store], object]
+) -> None:
+    """It is sent with status 200: the list had no pins, and a commit was not stored."""
+    stub.answer = lambda _: (200, {"Content-Type": "text/html"}, page)
+
+    with open_store(stub) as store, pytest.raises(UnavailableError, match=NO_ANSWER):
+        call(store)
+
+
+def test_the_page_of_a_proxy_is_no_answer_to_a_deletion(stub: S3Stub) -> None:
+    """It was reported as a bug of Cairn's; a deletion is repeated by the next purge."""
+    stub.answer = lambda _: (200, {"Content-Type": "text/html"}, PAGE)
+
+    with open_store(stub) as store, pytest.raises(UnavailableError, match=NO_ANSWER):
+        store.delete(["changelog/1.arrow"])
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_page_at_the_end_of_an_upload_in_parts_leaves_its_outcome_to_a_head(
+    stub: S3Stub, tmp_path: Path, *, is_stored: bool
+) -> None:
+    """The server may have completed the upload before the proxy answered."""
+    put_ids: list[str] = []
+
+    def answer(request: Request) -> Answer | None:
+        if request.path.endswith("uploads"):
+            put_ids.append(request.headers["x-amz-meta-cairn-put-id"])
+        if request.method == "POST" and not request.path.endswith("uploads"):
+            if is_stored:
+                metadata = {"x-amz-meta-cairn-put-id": put_ids[0]}
+                stub.objects["bucket/state/sst/1.sst"] = b"whole", metadata
+            return 200, {"Content-Type": "text/html"}, WELL_FORMED_PAGE
+        if request.method == "DELETE":
+            return 204, {}, b""  # of an upload that has ended
+        if request.method == "PUT":
+            return 200, {"ETag": '"part"'}, b""
+        return _upload_in_parts(request)
+
+    stub.answer = answer
+    source = _large_file(tmp_path)
+
+    with open_store(stub) as store:
+        if is_stored:
+            assert store.upload("sst/1.sst", source, crc32c=crc32c_file(source)).year == 2023
+        else:
+            with pytest.raises(UnavailableError, match=NO_ANSWER):
+                store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+
+    assert len(stub.of("HEAD")) == 1
 
 
 def test_a_server_without_conditions_takes_large_files_too(stub: S3Stub, tmp_path: Path) -> None:

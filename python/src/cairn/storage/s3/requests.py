@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from cairn.checksum import crc32c as checksum_of
@@ -57,6 +58,16 @@ _WITH_CUSTOMER_KEY = frozenset(
         "CompleteMultipartUpload",
     }
 )
+# What an answer of S3 always has. Otherwise it is the page of a proxy, perhaps well-formed XML.
+_MEMBERS = {
+    "PutObject": "ETag",
+    "GetObject": "ETag",
+    "HeadObject": "ETag",
+    "ListObjectsV2": "IsTruncated",
+    "CreateMultipartUpload": "UploadId",
+    "UploadPart": "ETag",
+    "CompleteMultipartUpload": "ETag",
+}
 _CHUNK_BYTES = 1 << 20
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
@@ -87,6 +98,13 @@ def split_url(url: str) -> tuple[str, str]:
         )
     root = url.partition("://")[2].partition("/")[2].strip("/")
     return parts.netloc, f"{root}/" if root else ""
+
+
+def _check_members(api: str, answer: dict[str, Any]) -> None:
+    if api in _MEMBERS and _MEMBERS[api] not in answer:
+        if "Body" in answer:
+            answer["Body"].close()
+        raise ResponseParserError(f"the answer to {api} has no {_MEMBERS[api]}")
 
 
 class S3Requests:
@@ -154,7 +172,8 @@ class S3Requests:
                 Bucket=self.target, **arguments
             )
             sent += int(answer.get("ResponseMetadata", {}).get("RetryAttempts", 0))
-        except (ClientError, BotoCoreError) as error:
+            _check_members(api, answer)
+        except (ClientError, BotoCoreError, ResponseParserError) as error:
             if isinstance(error, ClientError):
                 sent += int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
             translated = self.translated(error, shown)
