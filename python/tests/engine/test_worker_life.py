@@ -37,13 +37,17 @@ def test_the_end_of_standard_input_ends_the_worker_and_its_directories(
     assert not os.path.exists(worker.ready["socket"])  # noqa: PTH110 - a socket's path
 
 
+@pytest.mark.parametrize("others", [{}, {"protocol": 99}], ids=["", "and protocol"])
 @pytest.mark.parametrize("release", ["0.0.9", None])
 def test_a_jar_of_another_release_is_refused(
-    spawn: Callable[..., WorkerProcess], tmp_path: Path, release: str | None
+    spawn: Callable[..., WorkerProcess],
+    tmp_path: Path,
+    release: str | None,
+    others: dict[str, int],
 ) -> None:
     """Frames of one protocol may still differ in meaning between releases."""
     with pytest.raises(EngineError) as refused:
-        spawn(release=release)
+        spawn(release=release, **others)
 
     assert refused.value.code == "CAIRN_RELEASE"
     assert not list(tmp_path.glob("local/*"))
@@ -240,8 +244,8 @@ def test_the_answer_to_a_malformed_record_batch_is_an_error(store: Store) -> Non
 
 
 def test_another_protocol_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A jar and a wheel of two releases must not work together."""
-    with pytest.raises(EngineError, match="protocol 99"):
+    """A jar and a wheel of two builds of one release must not work together."""
+    with pytest.raises(EngineError, match="uses protocol 99"):
         WorkerProcess(tmp_path, protocol=99)
 
 

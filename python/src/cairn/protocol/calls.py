@@ -104,16 +104,21 @@ class StartRequest(Request):
 
     @classmethod
     def from_json(cls, arguments: Json) -> Self:
-        """Return the request; compare protocol and release first: others have other fields."""
-        if arguments["protocol"] != PROTOCOL:
-            raise ProtocolError(
-                f"the shim uses protocol {arguments['protocol']}, this engine {PROTOCOL}",
-                next_step=_ONE_RELEASE,
-            )
+        """Return the request; compare release and protocol first: others have other fields.
+
+        Another release may have another protocol too: the release is what a person can change.
+        """
+        if not isinstance(arguments, Mapping):
+            raise TypeError(f"the start line is a {type(arguments).__name__}")
         release = arguments.get("release") or "unknown"
         if release != RELEASE:
             raise ReleaseError(
                 f"the shim jar is of release {release}, this Python package of {RELEASE}",
+                next_step=_ONE_RELEASE,
+            )
+        if arguments["protocol"] != PROTOCOL:
+            raise ProtocolError(
+                f"the shim uses protocol {arguments['protocol']}, this engine {PROTOCOL}",
                 next_step=_ONE_RELEASE,
             )
         return super().from_json(arguments)

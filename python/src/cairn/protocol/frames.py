@@ -144,7 +144,7 @@ def decode_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> He
         raise ProtocolError("a message on the data channel does not begin with CRNF")
     if protocol != PROTOCOL:
         raise ProtocolError(
-            f"the shim speaks protocol {protocol}, this engine {PROTOCOL}",
+            f"the shim uses protocol {protocol}, this engine {PROTOCOL}",
             next_step="install the shim jar and the Python package of one release",
         )
     if header.payload_bytes > MAX_PAYLOAD_BYTES:
