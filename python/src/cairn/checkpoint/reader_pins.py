@@ -58,7 +58,7 @@ class Reading:
 class ReaderPin:
     """The pin of one read, stored once the read has become long.
 
-    Threads: ``keep`` and ``release`` by any, one at a time; the others by any.
+    Threads: all by any; ``keep`` sends the requests, one thread at a time.
 
     Args:
         checkpoint: returns the store's objects, with the present credentials.
@@ -89,6 +89,8 @@ class ReaderPin:
         self._reading: Reading | None = None
         self._is_ended = False
         self._objects = PinObjects()
+        self._gone = threading.Event()  # no object is stored, or being deleted
+        self._gone.set()
         self._pinned: Reading | None = None
         self._pinned_ns = 0
         self._retry_ns = self._began_ns
@@ -122,13 +124,13 @@ class ReaderPin:
         return self._is_ended and not self._objects.names
 
     def release(self) -> None:
-        """End the read, and delete the pin now; a sweep does if that takes long. Never raises."""
+        """End the read, and wait until ``ReaderPins`` has deleted the pin, for a second at most.
+
+        After that the caller may close the storage; if the pin is still there, a sweep deletes it.
+        Never raises.
+        """
         self.end()
-        if self._lock.acquire(timeout=_RELEASE_WAIT_S):
-            try:
-                self._objects.delete(self._checkpoint().objects)
-            finally:
-                self._lock.release()
+        self._gone.wait(_RELEASE_WAIT_S)
 
     def keep(self) -> None:
         """Store, renew or delete the pin if that is due.
@@ -143,6 +145,7 @@ class ReaderPin:
                 self._store(reading, checkpoint)
             if self._is_ended:
                 self._objects.delete(checkpoint.objects)
+                self._gone.set()
 
     def _is_due(self, reading: Reading, checkpoint: StoreCheckpoint) -> bool:
         now_ns, grace_ms = self._clock.monotonic_ns(), checkpoint.conf.orphan_grace_ms
@@ -156,6 +159,7 @@ class ReaderPin:
     def _store(self, reading: Reading, checkpoint: StoreCheckpoint) -> None:
         began_ns = self._clock.monotonic_ns()
         self._retry_ns = began_ns + _RETRY_MS * _NS_PER_MS  # if this fails
+        self._gone.clear()
         try:
             name = self._objects.store_next(
                 checkpoint.objects,
@@ -165,6 +169,7 @@ class ReaderPin:
         except InvalidError:
             self.is_given_up = True
             self._objects.names.clear()
+            self._gone.set()
             raise
         self.is_late = not _is_there(checkpoint, reading)
         self._pinned, self._pinned_ns, self._retry_ns = reading, began_ns, began_ns

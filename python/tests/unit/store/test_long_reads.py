@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
+import cairn.checkpoint.reader_pins
 from cairn.checkpoint.reader_pins import PIN_AFTER_MS, ReaderPins
 from cairn.clock import SYSTEM_ENTROPY, FakeClock
 from cairn.errors import MissingError
@@ -220,10 +221,28 @@ def test_a_change_feed_that_is_closed_early_leaves_no_pin(
     assert answer.versions
     reader.takes_long()
     assert len(names(tmp_path, "pin")) == 1
+    reader.rig.resources.reader_pins.start()
 
     reader.rig.instance.close()
 
     assert names(tmp_path, "pin") == []
+
+
+def test_an_instance_is_closed_although_the_deletion_of_its_pin_hangs(
+    query: Query, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 may take minutes to fail; meanwhile the worker could not close the store."""
+    monkeypatch.setattr(cairn.checkpoint.reader_pins, "_RELEASE_WAIT_S", 0)
+    reader.rig.instance.changes.versions(ChangesRequest(1, READ - 1, READ, query.ids[READ]))
+    reader.takes_long()
+    reader.stop_at("delete")
+    reader.rig.resources.reader_pins.start()
+
+    reader.rig.instance.close()
+
+    assert reader.rig.state.is_closed
+    assert reader.has_stopped.wait(20)
+    assert not reader.may_go_on.is_set()
 
 
 def test_a_load_around_a_damaged_snapshot_pins_the_older_base(
