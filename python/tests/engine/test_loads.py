@@ -239,6 +239,29 @@ def test_a_stuck_storage_holds_neither_a_later_load_nor_the_end_of_the_instance(
     assert keys_of(again) == ALL_KEYS
 
 
+def test_a_load_that_is_cancelled_before_it_arrives_changes_nothing(
+    worker: WorkerProcess, store: Store
+) -> None:
+    """It would take the store from the task that has it now."""
+    store.load(0)
+    store.write([(PUT, 0, b"k", b"v")])
+    worker.exchange("cancel", job=1 << 40)
+
+    answer = worker.exchange(
+        "load",
+        job=1 << 40,
+        answer_within_ms=10_000,
+        instance=store.number,
+        session=store.session + 1,
+        version=0,
+        checkpoint_id=None,
+        load_empty=False,
+    )
+
+    assert answer["error"]["code"] == "CAIRN_CANCELLED"
+    assert store.commit()["counts"]["0"] == 1
+
+
 def test_an_instance_is_closed_while_it_loads(
     patched: Callable[..., WorkerProcess], last: str, url: str, faults: Path, tmp_path: Path
 ) -> None:

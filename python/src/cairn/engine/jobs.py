@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _MAX_WAIT_S = 10.0
+_MAX_CANCELLED = 1_000
+"""A begin overtakes or follows its cancellation by less than that many other cancellations."""
 
 
 def answer_of(method: str, run: Callable[[], Json]) -> Json:
@@ -68,20 +70,29 @@ class Jobs:
         self._activity = activity
         self._lock = threading.Lock()
         self._jobs: dict[int, _Job] = {}
+        # The numbers that were cancelled while there was no such job, in their order.
+        self._cancelled: dict[int, None] = {}
 
     def begin(self, number: int, method: str, arguments: Json, wait_s: float) -> Json:
-        """Begin a job, or join the one of this number; return as ``wait``."""
+        """Begin a job, or join the one of this number; return as ``wait``.
+
+        If it was cancelled before, a load ends at once; other jobs run, and keep no result.
+        """
         with self._lock:
             job = self._jobs.get(number)
             is_new = job is None
             if job is None:
-                job = self._jobs[number] = _Job(self._activity)
+                job = _Job(self._activity)
+                if number in self._cancelled:
+                    job.progress.cancel()
+                else:
+                    self._jobs[number] = job
         if is_new:
             thread = threading.Thread(
                 target=self._work, args=(job, method, arguments), name="cairn-call", daemon=True
             )
             thread.start()
-        return self.wait(number, wait_s)
+        return self._wait(number, job, wait_s)
 
     def _work(self, job: _Job, method: str, arguments: Json) -> None:
         def run() -> Json:
@@ -102,6 +113,9 @@ class Jobs:
         job = self._jobs.get(number)
         if job is None:
             raise ProtocolError(f"there is no job {number}")
+        return self._wait(number, job, wait_s)
+
+    def _wait(self, number: int, job: _Job, wait_s: float) -> Json:
         try:
             result = job.result.result(max(0.0, min(wait_s, _MAX_WAIT_S)))
         except TimeoutError:
@@ -111,8 +125,15 @@ class Jobs:
         return result
 
     def cancel(self, number: int) -> None:
-        """Make a job end soon, if it can; nobody waits for it any more."""
+        """Make a job end soon, if it can; nobody waits for it any more.
+
+        The message that begins it may arrive later, on another connection.
+        """
         with self._lock:
             job = self._jobs.pop(number, None)
+            if job is None:
+                self._cancelled[number] = None
+                if len(self._cancelled) > _MAX_CANCELLED:
+                    del self._cancelled[next(iter(self._cancelled))]
         if job is not None:
             job.progress.cancel()

@@ -99,6 +99,7 @@ class ProviderInstance:
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
         """Hold the instance's lock, for a call that can be cancelled."""
+        progress.check()
         while not self._lock.acquire(timeout=_CANCEL_CHECK_S):
             progress.check()
         try:
