@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cairn.checksum import crc32c_file
-from cairn.clock import FakeClock
 from cairn.errors import (
     AlreadyExistsError,
     CairnError,
@@ -93,6 +92,46 @@ def test_a_conflict_that_may_be_own_success_is_an_unknown_outcome(
 
     with pytest.raises(UnavailableError, match="outcome of a write is unknown"):
         store.put_if_absent("changelog/1.arrow", b"ours")
+
+
+def another_wins(shim: FakeShim, theirs: bytes) -> Callable[[int, str], None]:
+    """Return a hook: the temporary file is deleted, and another's object gets the name."""
+
+    def hook(kind: int, path: str) -> None:
+        if kind == files.FILE_RENAME:
+            for name in shim.hidden():
+                del shim.content[name]
+            shim._store(path, theirs)
+
+    return hook
+
+
+@pytest.mark.parametrize("theirs", [b"them", b"longer"])
+def test_an_object_of_another_is_no_own_success(
+    store: HadoopStore, shim: FakeShim, tmp_path: Path, theirs: bytes
+) -> None:
+    """The temporary file was deleted, not renamed: two attempts would believe that they won."""
+    (tmp_path / "file").write_bytes(b"ours")
+    shim.before = another_wins(shim, theirs)
+
+    with pytest.raises(UnavailableError, match="outcome of a write is unknown"):
+        store.put_if_absent("changelog/1.arrow", b"ours")
+    with pytest.raises(UnavailableError, match="outcome of a write is unknown"):
+        store.upload("sst/1.sst", tmp_path / "file", crc32c=crc32c_file(tmp_path / "file"))
+
+    assert set(shim.content.values()) == {theirs}
+
+
+def test_an_upload_whose_answer_was_lost_is_own_success(
+    store: HadoopStore, shim: FakeShim, tmp_path: Path
+) -> None:
+    """Its bytes are read again from the file."""
+    (tmp_path / "file").write_bytes(b"ours")
+    shim.after = fail_once(files.FILE_RENAME, UnavailableError("the server is in safe mode"))
+
+    store.upload("sst/1.sst", tmp_path / "file", crc32c=crc32c_file(tmp_path / "file"))
+
+    assert shim.content == {"/a/state/sst/1.sst": b"ours"}
 
 
 def test_a_rename_that_was_not_done_is_reported_and_leaves_nothing(
@@ -279,14 +318,13 @@ def test_a_file_system_that_always_replaces_is_found_out(
     assert shim.content == {}
 
 
-def test_hidden_names_are_deleted_after_a_day(
-    connections: StorageConnections, shim: FakeShim
+def test_hidden_names_are_deleted_after_a_day_of_the_server(
+    store: HadoopStore, shim: FakeShim
 ) -> None:
-    """A writer that died leaves a part of a file; one that is alive needs it."""
-    clock = FakeClock()
-    settings = {"file_system": str(FILE_SYSTEM), "timeout_ms": str(TIMEOUT_MS)}
-    store = HadoopStore("hdfs://host:9000/a/state", settings, connections, clock)
-    shim.now_ms = int(clock.now().timestamp() * 1000)
+    """A writer that died leaves a part of a file; one that is alive needs it.
+
+    The shim's files are of 1970: by the clock of this machine all of them are old.
+    """
     digest, of_spark = "0123456789abcdef", ".0.3c0c3b1e-4a4c.TID1.tmp"
     ours = (f"changelog/.1.arrow.{digest}.tmp", f"changelog/.1.arrow.{2 * digest}-1f.old")
     for name in (*ours, of_spark, "x"):
@@ -294,8 +332,9 @@ def test_hidden_names_are_deleted_after_a_day(
 
     assert [info.key for info in store.list("")] == ["x"]
     assert len(shim.hidden()) == 3
-    clock.advance(timedelta(days=1, minutes=1).total_seconds())
-    assert [info.key for info in store.list("")] == ["x"]
+    shim.now_ms += int(timedelta(days=1).total_seconds() * 1000)
+    shim._store("/a/state/y", b"1")
+    assert [info.key for info in store.list("")] == ["x", "y"]
 
     assert shim.hidden() == [f"/a/state/{of_spark}"]
 

@@ -12,8 +12,9 @@ file system lets a file appear whole under its name:
 
     temporary name := "." name "." token ".tmp"     old name := "." name "." etag ".old"
 
-``list`` deletes such names after a day. The clients of the file systems repeat requests that have
-failed; this module does not. Spec: docs/adr/0037 and 0038.
+``list`` deletes such names when it finds a file that is a day younger: ages are by the storage's
+clock, because that of this machine may be wrong. The clients of the file systems repeat requests
+that have failed; this module does not. Spec: docs/adr/0037 and 0038.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.checksum import crc32c_file
-from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
+from cairn.clock import SYSTEM_ENTROPY
 from cairn.errors import (
     AlreadyExistsError,
     CairnError,
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from cairn.storage.hadoop.connections import StorageConnections
 
     Found: TypeAlias = list[tuple[str, FileStatus]]
+    Parts: TypeAlias = Callable[[], Iterable[memoryview]]
+    """Returns the bytes of an object, each time from their start."""
 
 FILE_SYSTEM = "file_system"
 _OLD_SUFFIX = ".old"
@@ -81,7 +84,6 @@ class HadoopStore(ObjectStore):
         url: ``scheme://authority/path``; the authority may be empty.
         settings: ``file_system``, the number of the file system in the shim, and ``timeout_ms``.
         connections: storage connections to the shim.
-        clock: decides which temporary names were abandoned.
 
     Raises:
         ConfigError: a setting is absent or no number.
@@ -92,13 +94,11 @@ class HadoopStore(ObjectStore):
         url: str,
         settings: Mapping[str, str],
         connections: StorageConnections,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(url)
         scheme, _, rest = self.url.partition("://")
         authority, _, path = rest.partition("/")
         self._root = f"/{path}".rstrip("/")
-        self._clock = clock
         self._connections = connections
         try:
             self._files = RemoteFiles(
@@ -114,12 +114,12 @@ class HadoopStore(ObjectStore):
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         path = self._begin("PutObject", key)
-        self._publish(key, path, [_view(data)], replaces=True)
+        self._publish(key, path, lambda: [_view(data)], replaces=True)
 
     def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
         path = self._begin("PutObject", key)
-        self._publish(key, path, [_view(data)], replaces=False)
+        self._publish(key, path, lambda: [_view(data)], replaces=False)
 
     def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``; it is absent between two renames."""
@@ -134,7 +134,7 @@ class HadoopStore(ObjectStore):
             self._files.write(temporary, [_view(data)], replaces=True)
             self._rename_away(key, path, old, etag)
             try:
-                self._rename(temporary, path, replaces=False)
+                self._rename(temporary, path, lambda: [_view(data)], replaces=False)
             except AlreadyExistsError as error:
                 raise self._precondition_failed(key, is_missing=False) from error
             except CairnError:
@@ -152,7 +152,7 @@ class HadoopStore(ObjectStore):
         target = self._begin("PutObject", key)
         try:
             check_crc32c(f"{path} for {self.object_url(key)}", crc32c, crc32c_file(path))
-            self._publish(key, target, _chunks(path, moved), replaces=False)
+            self._publish(key, target, lambda: _chunks(path, moved), replaces=False)
         except OSError as error:
             raise translate_os_error(error, str(path)) from error
         return _time(self._files.status(target))
@@ -213,9 +213,9 @@ class HadoopStore(ObjectStore):
             return
         path = f"{self._root}/.cairn-probe-{SYSTEM_ENTROPY.token(8)}"
         try:
-            self._publish(path, path, [], replaces=False)
+            self._publish(path, path, list, replaces=False)
             with suppress(AlreadyExistsError):
-                self._publish(path, path, [], replaces=False)
+                self._publish(path, path, list, replaces=False)
                 raise ConditionalPutUnsupportedError(
                     "the file system replaces a file where it should refuse to: two attempts could "
                     "overwrite each other",
@@ -245,25 +245,26 @@ class HadoopStore(ObjectStore):
             self._publishing = self._files.publishing()
         return self._publishing == PUBLISHES_BY_CLOSE
 
-    def _publish(self, key: str, path: str, parts: Iterable[memoryview], *, replaces: bool) -> None:
+    def _publish(self, key: str, path: str, parts: Parts, *, replaces: bool) -> None:
         try:
             if self._publishes_by_close():
-                self._files.write(path, parts, replaces=replaces)
+                self._files.write(path, parts(), replaces=replaces)
                 return
             temporary = _hidden(path, SYSTEM_ENTROPY.token(8) + TEMPORARY_SUFFIX)
             try:
-                self._files.write(temporary, parts, replaces=True)
-                self._rename(temporary, path, replaces=replaces)
+                self._files.write(temporary, parts(), replaces=True)
+                self._rename(temporary, path, parts, replaces=replaces)
             except CairnError:
                 self._discard(temporary)
                 raise
         except AlreadyExistsError as error:
             raise self._already_exists(key) from error
 
-    def _rename(self, temporary: str, path: str, *, replaces: bool) -> None:
-        """Publish a temporary file; own success is success.
+    def _rename(self, temporary: str, path: str, parts: Parts, *, replaces: bool) -> None:
+        """Publish a temporary file with these ``parts``; own success is success.
 
-        The temporary name is this call's alone. If it is gone, the rename was done.
+        The temporary name is this call's alone. If it is gone, the rename was done, or somebody has
+        deleted it: the bytes under the object's name tell which.
         """
         try:
             self._files.rename(temporary, path, replaces=replaces)
@@ -271,17 +272,26 @@ class HadoopStore(ObjectStore):
             try:
                 self._files.status(temporary)
             except MissingError:
-                self._require_published(path, error)
+                self._require_published(path, parts, error)
                 return
             except CairnError:
                 raise self._unknown(path) from error
             raise
 
-    def _require_published(self, path: str, error: CairnError) -> None:
+    def _require_published(self, path: str, parts: Parts, error: CairnError) -> None:
         try:
-            self._files.status(path)
+            is_ours = self._has(path, parts)
         except CairnError:
             raise self._unknown(path) from error
+        if not is_ours:
+            raise self._unknown(path) from error
+
+    def _has(self, path: str, parts: Parts) -> bool:
+        size = sum(map(len, parts()))
+        if self._files.status(path).size_bytes != size:
+            return False  # perhaps a huge file, which is not read
+        found = self._files.read(path, size, lambda _, chunks: _digest_of(chunks))
+        return found == _digest_of(parts())
 
     def _unknown(self, path: str) -> UnavailableError:
         return UnavailableError(
@@ -330,7 +340,10 @@ class HadoopStore(ObjectStore):
             self._files.delete([path])
 
     def _delete_abandoned(self, found: Found) -> None:
-        oldest = self._clock.now() - _ABANDONED_AFTER
+        newest = max((_time(status) for _, status in found), default=None)
+        if newest is None:
+            return
+        oldest = newest - _ABANDONED_AFTER
         abandoned = [
             f"{self._root}/{key}"
             for key, status in found
@@ -357,6 +370,13 @@ def _hidden(path: str, suffix: str) -> str:
 
 def _digest(etag: str) -> str:
     return etag.partition("-")[0]
+
+
+def _digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 def _view(data: Payload) -> memoryview:
