@@ -92,6 +92,7 @@ class Recovery:
         self._cache = resources.cache
         self._downloads = resources.downloads
         self._download_threads = resources.download_threads
+        self._activity = resources.activity
 
     def fetch_head(self, version: Version, checkpoint_id: CheckpointId | None) -> Changelog:
         """Return the changelog of a version, verified; one GET if it has the expected name.
@@ -160,6 +161,8 @@ class Recovery:
         data = self._get(name, version, changelog.MAX_OBJECT_BYTES)
         url = self._objects.object_url(name)
         found = changelog.decode(data, object_name=url, store=self._store, version=version)
+        # Not every caller has a progress: the change feed reads one changelog after the other.
+        self._activity.moved()
         return Head(found.header, found, found.size_bytes)
 
     def _read_start(self, name: str, version: Version) -> Head:

@@ -99,10 +99,8 @@ def test_a_changelog_is_kept_only_while_its_pages_are_read() -> None:
     assert feed._last is None
 
 
-def test_the_versions_are_listed_without_reading_their_changelogs(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reader of the feed fetches each of them anyway; twice is twice the time and money."""
+def versions_with_a_snapshot(rig: Rig) -> list[str | None]:
+    """Commit 12 versions, with a snapshot of the sixth; return their ids, from version 0 on."""
     ids: list[str | None] = [None]
     for version in range(1, 13):
         rig.load(version - 1, ids[-1])
@@ -110,6 +108,14 @@ def test_the_versions_are_listed_without_reading_their_changelogs(
         ids.append(rig.commit(version, ids[-1], [FAMILY])["checkpoint_id"])
         if version == 6:
             rig.maintain(cleanup=False)
+    return ids
+
+
+def test_the_versions_are_listed_without_reading_their_changelogs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of the feed fetches each of them anyway; twice is twice the time and money."""
+    ids = versions_with_a_snapshot(rig)
     read: list[int] = []
     whole = StoreCheckpoint.read
 
@@ -123,3 +129,19 @@ def test_the_versions_are_listed_without_reading_their_changelogs(
 
     assert answer.versions == [(version, ids[version]) for version in range(1, 13)]
     assert len(read) <= 4, read
+
+
+def test_a_feed_moves_with_each_changelog(rig: Rig) -> None:
+    """Who waits for it gives it up if nothing moves, and large changelogs take minutes each."""
+    ids = versions_with_a_snapshot(rig)
+    activity = rig.resources.transfers.activity
+    before = activity.count
+
+    rig.instance.changes.versions(ChangesRequest(1, 1, 12, ids[12]))
+
+    assert activity.count >= before + 2, "the changelogs of the end, and of the base's version"
+    before = activity.count
+
+    rig.instance.changes.page(3, str(ids[3]), 0, 10)
+
+    assert activity.count > before

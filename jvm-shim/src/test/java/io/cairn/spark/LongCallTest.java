@@ -23,6 +23,7 @@ import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -36,40 +37,46 @@ class LongCallTest {
   /** Twice as long, because other programs run on this machine. */
   private static final long A_SECOND_MS = 2000;
 
+  /** Half of the time that a cancelled commit waits for its outcome. */
+  private static final long LESS_THAN_A_COMMIT_MS = 10_000;
+
   private static final long SECOND_NS = TimeUnit.SECONDS.toNanos(1);
 
   private StoreFixture fixture;
   private Path stuck;
   private Path slow;
+  private Path isStuck;
 
   /**
    * While the file "slow" is there, a read of a changelog takes a second. While "stuck" is there,
-   * requests whose method and name contain its text do not end.
+   * requests whose method and name contain its text do not end; the first one creates "is-stuck".
    */
   @BeforeEach
   void open() throws IOException {
     fixture = new StoreFixture().withOwnWorker();
     stuck = fixture.folder.resolve("stuck");
     slow = fixture.folder.resolve("slow");
+    isStuck = fixture.folder.resolve("is-stuck");
     fixture.settings.put(StoreFixture.CAIRN + "downloadThreads", "1");
     fixture.patchEngine(
         """
 import os, time
 from cairn.storage.local import LocalStore
-stuck, slow = '%s', '%s'
+stuck, slow, is_stuck = '%s', '%s', '%s'
 def patch(name):
     original = getattr(LocalStore, name)
     def patched(self, key, *arguments, **named):
         if os.path.exists(slow) and name.startswith('get'):
             time.sleep(1)
         while os.path.exists(stuck) and open(stuck).read() in name + ' ' + key:
+            open(is_stuck, 'w').close()
             time.sleep(0.01)
         return original(self, key, *arguments, **named)
     setattr(LocalStore, name, patched)
 for name in ('get', 'get_start', 'put', 'upload'):
     patch(name)
 """
-            .formatted(stuck, slow));
+            .formatted(stuck, slow, isStuck));
   }
 
   @AfterEach
@@ -181,6 +188,60 @@ for name in ('get', 'get_start', 'put', 'upload'):
     assertTrue(error.contains("store=0/0/default, version=2"), error);
     Files.delete(stuck);
     assertEquals(2, rows(other.getStore(2, id, false, false)).size());
+  }
+
+  /** Opens the change feed of the first version; its pages are still to be read. */
+  private StateStoreChangeDataReader changeFeed() {
+    Option<String> id = versions(fixture.provider(), 1);
+    return fixture.provider().getStateStoreChangeDataReader(1, 1, Option.empty(), id);
+  }
+
+  /** A changelog may have gigabytes, and its first page comes after the download of all of it. */
+  @Test
+  void aPageOfChangesMayTakeLongerThanARead() throws Exception {
+    fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
+    fixture.patchEngine(
+        """
+import os, threading
+from cairn.engine.control import ControlEntry
+from cairn.storage.local import LocalStore
+was_asked = threading.Event()
+answer, get = ControlEntry._answer, LocalStore.get
+def noted(self, method, arguments):
+    if method == 'activity':
+        was_asked.set()
+    return answer(self, method, arguments)
+def late(self, *arguments, **named):
+    if os.path.exists('%s'):
+        was_asked.wait()
+    return get(self, *arguments, **named)
+ControlEntry._answer, LocalStore.get = noted, late
+"""
+            .formatted(slow));
+    StateStoreChangeDataReader changes = changeFeed();
+    // From now on a download ends when the shim asks whether the worker moves: it does so after the
+    // limit of a read.
+    Files.createFile(slow);
+
+    assertEquals(0, changes.next()._2().getLong(0));
+
+    changes.close();
+  }
+
+  /** The user has stopped the job: unlike a commit, a read has no outcome that is worth a wait. */
+  @Test
+  void aCancelledReadOfChangesIsGivenUp() throws Exception {
+    StateStoreChangeDataReader changes = changeFeed();
+    Files.writeString(stuck, "get changelog/1_");
+    Task task = new Task(changes::next);
+    while (!Files.exists(isStuck)) {
+      sleep(10);
+    }
+
+    String error = task.cancel(LESS_THAN_A_COMMIT_MS);
+
+    assertTrue(error.contains("the task was cancelled during a read of changes"), error);
+    changes.close();
   }
 
   /** A stopped worker does not even answer that it still works. */

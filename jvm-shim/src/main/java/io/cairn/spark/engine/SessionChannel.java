@@ -208,11 +208,18 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   /** Reads a page of one version's changes. */
   public ChangePage changes(long ofVersion, String checkpointId, long fromRow, int limitRows) {
     Reply reply =
-        request(
-            FrameKind.CHANGES,
-            0,
-            writer,
-            () -> Frames.changes(writer, ofVersion, checkpointId, fromRow, limitRows));
+        attempt(
+            version,
+            () -> {
+              long number =
+                  sendRequest(
+                      FrameKind.CHANGES,
+                      0,
+                      writer,
+                      () -> Frames.changes(writer, ofVersion, checkpointId, fromRow, limitRows));
+              FrameHeader header = process.receiveChanges(channel);
+              return reply(channel, header, FrameKind.CHANGES, number);
+            });
     return Frames.readChanges(reader, reply.header, reply.payload);
   }
 

@@ -254,14 +254,25 @@ final class WorkerProcess implements AutoCloseable {
    * After an error, or if the task was cancelled, the outcome of the commit is unknown.
    */
   FrameHeader receiveCommit(DataChannel channel) {
-    try (Cancellation cancellation = new Cancellation(Cancellation.COMMIT_GRACE_MS)) {
+    return receiveLate(
+        channel, "commit", ", whose outcome is unknown", Cancellation.COMMIT_GRACE_MS);
+  }
+
+  /** Receives a page of changes, however long the worker moves: it may download a changelog. */
+  FrameHeader receiveChanges(DataChannel channel) {
+    return receiveLate(channel, "read of changes", "", Cancellation.CALL_GRACE_MS);
+  }
+
+  private FrameHeader receiveLate(
+      DataChannel channel, String request, String ifCancelled, long graceMs) {
+    try (Cancellation cancellation = new Cancellation(graceMs)) {
       ControlChannel.Silence silence = control.new Silence();
       long askNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeouts.requestMs());
       while (!channel.awaitReply(Cancellation.CHECK_MS)) {
-        cancellation.check("a commit, whose outcome is unknown");
+        cancellation.check("a " + request + ifCancelled);
         if (System.nanoTime() > askNs) {
-          if (silence.isTooLong(control.activity(cancellation, "commit"))) {
-            throw control.silent("commit", "");
+          if (silence.isTooLong(control.activity(cancellation, request))) {
+            throw control.silent(request, "");
           }
           askNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeouts.requestMs());
         }
@@ -269,7 +280,7 @@ final class WorkerProcess implements AutoCloseable {
       return channel.receive();
     } catch (CairnException e) {
       channel.abandon();
-      throw described(e, "commit");
+      throw described(e, request);
     }
   }
 
