@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from cairn.format import changelog
+from harness.event_log import event_log_conf
 from harness.events import Events
 from harness.heap_dump import HeapDump, write_heap_dump
 from harness.job import JobProcess, Query
 from harness.processes import Process
-from harness.s3 import S3Bucket
-from harness.spark import CAIRN_CONF, SUBJECT, s3a_conf
+from harness.s3 import S3Bucket, S3Endpoint, fresh_bucket
+from harness.s3_servers import temporary_keys, trust_options
+from harness.secret_search import Found, of_bucket, of_folder, of_process, with_secret
+from harness.spark import CAIRN_CONF, JVM_OPTIONS, REPOSITORY, SUBJECT, s3a_conf
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -23,12 +28,15 @@ KILL_AFTER_BATCH = 1
 TOKEN = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 """The form of a worker's token."""
 
+PASSWORD = "recognised-proxy-password"  # noqa: S105 - no real one
+CUSTOMER_KEY = base64.b64encode(b"recognised-customer-key-32-bytes").decode()
+# As SECURITY.md says: Spark's own does not match the customer's key.
+REDACTION = "(?i)secret|password|token|access[.]?key|encryption[.]key|external[.]id"
+TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 CAIRN = "io.cairn."
 HEAP_DUMPS = 3
 # What holds secrets by its nature: settings, clients, and the buffers of Py4J.
 OF_OTHERS = ("org.apache.hadoop.", "org.apache.spark.", "software.amazon.", "py4j.")
-
-Found = tuple[str, bytes]
 
 
 def test_a_run_on_s3_leaves_no_secret_anywhere(s3_bucket: S3Bucket, tmp_path: Path) -> None:
@@ -63,7 +71,7 @@ def test_a_run_on_s3_leaves_no_secret_anywhere(s3_bucket: S3Bucket, tmp_path: Pa
     )
     try:
         job.wait_for_batch(KILL_AFTER_BATCH)
-        shown = [found for one in [job.jvm(), *job.engines()] for found in of_process(one)]
+        shown = [found for one in [job.jvm(), *job.engines()] for found in shown_by(one)]
         job.engines()[0].kill()
         code = job.wait()
     finally:
@@ -81,6 +89,83 @@ def test_a_run_on_s3_leaves_no_secret_anywhere(s3_bucket: S3Bucket, tmp_path: Pa
     assert with_secret(left, s3_bucket.endpoint.secret_key) == []
     tokens = [name for name, data in shown if "cmdline" in name and TOKEN.search(data)]
     assert tokens + [name for name, data in left if "job.log" in name and TOKEN.search(data)] == []
+
+
+@pytest.mark.slow  # In `make test` a worker alone has these: python/tests/engine/test_secrets.py
+def test_a_run_leaves_no_session_token_proxy_password_or_customer_key(
+    s3_binary_server: S3Endpoint, tls_server: S3Endpoint, tmp_path: Path
+) -> None:
+    """They are given to fewer clusters, and are as secret.
+
+    MinIO takes a request to a proxy as one to itself, so it is its own proxy. With TLS it accepts
+    the customer's key.
+    """
+    events = Events(tmp_path / "input")
+    events.add_files(0, FILES)
+    with fresh_bucket(s3_binary_server) as plain, fresh_bucket(tls_server) as encrypted:
+        settings = plain.settings
+        keys = temporary_keys(settings, {"RoleArn": "arn:minio:iam:::role/cairn"})
+        proxy = urlsplit(settings["endpoint_url"])
+        by_proxy = {
+            **s3a_conf({**settings, **keys}),
+            "fs.s3a.session.token": keys["session_token"],
+            "fs.s3a.aws.credentials.provider": TEMPORARY,
+            "fs.s3a.proxy.host": str(proxy.hostname),
+            "fs.s3a.proxy.port": str(proxy.port),
+            "fs.s3a.proxy.username": "cairn",
+            "fs.s3a.proxy.password": PASSWORD,
+        }
+        with_key = {
+            **s3a_conf(encrypted.settings),
+            "fs.s3a.connection.ssl.enabled": "true",
+            "fs.s3a.encryption.algorithm": "SSE-C",
+            "fs.s3a.encryption.key": CUSTOMER_KEY,
+            CAIRN_CONF + "s3.caBundle": str(tls_server.ca_bundle),
+        }
+        queries = [
+            Query("distinct", events, f"{plain.url}/one", SUBJECT, 2, by_proxy),
+            Query("distinct", events, f"{encrypted.url}/two", SUBJECT, 2, with_key),
+        ]
+        for refused in (by_proxy, with_key):
+            wrong = {**refused, CAIRN_CONF + "s3.region": "wrong region"}
+            queries.append(Query("distinct", events, f"{plain.url}/three", SUBJECT, 2, wrong))
+        queries[3] = replace(queries[3], checkpoint=f"{encrypted.url}/four")
+        options = f"{JVM_OPTIONS} {trust_options(str(tls_server.ca_bundle), tmp_path)}"
+        logs = tmp_path / "event-log"
+        logs.mkdir()
+        job = JobProcess(
+            tmp_path / "job",
+            queries,
+            {
+                **event_log_conf(logs),
+                "spark.redaction.regex": REDACTION,
+                "spark.log.level": "INFO",
+                "spark.driver.extraJavaOptions": options,
+                CAIRN_CONF + "localDir": str(tmp_path / "local"),
+            },
+            pause_s=1,
+        )
+        shown: list[Found] = []
+        try:
+            for number in range(2):
+                job.wait_for_batch(KILL_AFTER_BATCH, number)
+                shown += [found for one in [job.jvm(), *job.engines()] for found in shown_by(one)]
+                job.engines()[0].kill()
+            code = job.wait()
+        finally:
+            job.end()
+        left = [*shown, *of_folder(tmp_path, leave_out=tmp_path / "job" / "job.json")]
+        left += of_bucket(plain)
+
+    assert code == 0, job.tail()
+    for number in range(2):
+        assert job.all_rows(number) == queries[number].batch_rows(), job.error(number)
+        assert job.error(2 + number)
+    kinds = {kind_of(name) for name, _ in left}
+    assert kinds >= {"cmdline", "environ", "job.log", "event log", "error.txt", ".sst", ".arrow"}
+    assert f"`{REDACTION}`" in (REPOSITORY / "SECURITY.md").read_text()
+    secrets = [keys["secret_key"], keys["session_token"], PASSWORD, CUSTOMER_KEY]
+    assert {one: with_secret(left, one) for one in secrets} == {one: [] for one in secrets}
 
 
 @pytest.mark.slow  # Three heap dumps. In `make test` the test above searches all that a run leaves.
@@ -125,37 +210,9 @@ def test_a_secret_is_found_where_it_is(tmp_path: Path) -> None:
     assert [Path(name).name for name in with_secret(left, "value-a")] == ["1.arrow"]
 
 
-def of_process(process: Process) -> Iterator[Found]:
-    """Yield what every user, or the process's own user, can read of it."""
-    for what in ("cmdline", "environ"):
-        path = Path(f"/proc/{process.pid}/{what}")
-        yield f"{process.command[:60]} {what}", path.read_bytes()
-
-
-def of_folder(folder: Path, leave_out: Path | None = None) -> Iterator[Found]:
-    """Yield all files below a folder, except the specification that the test itself wrote."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink() and path != leave_out:
-            yield from of_object(str(path), path.read_bytes())
-
-
-def of_bucket(bucket: S3Bucket) -> Iterator[Found]:
-    """Yield all objects with their metadata."""
-    client = bucket.endpoint.client()
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket.name):
-        for item in page.get("Contents", []):
-            answer = client.get_object(Bucket=bucket.name, Key=item["Key"])
-            yield f"{item['Key']} metadata", repr(answer["Metadata"]).encode()
-            yield from of_object(item["Key"], answer["Body"].read())
-    client.close()
-
-
-def of_object(name: str, data: bytes) -> Iterator[Found]:
-    """Yield an object's bytes; of a changelog also its rows, which are compressed."""
-    yield name, data
-    if name.endswith(".arrow"):
-        found = changelog.decode(data, object_name=name)
-        yield name, b"\n".join(value or b"" for value in found.table["value"].to_pylist())
+def shown_by(process: Process) -> Iterator[Found]:
+    """Yield what can be read of a process."""
+    return of_process(process.pid, process.command[:60])
 
 
 def kind_of(name: str) -> str:
@@ -168,9 +225,3 @@ def kind_of(name: str) -> str:
     if path.suffix in (".sst", ".arrow", ".json"):
         return path.suffix
     return path.name.split(" ")[-1]
-
-
-def with_secret(left: Iterable[Found], secret: str) -> list[str]:
-    """Return the places that have the secret, as text in one of two encodings."""
-    forms = (secret.encode(), secret.encode("utf-16-le"))
-    return sorted({name for name, data in left if any(form in data for form in forms)})

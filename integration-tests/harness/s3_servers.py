@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -187,6 +188,41 @@ def role_bucket(tls_server: S3Endpoint) -> Iterator[S3Bucket]:
             "sts_endpoint_url": tls_server.endpoint_url,
         }
         yield replace(bucket, endpoint=replace(tls_server, more_settings=settings))
+
+
+def trust_options(certificate: str, folder: Path) -> str:
+    """Return the options of a JVM that trusts one certificate; writes its trust store."""
+    path = folder / "trust.p12"
+    password = "changeit"  # noqa: S105 - the file holds a public certificate
+    command = ["keytool", "-importcert", "-noprompt", "-alias", "s3", "-file", certificate]
+    command += ["-keystore", str(path), "-storepass", password]
+    subprocess.run(command, check=True, capture_output=True)
+    trust = "-Djavax.net.ssl.trustStore"
+    return f"{trust}={path} {trust}Password={password}"
+
+
+def temporary_keys(settings: Mapping[str, str], role: Mapping[str, str]) -> dict[str, str]:
+    """Return temporary keys of a role: hadoop-aws takes no STS endpoint with a port.
+
+    Args:
+        settings: of the S3 server, which is MinIO: it is the token service, too.
+        role: arguments of the request.
+    """
+    sts = boto3.client(
+        "sts",
+        endpoint_url=settings.get("sts_endpoint_url", settings["endpoint_url"]),
+        aws_access_key_id=settings["access_key"],
+        aws_secret_access_key=settings["secret_key"],
+        region_name=settings["region"],
+        verify=settings.get("ca_bundle"),
+    )
+    keys = sts.assume_role(RoleSessionName="cairn", **role)["Credentials"]
+    sts.close()
+    return {
+        "access_key": keys["AccessKeyId"],
+        "secret_key": keys["SecretAccessKey"],
+        "session_token": keys["SessionToken"],
+    }
 
 
 @pytest.fixture(scope="session")

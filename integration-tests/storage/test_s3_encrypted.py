@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
-import boto3
 import pytest
 
 from harness.events import Events
 from harness.job import Query, continue_after_a_kill
 from harness.s3 import S3Bucket
+from harness.s3_servers import temporary_keys, trust_options
 from harness.spark import CAIRN_CONF, JVM_OPTIONS, SUBJECT, s3a_conf
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("driver")]
 FILES = 5
 TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
-PASSWORD = "changeit"  # noqa: S105 - the file holds a public certificate
-
-
-def trust_store(certificate: str, folder: Path) -> Path:
-    """Write a trust store of Java with one certificate."""
-    path = folder / "trust.p12"
-    command = ["keytool", "-importcert", "-noprompt", "-alias", "s3", "-file", certificate]
-    command += ["-keystore", str(path), "-storepass", PASSWORD]
-    subprocess.run(command, check=True, capture_output=True)
-    return path
-
-
-def keys_of_role(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return temporary keys of the role: hadoop-aws takes no STS endpoint with a port."""
-    sts = boto3.client(
-        "sts",
-        endpoint_url=settings["sts_endpoint_url"],
-        aws_access_key_id=settings["access_key"],
-        aws_secret_access_key=settings["secret_key"],
-        region_name=settings["region"],
-        verify=settings["ca_bundle"],
-    )
-    answer = sts.assume_role(
-        RoleArn=settings["role_arn"], RoleSessionName="cairn", Policy=settings["role_policy"]
-    )
-    keys = answer["Credentials"]
-    return {
-        "access_key": keys["AccessKeyId"],
-        "secret_key": keys["SecretAccessKey"],
-        "session_token": keys["SessionToken"],
-    }
 
 
 def test_a_query_continues_on_an_encrypted_bucket_in_a_role(
@@ -57,7 +24,8 @@ def test_a_query_continues_on_an_encrypted_bucket_in_a_role(
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
     settings = role_bucket.settings
-    keys = keys_of_role(settings)
+    role = {"RoleArn": settings["role_arn"], "Policy": settings["role_policy"]}
+    keys = temporary_keys(settings, role)
     conf = {
         **s3a_conf({**settings, **keys}),
         "fs.s3a.session.token": keys["session_token"],
@@ -68,9 +36,7 @@ def test_a_query_continues_on_an_encrypted_bucket_in_a_role(
         CAIRN_CONF + "s3.caBundle": settings["ca_bundle"],
     }
     query = Query("distinct", events, f"{role_bucket.url}/query", SUBJECT, 2, conf)
-    store = trust_store(settings["ca_bundle"], tmp_path)
-    options = f"{JVM_OPTIONS} -Djavax.net.ssl.trustStore={store}"
-    options += f" -Djavax.net.ssl.trustStorePassword={PASSWORD}"
+    options = f"{JVM_OPTIONS} {trust_options(settings['ca_bundle'], tmp_path)}"
 
     job = continue_after_a_kill(query, tmp_path, conf={"spark.driver.extraJavaOptions": options})
 
