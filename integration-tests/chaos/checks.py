@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from chaos.driver import SinkBatch
@@ -18,7 +20,7 @@ from harness.operators import BY_NAME
 from harness.spark import SUBJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from chaos.driver import Job
     from harness.events import Events
@@ -27,16 +29,27 @@ if TYPE_CHECKING:
 CONTROL_LIMIT_S = 3_600
 # What a worker has before its first batch, with an S3 client (docs/configuration.md).
 BASE_BYTES = 128 * 1024 * 1024
+# A worker is compared with itself if it lived so long: then it has had about twenty batches.
+LONG_LIFE_S = 120.0
+# It loads its stores, and fills its caches, before the early samples.
+WARM_UP_S = 30.0
+# Half of its memory for blocks and writes, which may become full late. Twenty batches of a leak of
+# two megabytes are more.
+GROWTH_BYTES = WORKER_BYTES // 2
 EXAMPLES = 3
 RETAIN = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES)}
 
 
 class Memory:
-    """The largest resident memory of an engine worker."""
+    """The resident memory of the engine workers: its largest value, and its growth.
 
-    def __init__(self) -> None:
-        self.largest_bytes = 0
-        self.samples = 0
+    Args:
+        now: the time in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._samples: dict[int, list[tuple[float, int]]] = {}
 
     def sample(self, engines: Iterable[Process]) -> None:
         """Measure all workers."""
@@ -44,18 +57,48 @@ class Memory:
             with suppress(OSError, ValueError, IndexError):
                 status = Path(f"/proc/{engine.pid}/status").read_text()
                 kib = int(status.partition("VmRSS:")[2].split()[0])
-                self.largest_bytes = max(self.largest_bytes, kib * 1024)
-                self.samples += 1
+                self.add(engine.pid, kib * 1024)
+
+    def add(self, pid: int, size_bytes: int) -> None:
+        """Note what a worker has now."""
+        self._samples.setdefault(pid, []).append((self._now(), size_bytes))
 
     def findings(self) -> list[str]:
-        """Compare with the bound."""
-        print(f"largest worker: {self.largest_bytes >> 20} MiB, of {self.samples} samples")
-        limit = BASE_BYTES + WORKER_BYTES
-        if not self.samples:
+        """Compare the largest worker with the bound, and each that lived long with itself."""
+        sizes = [size for samples in self._samples.values() for _, size in samples]
+        if not sizes:
             return ["no worker was measured"]
-        if self.largest_bytes > limit:
-            return [f"a worker had {self.largest_bytes >> 20} MiB, over {limit >> 20} MiB"]
-        return []
+        largest, limit = max(sizes), BASE_BYTES + WORKER_BYTES
+        print(f"largest worker: {largest >> 20} MiB, of {len(sizes)} samples")
+        findings = []
+        if largest > limit:
+            findings.append(f"a worker had {largest >> 20} MiB, over {limit >> 20} MiB")
+        for pid, (early, late) in sorted(self._long_lived().items()):
+            print(f"worker {pid}: {early >> 20} MiB early, {late >> 20} MiB late")
+            if late > early + GROWTH_BYTES:
+                findings.append(f"worker {pid} grew from {early >> 20} to {late >> 20} MiB")
+        return findings
+
+    def not_tested(self) -> list[str]:
+        """Return why there was nothing to compare."""
+        if self._long_lived():
+            return []
+        how = "repeat with --only s3_slow s3_error"
+        return [f"no worker lived for {LONG_LIFE_S:.0f} s, so none could grow: {how}"]
+
+    def _long_lived(self) -> dict[int, tuple[int, int]]:
+        """Return the median of the early and of the late samples, of each that lived long."""
+        found = {}
+        for pid, samples in self._samples.items():
+            first, last = samples[0][0], samples[-1][0]
+            if last - first >= LONG_LIFE_S:
+                warm = first + WARM_UP_S
+                third = (last - warm) / 3
+                early = [size for at, size in samples if warm <= at <= warm + third]
+                late = [size for at, size in samples if at >= last - third]
+                if early:
+                    found[pid] = int(median(early)), int(median(late))
+        return found
 
 
 def of_results(world: World, second_jobs: list[Job]) -> list[str]:

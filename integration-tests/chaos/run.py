@@ -34,6 +34,7 @@ from chaos import checks
 from chaos.faults import Faults, Hit
 from chaos.schedule import KINDS, Fault, schedule
 from chaos.world import Failure, World
+from harness.event_log import Twins, twins
 from harness.processes import nothing_survives, wait_until
 from harness.spark import running_driver
 
@@ -58,6 +59,7 @@ IDLE_S = 600.0
 DAMAGE_CODES = {"CAIRN_CORRUPT", "CAIRN_MISSING", "CAIRN_FOREIGN_OBJECT", "CAIRN_FORMAT_VERSION"}
 # Errors that no fault of a run explains.
 BUG_CODES = {"CAIRN_INTERNAL", "CAIRN_PROTOCOL", "CAIRN_SCHEMA_MISMATCH"}
+NO_TWINS = Twins(0, 0)
 _CODE = re.compile(r"\[(CAIRN_[A-Z0-9_]+)\]")
 _SPARK_CODE = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
@@ -90,6 +92,8 @@ class Outcome:
         missed: faults that found no target until the queries had ended.
         restarts: how often the driver was started again.
         errors: errors that ended a query, by their code; one that names a damaged object says so.
+        twins: the tasks that Spark repeated while they were late, by speculation.
+        not_tested: what the run gave no occasion to check, one text each.
         findings: faults of Cairn, one text each; empty: the run has passed.
     """
 
@@ -97,6 +101,8 @@ class Outcome:
     missed: list[Fault] = field(default_factory=list)
     restarts: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+    twins: Twins = NO_TWINS
+    not_tested: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
 
@@ -242,6 +248,8 @@ def run(folder: Path, options: Options) -> Outcome:
         for second in one.faults.seconds:
             second.end()
         outcome = one.outcome
+        outcome.twins = twins(world.event_log)
+        outcome.not_tested += memory.not_tested()
         if not outcome.findings:
             outcome.findings += checks.of_results(world, [s.job for s in one.faults.seconds])
             outcome.findings += memory.findings()
@@ -261,8 +269,16 @@ def show(outcome: Outcome, options: Options) -> None:
     print(f"{'kind':16} {'hit':>7} {'no target':>10}")
     for kind in KINDS:
         print(f"{kind.name:16} {hits[kind.name]:7} {missed[kind.name]:10}")
+    print(
+        f"{'twins of tasks':16} {outcome.twins.started:7}  "
+        f"({outcome.twins.won} of stateful tasks were first)"
+    )
     for name in sorted(missed.keys() - hits.keys()):
         print(f"NOT TESTED: no fault of kind {name} found a target")
+    if not outcome.twins.won:
+        print("NOT TESTED: no twin of a stateful task was first")
+    for text in outcome.not_tested:
+        print(f"NOT TESTED: {text}")
     print(f"\nthe driver was started again {outcome.restarts} times; errors that ended a query:")
     for code, count in outcome.errors.most_common():
         print(f"{count:5}  {code}")

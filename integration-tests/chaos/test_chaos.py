@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
-from chaos.checks import Memory, input_by_batch
+from chaos.checks import GROWTH_BYTES, LONG_LIFE_S, WARM_UP_S, Memory, input_by_batch
 from chaos.faults import Faults, Hit
 from chaos.leftovers import Leftovers
 from chaos.run import OPERATORS, Options, Outcome, Run, run, show
 from chaos.schedule import KINDS, Fault, schedule
 from harness.differential import Run as QueryRun
+from harness.event_log import Twins, twins
 from harness.events import Events
 from harness.operators import BY_NAME
 from harness.spark import STATE_STORE, SUBJECT, driver_jvm
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("driver")
 
 SEED = 11
+# In its short run each process is killed or stopped, the driver and an executor for over four
+# seconds, each kind of answer of S3 is wrong, and one object is gone.
+SHORT_SEED = 14506
 LATE = 3
 # Each kind that needs no restart of the driver: one of those takes as long as this whole run.
 SLOW_KINDS = frozenset({"kill_driver", "s3_away", "second_driver"})
@@ -112,6 +116,93 @@ def test_a_report_counts_faults_without_a_target_apart(capsys: pytest.CaptureFix
     assert "1 faults hit, 2 found no target" in shown
     assert "NOT TESTED: no fault of kind kill_engine found a target" in shown
     assert "NOT TESTED: no fault of kind s3_slow" not in shown
+
+
+def test_a_report_says_whether_a_task_had_a_twin(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a twin nothing shows that two attempts of a task change no row."""
+    options = Options(SEED, 60, 3, [])
+
+    show(Outcome(twins=Twins(3, 2)), options)
+
+    shown = capsys.readouterr().out
+    assert "twins of tasks         3  (2 of stateful tasks were first)" in shown
+    assert "NOT TESTED: no twin" not in shown
+
+    show(Outcome(twins=Twins(1, 0), not_tested=["no worker lived"]), options)
+
+    shown = capsys.readouterr().out
+    assert "NOT TESTED: no twin of a stateful task was first" in shown
+    assert "NOT TESTED: no worker lived" in shown
+
+
+def task_event(kind: str, *, twin: bool, reason: str = "Success", metric: str = "") -> str:
+    """Return a line of Spark's event log."""
+    info = {"Speculative": twin, "Accumulables": [{"Name": metric}]}
+    event = {"Event": f"SparkListenerTask{kind}", "Task Info": info}
+    return json.dumps({**event, "Task End Reason": {"Reason": reason}}, separators=(",", ":"))
+
+
+def test_twins_are_counted_in_the_logs_of_all_drivers(tmp_path: Path) -> None:
+    """A driver that is killed leaves half a line."""
+    commit = "time to commit changes"
+    lines = [
+        task_event("Start", twin=True),
+        task_event("Start", twin=False),
+        task_event("End", twin=True, metric=commit),
+        task_event("End", twin=True, metric="number of output rows"),
+        task_event("End", twin=True, reason="TaskKilled", metric=commit),
+        task_event("End", twin=False, metric=commit),
+    ]
+    for driver in ("one", "two.inprogress"):
+        (tmp_path / driver).write_text("\n".join(lines) + "\n" + lines[0][:-9])
+
+    assert twins(tmp_path) == Twins(started=2, won=2)
+
+
+class Life:
+    """A worker whose memory is measured every second of a fake time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.memory = Memory(lambda: self.now_s)
+
+    def goes_on(self, seconds: float, size_bytes: int, growth_bytes: int = 0) -> None:
+        for second in range(int(seconds) + 1):
+            self.now_s += 1
+            self.memory.add(1, size_bytes + growth_bytes * second // int(seconds))
+
+
+def test_a_worker_that_grows_below_the_bound_is_found() -> None:
+    """A leak shows only in a worker that lives long, and most are killed early."""
+    life = Life()
+    life.goes_on(WARM_UP_S, 0, 40 << 20)
+    life.goes_on(LONG_LIFE_S, 40 << 20, 2 * GROWTH_BYTES)
+
+    (finding,) = life.memory.findings()
+
+    assert "worker 1 grew from" in finding
+    assert life.memory.not_tested() == []
+
+
+def test_a_worker_that_fills_its_caches_does_not_grow() -> None:
+    """What it needs to start with is no leak; nor is one sample of a large batch."""
+    life = Life()
+    life.goes_on(WARM_UP_S, 0, 100 << 20)
+    life.goes_on(LONG_LIFE_S, 100 << 20, GROWTH_BYTES // 2)
+    life.goes_on(1, 180 << 20)
+
+    assert life.memory.findings() == []
+
+
+def test_workers_that_were_all_killed_early_show_no_growth() -> None:
+    """Then the check has compared nothing, and must say so."""
+    life = Life()
+    life.goes_on(LONG_LIFE_S / 2, 40 << 20)
+
+    assert life.memory.findings() == []
+
+    (reason,) = life.memory.not_tested()
+    assert "no worker lived for 120 s" in reason
 
 
 @pytest.fixture(scope="module")
@@ -242,9 +333,12 @@ def test_the_control_reads_the_files_of_each_batch_at_once(tmp_path: Path) -> No
 
 def test_a_short_run_changes_no_row_and_leaves_nothing(tmp_path: Path) -> None:
     """Faults of processes, storage and objects at the same time must not lose or repeat a row."""
-    options = Options(SEED, 0.5, 1.5, [OPERATORS[1], OPERATORS[2]], SLOW_KINDS)
+    options = Options(SHORT_SEED, 0.5, 1.5, [OPERATORS[1], OPERATORS[2]], SLOW_KINDS)
 
     outcome = run(tmp_path, options)
 
     assert not outcome.findings, "\n".join(outcome.findings)
-    assert len({fault.kind for fault, _ in outcome.hits}) > len(SLOW_KINDS)
+    hit = {fault.kind for fault, _ in outcome.hits}
+    assert len(hit) > 9
+    # docs/semantics.md names this test for them.
+    assert hit >= {"stop_driver", "stop_executor"}

@@ -20,6 +20,7 @@ from typing import Any, Self
 from cairn.engine.directories import WorkerDirectories
 from chaos.driver import HERE, Job
 from harness.cluster import StandaloneCluster
+from harness.event_log import event_log_conf
 from harness.events import Events
 from harness.minio import MinioProcess, find_minio_binary
 from harness.processes import Process, descendants, engines_of
@@ -136,6 +137,7 @@ class World:
         seed: of the input.
 
     Attributes:
+        event_log: folder of Spark's event logs, of all drivers.
         left: folders of workers that were there when all had ended, and one more had started.
     """
 
@@ -144,6 +146,7 @@ class World:
     ) -> None:
         self.folder = folder
         self.files = files
+        self.event_log = folder / "event-log"
         self.events = Events(folder / "input", seed, ROWS_PER_FILE, KEYS)
         self._operators = operators
         self._interval_s = interval_s
@@ -159,6 +162,7 @@ class World:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.events.add_files(0, self.files)
+            self.event_log.mkdir()
             # Short: the path of a Unix socket below it must fit into 100 bytes.
             self.temporary = Path(tempfile.mkdtemp(prefix="cx-"))
             stack.callback(shutil.rmtree, self.temporary, ignore_errors=True)
@@ -213,6 +217,7 @@ class World:
         conf = {
             **driver_conf(self.temporary),
             **s3,
+            **event_log_conf(self.event_log),
             "spark.master": self.cluster.url,
             "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Djava.io.tmpdir={self.temporary}",
             "spark.executor.memory": "768m",
@@ -225,7 +230,10 @@ class World:
             "spark.executor.heartbeatInterval": "4s",
             "spark.speculation": "true",
             "spark.speculation.interval": "500ms",
-            "spark.speculation.minTaskRuntime": "3s",
+            # A stopped executor stands still for at least 2.7 s: its tasks must have twins by then.
+            "spark.speculation.minTaskRuntime": "1s",
+            "spark.speculation.multiplier": "1.5",
+            "spark.speculation.quantile": "0.5",
             # Spark's own client of S3 asks again for about a minute.
             "spark.hadoop.fs.s3a.connection.establish.timeout": "5s",
             "spark.hadoop.fs.s3a.connection.timeout": "20s",

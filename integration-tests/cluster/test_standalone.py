@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.cluster import StandaloneCluster
 from harness.differential import Run
+from harness.event_log import event_log_conf, speculative_successes
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME
@@ -107,14 +106,9 @@ def test_a_slow_task_that_has_a_twin_and_a_killed_executor_change_no_row(
     ]
     logs = tmp_path / "event-log"
     logs.mkdir()
-    event_log = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": logs.as_uri(),
-        "spark.eventLog.compress": "false",
-    }
     killed = []
     with StandaloneCluster(tmp_path / "cluster") as cluster, ThreadPoolExecutor(1) as pool:
-        conf = {**executor_conf(cluster), **SPECULATION, **event_log}
+        conf = {**executor_conf(cluster), **SPECULATION, **event_log_conf(logs)}
         job = JobProcess(tmp_path / "job", queries, conf, pause_s=0.5)
         try:
             advances = [pool.submit(control.advance) for control in controls]
@@ -141,31 +135,3 @@ def test_a_slow_task_that_has_a_twin_and_a_killed_executor_change_no_row(
     for name in names if SUBJECT == CAIRN else ():
         attempts = (tmp_path / name).glob(f"state/0/0/changelog/{SLOW_BATCH + 1}_*.arrow")
         assert len(list(attempts)) > 1, f"the slow task of {name} had not committed"
-
-
-def speculative_successes(logs: Path) -> dict[str, set[int]]:
-    """Return, per query, the batches in which a speculative task of a stateful stage succeeded."""
-    stages: dict[int, tuple[str, int]] = {}
-    found: dict[str, set[int]] = {}
-    for path in logs.rglob("*"):
-        lines = path.read_text().splitlines() if path.is_file() else []
-        for event in (json.loads(line) for line in lines if line.startswith("{")):
-            if event["Event"] == "SparkListenerStageSubmitted":
-                properties = event["Properties"]
-                if "sql.streaming.queryId" in properties:
-                    batch = int(properties["streaming.sql.batchId"])
-                    stages[event["Stage Info"]["Stage ID"]] = (
-                        properties["sql.streaming.queryId"],
-                        batch,
-                    )
-            elif event["Event"] == "SparkListenerTaskEnd" and _is_stateful_twin(event):
-                query, batch = stages[event["Stage ID"]]
-                found.setdefault(query, set()).add(batch)
-    return found
-
-
-def _is_stateful_twin(event: dict[str, Any]) -> bool:
-    task = event["Task Info"]
-    metrics = {one["Name"] for one in task["Accumulables"]}
-    is_success = event["Task End Reason"]["Reason"] == "Success"
-    return task["Speculative"] and is_success and "time to commit changes" in metrics
