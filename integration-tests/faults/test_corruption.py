@@ -249,4 +249,6 @@ def test_a_query_continues_around_a_corrupt_manifest(finished: Run, copied: Run)
         int(manifest.name.partition("_")[0])
         for manifest in (store_of(copied) / "snapshot").glob("*.json")
     ]
-    assert max(versions) > last + 1
+    # Of the loaded version if maintenance comes first, else of the next one: base_of() has removed
+    # what was there.
+    assert max(versions) >= last + 1
