@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from harness.processes import end_child, free_port
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
+_NOT_READY = "XMinioServerNotInitialized"
 
 
 def find_minio_binary() -> Path | None:
@@ -83,6 +85,25 @@ def await_health(endpoint_url: str, log: Callable[[], str], ca_bundle: str | Non
             if time.monotonic() > deadline:
                 message = f"minio is not up after {_START_TIMEOUT_S} s:\n{printed}"
                 raise TimeoutError(message) from None
+        time.sleep(0.05)
+
+
+def await_users(client: Any) -> None:  # noqa: ANN401 - as above
+    """Wait until a healthy MinIO server knows its users: until then it refuses requests.
+
+    Args:
+        client: of the server; closed.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        try:
+            client.list_buckets()
+        except ClientError as error:
+            if _NOT_READY not in str(error) or time.monotonic() > deadline:
+                raise
+        else:
+            client.close()
+            return
         time.sleep(0.05)
 
 
@@ -207,6 +228,7 @@ class MinioProcess:
                 start_new_session=True,  # Ctrl-C goes to the caller, which ends the server
             )
         await_health(self.endpoint_url, self._log_if_ended, self.ca_bundle)
+        await_users(self.client())
 
     def _log_if_ended(self) -> str:
         assert self._process is not None

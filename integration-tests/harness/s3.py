@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.docker_engine import DEFAULT_MINIO_IMAGE, engine_answers, ensure_minio_image
-from harness.minio import MinioProcess, await_health, find_minio_binary, s3_client
+from harness.minio import (
+    MinioProcess,
+    await_health,
+    await_users,
+    find_minio_binary,
+    s3_client,
+)
 from harness.s3_audit import AuditedS3, AuditServer
 
 if TYPE_CHECKING:
@@ -165,6 +171,7 @@ def s3_by_testcontainers() -> Iterator[S3Endpoint]:
         host, port = container.get_container_host_ip(), container.get_exposed_port(9000)
         endpoint_url = f"http://{host}:{port}"
         await_health(endpoint_url, lambda: str(container.get_logs()))
+        await_users(s3_client(endpoint_url, access_key, secret_key))
         yield S3Endpoint(endpoint_url, access_key, secret_key, way="testcontainers")
     finally:
         container.stop()
