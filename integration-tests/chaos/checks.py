@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -105,14 +104,17 @@ def of_results(world: World, second_jobs: list[Job]) -> list[str]:
     """Compare rows and state with those of Spark's own provider; return the differences."""
     findings: list[str] = []
     names = world.job.operators
+    sinks = {name: _sink(world.job.sink(name)) for name in names}
+    second_sinks = {name: [_sink(job.sink(name)) for job in second_jobs] for name in names}
+    batches = {name: all_batches(sinks[name], second_sinks[name]) for name in names}
     with ThreadPoolExecutor(len(names)) as pool:
-        controls = list(pool.map(partial(_control, world), names))
+        controls = list(pool.map(lambda name: _control(world, name, batches[name]), names))
     for name, control in zip(names, controls, strict=True):
         expected = control.record.rows
-        of_rows = _row_findings(name, expected, _rows(world.job.sink(name)), is_whole=True)
-        for job in second_jobs:
+        of_rows = _row_findings(name, expected, batches[name], is_whole=True)
+        for sink in second_sinks[name]:
             who = f"{name} in a second driver"
-            findings += _row_findings(who, expected, _rows(job.sink(name)), is_whole=False)
+            findings += _row_findings(who, expected, sink, is_whole=False)
         findings += of_rows or _state_findings(world, control)
         print(f"compared {name}: {len(expected)} batches")
     return findings
@@ -135,12 +137,25 @@ def of_objects(world: World) -> list[str]:
     return findings
 
 
-def _control(world: World, name: str) -> Run:
+def all_batches(
+    sink: dict[int, SinkBatch], second_sinks: Iterable[dict[int, SinkBatch]]
+) -> dict[int, SinkBatch]:
+    """Return the batches of a query: those that only a second driver has written, too.
+
+    If that driver commits a batch, the first one goes on after it.
+    """
+    result: dict[int, SinkBatch] = {}
+    for one in (*second_sinks, sink):
+        result |= one
+    return result
+
+
+def _control(world: World, name: str, batches: dict[int, SinkBatch]) -> Run:
     """Run a query on the same batches without Cairn and without faults."""
     operator = BY_NAME[name]
     folder = world.folder / "control" / name
-    sink = _sink(world.job.sink(name))
-    events = input_by_batch(world.events, [sink[batch].files for batch in sorted(sink)], folder)
+    files = [batches[batch].files for batch in sorted(batches)]
+    events = input_by_batch(world.events, files, folder)
     checkpoint = str(folder / "checkpoint")
     control = Run(operator, events, checkpoint, operator.control, conf=RETAIN)
     query = control.start()
@@ -169,20 +184,16 @@ def input_by_batch(events: Events, files: list[dict[str, int]], folder: Path) ->
     return joined
 
 
-def _rows(folder: Path) -> dict[int, list[str]]:
-    return {batch: of_batch.rows for batch, of_batch in _sink(folder).items()}
-
-
 def _sink(folder: Path) -> dict[int, SinkBatch]:
     paths = folder.glob("*.json")
     return {int(path.stem): SinkBatch(**json.loads(path.read_text())) for path in paths}
 
 
 def _row_findings(
-    who: str, expected: dict[int, list[str]], rows: dict[int, list[str]], *, is_whole: bool
+    who: str, expected: dict[int, list[str]], sink: dict[int, SinkBatch], *, is_whole: bool
 ) -> list[str]:
-    wrong = [batch for batch, of_batch in rows.items() if expected.get(batch) != of_batch]
-    absent = sorted(expected.keys() - rows.keys()) if is_whole else []
+    wrong = [batch for batch, of_batch in sink.items() if expected.get(batch) != of_batch.rows]
+    absent = sorted(expected.keys() - sink.keys()) if is_whole else []
     found = [f"{who}: {len(wrong)} batches have other rows: {sorted(wrong)[:9]}"] if wrong else []
     return found + ([f"{who}: batches {absent[:9]} are missing"] if absent else [])
 
