@@ -31,7 +31,13 @@ from cairn.errors import ClosedError
 from cairn.rocks import keys as layout
 from cairn.rocks.failures import Translation, translate
 from cairn.rocks.ingestion import Ingestion, RowEncoding, chunks
-from cairn.rocks.options import RocksMemory, database_options, file_options, write_options
+from cairn.rocks.options import (
+    RocksMemory,
+    database_options,
+    file_options,
+    uncached_reads,
+    write_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
 _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
+_UNCACHED_FROM_KEYS = 256
 _LONG_LIST_CHUNKS = 32
 """A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
@@ -94,6 +101,8 @@ class RocksDb:
         self._is_closed = False
         self.long_lists: dict[tuple[int, bytes], None] = {}
         self._write_options = write_options()
+        self._reads = ReadOptions()
+        self._uncached_reads = uncached_reads()
         self._file_options = file_options()
         self._ingest_options = IngestExternalFileOptions()
         self._ingest_options.set_move_files(True)
@@ -143,15 +152,28 @@ class RocksDb:
             if len(keys) == 1:
                 return [cast("bytes | None", self._db.get(prefix + keys[0]))]
             if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
-                return cast("list[bytes | None]", self._db.get([prefix + key for key in keys]))
+                return self._get_together([prefix + key for key in keys])
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = cast(
-                "list[bytes | None]", self._db.get([prefix + keys[index] for index in order])
-            )
+            found = self._get_together([prefix + keys[index] for index in order])
             result: list[bytes | None] = [None] * len(keys)
             for index, value in zip(order, found, strict=True):
                 result[index] = value
         return result
+
+    def _get_together(self, names: list[bytes]) -> list[bytes | None]:
+        """Return the value of each RocksDB key, ``None`` where absent.
+
+        Many keys of a database that is larger than the block cache: their blocks would replace each
+        other, and filters, in the cache, which costs a fifth of the read.
+        """
+        if len(names) < _UNCACHED_FROM_KEYS or self.sst_bytes() <= self._memory.cache_bytes:
+            return cast("list[bytes | None]", self._db.get(names))
+        # Not as an argument of `get`: rocksdict ignores it for several keys.
+        self._db.set_read_options(self._uncached_reads)
+        try:
+            return cast("list[bytes | None]", self._db.get(names))
+        finally:
+            self._db.set_read_options(self._reads)
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
         """Return for each key whether it is present; sorted keys are faster."""

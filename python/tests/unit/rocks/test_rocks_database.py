@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from itertools import count
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -233,6 +234,26 @@ def test_a_restored_database_uses_the_shared_block_cache(
 
     assert memory.cached_bytes() > before + 500_000
     restored.close()
+
+
+@pytest.mark.parametrize(("cache_bytes", "may_fill"), [(1 << 20, False), (64 << 20, True)])
+def test_reads_of_many_keys_do_not_fill_a_cache_that_is_smaller_than_the_database(
+    tmp_path: Path, cache_bytes: int, *, may_fill: bool
+) -> None:
+    """Their blocks would replace each other, and the filters."""
+    memory = RocksMemory(cache_bytes, 8 << 20)
+    db = RocksDb(tmp_path / "db", memory, create=True)
+    values = [Random(n).randbytes(100) for n in range(30_000)]
+    ingest(db, rows(*((OP_PUT, 0, b"%06d" % n, value) for n, value in enumerate(values))), 1)
+    db.get(0, b"%06d" % 7)  # index and filter
+    before = memory.cached_bytes()
+
+    found = db.get_many(0, [b"%06d" % n for n in range(0, 30_000, 100)])
+
+    assert found == values[::100]
+    assert (memory.cached_bytes() > before + 500_000) is may_fill
+    assert may_fill or memory.cached_bytes() == before
+    db.close()
 
 
 def test_an_empty_directory_is_not_opened_as_a_restored_one(

@@ -138,9 +138,7 @@ final class CommittedCache {
       long at = Slabs.at(address);
       if (!Entry.has(slab, at, Entry.SHADOWED)) {
         hits++;
-        if (!Entry.has(slab, at, Entry.REFERENCED)) {
-          Entry.raise(slab, at, Entry.REFERENCED);
-        }
+        Entry.noteRead(slab, at);
         lastPresence = presenceOf(slab, at);
         if (lastPresence == WriteBlock.MISSING) {
           return false;
@@ -229,7 +227,11 @@ final class CommittedCache {
     int cached = 0;
     for (int i = skipped.nextClearBit(0); i < rows.count; i = skipped.nextClearBit(i + 1)) {
       rowKey.set(keys[i]);
-      cached += fill(family, hashes[i], rowKey, rows, i) == 0 ? 0 : 1;
+      int address = fill(family, hashes[i], rowKey, rows, i);
+      if (address != 0) {
+        cached++;
+        Entry.raise(family.slab(address), Slabs.at(address), Entry.AWAITED);
+      }
     }
     return cached;
   }
@@ -265,7 +267,7 @@ final class CommittedCache {
     for (int i = 0; i < count && !family.knowsAbsentKeys(); i++) {
       rowKey.set(keys[i]);
       int hash = Bytes.hash(rowKey);
-      if (isAnswered(family, written, hash, rowKey)) {
+      if (keepAnswer(family, written, hash, rowKey)) {
         continue;
       }
       wanted[wantedCount] = keys[i];
@@ -280,9 +282,11 @@ final class CommittedCache {
     return requested + wantedCount;
   }
 
-  /** Whether a read of the key needs no request. */
-  boolean isAnswered(CachedFamily family, EntryMap written, int hash, ByteSpan key) {
-    if (family.find(hash, key) != 0) {
+  /** Keeps the answer to a coming read of the key. False: there is none, it must be requested. */
+  boolean keepAnswer(CachedFamily family, EntryMap written, int hash, ByteSpan key) {
+    int committed = family.find(hash, key);
+    if (committed != 0) {
+      Entry.raise(family.slab(committed), Slabs.at(committed), Entry.AWAITED);
       return true;
     }
     int address = written == null ? 0 : written.find(hash, key);

@@ -16,6 +16,9 @@ import io.cairn.spark.cache.memory.Slabs;
  * answers again. A family with an open scan over its slabs is not evicted.
  */
 final class Eviction {
+  /** Half of an evicted slab's bytes may stay in use. */
+  private static final int MAX_SLABS_FOR_OTHERS = 3;
+
   private final CachedFamilies families;
   private final MemoryAccount account;
   private long evictedSlabs;
@@ -37,7 +40,22 @@ final class Eviction {
   boolean freeMemoryFor(long wanted) {
     MemoryPool pool = account.pool();
     return takeFromIdle(wanted)
-        || wanted <= pool.limitBytes() && (evictSlab() || pool.evictIdle(wanted, false));
+        || wanted <= pool.limitBytes() && (evictOwn(wanted) || pool.evictIdle(wanted, false));
+  }
+
+  /**
+   * Frees a slab of this store; above its fair share also a slab for the others, which cannot evict
+   * a store in use. False: no slab may be freed.
+   */
+  private boolean evictOwn(long wanted) {
+    boolean isFreed = evictSlab();
+    for (int more = 0; isFreed && more < MAX_SLABS_FOR_OTHERS; more++) {
+      boolean isOwed = account.bytesAboveShare() > Slabs.MAX_BYTES;
+      if (!isOwed || account.pool().freeBytes() >= wanted + Slabs.MAX_BYTES || !evictSlab()) {
+        break;
+      }
+    }
+    return isFreed;
   }
 
   /**
@@ -120,13 +138,14 @@ final class Eviction {
         continue;
       }
       int address = Slabs.address(slab, at);
+      boolean isAwaited = Entry.has(array, at, Entry.AWAITED);
       boolean isKept =
-          (!onlyReferenced || Entry.has(array, at, Entry.REFERENCED))
-              && size <= keepBytes - kept
+          (!onlyReferenced || isAwaited || Entry.has(array, at, Entry.REFERENCED))
+              && (size <= keepBytes - kept || isAwaited)
               && account.tryReserve(slabs.bytesToAllocate(size));
       if (isKept) {
         kept += size;
-        Entry.lower(array, at, Entry.REFERENCED);
+        Entry.lower(array, at, (byte) (Entry.REFERENCED | Entry.AWAITED));
         slabs.noteVersion(Slabs.slabOf(family.move(address)), version);
         continue;
       }

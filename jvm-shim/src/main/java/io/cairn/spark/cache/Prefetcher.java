@@ -2,6 +2,7 @@ package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.bytes.KeySort;
 import io.cairn.spark.cache.memory.Entry;
 import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.cache.memory.MemoryAccount;
@@ -26,7 +27,7 @@ public final class Prefetcher {
   private static final int MAX_KEY_BYTES = 4 << 20;
 
   /** The entries of two requests may take this part of the store's share of the memory. */
-  private static final int MEMORY_PART = 3;
+  private static final int MEMORY_PART = 2;
 
   private static final int MIN_KEYS = 16;
   private static final int MIN_BYTES_PER_ENTRY = 96;
@@ -182,7 +183,7 @@ public final class Prefetcher {
     }
     CachedFamily of = committed.families.get(family);
     WriteBuffer.Writes written = buffer.writes(family);
-    Arrays.sort(keys, 0, count, Arrays::compareUnsigned);
+    KeySort.sort(keys, count);
     byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
     int[] hashes = new int[wanted.length];
     ByteSpan key = new ByteSpan();
@@ -194,7 +195,7 @@ public final class Prefetcher {
       }
       key.set(keys[i]);
       int hash = Bytes.hash(key);
-      if (!committed.isAnswered(of, written, hash, key)) {
+      if (!committed.keepAnswer(of, written, hash, key)) {
         wanted[wantedCount] = keys[i];
         hashes[wantedCount++] = hash;
         wantedBytes += keys[i].length;
@@ -222,7 +223,7 @@ public final class Prefetcher {
       return null;
     }
     CachedFamily of = committed.families.get(family);
-    Arrays.sort(prefixes, 0, count, Arrays::compareUnsigned);
+    KeySort.sort(prefixes, count);
     byte[][] from = new byte[Math.min(count, MAX_KEYS)][];
     byte[][] to = new byte[from.length][];
     int wanted = 0;

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.cache.memory.MemoryPool;
 import io.cairn.spark.protocol.WriteBlock;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
@@ -40,6 +41,67 @@ class CacheMemoryTest {
     for (int i = 0; i < 5_000; i++) {
       assertEquals("x".repeat(80), idle.get(PLAIN, "k" + i));
     }
+  }
+
+  /** Rows that were requested are needed soon; those that were read may not be needed again. */
+  @Test
+  void requestedKeysOutliveAnEvictionUntilTheyAreRead() {
+    CacheFixture f = new CacheFixture(4 << 20);
+    f.begin();
+    for (int i = 0; i < 60_000; i++) {
+      f.put(PLAIN, "k" + i, "x".repeat(80));
+    }
+    f.commit();
+    f.forget();
+    f.begin();
+    for (int i = 0; i < 30_000; i++) {
+      f.get(PLAIN, "k" + i); // more rows than there is memory for
+    }
+    byte[][] keys = new byte[6_000][];
+    for (int i = 0; i < keys.length; i++) {
+      keys[i] =
+          CacheFixture.bytes(
+              "k" + (i < 3_000 ? 12_000 + i : 30_000 + i)); // the first half is cached
+    }
+    f.session.prefetcher.start(PLAIN, keys, keys.length).finish();
+    long enough = f.cache.committed.eviction.evictedSlabs() + 8; // of 16 slabs
+    for (int i = 40_000; f.cache.committed.eviction.evictedSlabs() < enough; i++) {
+      assertTrue(i < 60_000, "no evictions");
+      f.get(PLAIN, "k" + i);
+    }
+    long misses = f.cache.committed.misses();
+    for (byte[] key : keys) {
+      assertEquals("x".repeat(80), f.get(PLAIN, new String(key, StandardCharsets.UTF_8)));
+    }
+    assertEquals(misses, f.cache.committed.misses());
+  }
+
+  /** Stores in use cannot evict each other. */
+  @Test
+  void aStoreInUseGivesTheMemoryAboveItsShareToAnother() {
+    MemoryPool pool = new MemoryPool(8 << 20);
+    CacheFixture first = new CacheFixture(pool);
+    CacheFixture second = new CacheFixture(pool);
+    for (CacheFixture f : List.of(first, second)) {
+      f.begin();
+      for (int i = 0; i < 100_000; i++) {
+        f.put(PLAIN, "k" + i, "x".repeat(80));
+      }
+      f.commit();
+      f.forget();
+      f.begin();
+    }
+    for (int i = 0; i < 60_000; i++) {
+      first.get(PLAIN, "k" + i);
+    }
+    assertTrue(first.cache.accountedBytes() > pool.limitBytes() * 3 / 4);
+    for (int i = 0; i < 100_000; i++) {
+      first.get(PLAIN, "k" + i);
+      second.get(PLAIN, "k" + i);
+    }
+    assertTrue(
+        second.cache.accountedBytes() > pool.limitBytes() / 3,
+        "the second has " + second.cache.accountedBytes());
   }
 
   @Test

@@ -29,6 +29,9 @@ public final class Entry {
   /** Flag (write buffer): changed after the engine received it. */
   public static final byte REWRITTEN = 4;
 
+  /** Flag: requested for a coming read. */
+  public static final byte AWAITED = 8;
+
   private static final int HEADER = 24;
   private static final int VALUE_LENGTH = 4;
   private static final int CAPACITY = 8;
@@ -136,6 +139,15 @@ public final class Entry {
 
   public static void lower(byte[] slab, long at, byte flag) {
     Platform.putByte(slab, at + FLAGS, (byte) (Platform.getByte(slab, at + FLAGS) & ~flag));
+  }
+
+  /** Raises {@link #REFERENCED} and lowers {@link #AWAITED}. */
+  public static void noteRead(byte[] slab, long at) {
+    byte before = Platform.getByte(slab, at + FLAGS);
+    byte after = (byte) (before & ~AWAITED | REFERENCED);
+    if (after != before) {
+      Platform.putByte(slab, at + FLAGS, after);
+    }
   }
 
   static void copyFlags(byte[] from, long fromAt, byte[] to, long toAt) {

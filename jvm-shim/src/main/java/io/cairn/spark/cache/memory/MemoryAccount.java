@@ -33,7 +33,12 @@ public final class MemoryAccount {
 
   /** Whether the store has less than its fair share. */
   public boolean isBelowShare() {
-    return bytes < pool.fairShareBytes(use);
+    return bytesAboveShare() < 0;
+  }
+
+  /** What the store has more than its fair share; negative: less. */
+  public long bytesAboveShare() {
+    return bytes - pool.fairShareBytes(use);
   }
 
   /** {@link MemoryPool#obtainableBytes} of this store. */

@@ -78,6 +78,11 @@ public final class MemoryPool {
     return peak.get();
   }
 
+  /** Bytes that a reservation gets without an eviction. */
+  public long freeBytes() {
+    return Math.max(0, limitBytes - accounted.get());
+  }
+
   boolean tryReserve(long bytes) {
     while (true) {
       long before = accounted.get();
