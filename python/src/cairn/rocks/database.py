@@ -17,7 +17,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rocksdict import (
     Checkpoint,
@@ -160,7 +160,7 @@ class RocksDb:
                 result[index] = value
         return result
 
-    def _get_together(self, names: list[bytes]) -> list[bytes | None]:
+    def _get_together(self, names: list[Any]) -> list[bytes | None]:
         """Return the value of each RocksDB key, ``None`` where absent.
 
         Many keys of a database that is larger than the block cache: their blocks would replace each

@@ -160,7 +160,7 @@ def write_options() -> WriteOptions:
 def uncached_reads() -> ReadOptions:
     """Return the options of reads that use cached blocks, and leave no other blocks there."""
     options = ReadOptions()
-    options.fill_cache(False)  # type: ignore[call-arg] # the .pyi has no parameter
+    options.fill_cache(False)  # type: ignore[call-arg] # noqa: FBT003 - the .pyi lacks it
     return options
 
 
