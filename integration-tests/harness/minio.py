@@ -18,7 +18,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from harness.processes import end_child, free_port
+from harness.processes import end_child, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,17 +94,20 @@ def await_users(client: Any) -> None:  # noqa: ANN401 - as above
     Args:
         client: of the server; closed.
     """
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while True:
+
+    def knows_users() -> bool:
         try:
             client.list_buckets()
         except ClientError as error:
-            if _NOT_READY not in str(error) or time.monotonic() > deadline:
-                raise
-        else:
-            client.close()
-            return
-        time.sleep(0.05)
+            if _NOT_READY in str(error):
+                return False
+            raise
+        return True
+
+    try:
+        wait_until(knows_users, _START_TIMEOUT_S, "minio to know its users")
+    finally:
+        client.close()
 
 
 def create_certificate(folder: Path) -> None:

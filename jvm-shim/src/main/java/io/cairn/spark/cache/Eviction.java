@@ -10,10 +10,11 @@ import io.cairn.spark.cache.memory.Slabs;
  * Frees memory for a store: its own committed entries, and those of stores that are not in use.
  *
  * <p>CLOCK over the slabs of the largest incomplete family, or else of the largest complete one,
- * which is incomplete from then on. Entries that were read since the last pass move to another slab
- * (at most half a slab), the others are dropped. Slabs with versions that the engine has applied
- * are freed first; if another one must be freed, the engine must apply its version before it
- * answers again. A family with an open scan over its slabs is not evicted.
+ * which is incomplete from then on. Entries that a request has marked for a coming read move to
+ * another slab, and so do those that were read since the last pass (at most half a slab); the
+ * others are dropped. Slabs with versions that the engine has applied are freed first; if another
+ * one must be freed, the engine must apply its version before it answers again. A family with an
+ * open scan over its slabs is not evicted.
  */
 final class Eviction {
   /** Half of an evicted slab's bytes may stay in use. */

@@ -76,6 +76,15 @@ final class CacheFixture {
     return session.get(family, span(key), out) ? text(out) : null;
   }
 
+  /** Commits rows {@code k0}, {@code k1} and so on, and begins a session on another executor. */
+  void commitRowsAndBeginElsewhere(int count, String value) {
+    begin();
+    for (int i = 0; i < count; i++) {
+      put(PLAIN, "k" + i, value);
+    }
+    commitAndBeginElsewhere();
+  }
+
   /** Writes other keys until all earlier writes are spilled. */
   void fillUntilSpilled() {
     int i = 0;

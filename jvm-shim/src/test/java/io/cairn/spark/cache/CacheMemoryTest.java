@@ -47,21 +47,14 @@ class CacheMemoryTest {
   @Test
   void requestedKeysOutliveAnEvictionUntilTheyAreRead() {
     CacheFixture f = new CacheFixture(4 << 20);
-    f.begin();
-    for (int i = 0; i < 60_000; i++) {
-      f.put(PLAIN, "k" + i, "x".repeat(80));
-    }
-    f.commit();
-    f.forget();
-    f.begin();
+    f.commitRowsAndBeginElsewhere(60_000, "x".repeat(80));
     for (int i = 0; i < 30_000; i++) {
       f.get(PLAIN, "k" + i); // more rows than there is memory for
     }
     byte[][] keys = new byte[6_000][];
     for (int i = 0; i < keys.length; i++) {
-      keys[i] =
-          CacheFixture.bytes(
-              "k" + (i < 3_000 ? 12_000 + i : 30_000 + i)); // the first half is cached
+      // The first half is cached.
+      keys[i] = CacheFixture.bytes("k" + (i < 3_000 ? 12_000 + i : 30_000 + i));
     }
     f.session.prefetcher.start(PLAIN, keys, keys.length).finish();
     long enough = f.cache.committed.eviction.evictedSlabs() + 8; // of 16 slabs
@@ -83,13 +76,7 @@ class CacheMemoryTest {
     CacheFixture first = new CacheFixture(pool);
     CacheFixture second = new CacheFixture(pool);
     for (CacheFixture f : List.of(first, second)) {
-      f.begin();
-      for (int i = 0; i < 100_000; i++) {
-        f.put(PLAIN, "k" + i, "x".repeat(80));
-      }
-      f.commit();
-      f.forget();
-      f.begin();
+      f.commitRowsAndBeginElsewhere(100_000, "x".repeat(80));
     }
     for (int i = 0; i < 60_000; i++) {
       first.get(PLAIN, "k" + i);
