@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from cairn.checksum import crc32c
 from cairn.errors import (
+    BusyError,
     CairnError,
     CorruptError,
     ForeignObjectError,
@@ -35,6 +36,7 @@ from cairn.errors import (
 from cairn.format.arrow_message import check_record_batch
 from cairn.format.header import ChangelogHeader
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, OP_VOID
+from cairn.memory import available_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +56,8 @@ MAX_OBJECT_BYTES = 2 * MAX_DECODED_BYTES
 """With op, family and offsets of each row, if nothing of it can be compressed."""
 _MAX_ROW_OVERHEAD_BYTES = 64
 """Op, family, offsets, and bitmaps with their padding, in a batch of one row."""
+_ALWAYS_DECODED_BYTES = 64 << 20
+"""Up to here, the memory that is left is not looked at."""
 _ONE_THREAD_ROWS = 16_384
 """Up to here, waking other threads takes longer than they save."""
 _WRITE_OPTIONS = {
@@ -208,6 +212,7 @@ def decode(
         CorruptError: bytes contradict checksum, length or grammar, or the version is another one.
         FormatVersionError: a newer format.
         ForeignObjectError: not a changelog of Cairn, or another store's.
+        BusyError: its rows need more memory than is left; nothing was decoded.
     """
     try:
         changelog = _decode(memoryview(data))
@@ -312,6 +317,7 @@ def _check_messages(stream: pa.Buffer, rows: int) -> None:
 
     Raises:
         CorruptError: a length is impossible, or there are more rows or bytes than in a commit.
+        BusyError: the rows need more memory than is left.
     """
     row_count = size = 0
     for index, message in enumerate(pa.ipc.MessageReader.open_stream(stream)):
@@ -325,6 +331,13 @@ def _check_messages(stream: pa.Buffer, rows: int) -> None:
             raise CorruptError("its rows would have more bytes than a commit can have")
     if row_count != rows:
         raise CorruptError(f"{row_count} rows, but the trailer says {rows}")
+    left = None if size <= _ALWAYS_DECODED_BYTES else available_bytes()
+    if left is not None and size > left:
+        raise BusyError(
+            f"its {rows} rows need {size:,} bytes of memory, and {left:,} are left here",
+            next_step="let Spark retry the task; if it happens again, give the machine or the "
+            "container more memory (spark.executor.memoryOverhead)",
+        )
 
 
 def _without_void_rows(table: pa.Table) -> pa.Table:

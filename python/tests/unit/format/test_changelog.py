@@ -179,6 +179,34 @@ def test_a_few_bytes_that_claim_much_memory_are_corrupt() -> None:
         decode(sealed(bytes(data)))
 
 
+def test_rows_that_need_more_memory_than_is_left_are_not_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Linux would end the worker, with all its stores: a few kilobytes stand for gigabytes."""
+    data = changelog.encode(HEADER, [batch((1, 0, b"k", bytes(80 << 20)))])
+    assert len(data) < 10_000
+    monkeypatch.setattr(changelog, "available_bytes", lambda: 70 << 20)
+    monkeypatch.setattr(pa.ipc, "open_stream", None)
+
+    with pytest.raises(
+        BusyError, match=r"need 83,\d{3},\d{3} bytes .* 73,400,320 are left"
+    ) as found:
+        decode(data)
+
+    assert found.value.object_name == "o"
+    assert "memoryOverhead" in str(found.value.next_step)
+
+
+def test_rows_are_decoded_where_the_memory_that_is_left_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only Linux tells it."""
+    data = changelog.encode(HEADER, [batch((1, 0, b"k", bytes(80 << 20)))])
+    monkeypatch.setattr(changelog, "available_bytes", lambda: None)
+
+    assert decode(data).table.num_rows == 1
+
+
 def test_sizes_are_those_of_the_decoded_rows() -> None:
     """The check before decoding must not refuse honest rows, nor miss any."""
     rows = [(1, 0, b"k%d" % n, b"v" * n) for n in range(300)]
