@@ -35,13 +35,14 @@ public final class StorageLocation {
       scheme = byDefault.getScheme();
       authority = byDefault.getAuthority();
     }
-    scheme = scheme.toLowerCase(Locale.ROOT);
+    String known = scheme.toLowerCase(Locale.ROOT);
     // Neither Hadoop's paths nor the engine's are percent-encoded.
     String path = uri.getPath();
-    if (scheme.equals("file")) {
-      return new StorageLocation(scheme, null, path, path);
+    if (known.equals("file")) {
+      return new StorageLocation(known, null, path, path);
     }
-    if (!S3.contains(scheme)) {
+    if (!S3.contains(known)) {
+      // As it is written: Hadoop looks for fs.<scheme>.impl with its capital letters.
       String server = authority == null ? "" : authority;
       return new StorageLocation(scheme, authority, path, scheme + "://" + server + path);
     }
@@ -52,7 +53,7 @@ public final class StorageLocation {
           "the checkpoint location " + root + " names no bucket",
           "write s3a://<bucket>/<path>");
     }
-    return new StorageLocation(scheme, authority, path, scheme + "://" + authority + path);
+    return new StorageLocation(known, authority, path, known + "://" + authority + path);
   }
 
   /** The URL that the engine opens: a plain path, or {@code scheme://authority/path}. */

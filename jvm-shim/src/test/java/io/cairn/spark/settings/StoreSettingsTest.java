@@ -111,6 +111,7 @@ class StoreSettingsTest {
         new String[][] {
           {"hdfs://name:9000/x/state/0/0", "hdfs://name:9000/x/state/0/0"},
           {"viewfs:///x", "viewfs:///x"},
+          {"OwnFs://name/x", "OwnFs://name/x"},
           {"abfs://container@account.host/x", "abfs://container@account.host/x"},
           {"/a b/%20", "hdfs://default:9000/a b/%20"}
         }) {
@@ -121,7 +122,7 @@ class StoreSettingsTest {
       assertEquals(one[1], location.url());
       assertEquals(new Path(one[1]), location.hadoopPath());
     }
-    assertTrue(StorageLocation.of(new Path("s3a://bucket/x"), hadoop).isS3());
+    assertTrue(StorageLocation.of(new Path("S3a://bucket/x"), hadoop).isS3());
     assertTrue(StorageLocation.of(new Path("file:///x"), hadoop).isFile());
   }
 
