@@ -5,14 +5,17 @@ A method returns what it hit, and how that is undone; ``None``: there was nothin
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from chaos.ways import is_avoidable, split_key
 from chaos.world import BUCKET, ChaosDriver, World
 from harness.tcp_proxy import Fault as HttpFault
 
@@ -24,6 +27,9 @@ SLOW_MS = 400
 MANY = 1_000
 STATE_FOLDERS = ("/changelog", "/snapshot", "/sst")
 NEWEST = 4
+# So long an error may be on its way after its object was restored: a load tries other ways while S3
+# is away, then the executor stands still, and then the driver does.
+LATE_ERROR_S = 90.0
 _BODY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>slow down</Message></Error>"
 _SLOW_DOWN = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
@@ -54,13 +60,14 @@ class Faults:
 
     Attributes:
         damages: objects that are damaged now, by key.
-        damaged: the keys of all objects that were ever damaged.
+        damaged: all objects that were ever damaged, with the time in seconds since 1970 at which
+            they were restored; infinite: not yet.
         seconds: the second drivers, in their order.
     """
 
     world: World
     damages: dict[str, Damage] = field(default_factory=dict)
-    damaged: set[str] = field(default_factory=set)
+    damaged: dict[str, float] = field(default_factory=dict)
     seconds: list[ChaosDriver] = field(default_factory=list)
 
     def begin(self, fault: Fault) -> Hit | None:
@@ -193,13 +200,17 @@ class Faults:
                 etag = None
             else:
                 etag = client.put_object(Bucket=BUCKET, Key=key, Body=change(original))["ETag"]
-            self.damages[key] = Damage(key, original, etag)
-            self.damaged.add(key)
+            self.note_damage(Damage(key, original, etag))
             # What has no local copy any more is read.
             for engine in self.world.engines():
                 engine.kill()
             return Hit(key, lambda: self.restore(key))
         return None
+
+    def note_damage(self, damage: Damage) -> None:
+        """Remember an object that was just damaged."""
+        self.damages[damage.key] = damage
+        self.damaged[damage.key] = math.inf
 
     def restore(self, key: str) -> None:
         """Give a damaged object its bytes back, unless it was replaced or deleted. Idempotent."""
@@ -212,6 +223,41 @@ class Faults:
             present = client.head_object(Bucket=BUCKET, Key=key)["ETag"]
         if present == damage.etag:
             client.put_object(Bucket=BUCKET, Key=key, Body=damage.original)
+        self.damaged[key] = time.time()
+
+    def damaged_before(self, at_s: float) -> set[str]:
+        """Return what was damaged when the cause of an error happened, and may explain it.
+
+        Args:
+            at_s: when the query ended, in seconds since 1970.
+        """
+        return {key for key, end_s in self.damaged.items() if at_s <= end_s + LATE_ERROR_S}
+
+    def is_avoidable(self, key: str, damaged: set[str]) -> bool:
+        """Return whether a load had to go around a damaged manifest or SST.
+
+        Args:
+            key: of the object.
+            damaged: the keys of all objects that were damaged then.
+        """
+        root, name = split_key(key)
+        client, prefix = self.world.client, f"{root}/"
+        pages: Any = client.get_paginator("list_objects_v2")
+        present = {
+            item["Key"].removeprefix(prefix)
+            for page in pages.paginate(Bucket=BUCKET, Prefix=prefix)
+            for item in page.get("Contents", [])
+        }
+
+        def read(name: str) -> bytes:
+            data: bytes = client.get_object(Bucket=BUCKET, Key=prefix + name)["Body"].read()
+            return data
+
+        names = {one.removeprefix(prefix) for one in damaged if one.startswith(prefix)}
+        try:
+            return is_avoidable(name, present, names, read)
+        except client.exceptions.NoSuchKey:  # retention has just deleted it
+            return False
 
     def _newest_objects(self) -> list[list[str]]:
         """List the newest objects of each store: the next load needs most of them."""

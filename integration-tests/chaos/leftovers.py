@@ -15,8 +15,6 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.purge import Purger
 from cairn.checkpoint.retention import KeptVersions
@@ -25,14 +23,13 @@ from cairn.format.header import Base
 from cairn.format.manifest import ChangelogRef
 from cairn.ids import CheckpointId, VersionRef
 from cairn.storage.open import open_store
+from chaos.ways import Version, base_of, header_of, manifest_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
     from cairn.storage.base import ObjectStore
-
-Version = tuple[int, str]
 
 CHECKPOINT_FORMAT = 2
 # Everything is older than the grace period an hour before it began.
@@ -125,10 +122,10 @@ class Leftovers:
 
     def _delete_as_if_late(self, objects: ObjectStore, kept: Kept, *, goes_on: bool) -> None:
         """Let Cairn delete what the newest writer knows of, and orphans."""
-        data = objects.get(_manifest_name(kept.base)).data
+        data = objects.get(manifest_name(kept.base)).data
         newest = manifest_format.decode(data, object_name="the base of the newest version")
         recent = [
-            ChangelogRef(_ref(ref), _base(_base_of(_header(objects, ref)))) for ref in kept.lineage
+            ChangelogRef(_ref(ref), _base(base_of(_header(objects, ref)))) for ref in kept.lineage
         ]
         last, count = kept.newest, self.retained
         if goes_on:
@@ -174,11 +171,11 @@ def _kept(objects: ObjectStore, present: set[str], versions: list[Version]) -> K
     kept = Kept()
     for ref in versions:
         header = _header(objects, ref)
-        kept.base = _base_of(header)
+        kept.base = base_of(header)
         kept.lineage = [(number, own) for number, own in header["lineage"]]
         kept.names |= {_changelog_name(one) for one in kept.lineage}
         if kept.base[1]:
-            name = _manifest_name(kept.base)
+            name = manifest_name(kept.base)
             kept.names.add(name)
             if name in present:
                 manifest = json.loads(objects.get(name).data)
@@ -187,9 +184,7 @@ def _kept(objects: ObjectStore, present: set[str], versions: list[Version]) -> K
 
 
 def _header(objects: ObjectStore, ref: Version) -> dict[str, Any]:
-    with pa.ipc.open_stream(objects.get(_changelog_name(ref)).data) as stream:
-        header: dict[str, Any] = json.loads(stream.schema.metadata[b"cairn.header"])
-    return header
+    return header_of(objects.get(_changelog_name(ref)).data)
 
 
 def _unneeded(objects: ObjectStore, base: int) -> set[str]:
@@ -207,16 +202,8 @@ def _unneeded(objects: ObjectStore, base: int) -> set[str]:
     return present - needed
 
 
-def _base_of(header: dict[str, Any]) -> Version:
-    return header["base"]["version"], header["base"].get("checkpoint_id", "")
-
-
 def _changelog_name(ref: Version) -> str:
     return f"changelog/{ref[0]}_{ref[1]}.arrow"
-
-
-def _manifest_name(ref: Version) -> str:
-    return f"snapshot/{ref[0]}_{ref[1]}.json"
 
 
 def _ref(ref: Version) -> VersionRef:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import shutil
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,10 +24,11 @@ from chaos.checks import (
     input_by_batch,
 )
 from chaos.driver import SinkBatch
-from chaos.faults import Faults, Hit
+from chaos.faults import LATE_ERROR_S, Damage, Faults, Hit
 from chaos.leftovers import Leftovers
 from chaos.run import OPERATORS, Options, Outcome, Run, run, show
 from chaos.schedule import KINDS, Fault, schedule
+from chaos.world import BUCKET, Failure
 from harness.differential import Run as QueryRun
 from harness.event_log import Twins, twins
 from harness.events import Events
@@ -31,6 +36,8 @@ from harness.operators import BY_NAME
 from harness.spark import STATE_STORE, SUBJECT, driver_jvm
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chaos.world import World
     from harness.processes import Process
 
@@ -241,6 +248,152 @@ def store(checkpoint: Path, tmp_path: Path) -> Path:
 def leftovers(store: Path) -> Leftovers:
     """Return the check of a copy."""
     return Leftovers(str(store.parents[2]), {}, 3)
+
+
+class Folder:
+    """A client of S3 whose bucket is a folder: as much of boto3's as `Faults` calls."""
+
+    class exceptions:  # noqa: N801 - boto3's name
+        """Errors of the client."""
+
+        NoSuchKey = FileNotFoundError
+        ClientError = OSError
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get_paginator(self, _: str) -> Folder:
+        return self
+
+    def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
+        assert Bucket == BUCKET
+        paths = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        keys = (str(path.relative_to(self.folder)) for path in paths)
+        at = datetime.now(UTC)
+        yield {"Contents": [{"Key": k, "LastModified": at} for k in keys if k.startswith(Prefix)]}
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        assert Bucket == BUCKET
+        return {"Body": io.BytesIO((self.folder / Key).read_bytes())}
+
+    def head_object(self, *, Bucket: str, Key: str) -> dict[str, str]:  # noqa: N803
+        data = self.get_object(Bucket=Bucket, Key=Key)["Body"].read()
+        return {"ETag": hashlib.sha256(data).hexdigest()}
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> dict[str, str]:  # noqa: N803
+        (self.folder / Key).write_bytes(Body)
+        return self.head_object(Bucket=Bucket, Key=Key)
+
+
+class Judged:
+    """A run whose queries fail with the errors that a test makes up, on a copy of a checkpoint."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.folder = store.parents[3]
+        self.client = Folder(self.folder)
+        self.run = Run(cast("World", self), Options(SEED, 1, 1, []))
+        self.faults = self.run.faults
+
+    def damage(self, name: str) -> None:
+        """Delete an object, as a fault does."""
+        key = str((self.store / name).relative_to(self.folder))
+        data = (self.store / name).read_bytes()
+        (self.store / name).unlink()
+        self.faults.note_damage(Damage(key, data, None))
+
+    def findings(self, *names: str, code: str = "CAIRN_MISSING", later_s: float = 0) -> list[str]:
+        """Return what the judge finds if a query ends with an error that names objects."""
+        urls = " ".join(f"s3a://{BUCKET}/{self.store.relative_to(self.folder)}/{n}" for n in names)
+        failure = Failure("windows", f"[{code}] {urls}", time.time() + later_s)
+        self.run._judge(failure, "the driver")  # noqa: SLF001 - what is tested
+        return self.run.outcome.findings
+
+
+def newest(store: Path, kind: str) -> str:
+    """Return the name of the newest object of a kind that has versions."""
+    (path,) = store.glob(f"{kind}/{max(versions(store, kind))}_*")
+    return str(path.relative_to(store))
+
+
+def test_a_damaged_changelog_may_end_a_query(store: Path) -> None:
+    """It is on most ways to the version; its error names it, and it is given back."""
+    judged = Judged(store)
+    name = newest(store, "changelog")
+    judged.damage(name)
+
+    assert judged.findings(name) == []
+
+    assert (store / name).exists()
+    assert judged.findings(name) == []  # of the second driver, an instant later
+
+
+def test_an_error_long_after_its_object_was_restored_is_found(store: Path) -> None:
+    """The query ends although all its objects are whole: a damage must not excuse that for ever."""
+    judged = Judged(store)
+    name = newest(store, "changelog")
+    judged.damage(name)
+    assert judged.findings(name) == []
+
+    (finding,) = judged.findings(name, later_s=LATE_ERROR_S + 1)
+
+    assert name in finding
+
+
+def test_an_error_that_names_a_whole_object_is_found(store: Path) -> None:
+    """Damage elsewhere explains nothing."""
+    judged = Judged(store)
+    judged.damage(newest(store, "changelog"))
+
+    (finding,) = judged.findings(newest(store, "snapshot"))
+
+    assert "snapshot/" in finding
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "sst"])
+def test_a_query_that_ends_at_a_damaged_snapshot_is_found(store: Path, kind: str) -> None:
+    """Its store has earlier snapshots and all changelogs: the load had to go around it."""
+    name = newest(store, "snapshot")
+    if kind == "sst":
+        name = json.loads((store / name).read_text())["files"][0]["object"]
+    judged = Judged(store)
+    judged.damage(name)
+
+    (finding,) = judged.findings(name)
+
+    assert name in finding
+    assert (store / name).exists()
+
+
+def test_a_damaged_snapshot_may_end_a_query_whose_changelog_is_damaged_too(store: Path) -> None:
+    """The load needs both, and names what it began with; the changelog may be whole again."""
+    name, changelog = newest(store, "snapshot"), newest(store, "changelog")
+    judged = Judged(store)
+    judged.damage(changelog)
+    judged.damage(name)
+    assert judged.findings(changelog) == []
+
+    assert judged.findings(name) == []
+
+
+def test_a_manifest_of_a_newer_release_may_end_a_query(store: Path) -> None:
+    """One flipped bit makes it one; a load never goes around what it does not understand."""
+    name = newest(store, "snapshot")
+    judged = Judged(store)
+    judged.damage(name)
+
+    assert judged.findings(name, code="CAIRN_FORMAT_VERSION") == []
+
+
+def test_a_damaged_snapshot_may_end_a_query_after_retention(store: Path) -> None:
+    """What led to its version without it is kept no longer."""
+    name = newest(store, "snapshot")
+    version = name.removeprefix("snapshot/").removesuffix(".json")
+    (store / "changelog" / f"{version}.arrow").unlink()
+    judged = Judged(store)
+    judged.damage(name)
+
+    assert judged.findings(name) == []
 
 
 def versions(store: Path, kind: str) -> list[int]:

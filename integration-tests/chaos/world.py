@@ -51,10 +51,17 @@ _DRIVER_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
 @dataclass(frozen=True)
 class Failure:
-    """A query that failed: its name and the text of its error."""
+    """A query that failed.
+
+    Attributes:
+        query: its name.
+        text: of its error.
+        at_s: when it ended, in seconds since 1970.
+    """
 
     query: str
     text: str
+    at_s: float
 
 
 class ChaosDriver:
@@ -105,7 +112,7 @@ class ChaosDriver:
         for name in self.job.operators:
             path = self.job.sink(name) / "error.txt"
             if path.exists():
-                found.append(Failure(name, path.read_text()))
+                found.append(Failure(name, path.read_text(), path.stat().st_mtime))
                 path.unlink()
         return found
 
