@@ -27,6 +27,8 @@ SLOW_MS = 400
 MANY = 1_000
 STATE_FOLDERS = ("/changelog", "/snapshot", "/sst")
 NEWEST = 4
+# The kinds that damage an object.
+DAMAGING = ("flip_bit", "cut_object", "delete_object")
 # So long an error may be on its way after its object was restored: a load tries other ways while S3
 # is away, then the executor stands still, and then the driver does.
 LATE_ERROR_S = 90.0

@@ -15,6 +15,7 @@ import argparse
 import json
 import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -31,11 +32,11 @@ for _path in (HERE.parent, REPOSITORY / "python" / "src"):
         sys.path.insert(0, str(_path))
 
 from chaos import checks
-from chaos.faults import Faults, Hit
+from chaos.faults import DAMAGING, Faults, Hit
 from chaos.schedule import KINDS, Fault, schedule
 from chaos.ways import is_changelog, is_named, split_key
 from chaos.world import Failure, World
-from harness.event_log import Twins, twins
+from harness.event_log import Twins, metrics, twins
 from harness.processes import nothing_survives, wait_until
 from harness.spark import running_driver
 
@@ -64,6 +65,13 @@ HEALED_CODES = DAMAGE_CODES - {"CAIRN_FORMAT_VERSION"}
 # Errors that no fault of a run explains.
 BUG_CODES = {"CAIRN_INTERNAL", "CAIRN_PROTOCOL", "CAIRN_SCHEMA_MISMATCH"}
 NO_TWINS = Twins(0, 0)
+# What small budgets and faults must have caused, by the metric that counts it.
+WORK = {
+    "cairnSpills": "a batch's writes were spilled",
+    "cairnCacheEvictions": "the state cache evicted a slab",
+    "cairnReplayedChangelogs": "a changelog was replayed",
+}
+REPAIRS = "cairnRepairs"
 _CODE = re.compile(r"\[(CAIRN_[A-Z0-9_]+)\]")
 _SPARK_CODE = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
@@ -97,6 +105,7 @@ class Outcome:
         restarts: how often the driver was started again.
         errors: errors that ended a query, by their code; one that names a damaged object says so.
         twins: the tasks that Spark repeated while they were late, by speculation.
+        metrics: the sums of Cairn's metrics over all finished batches.
         not_tested: what the run gave no occasion to check, one text each.
         findings: faults of Cairn, one text each; empty: the run has passed.
     """
@@ -106,6 +115,7 @@ class Outcome:
     restarts: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     twins: Twins = NO_TWINS
+    metrics: Counter[str] = field(default_factory=Counter)
     not_tested: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
@@ -265,6 +275,7 @@ def run(folder: Path, options: Options) -> Outcome:
             second.end()
         outcome = one.outcome
         outcome.twins = twins(world.event_log)
+        outcome.metrics = metrics(world.event_log)
         outcome.not_tested += memory.not_tested()
         if not outcome.findings:
             outcome.findings += checks.of_results(world, [s.job for s in one.faults.seconds])
@@ -272,6 +283,19 @@ def run(folder: Path, options: Options) -> Outcome:
             outcome.findings += checks.of_objects(world)
     outcome.findings += [f"left behind by an engine: {name}" for name in world.left]
     return outcome
+
+
+def _not_tested(outcome: Outcome) -> list[str]:
+    """Return what the run gave no occasion to check."""
+    hits = {fault.kind for fault, _ in outcome.hits}
+    missed = {fault.kind for fault in outcome.missed}
+    texts = [f"no fault of kind {name} found a target" for name in sorted(missed - hits)]
+    if not outcome.twins.won:
+        texts.append("no twin of a stateful task was first")
+    texts += [f"in no finished batch {WORK[name]}" for name in WORK if not outcome.metrics[name]]
+    if not hits.isdisjoint(DAMAGING) and not outcome.metrics[REPAIRS]:
+        texts.append("no load went around a damaged object")
+    return texts + outcome.not_tested
 
 
 def show(outcome: Outcome, options: Options) -> None:
@@ -289,11 +313,9 @@ def show(outcome: Outcome, options: Options) -> None:
         f"{'twins of tasks':16} {outcome.twins.started:7}  "
         f"({outcome.twins.won} of stateful tasks were first)"
     )
-    for name in sorted(missed.keys() - hits.keys()):
-        print(f"NOT TESTED: no fault of kind {name} found a target")
-    if not outcome.twins.won:
-        print("NOT TESTED: no twin of a stateful task was first")
-    for text in outcome.not_tested:
+    for name in (*WORK, REPAIRS):
+        print(f"{name:23} {outcome.metrics[name]}")
+    for text in _not_tested(outcome):
         print(f"NOT TESTED: {text}")
     print(f"\nthe driver was started again {outcome.restarts} times; errors that ended a query:")
     for code, count in outcome.errors.most_common():
@@ -304,7 +326,31 @@ def show(outcome: Outcome, options: Options) -> None:
         print("All rows and all state equal those of Spark's own provider; nothing is left behind.")
 
 
-def parse_arguments() -> argparse.Namespace:
+def command(options: Options) -> str:
+    """Return the command that makes the same run again: its faults depend on every option."""
+    words = ["python", str(Path(__file__).resolve().relative_to(REPOSITORY))]
+    words += ["--seed", str(options.seed), "--minutes", repr(options.minutes)]
+    words += ["--every", repr(options.every_s), "--queries", *options.operators]
+    if options.without:
+        kinds = [kind.name for kind in KINDS if kind.name not in options.without]
+        words += ["--only", *kinds]
+    return shlex.join(words)
+
+
+def parse_options(words: list[str] | None = None) -> tuple[Options, Path | None]:
+    """Read the command line; return the options, and the folder to keep."""
+    arguments = parse_arguments(words)
+    kinds = {kind.name for kind in KINDS}
+    unknown = set(arguments.only or ()) - kinds
+    if unknown:
+        sys.exit(f"error: no such kinds: {', '.join(sorted(unknown))}. Kinds: {sorted(kinds)}")
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
+    without = frozenset(kinds - set(arguments.only)) if arguments.only else frozenset()
+    options = Options(seed, arguments.minutes, arguments.every, arguments.queries, without)
+    return options, arguments.keep
+
+
+def parse_arguments(words: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -315,28 +361,21 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--queries", nargs="+", default=list(OPERATORS), metavar="NAME")
     parser.add_argument("--only", nargs="+", metavar="KIND", help="kinds of faults; default: all")
     parser.add_argument("--keep", type=Path, help="work in this new folder and do not remove it")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main() -> int:
     """Run, print, and return the exit code."""
-    arguments = parse_arguments()
-    kinds = {kind.name for kind in KINDS}
-    unknown = set(arguments.only or ()) - kinds
-    if unknown:
-        sys.exit(f"error: no such kinds: {', '.join(sorted(unknown))}. Kinds: {sorted(kinds)}")
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
-    without = frozenset(kinds - set(arguments.only)) if arguments.only else frozenset()
-    options = Options(seed, arguments.minutes, arguments.every, arguments.queries, without)
-    print(f"seed {seed}: repeat this run by --seed {seed} --minutes {arguments.minutes:g}")
-    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="cairn-chaos-"))
+    options, keep = parse_options()
+    print(f"seed {options.seed}; repeat this run by:\n{command(options)}")
+    folder = keep or Path(tempfile.mkdtemp(prefix="cairn-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with nothing_survives(), running_driver():
             outcome = run(folder.resolve(), options)
         show(outcome, options)
     finally:
-        if not arguments.keep:
+        if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     return 1 if outcome.findings else 0
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shlex
 import shutil
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,11 +28,22 @@ from chaos.checks import (
 from chaos.driver import SinkBatch
 from chaos.faults import LATE_ERROR_S, Damage, Faults, Hit
 from chaos.leftovers import Leftovers
-from chaos.run import OPERATORS, Options, Outcome, Run, run, show
+from chaos.run import (
+    OPERATORS,
+    REPAIRS,
+    WORK,
+    Options,
+    Outcome,
+    Run,
+    command,
+    parse_options,
+    run,
+    show,
+)
 from chaos.schedule import KINDS, Fault, schedule
 from chaos.world import BUCKET, Failure
 from harness.differential import Run as QueryRun
-from harness.event_log import Twins, twins
+from harness.event_log import Twins, metrics, twins
 from harness.events import Events
 from harness.operators import BY_NAME
 from harness.spark import STATE_STORE, SUBJECT, driver_jvm
@@ -172,6 +185,67 @@ def test_twins_are_counted_in_the_logs_of_all_drivers(tmp_path: Path) -> None:
         (tmp_path / driver).write_text("\n".join(lines) + "\n" + lines[0][:-9])
 
     assert twins(tmp_path) == Twins(started=2, won=2)
+
+
+def test_metrics_are_summed_over_the_batches_of_all_drivers(tmp_path: Path) -> None:
+    """They say what a run had occasion to check."""
+
+    def progress(spills: int, repairs: int) -> str:
+        operator = {"customMetrics": {"cairnSpills": spills, "cairnRepairs": repairs}}
+        kind = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+        event = {"Event": kind, "progress": {"stateOperators": [operator, operator]}}
+        return json.dumps(event, separators=(",", ":"))
+
+    (tmp_path / "one").write_text(f"{progress(1, 0)}\n{task_event('Start', twin=True)}\n")
+    (tmp_path / "two.inprogress").write_text(f"{progress(2, 1)}\n{progress(9, 9)[:-9]}")
+
+    assert metrics(tmp_path) == {"cairnSpills": 6, "cairnRepairs": 2}
+
+
+def test_a_report_says_what_small_budgets_did_not_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A run without a spill or a repair shows nothing about them."""
+    options = Options(SEED, 60, 3, [])
+    (fault,) = schedule(SEED, minutes=60, every_s=3, without=frozenset())[:1]
+    hits = [(replace(fault, kind="flip_bit"), "an object")]
+    names = [*WORK, REPAIRS]
+
+    show(Outcome(hits=hits, metrics=Counter(dict.fromkeys(names, 7))), options)
+
+    shown = capsys.readouterr().out
+    assert [line.split() for line in shown.splitlines() if "cairn" in line] == [
+        [name, "7"] for name in names
+    ]
+    assert "in no finished batch" not in shown
+    assert "no load went around" not in shown
+
+    show(Outcome(hits=hits, metrics=Counter(cairnSpills=1)), options)
+
+    shown = capsys.readouterr().out
+    assert "spilled" not in shown
+    assert "NOT TESTED: in no finished batch the state cache evicted a slab" in shown
+    assert "NOT TESTED: in no finished batch a changelog was replayed" in shown
+    assert "NOT TESTED: no load went around a damaged object" in shown
+
+    show(Outcome(), options)
+
+    assert "no load went around" not in capsys.readouterr().out
+
+
+def test_the_printed_command_repeats_a_run() -> None:
+    """Its faults depend on the mean time between them and on the kinds that were left out, too."""
+    only = ["flip_bit", "s3_slow"]
+    words = ["--seed", "7", "--minutes", "1.23456789", "--every", "2.4", "--only", *only]
+    options, _ = parse_options([*words, "--queries", "sessions", "windows_append"])
+
+    python, program, *printed = shlex.split(command(options))
+
+    assert (python, program) == ("python", "integration-tests/chaos/run.py")
+    assert parse_options(printed)[0] == options
+    by_default, _ = parse_options(["--seed", "7"])
+    assert parse_options(shlex.split(command(by_default))[2:])[0] == by_default
+    assert by_default.without == frozenset()
 
 
 class Life:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +61,7 @@ def manifest_name(ref: Version) -> str:
     return f"snapshot/{ref[0]}_{ref[1]}.json"
 
 
-def is_avoidable(name: str, present: Set[str], damaged: Set[str], read: Read) -> bool:
+def is_avoidable(name: str, present: set[str], damaged: set[str], read: Read) -> bool:
     """Return whether loads of all versions go on without a manifest or an SST.
 
     Args:
@@ -81,7 +81,7 @@ def is_avoidable(name: str, present: Set[str], damaged: Set[str], read: Read) ->
     return bool(refs) and all(_is_version_reached(ref, whole, read) for ref in refs)
 
 
-def _is_version_reached(ref: Version, whole: Set[str], read: Read) -> bool:
+def _is_version_reached(ref: Version, whole: set[str], read: Read) -> bool:
     """Return whether a version can be loaded by another snapshot than its own."""
     header = _header(ref, whole, read)
     while header is not None:
@@ -96,7 +96,7 @@ def _is_version_reached(ref: Version, whole: Set[str], read: Read) -> bool:
     return False
 
 
-def _header(ref: Version, whole: Set[str], read: Read) -> dict[str, Any] | None:
+def _header(ref: Version, whole: set[str], read: Read) -> dict[str, Any] | None:
     """Return the header of an attempt's changelog under either name, if that is whole."""
     version, own = ref
     for name in (f"changelog/{version}_{own}.arrow", f"changelog/{version}.arrow"):

@@ -1,14 +1,16 @@
-"""Spark's event log: its settings, and the speculative tasks ("twins") in it."""
+"""Spark's event log: its settings, the speculative tasks ("twins") in it, and Cairn's metrics."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _TWIN = '"Speculative":true'
+_PROGRESS = "StreamingQueryListener$QueryProgressEvent"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,19 @@ def twins(logs: Path) -> Twins:
             started += event["Event"] == "SparkListenerTaskStart"
             won += event["Event"] == "SparkListenerTaskEnd" and _has_won(event)
     return Twins(started, won)
+
+
+def metrics(logs: Path) -> Counter[str]:
+    """Return the sums of the state stores' own metrics, over the batches of all drivers.
+
+    A batch that a driver did not finish is not among them.
+    """
+    sums: Counter[str] = Counter()
+    for line in _lines(logs):
+        if _PROGRESS in line:
+            for operator in json.loads(line)["progress"]["stateOperators"]:
+                sums.update(operator["customMetrics"])
+    return sums
 
 
 def speculative_successes(logs: Path) -> dict[str, set[int]]:
