@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from chaos.driver import SinkBatch
+from chaos.driver import SinkBatch, checkpoint_format
 from chaos.leftovers import Leftovers
 from chaos.world import RETAINED_BATCHES, WORKER_BYTES, World
 from harness.differential import Run
@@ -131,7 +131,8 @@ def of_objects(world: World) -> list[str]:
     }
     findings = []
     for name in world.job.operators:
-        leftovers = Leftovers(world.job.checkpoint(name), settings, RETAINED_BATCHES)
+        url, form = world.job.checkpoint(name), checkpoint_format(name)
+        leftovers = Leftovers(url, settings, RETAINED_BATCHES, form)
         findings += leftovers.findings()
         print(f"swept {name}: {leftovers.deleted} objects of {leftovers.stores} stores")
     return findings
@@ -205,7 +206,7 @@ def _state_findings(world: World, control: Run) -> list[str]:
         world.events,
         world.job.checkpoint(control.operator.name),
         SUBJECT,
-        2,
+        checkpoint_format(control.operator.name),
         {**world.s3_conf(world.minio.endpoint_url), **control.conf},
     )
     last = control.record.last_batch

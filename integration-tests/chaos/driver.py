@@ -32,8 +32,15 @@ POLL_S = 0.1
 # A load needs changelogs, too.
 SNAPSHOTS = {STATE_STORE + "minDeltasForSnapshot": "5"}
 FAILED = 3
+# These run in Spark's checkpoint format 1, in which all attempts at a version share a name.
+IN_FORMAT_1 = frozenset({"windows_append"})
 # In the text of Spark's StreamProgress: the side of the input, and its last file that was read.
 _SOURCE = re.compile(r'FileStreamSource\[[^\]]*/(\w+)\]: \{"logOffset":(\d+)\}')
+
+
+def checkpoint_format(name: str) -> int:
+    """Return Spark's checkpoint format of a query."""
+    return 1 if name in IN_FORMAT_1 else 2
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,8 @@ class Job:
         """Start or resume a query."""
         operator = BY_NAME[name]
         session = spark.newSession()
-        for key, value in {**provider_conf(SUBJECT, 2), **operator.conf, **SNAPSHOTS}.items():
+        provider = provider_conf(SUBJECT, checkpoint_format(name))
+        for key, value in {**provider, **operator.conf, **SNAPSHOTS}.items():
             session.conf.set(key, value)
         stream = operator.stream(session, Events(Path(self.events)))
         writer = stream.writeStream.queryName(name).outputMode(operator.output_mode)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from chaos.ways import is_avoidable, split_key
+from chaos.ways import copy_key, is_avoidable, split_key
 from chaos.world import BUCKET, ChaosDriver, World
 from harness.tcp_proxy import Fault as HttpFault
 
@@ -215,7 +215,11 @@ class Faults:
         self.damaged[damage.key] = math.inf
 
     def restore(self, key: str) -> None:
-        """Give a damaged object its bytes back, unless it was replaced or deleted. Idempotent."""
+        """Give a damaged object its bytes back, unless it was replaced or deleted. Idempotent.
+
+        In format 1 an attempt that finds no object creates its own. It would have kept a copy of
+        the deleted one, which lineages may name: then that copy is what is given back.
+        """
         damage = self.damages.pop(key, None)
         if damage is None:
             return
@@ -225,6 +229,8 @@ class Faults:
             present = client.head_object(Bucket=BUCKET, Key=key)["ETag"]
         if present == damage.etag:
             client.put_object(Bucket=BUCKET, Key=key, Body=damage.original)
+        elif damage.etag is None and (copy := copy_key(key, damage.original)) is not None:
+            client.put_object(Bucket=BUCKET, Key=copy, Body=damage.original)
         self.damaged[key] = time.time()
 
     def damaged_before(self, at_s: float) -> set[str]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from cairn.storage.base import ObjectStore
 
-CHECKPOINT_FORMAT = 2
 # Everything is older than the grace period an hour before it began.
 OVER_MS = -3_600_000
 EXAMPLES = 5
@@ -39,7 +38,7 @@ EXAMPLES = 5
 _METADATA = "_metadata/"
 _ANY_ID = CheckpointId(f"u{'0' * 32}")
 _STORE = re.compile(r"(state/\d+/\d+(?:/(?!(?:changelog|snapshot|sst|pin|_metadata)/)[^/]+)?)/(.+)")
-_CHANGELOG = re.compile(r"changelog/(\d+)_u[0-9a-f]{32}\.arrow")
+_CHANGELOG = re.compile(r"changelog/(\d+)(_u[0-9a-f]{32})?\.arrow")
 _MANIFEST = re.compile(r"snapshot/(\d+)_u[0-9a-f]{32}\.json")
 
 
@@ -68,6 +67,7 @@ class Leftovers:
         url: the checkpoint location; nothing runs on it.
         settings: of the storage.
         retained: how many versions must stay loadable.
+        checkpoint_format: Spark's, 1 or 2.
 
     Attributes:
         deleted: how many objects were deleted.
@@ -77,6 +77,7 @@ class Leftovers:
     url: str
     settings: Mapping[str, str]
     retained: int
+    checkpoint_format: int = 2
     deleted: int = 0
     stores: int = 0
 
@@ -102,7 +103,10 @@ class Leftovers:
         self, objects: ObjectStore, present: set[str], ids: dict[int, set[str]]
     ) -> list[str]:
         wanted = sorted(ids)[-self.retained :]
-        named = {version: _own_id(version, ids[version], present) for version in wanted}
+        if self.checkpoint_format == 1:
+            named = {version: _plain_id(objects, version, present) for version in wanted}
+        else:
+            named = {version: _own_id(version, ids[version], present) for version in wanted}
         absent = [version for version in wanted if named[version] is None]
         if absent:
             return [f"no changelog of the retained versions {absent}"]
@@ -124,8 +128,11 @@ class Leftovers:
         """Let Cairn delete what the newest writer knows of, and orphans."""
         data = objects.get(manifest_name(kept.base)).data
         newest = manifest_format.decode(data, object_name="the base of the newest version")
+        present = _names(objects)
+        bases = [base_of(_header(objects, ref, present)) for ref in kept.lineage]
         recent = [
-            ChangelogRef(_ref(ref), _base(base_of(_header(objects, ref)))) for ref in kept.lineage
+            ChangelogRef(_ref(ref), _base(base))
+            for ref, base in zip(kept.lineage, bases, strict=True)
         ]
         last, count = kept.newest, self.retained
         if goes_on:
@@ -133,22 +140,21 @@ class Leftovers:
             base = Base(newest.ref.version, newest.ref.checkpoint_id)
             recent += [ChangelogRef(VersionRef(n, _ANY_ID), base) for n in (last - 1, last)]
         versions = KeptVersions(last, count, tuple(recent))
-        before = len(_names(objects))
-        purger = Purger(objects, CHECKPOINT_FORMAT, grace_ms=OVER_MS)
+        purger = Purger(objects, self.checkpoint_format, grace_ms=OVER_MS)
         purged = purger.purge(newest, versions, _now(objects))
         remaining = newest if purged is None else purged.manifest
         sweep_orphans(objects, remaining, versions, grace_ms=OVER_MS)
-        self.deleted += before - len(_names(objects))
+        self.deleted += len(present) - len(_names(objects))
 
 
 def _ids_by_version(checkpoint: ObjectStore) -> dict[int, set[str]]:
-    """Return the ids of all stores by version, from Spark's commit log."""
+    """Return the ids of all stores by version, from Spark's commit log; format 1 has none."""
     found: dict[int, set[str]] = {}
     for info in checkpoint.list("commits/"):
         batch = info.key.removeprefix("commits/")
         if batch.isdigit():
             _, _, text = checkpoint.get(info.key).data.decode().partition("\n")
-            operators = json.loads(text)["stateUniqueIds"].values()
+            operators = (json.loads(text).get("stateUniqueIds") or {}).values()
             ids = {one for partitions in operators for stores in partitions for one in stores}
             found[int(batch) + 1] = ids
     return found
@@ -166,14 +172,22 @@ def _own_id(version: int, ids: set[str], present: set[str]) -> Version | None:
     return None
 
 
+def _plain_id(objects: ObjectStore, version: int, present: set[str]) -> Version | None:
+    """Return a version of format 1, with the id of the attempt that has its plain name."""
+    name = f"changelog/{version}.arrow"
+    if name not in present:
+        return None
+    return version, header_of(objects.get(name).data)["checkpoint_id"]
+
+
 def _kept(objects: ObjectStore, present: set[str], versions: list[Version]) -> Kept:
     """Return what versions need, ascending, as far as their objects are there."""
     kept = Kept()
     for ref in versions:
-        header = _header(objects, ref)
+        header = _header(objects, ref, present)
         kept.base = base_of(header)
         kept.lineage = [(number, own) for number, own in header["lineage"]]
-        kept.names |= {_changelog_name(one) for one in kept.lineage}
+        kept.names |= {_stored_name(objects, one, present) for one in kept.lineage}
         if kept.base[1]:
             name = manifest_name(kept.base)
             kept.names.add(name)
@@ -183,8 +197,19 @@ def _kept(objects: ObjectStore, present: set[str], versions: list[Version]) -> K
     return kept
 
 
-def _header(objects: ObjectStore, ref: Version) -> dict[str, Any]:
-    return header_of(objects.get(_changelog_name(ref)).data)
+def _header(objects: ObjectStore, ref: Version, present: set[str]) -> dict[str, Any]:
+    return header_of(objects.get(_stored_name(objects, ref, present)).data)
+
+
+def _stored_name(objects: ObjectStore, ref: Version, present: set[str]) -> str:
+    """Return the name of an attempt's changelog, also if it is absent.
+
+    In format 1 an attempt has the plain name until another one replaces it.
+    """
+    own, plain = _changelog_name(ref), f"changelog/{ref[0]}.arrow"
+    if own in present or plain not in present:
+        return own
+    return plain if header_of(objects.get(plain).data)["checkpoint_id"] == ref[1] else own
 
 
 def _unneeded(objects: ObjectStore, base: int) -> set[str]:

@@ -41,6 +41,7 @@ from chaos.run import (
     show,
 )
 from chaos.schedule import KINDS, Fault, schedule
+from chaos.ways import header_of
 from chaos.world import BUCKET, Failure
 from harness.differential import Run as QueryRun
 from harness.event_log import Twins, metrics, twins
@@ -294,9 +295,10 @@ def test_workers_that_were_all_killed_early_show_no_growth() -> None:
     assert "no worker lived for 120 s" in reason
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the checkpoint of a run with a snapshot of most versions."""
+@pytest.fixture(scope="module", params=[1, 2], ids=["format1", "format2"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the checkpoint of a run with a snapshot of most versions, in each format."""
+    form: int = request.param
     folder = tmp_path_factory.mktemp("leftovers")
     events = Events(folder / "input")
     events.add_files(0, 9)
@@ -305,7 +307,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         STATE_STORE + "maintenanceInterval": "100ms",
         "spark.sql.streaming.minBatchesToRetain": "100",
     }
-    run = QueryRun(BY_NAME["windows_update"], events, str(folder / "checkpoint"), SUBJECT, 2, conf)
+    checkpoint = str(folder / "checkpoint")
+    run = QueryRun(BY_NAME["windows_update"], events, checkpoint, SUBJECT, form, conf)
     run.advance()
     # Ends the maintenance, which may still delete objects.
     driver_jvm().org.apache.spark.sql.execution.streaming.state.StateStore.stop()
@@ -321,7 +324,8 @@ def store(checkpoint: Path, tmp_path: Path) -> Path:
 
 def leftovers(store: Path) -> Leftovers:
     """Return the check of a copy."""
-    return Leftovers(str(store.parents[2]), {}, 3)
+    checkpoint_format = 2 if "_" in newest(store, "changelog") else 1
+    return Leftovers(str(store.parents[2]), {}, 3, checkpoint_format)
 
 
 class Folder:
@@ -386,7 +390,12 @@ class Judged:
 
 def newest(store: Path, kind: str) -> str:
     """Return the name of the newest object of a kind that has versions."""
-    (path,) = store.glob(f"{kind}/{max(versions(store, kind))}_*")
+    return name_of(store, kind, max(versions(store, kind)))
+
+
+def name_of(store: Path, kind: str, version: int) -> str:
+    """Return the name of the only object of a kind that a version has."""
+    (path,) = store.glob(f"{kind}/{version}[_.]*")
     return str(path.relative_to(store))
 
 
@@ -450,6 +459,40 @@ def test_a_damaged_snapshot_may_end_a_query_whose_changelog_is_damaged_too(store
     assert judged.findings(name) == []
 
 
+@pytest.mark.parametrize("checkpoint", [1], indirect=True)
+def test_a_replaced_changelog_of_format_1_is_given_back_as_its_copy(store: Path) -> None:
+    """A twin whose version was deleted creates it anew; others may have built on the deleted one.
+
+    Cairn would have kept that one as a copy, so a run that destroys it must do so, too.
+    """
+    judged = Judged(store)
+    name = newest(store, "changelog")
+    data = (store / name).read_bytes()
+    own = header_of(data)["checkpoint_id"]
+    judged.damage(name)
+    (store / name).write_bytes(b"of a twin")
+
+    # The load finds the id under neither name, and names the plain one.
+    assert judged.findings(name) == []
+
+    assert (store / name).read_bytes() == b"of a twin"
+    assert (store / name.replace(".arrow", f"_{own}.arrow")).read_bytes() == data
+
+
+@pytest.mark.parametrize("checkpoint", [1], indirect=True)
+def test_a_deleted_copy_of_format_1_is_named_by_the_plain_name(store: Path) -> None:
+    """A load looks for an attempt under both names, and its error has the plain one only."""
+    judged = Judged(store)
+    plain = newest(store, "changelog")
+    copy = plain.replace(".arrow", f"_u{'1' * 32}.arrow")
+    (store / copy).write_bytes((store / plain).read_bytes())
+    judged.damage(copy)
+
+    assert judged.findings(plain) == []
+
+    assert (store / copy).exists()
+
+
 def test_a_manifest_of_a_newer_release_may_end_a_query(store: Path) -> None:
     """One flipped bit makes it one; a load never goes around what it does not understand."""
     name = newest(store, "snapshot")
@@ -462,8 +505,7 @@ def test_a_manifest_of_a_newer_release_may_end_a_query(store: Path) -> None:
 def test_a_damaged_snapshot_may_end_a_query_after_retention(store: Path) -> None:
     """What led to its version without it is kept no longer."""
     name = newest(store, "snapshot")
-    version = name.removeprefix("snapshot/").removesuffix(".json")
-    (store / "changelog" / f"{version}.arrow").unlink()
+    (store / name_of(store, "changelog", max(versions(store, "snapshot")))).unlink()
     judged = Judged(store)
     judged.damage(name)
 
@@ -472,7 +514,8 @@ def test_a_damaged_snapshot_may_end_a_query_after_retention(store: Path) -> None
 
 def versions(store: Path, kind: str) -> list[int]:
     """Return the versions of a store that have objects of a kind."""
-    return sorted(int(path.name.partition("_")[0]) for path in (store / kind).iterdir())
+    names = (path.name for path in (store / kind).iterdir())
+    return sorted(int(name.partition("_")[0].partition(".")[0]) for name in names)
 
 
 def test_what_a_sweep_finds_is_no_leftover(store: Path) -> None:
@@ -536,7 +579,7 @@ def test_a_sweep_that_does_nothing_is_found(store: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["changelog", "snapshot", "sst"])
 def test_an_object_that_a_retained_version_needs_is_missed(store: Path, kind: str) -> None:
     """A clean-up that deletes too much is worse than one that leaves something."""
-    (changelog,) = store.glob(f"changelog/{max(versions(store, 'changelog'))}_*")
+    changelog = store / newest(store, "changelog")
     with pa.ipc.open_stream(changelog.read_bytes()) as stream:
         base = json.loads(stream.schema.metadata[b"cairn.header"])["base"]
     manifest = store / "snapshot" / f"{base['version']}_{base['checkpoint_id']}.json"

@@ -56,6 +56,14 @@ def base_of(header: dict[str, Any]) -> Version:
     return header["base"]["version"], header["base"].get("checkpoint_id", "")
 
 
+def copy_key(key: str, changelog: bytes) -> str | None:
+    """Return the key of the copy that keeps a replaced changelog of format 1; ``None``: no such."""
+    plain, _, suffix = key.rpartition(".")
+    if not is_changelog(key) or "_" in plain.rpartition("/")[2]:
+        return None
+    return f"{plain}_{header_of(changelog)['checkpoint_id']}.{suffix}"
+
+
 def manifest_name(ref: Version) -> str:
     """Return the name of a manifest."""
     return f"snapshot/{ref[0]}_{ref[1]}.json"
