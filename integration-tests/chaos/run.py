@@ -3,10 +3,11 @@
     python integration-tests/chaos/run.py --seed 7 --minutes 10
 
 Six queries with state in Cairn, one of them in checkpoint format 1, run on a standalone Spark
-cluster, with their checkpoints on MinIO behind two proxies. Faults come from a schedule, which a seed repeats (chaos/schedule.py). A driver
-that has ended is started again. Afterwards (chaos/checks.py) the rows of every batch, and the state
-of every retained batch, must equal those of Spark's own provider on the same input, without faults;
-nothing may be left behind. The exit code is 1 if a check has failed.
+cluster, with their checkpoints on MinIO behind two proxies. Faults come from a schedule, which a
+seed repeats (chaos/schedule.py). A driver that has ended is started again. Afterwards
+(chaos/checks.py) the rows of every batch, and the state of every retained batch, must equal those
+of Spark's own provider on the same input, without faults; nothing may be left behind. The exit code
+is 1 if a check has failed.
 """
 
 from __future__ import annotations
