@@ -58,6 +58,17 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+def _reset_peak() -> None:
+    """Let ``_peak_bytes`` count from now on."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_bytes() -> int:
+    """Return the largest resident size since the last reset: memory that is freed again, too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -69,7 +80,8 @@ def _input(seed: int, target: str, index: int) -> Random:
 
 def _serve(name: str, seed: int, start: int, end: int, folder: Path) -> None:
     """Run a target's inputs; write the index of the present one, print findings as JSON."""
-    from targets import TARGETS  # noqa: PLC0415 - in the child alone: it imports the engine
+    import pyarrow as pa  # noqa: PLC0415 - in the child alone
+    from targets import TARGETS  # noqa: PLC0415 - as above: it imports the engine
 
     from cairn.errors import BusyError  # noqa: PLC0415 - as above
 
@@ -80,20 +92,22 @@ def _serve(name: str, seed: int, start: int, end: int, folder: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (present + _ADDRESS_BYTES, resource.RLIM_INFINITY))
     with (folder / "index").open("r+b") as file, mmap.mmap(file.fileno(), _INDEX.size) as shown:
         target.run(_input(seed, name, -1))  # imports and pools
+        pa.default_memory_pool().release_unused()  # the next inputs would use it unseen
         before = _resident_bytes()
         for index in range(start, end):
             shown[:] = _INDEX.pack(index)
             kind, detail = "", ""
+            _reset_peak()
             try:
                 target.run(_input(seed, name, index))
             except (MemoryError, BusyError):
                 kind, detail = "memory", traceback.format_exc()
             except Exception:  # noqa: BLE001 - every other exception is a finding
                 kind, detail = "error", traceback.format_exc()
-            now = _resident_bytes()
-            if not kind and now - before > MEMORY_BYTES:
-                kind, detail = "memory", f"{(now - before) >> 20} MiB more than before"
-                before = now
+            grown = _peak_bytes() - before
+            if not kind and grown > MEMORY_BYTES:
+                kind, detail = "memory", f"at its peak {grown >> 20} MiB more than before"
+                before = max(before, _resident_bytes())  # what is kept is reported once
             if kind:
                 _print(json.dumps([index, kind, detail[-3000:]]))
         shown[:] = _INDEX.pack(end)
@@ -152,14 +166,23 @@ def _await(child: subprocess.Popen[bytes], index_file: Path, hang_s: float) -> s
     return None if code == 0 else f"crash ({code})"
 
 
-def fuzz(seed: int, count: int, processes: int = 2) -> list[Finding]:
-    """Run ``count`` inputs over all targets, by their weights; at least ten per target."""
+def shares_of(count: int) -> dict[str, int]:
+    """Return the number of inputs of each target: ``count`` in all, or ten of each if more."""
     from targets import TARGETS  # noqa: PLC0415 - it imports the engine
 
     total = sum(target.weight for target in TARGETS)
-    shares = [(one.name, max(10, count * one.weight // total)) for one in TARGETS if one.weight]
+    shares = {one.name: max(10, count * one.weight // total) for one in TARGETS if one.weight}
+    shares[max(shares, key=shares.__getitem__)] += max(0, count - sum(shares.values()))
+    return shares
+
+
+def fuzz(seed: int, count: int, processes: int = 2) -> list[Finding]:
+    """Run ``count`` inputs over all targets, by their weights; at least ten per target."""
     with ThreadPoolExecutor(processes) as pool:
-        results = [(*share, pool.submit(fuzz_target, share[0], seed, share[1])) for share in shares]
+        results = [
+            (name, inputs, pool.submit(fuzz_target, name, seed, inputs))
+            for name, inputs in shares_of(count).items()
+        ]
         found: list[Finding] = []
         for name, inputs, result in results:
             found += result.result()

@@ -35,7 +35,13 @@ from cairn.errors import (
 )
 from cairn.format import changelog, manifest
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily, attempt_from_json
-from cairn.format.names import parse_name
+from cairn.format.names import (
+    ReaderPinName,
+    UploadPinName,
+    parse_name,
+    reader_pin_name,
+    upload_pin_name,
+)
 from cairn.ids import CheckpointId, StoreId, VersionRef
 from cairn.protocol import frames
 from cairn.protocol.calls import StartRequest
@@ -45,9 +51,13 @@ from cairn.storage.s3.settings import S3Settings
 if TYPE_CHECKING:
     from random import Random
 
+    from cairn.format.changelog import Indexes
+
 STORE = StoreId(0, 0)
 ONE = VersionRef(1, CheckpointId("u" + "1" * 32))
 _PING = 0xFFFF_0001
+# Twice this fits into the bound of `fuzz`.
+_LARGE_BYTES = 96 << 20
 
 
 class Changelogs(Target):
@@ -81,18 +91,54 @@ class Changelogs(Target):
 
 
 def _changelog_of(rows: int) -> bytes:
+    ops = [1 + number % 3 for number in range(rows)]
+    values = [None if op == 2 else b"value" * (op * 3) for op in ops]
+    puts = np.flatnonzero(np.array(ops) == 1)[:2]
+    return _encoded(ops, values, puts if rows > 10 else None)
+
+
+def _encoded(ops: list[int], values: list[bytes | None], voids: Indexes | None) -> bytes:
+    """Return the changelog of some writes, each to another key."""
+    rows = len(ops)
     family = ColumnFamily.from_json(FAMILY)
     header = ChangelogHeader(
         STORE, ONE, attempt_from_json(ATTEMPT), Base(0, None), (ONE,), {0: rows}, (family,), 0, 5
     )
     keys = [struct.pack(">Q", number) for number in range(rows)]
-    ops = [1 + number % 3 for number in range(rows)]
-    values = [None if op == 2 else b"value" * (op * 3) for op in ops]
     columns = [pa.array(ops, pa.uint8()), pa.array([0] * rows, pa.uint16())]
     columns += [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
     batch = pa.record_batch(columns, schema=changelog.CHANGELOG_SCHEMA)
-    puts = np.flatnonzero(np.array(ops) == 1)[:2]
-    return changelog.encode(header, [batch], puts if rows > 10 else None)
+    return changelog.encode(header, [batch], voids)
+
+
+class LargeChangelogs(Target):
+    """``changelog.decode`` of objects of a few KB whose rows have ``_LARGE_BYTES``, all zeros.
+
+    Objects that compress so well are whole: their checksums hide nothing, and what they claim is
+    true. A reader needs their rows once, and once more without those that do not count.
+    """
+
+    name, weight = "large-changelog", 1
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        voids = (None, np.array([0]))
+        self.corpus = [_changelog_of_zeros(rows, void) for rows in (1, 3, 8) for void in voids]
+        assert max(map(len, self.corpus)) < _LARGE_BYTES >> 10
+
+    def run(self, random: Random) -> None:
+        """See ``Target``."""
+        data = random.choice(self.corpus)
+        if random.random() < 0.3:
+            data = with_changelog_checksum(mutate_header_of_changelog(data, random))
+        try:
+            changelog.decode(data, object_name="o", store=STORE)
+        except CairnError as error:
+            expect(error, DataError)
+
+
+def _changelog_of_zeros(rows: int, voids: Indexes | None) -> bytes:
+    return _encoded([1] * rows, [bytes(_LARGE_BYTES // rows)] * rows, voids)
 
 
 class Manifests(Target):
@@ -140,12 +186,19 @@ class Names(Target):
                 f"snapshot/{digits}_u{'b' * 32}.json",
                 f"={digits}_u{'c' * 32}",
                 f"sst/{'d' * 32}.sst",
+                f"pin/upload-{'e' * 16}_{digits}.json",
+                f"pin/reader-{'f' * 16}_{random.choice((0, 3, digits))}_{digits}_17.json",
             )
         )
-        text = mutate_bytes(text.encode(), [b"=/_.u019"], random).decode(
+        text = mutate_bytes(text.encode(), [b"=/_.u019-"], random).decode(
             "utf-8", "surrogatepass" if False else "replace"
         )
-        parse_name(text)
+        found = parse_name(text)
+        if isinstance(found, UploadPinName):
+            assert upload_pin_name(found.upload_id, found.renewal) == text
+        if isinstance(found, ReaderPinName):
+            pin = reader_pin_name(found.reader_id, found.base, found.version, found.renewal)
+            assert pin == text
         try:
             VersionRef.named(random.randrange(1, 50), text)
         except CairnError as error:
@@ -458,11 +511,15 @@ class Faulty(Target):
     def run(self, random: Random) -> None:  # noqa: ARG002 - the order is fixed
         """See ``Target``."""
         self.count += 1
-        faults = {3: self._raise, 4: self._eat, 5: os.abort}
+        faults = {3: self._raise, 4: self._eat_and_free, 5: self._eat, 6: os.abort}
         faults.get(self.count, lambda: None)()
 
     def _raise(self) -> None:
         expect(ValueError("not promised"), DataError)
+
+    def _eat_and_free(self) -> None:
+        self._eat()
+        self.kept = b""
 
     def _eat(self) -> None:
         self.kept = b"x" * (300 << 20)
@@ -497,6 +554,7 @@ def _mutated_manifest(value: dict[str, Any], random: Random) -> Any:  # noqa: AN
 
 TARGETS: list[type[Target]] = [
     Changelogs,
+    LargeChangelogs,
     Manifests,
     Names,
     SparkLogs,

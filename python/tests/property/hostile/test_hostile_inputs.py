@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from fuzz import fuzz, fuzz_target
+from fuzz import fuzz, fuzz_target, shares_of
 
 INPUTS = 2_000
 
@@ -19,14 +19,22 @@ def test_mutated_inputs_end_as_promised() -> None:
 
 def test_a_crash_a_wrong_error_and_memory_are_found() -> None:
     """A fuzzer that finds nothing would always pass."""
-    findings = fuzz_target("faulty", seed=0, count=4)
+    findings = fuzz_target("faulty", seed=0, count=5)
 
     assert [(one.index, one.kind) for one in findings] == [
         (1, "error"),
-        (2, "memory"),
-        (3, "crash (-6)"),
+        (2, "memory"),  # that is freed again
+        (3, "memory"),
+        (4, "crash (-6)"),
     ]
     assert "not promised" in findings[0].detail
+
+
+def test_as_many_inputs_are_read_as_were_requested() -> None:
+    """The number is reported."""
+    for count in (2_000, 3_000, 100_000):
+        assert sum(shares_of(count).values()) == count
+    assert set(shares_of(1).values()) == {10}
 
 
 def test_a_hang_is_found() -> None:
