@@ -143,7 +143,9 @@ class Leftovers:
         purger = Purger(objects, self.checkpoint_format, grace_ms=OVER_MS)
         purged = purger.purge(newest, versions, _now(objects))
         remaining = newest if purged is None else purged.manifest
-        sweep_orphans(objects, remaining, versions, grace_ms=OVER_MS)
+        # The SSTs of a manifest that one sweep deletes are orphans of the next one.
+        for _ in range(2):
+            sweep_orphans(objects, remaining, versions, grace_ms=OVER_MS)
         self.deleted += len(present) - len(_names(objects))
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
+from cairn.format import manifest
+from cairn.ids import CheckpointId, VersionRef
 from chaos.checks import (
     GROWTH_BYTES,
     LONG_LIFE_S,
@@ -388,6 +390,11 @@ class Judged:
         return self.run.outcome.findings
 
 
+def last_version(store: Path) -> int:
+    """Return the newest version of a store."""
+    return max(versions(store, "changelog"))
+
+
 def newest(store: Path, kind: str) -> str:
     """Return the name of the newest object of a kind that has versions."""
     return name_of(store, kind, max(versions(store, kind)))
@@ -529,9 +536,9 @@ def test_what_a_sweep_finds_is_no_leftover(store: Path) -> None:
         store / "changelog" / f"1_u{upload * 2}.arrow",
         store / "snapshot" / f"1_u{upload * 2}.json",
     ]
-    manifest = next((store / "snapshot").iterdir())
+    some = next((store / "snapshot").iterdir())
     for orphan in orphans:
-        orphan.write_bytes(manifest.read_bytes())
+        orphan.write_bytes(some.read_bytes())
     check = leftovers(store)
 
     assert check.findings() == []
@@ -540,6 +547,24 @@ def test_what_a_sweep_finds_is_no_leftover(store: Path) -> None:
     assert check.deleted > len(orphans)
     assert not [orphan for orphan in orphans if orphan.exists()]
     assert min(versions(store, "changelog")) > versions(store, "snapshot")[0] > 1
+
+
+def test_a_sweep_finds_the_ssts_of_a_manifest_that_it_deleted_before(store: Path) -> None:
+    """A load around a damaged manifest leaves that one outside of the chain of later ones."""
+    oldest = header_of((store / name_of(store, "changelog", last_version(store) - 2)).read_bytes())
+    version = oldest["base"]["version"]
+    data = (store / name_of(store, "snapshot", version)).read_bytes()
+    found = manifest.decode(data, object_name="the oldest base")
+    ref = VersionRef(version, CheckpointId(f"u{'7' * 32}"))
+    (file,) = found.files[:1]
+    only = replace(file, object_name=f"sst/{'7' * 32}.sst")
+    orphan = manifest.encode(replace(found, ref=ref, files=(only,)))
+    (store / "snapshot" / f"{version}_{ref.checkpoint_id}.json").write_bytes(orphan)
+    (store / only.object_name).write_bytes(b"left")
+
+    assert leftovers(store).findings() == []
+
+    assert not (store / only.object_name).exists()
 
 
 @pytest.mark.parametrize("name", ["sst/x.sst", "changelog/1.arrow.tmp", "stray"])
@@ -582,9 +607,9 @@ def test_an_object_that_a_retained_version_needs_is_missed(store: Path, kind: st
     changelog = store / newest(store, "changelog")
     with pa.ipc.open_stream(changelog.read_bytes()) as stream:
         base = json.loads(stream.schema.metadata[b"cairn.header"])["base"]
-    manifest = store / "snapshot" / f"{base['version']}_{base['checkpoint_id']}.json"
-    sst = store / json.loads(manifest.read_text())["files"][0]["object"]
-    {"changelog": changelog, "snapshot": manifest, "sst": sst}[kind].unlink()
+    snapshot = store / "snapshot" / f"{base['version']}_{base['checkpoint_id']}.json"
+    sst = store / json.loads(snapshot.read_text())["files"][0]["object"]
+    {"changelog": changelog, "snapshot": snapshot, "sst": sst}[kind].unlink()
 
     findings = leftovers(store).findings()
 
