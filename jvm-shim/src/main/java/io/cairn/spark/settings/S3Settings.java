@@ -24,6 +24,11 @@ public final class S3Settings {
   private static final String S3A = "fs.s3a.";
   private static final String PROVIDERS = "aws.credentials.provider";
   private static final String ROLE = "assumed.role.";
+  private static final String CONTEXT = "encryption.context";
+
+  /** Hadoop's default. */
+  private static final long ROLE_DURATION_S = 1800;
+
   private static final String SETTING = "spark.sql.streaming.stateStore.cairn.s3.credentials";
 
   /** Cairn's own settings that have one counterpart in the engine. */
@@ -155,7 +160,8 @@ public final class S3Settings {
     put(settings, "role_session_name", plain(ROLE + "session.name"));
     put(settings, "role_external_id", plain(ROLE + "external.id"));
     put(settings, "role_policy", plain(ROLE + "policy"));
-    long seconds = hadoop.getTimeDuration(S3A + ROLE + "session.duration", 1800, TimeUnit.SECONDS);
+    String duration = nameInUse(ROLE + "session.duration");
+    long seconds = hadoop.getTimeDuration(duration, ROLE_DURATION_S, TimeUnit.SECONDS);
     settings.put("role_duration_s", Long.toString(seconds));
     String sts = plain(ROLE + "sts.endpoint");
     put(settings, "sts_endpoint_url", sts == null || sts.contains("://") ? sts : "https://" + sts);
@@ -185,14 +191,8 @@ public final class S3Settings {
     }
     switch (algorithm.toUpperCase(Locale.ROOT)) {
       case "AES256", "SSE-S3" -> settings.put("sse", "AES256");
-      case "SSE-KMS" -> {
-        settings.put("sse", "aws:kms");
-        put(settings, "sse_kms_key", encryptionKey());
-      }
-      case "DSSE-KMS" -> {
-        settings.put("sse", "aws:kms:dsse");
-        put(settings, "sse_kms_key", encryptionKey());
-      }
+      case "SSE-KMS" -> keyService(settings, "aws:kms");
+      case "DSSE-KMS" -> keyService(settings, "aws:kms:dsse");
       case "SSE-C" -> {
         String key = encryptionKey();
         if (key == null) {
@@ -211,6 +211,28 @@ public final class S3Settings {
               "fs.s3a.encryption.algorithm is '" + algorithm + "', which Cairn does not support",
               "use SSE-S3, SSE-KMS, DSSE-KMS or SSE-C, or the bucket's default encryption");
     }
+  }
+
+  private void keyService(Map<String, String> settings, String sse) {
+    if (secret(CONTEXT) != null) {
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_CONFIG",
+          S3A
+              + CONTEXT
+              + " is set for bucket "
+              + bucket
+              + ", and Cairn cannot send it: a key that requires it would refuse Cairn's objects,"
+              + " and other keys would encrypt them without it",
+          "unset it, or set "
+              + S3A
+              + "bucket."
+              + bucket
+              + ".encryption.algorithm to SSE-S3, which has no context, for a bucket of"
+              + " checkpoints");
+    }
+    settings.put("sse", sse);
+    put(settings, "sse_kms_key", encryptionKey());
   }
 
   private String encryptionKey() {
@@ -269,8 +291,13 @@ public final class S3Settings {
   }
 
   private String plain(String name) {
-    String ofBucket = trimmed(hadoop.get(S3A + "bucket." + bucket + "." + name));
-    return ofBucket != null ? ofBucket : trimmed(hadoop.get(S3A + name));
+    return trimmed(hadoop.get(nameInUse(name)));
+  }
+
+  /** The bucket's own name of a setting if it has a value, else the name for all buckets. */
+  private String nameInUse(String name) {
+    String ofBucket = S3A + "bucket." + bucket + "." + name;
+    return trimmed(hadoop.get(ofBucket)) != null ? ofBucket : S3A + name;
   }
 
   private static String trimmed(String value) {

@@ -6,9 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.errors.CairnException;
+import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * The job's {@code fs.s3a} settings reach the engine unchanged, so that a job that reads S3 can
@@ -127,6 +130,24 @@ class S3SettingsTest {
     assertTrue(message.contains("CSE-KMS"), message);
   }
 
+  /** A key whose policy requires the context would refuse the first commit, not the start. */
+  @ParameterizedTest
+  @ValueSource(strings = {"fs.s3a.encryption.context", "fs.s3a.bucket.lake.encryption.context"})
+  void anEncryptionContextThatPutsWouldLackIsRefused(String name) {
+    hadoop.set(name, "project=lake");
+
+    for (String algorithm : List.of("SSE-KMS", "DSSE-KMS")) {
+      hadoop.set("fs.s3a.encryption.algorithm", algorithm);
+      String message = assertThrows(CairnException.class, this::settings).getMessage();
+      assertTrue(message.contains("fs.s3a.encryption.context"), message);
+      assertTrue(message.contains("fs.s3a.bucket.lake.encryption.algorithm"), message);
+    }
+
+    // As its error says; Hadoop does not use a context there either.
+    hadoop.set("fs.s3a.bucket.lake.encryption.algorithm", "SSE-S3");
+    assertEquals(Map.of("sse", "AES256"), settings());
+  }
+
   /** Without its key every PUT would be stored without encryption, or refused. */
   @Test
   void encryptionWithACustomersKeyNeedsTheKey() {
@@ -182,6 +203,19 @@ class S3SettingsTest {
             "sts_endpoint_url", "https://sts.eu-west-1.amazonaws.com",
             "sts_region", "eu-west-1"),
         settings());
+  }
+
+  /** A role that grants less time than the setting for all buckets refuses every request. */
+  @Test
+  void theDurationOfARoleMayBeThatOfTheBucket() {
+    hadoop.set("fs.s3a.aws.credentials.provider", S3A_AUTH + "AssumedRoleCredentialProvider");
+    hadoop.set("fs.s3a.assumed.role.arn", "arn:aws:iam::1:role/job");
+    assertEquals("1800", settings().get("role_duration_s"));
+
+    hadoop.set("fs.s3a.assumed.role.session.duration", "2h");
+    hadoop.set("fs.s3a.bucket.lake.assumed.role.session.duration", "15m");
+
+    assertEquals("900", settings().get("role_duration_s"));
   }
 
   @Test
