@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
+from cairn.checkpoint import upload
 from cairn.errors import AccessError, LineageTooLongError, UnavailableError
 from cairn.protocol.calls import MaintainAnswer, MaintainRequest
 from cairn.store import instance, snapshot
@@ -153,6 +155,36 @@ def test_files_of_a_failed_attempt_are_not_uploaded_again(
     assert done.snapshot_version == 6
     assert done.reused_files == before
     assert new_ssts(rig) == before + done.uploaded_files
+
+
+def test_the_log_tells_what_a_long_upload_has_still_to_do(
+    new_rig: Callable[..., Rig], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first snapshot of hours: from its log a person sees that it moves, and when it will end."""
+    monkeypatch.setattr(upload, "_LOG_EVERY_NS", 1)
+    monkeypatch.setattr(upload, "_KEEP_PIN_EVERY_S", 0.005)
+    rig = new_rig()
+    ids = fill(rig, 1)
+    for number in (2, 3):  # a file of its own per version
+        value = random.Random(number).randbytes(3 << 20)
+        rig.write([(1, 0, b"%d" % number, value, 2)])
+        ids.append(str(rig.commit(number, ids[-1], [FAMILY])["checkpoint_id"]))
+        rig.load(number, ids[-1])
+        rig.until_written(number)
+    uploads = Uploads(rig, monkeypatch)
+    uploads.stops_after = 1
+    uploads.may_go_on.clear()
+    rig.state.snapshots.is_wanted = True
+
+    with caplog.at_level(logging.WARNING):
+        maintain(rig, wait_ms=200)
+    uploads.may_go_on.set()
+
+    assert maintain(rig).snapshot_version == 3
+    assert (
+        "the snapshot of version 3 of store 0/3/default is being uploaded: 1 of 2 files, "
+        "3 MiB are left"
+    ) in caplog.messages
 
 
 def test_a_new_database_does_not_use_the_files_of_the_former_one(

@@ -4,23 +4,34 @@ import static io.cairn.spark.StoreFixture.NO_ID;
 import static io.cairn.spark.StoreFixture.all;
 import static io.cairn.spark.StoreFixture.commit;
 import static io.cairn.spark.StoreFixture.key;
+import static io.cairn.spark.StoreFixture.metric;
 import static io.cairn.spark.StoreFixture.value;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.codahale.metrics.MetricRegistry;
 import io.cairn.spark.session.StoreInstance;
 import java.io.IOException;
 import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.LogEvent;
+import org.apache.logging.log4j.core.Logger;
+import org.apache.logging.log4j.core.appender.AbstractAppender;
+import org.apache.logging.log4j.core.config.Property;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
@@ -32,7 +43,7 @@ import scala.Option;
 
 /** Calls of the engine that take long: they end with the task that waits for them, or in time. */
 class LongCallTest {
-  private static final int VERSIONS = 8;
+  private static final int VERSIONS = 12;
 
   /** Twice as long, because other programs run on this machine. */
   private static final long A_SECOND_MS = 2000;
@@ -135,7 +146,37 @@ for name in ('get', 'get_start', 'put', 'upload'):
     Thread.sleep(ms);
   }
 
-  /** A large state must load, and the other stores of its worker must not be lost meanwhile. */
+  /** The lines that control calls log while it is open. */
+  private static final class CallLog extends AbstractAppender implements AutoCloseable {
+    private final Logger logger =
+        (Logger) LogManager.getLogger("io.cairn.spark.engine.ControlChannel");
+    private final Level level = logger.getLevel();
+    final List<String> lines = new CopyOnWriteArrayList<>();
+
+    CallLog() {
+      super("CallLog", null, null, false, Property.EMPTY_ARRAY);
+      start();
+      logger.addAppender(this);
+      logger.setLevel(Level.INFO);
+    }
+
+    @Override
+    public void append(LogEvent event) {
+      lines.add(event.getMessage().getFormattedMessage());
+    }
+
+    @Override
+    public void close() {
+      logger.setLevel(level);
+      logger.removeAppender(this);
+      stop();
+    }
+  }
+
+  /**
+   * A large state must load, and the other stores of its worker must not be lost meanwhile. The log
+   * says every ten seconds how far it is.
+   */
   @Test
   void aLoadThatMovesHasNoTimeLimit() throws Exception {
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "600");
@@ -145,13 +186,44 @@ for name in ('get', 'get_start', 'put', 'upload'):
     Files.createFile(slow);
     long startedNs = System.nanoTime();
 
-    Map<Long, String> loaded = rows(fixture.provider().getStore(VERSIONS, id, false, false));
+    try (CallLog log = new CallLog()) {
+      Map<Long, String> loaded = rows(fixture.provider().getStore(VERSIONS, id, false, false));
 
-    // Ten times requestTimeoutMs is the limit of silence.
-    assertTrue(System.nanoTime() - startedNs > 6 * SECOND_NS, "the load was too fast to show it");
-    assertEquals(VERSIONS, loaded.size());
-    assertEquals(worker, fixture.workers().get(0));
-    assertEquals(VERSIONS, provider.latestVersion());
+      // Ten times requestTimeoutMs is the limit of silence.
+      assertTrue(System.nanoTime() - startedNs > 10 * SECOND_NS, "it was too fast to show it");
+      assertEquals(VERSIONS, loaded.size());
+      assertEquals(worker, fixture.workers().get(0));
+      assertEquals(VERSIONS, provider.latestVersion());
+      String line = "store 0/0/default: the call load runs since 1\\d s and has .* changelogs?";
+      assertTrue(log.lines.stream().anyMatch(one -> one.matches(line)), log.lines::toString);
+    }
+  }
+
+  private static int runningLoads() throws ReflectiveOperationException {
+    // Of the package session, whose own test does not load.
+    Method gauges =
+        Class.forName("io.cairn.spark.session.RunningLoads").getDeclaredMethod("gauges");
+    gauges.setAccessible(true);
+    MetricRegistry registry = (MetricRegistry) gauges.invoke(null);
+    return (int) registry.getGauges().get("runningLoads").getValue();
+  }
+
+  /** A load that hangs shows nowhere else: the progress has a batch when it has ended. */
+  @Test
+  void aLoadIsInTheGaugesUntilItEnds() throws Exception {
+    Option<String> id = versions(fixture.provider(), 2);
+    CairnStateStoreProvider other = fixture.provider();
+    Files.writeString(stuck, "get");
+    Task task = new Task(() -> rows(other.getStore(2, id, false, false)));
+    while (!Files.exists(isStuck)) {
+      sleep(10);
+    }
+
+    assertEquals(1, runningLoads());
+
+    Files.delete(stuck);
+    assertEquals("", StoreFixture.chain(task.error.get(30, TimeUnit.SECONDS)));
+    assertEquals(0, runningLoads());
   }
 
   /** A load that never ends must not hold its task for ever, nor end the worker of other stores. */
@@ -323,6 +395,33 @@ ControlEntry._answer, LocalStore.get = noted, late
     String error = task.cancel(A_SECOND_MS);
 
     assertEquals("", error);
+  }
+
+  /** The first snapshot of a large state takes hours: a dashboard shows whether it moves. */
+  @Test
+  void aCommitReportsWhatARunningSnapshotHasStillToUpload() throws Exception {
+    fixture.settings.put("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1");
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = versions(provider, 2);
+    Files.writeString(stuck, "upload");
+    Task task = new Task(provider::doMaintenance);
+    while (!Files.exists(isStuck)) {
+      sleep(10);
+    }
+
+    StateStore during = provider.getStore(2, id, false, false);
+    during.put(key(7), value("during"), "default");
+    during.commit();
+
+    long left = metric(during, "cairnSnapshotBytesLeft");
+    assertTrue(left > 0, "left: " + left);
+    Files.delete(stuck);
+    assertEquals("", StoreFixture.chain(task.error.get(30, TimeUnit.SECONDS)));
+    StateStore after =
+        provider.getStore(3, during.getStateStoreCheckpointInfo().stateStoreCkptId(), false, false);
+    after.put(key(8), value("after"), "default");
+    after.commit();
+    assertEquals(0, metric(after, "cairnSnapshotBytesLeft"));
   }
 
   /** Spark closes a provider under a lock that all stores need, and maintenance must not wait. */
