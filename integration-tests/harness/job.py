@@ -160,6 +160,21 @@ class JobProcess:
         )
         assert batch in self.rows(query), f"the job ended before batch {batch}:\n{self.tail()}"
 
+    def wait_for_pause(self, batch: int, query: int = 0) -> None:
+        """Wait until the tasks of a batch have ended and its sink pauses.
+
+        Raises:
+            TimeoutError: it did not begin to; the message has the end of the log.
+        """
+        pauses = self.folder / "sink" / str(query) / f"{batch}.pauses"
+        wait_until(
+            lambda: pauses.exists() or self.has_ended,
+            FIRST_BATCH_TIMEOUT_S,
+            f"the pause in batch {batch}",
+            self.tail,
+        )
+        assert pauses.exists(), f"the job ended before batch {batch}:\n{self.tail()}"
+
     def wait(self) -> int:
         """Wait for the end; return the exit code."""
         try:
@@ -262,6 +277,7 @@ def _run(spark: SparkSession, query: dict[str, Any], out: Path, pause_s: float) 
 
     def keep(frame: DataFrame, batch: int) -> None:
         rows = sorted(map(repr, frame.collect()))
+        (out / f"{batch}.pauses").touch()
         with suppress(TimeoutError):
             wait_until((out.parent / HURRY).exists, pause_s, "the end of the pause")
         hidden = out / f".{batch}.new"
