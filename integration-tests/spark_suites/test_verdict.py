@@ -11,6 +11,7 @@ from suite_process import (
     FAILED,
     IGNORED,
     PASSED,
+    ROCKSDB_PROVIDER,
     STOPPED,
     SuiteResult,
     outcomes_of_lines,
@@ -102,6 +103,15 @@ def test_a_run_on_another_provider_fails() -> None:
     outcomes = {"sums": PASSED, "counts": PASSED}
 
     assert _judged(outcomes, opened={"org.example.Other": 9}).elsewhere
+
+
+def test_a_run_that_opened_some_stores_of_sparks_provider_fails() -> None:
+    """A test that makes Spark's provider itself passes without Cairn, however many others do not."""
+    outcomes = {"sums": PASSED, "counts": PASSED}
+
+    verdict = _judged(outcomes, opened={PROVIDER: 3, ROCKSDB_PROVIDER: 2})
+
+    assert verdict.elsewhere == [f"Suite: 2 stores of this run were of {ROCKSDB_PROVIDER}"]
 
 
 @pytest.mark.parametrize(("place", "used"), [("s3", "CairnCheckpointFileManager"), ("local", "")])

@@ -199,6 +199,11 @@ def judge(
                 f"{result.suite}: the control opened {control.opened_count} stores,"
                 f" this run none of {provider_class}, but {result.opened or 'nothing'}"
             )
+        sparks = result.opened.get(ROCKSDB_PROVIDER, 0)
+        if sparks and provider_class != ROCKSDB_PROVIDER:
+            verdict.elsewhere.append(
+                f"{result.suite}: {sparks} stores of this run were of {ROCKSDB_PROVIDER}"
+            )
     return verdict
 
 
