@@ -122,7 +122,9 @@ class RunningQueryTest {
         spark.conf().set("spark.sql.streaming.realTimeMode.allowlistCheck", "false");
         String named = inRealTime(input, fixture);
         assertTrue(
-            named.contains("SQL_CONFIGURATION_NOT_SUPPORTED") && named.contains(PROVIDER)
+            named.contains("SQL_CONFIGURATION_NOT_SUPPORTED")
+                    && named.contains(PROVIDER)
+                    && named.contains("Update or remove them and restart the query")
                 || named.contains("[CAIRN_REAL_TIME]"),
             named);
 
