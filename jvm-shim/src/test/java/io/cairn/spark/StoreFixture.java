@@ -52,6 +52,10 @@ public final class StoreFixture implements AutoCloseable {
 
   public final Path folder;
   public final Map<String, String> settings = new LinkedHashMap<>();
+
+  /** Hadoop's configuration of the session, without Hadoop's defaults. */
+  public final Configuration hadoop = new Configuration(false);
+
   final StateStoreId id;
 
   /** The schemas that Spark gives to the store of a transformWithState; Avro needs them. */
@@ -126,9 +130,9 @@ public final class StoreFixture implements AutoCloseable {
   CairnStateStoreProvider provider(
       StructType key, StructType value, KeyStateEncoderSpec spec, boolean families, boolean multi) {
     CairnStateStoreProvider provider = new CairnStateStoreProvider();
-    Configuration hadoop = new Configuration(false);
-    hadoop.set("sql.streaming.runId", UUID.randomUUID().toString());
-    provider.init(id, key, value, spec, families, conf(), hadoop, multi, schemas);
+    Configuration ofRun = new Configuration(hadoop);
+    ofRun.set("sql.streaming.runId", UUID.randomUUID().toString());
+    provider.init(id, key, value, spec, families, conf(), ofRun, multi, schemas);
     providers.add(provider);
     return provider;
   }

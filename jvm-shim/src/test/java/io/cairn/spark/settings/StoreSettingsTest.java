@@ -88,6 +88,27 @@ class StoreSettingsTest {
     }
   }
 
+  /**
+   * A user who tunes Spark's RocksDB must find in the log that the settings change nothing. Of
+   * Spark's settings outside the prefix of state stores only Hadoop's configuration has the value.
+   */
+  @Test
+  void settingsWithoutAnEffectAreNamedInTheLogWhenAStoreIsOpened() throws IOException {
+    try (StoreFixture fixture = new StoreFixture();
+        LogOf log = new LogOf(SparkSettings.class)) {
+      // A JVM warns once of the same settings: no other test has these values.
+      fixture.settings.put("spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB", "77");
+      fixture.hadoop.set("spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint", "0.77");
+
+      fixture.provider();
+
+      assertEquals(1, log.warnings.size(), log.warnings.toString());
+      String warning = log.warnings.get(0);
+      assertTrue(warning.contains("rocksdb.blockCacheSizeMB=77 (cairn.workerMemory)"), warning);
+      assertTrue(warning.contains("ratioExtraSpaceAllowedInCheckpoint=0.77"), warning);
+    }
+  }
+
   /** Spark's RocksDB provider ignores the case of these names, so Cairn must not overlook one. */
   @Test
   void theCaseOfARocksdbNameDoesNotMatter() throws IOException {
