@@ -11,6 +11,9 @@ minor version of Spark, `--provider both --quick` compares with the control of t
 A run that was ended goes on where it stopped: results are kept in `.build/spark-suites/runs`, by
 the provider's jar and worker and the test classes.
 
+`--record-cairn` writes the counts of a whole run that passed into cairn.toml, which docs/parity.md
+shows.
+
 The exit code is 0 if Cairn passes exactly the tests that the control passes, except those that
 `expected.toml` lists.
 """
@@ -37,6 +40,7 @@ from verdict import (
     read_control,
     read_expected,
     recorded_spark,
+    write_cairn,
     write_control,
 )
 
@@ -44,6 +48,7 @@ sys.path.insert(0, str(REPOSITORY / "integration-tests"))
 
 from harness.minio import MinioProcess, find_minio_binary
 from harness.processes import end_with_descendants
+from harness.recorded import head_commit, today
 from harness.s3 import endpoint_of
 from harness.spark import (
     CAIRN_FILES,
@@ -62,24 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the selected suites; return the exit code."""
     options = _parser().parse_args(arguments)
     suites = _selected(options)
-    if options.record_control and (options.quick or options.provider == "cairn"):
-        print("--record-control needs whole suites under the control", file=sys.stderr)
-        return 2
-    if options.provider in ("cairn", "both") and not options.shim_jar.exists():
-        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
-        return 2
-    if not IS_REFERENCE and (options.provider == "cairn" or options.record_control):
-        print(
-            f"the control is not recorded for Spark {pyspark.__version__}: use --provider both",
-            file=sys.stderr,
-        )
-        return 2
-    if options.provider == "cairn" and recorded_spark() != pyspark.__version__:
-        print(
-            f"control.toml is of Spark {recorded_spark()}, installed is {pyspark.__version__}:"
-            " use --provider both --record-control",
-            file=sys.stderr,
-        )
+    refusal = _refusal(options)
+    if refusal:
+        print(refusal, file=sys.stderr)
         return 2
     kit = prepare()
     control = Provider("control", ROCKSDB_PROVIDER)
@@ -110,7 +100,29 @@ def main(arguments: list[str] | None = None) -> int:
     waiting = read_waiting()
     print(f"\n{len(waiting)} suites have not been run yet under both providers (--list)")
     new_suites = unlisted([*suites, *waiting], read_excluded(), kit.classes)
-    return print_verdict(results, verdict, new_suites)
+    code = print_verdict(results, verdict, new_suites)
+    if options.record_cairn and code == 0:
+        _record_cairn(of_cairn)
+    return code
+
+
+def _refusal(options: argparse.Namespace) -> str:
+    """Return why a run with these options is refused; empty: it is not."""
+    if options.record_control and (options.quick or options.provider == "cairn"):
+        return "--record-control needs whole suites under the control"
+    is_part = options.quick or options.suites or options.provider == "control"
+    if options.record_cairn and (is_part or not IS_REFERENCE):
+        return "--record-cairn needs all suites under Cairn, on the reference version of Spark"
+    if options.provider in ("cairn", "both") and not options.shim_jar.exists():
+        return f"no shim jar at {options.shim_jar}: build it with `make shim`"
+    if not IS_REFERENCE and (options.provider == "cairn" or options.record_control):
+        return f"the control is not recorded for Spark {pyspark.__version__}: use --provider both"
+    if options.provider == "cairn" and recorded_spark() != pyspark.__version__:
+        return (
+            f"control.toml is of Spark {recorded_spark()}, installed is {pyspark.__version__}:"
+            " use --provider both --record-control"
+        )
+    return ""
 
 
 def _recorded() -> dict[str, Control]:
@@ -145,6 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--record-control", action="store_true", help="write control.toml from this run's control"
+    )
+    parser.add_argument(
+        "--record-cairn",
+        action="store_true",
+        help="write cairn.toml from this run, if it has all suites and passes",
     )
     parser.add_argument(
         "--provider-class",
@@ -291,6 +308,12 @@ def _record(results: list[SuiteResult]) -> None:
     }
     write_control(controls, versions)
     print(f"\nrecorded {len(controls)} suites in control.toml")
+
+
+def _record_cairn(results: list[SuiteResult]) -> None:
+    of_run = {"spark": pyspark.__version__, "date": today(), "commit": head_commit(REPOSITORY)}
+    write_cairn(results, of_run)
+    print(f"recorded {len(results)} suites in cairn.toml")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,16 @@ from suite_process import (
     SuiteResult,
     outcomes_of_lines,
 )
-from verdict import Control, Verdict, judge, read_control, read_expected, write_control
+from verdict import (
+    Control,
+    Verdict,
+    judge,
+    read_cairn,
+    read_control,
+    read_expected,
+    write_cairn,
+    write_control,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +115,7 @@ def test_a_run_on_another_provider_fails() -> None:
 
 
 def test_a_run_that_opened_some_stores_of_sparks_provider_fails() -> None:
-    """A test that makes Spark's provider itself passes without Cairn, however many others do not."""
+    """A test that makes Spark's provider itself passes without Cairn, whatever the others do."""
     outcomes = {"sums": PASSED, "counts": PASSED}
 
     verdict = _judged(outcomes, opened={PROVIDER: 3, ROCKSDB_PROVIDER: 2})
@@ -169,6 +178,19 @@ def test_the_controls_file_reads_as_written(tmp_path: Path) -> None:
     write_control([control], {"spark": "4.3.0"}, file)
 
     assert read_control(file) == {"Suite": control}
+
+
+def test_a_recorded_run_of_cairn_has_its_counts_date_and_commit(tmp_path: Path) -> None:
+    """docs/parity.md shows what ran, not what was expected."""
+    file = tmp_path / "cairn.toml"
+    outcomes = {"sums": PASSED, "counts": PASSED, "odd": FAILED, "later": IGNORED}
+    result = SuiteResult("Suite", "cairn", 1.0, ENDED, outcomes=outcomes)
+
+    write_cairn([result], {"date": "2026-11-23", "commit": "0123abc"}, file)
+
+    recorded = {"Suite": {"passed": 2, "failed": 1}}
+    assert read_cairn(file) == {"date": "2026-11-23", "commit": "0123abc", "suites": recorded}
+    assert read_cairn(tmp_path / "absent.toml") == {"suites": {}}
 
 
 def test_the_committed_exceptions_name_suites_of_the_control() -> None:

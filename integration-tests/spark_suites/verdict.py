@@ -1,7 +1,7 @@
 """Compares a provider's results with the control's: it must pass what the control passes.
 
 `control.toml` has the control's outcome of every test, `expected.toml` the exact list of allowed
-differences.
+differences. `cairn.toml` has the counts of the last whole run of Cairn that was recorded.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CONTROL_FILE = HERE / "control.toml"
 EXPECTED_FILE = HERE / "expected.toml"
+CAIRN_FILE = HERE / "cairn.toml"
 FILE_MANAGERS = {
     "local": "io.cairn.spark.CairnCheckpointFileManager",
     "s3": "io.cairn.spark.metadata.S3CheckpointFiles",
@@ -110,6 +111,27 @@ def write_control(
             lines += [f"    {json.dumps(test, ensure_ascii=False)}," for test in tests]
             lines += ["]"] if tests else []
     file.write_text("\n".join(lines) + "\n")
+
+
+def write_cairn(
+    results: Iterable[SuiteResult], of_run: dict[str, str], file: Path = CAIRN_FILE
+) -> None:
+    """Write the counts of a whole run under Cairn; ``of_run``: its date, commit and Spark."""
+    lines = [
+        "# Written by run.py --record-cairn: the counts of a whole run under Cairn that passed.",
+        *(f"{key} = {json.dumps(value)}" for key, value in of_run.items()),
+        "",
+        "[suites]",
+    ]
+    for result in sorted(results, key=lambda result: result.suite):
+        counts = [f"{one} = {len(result.names(one))}" for one in (PASSED, FAILED)]
+        lines.append(f"{result.suite} = {{ {', '.join(counts)} }}")
+    file.write_text("\n".join(lines) + "\n")
+
+
+def read_cairn(file: Path = CAIRN_FILE) -> dict[str, Any]:
+    """Return what `write_cairn` wrote; a run of no suite if nothing is recorded."""
+    return tomllib.loads(file.read_text()) if file.exists() else {"suites": {}}
 
 
 def read_expected(
