@@ -2,7 +2,10 @@
 
     record.py runs [NAME...]    run the features of features.toml (or those of these names)
     record.py tests JUNIT...    add the outcomes of tests; `make test` writes them to
-                                .build/integration-tests.xml
+                                .build/integration-tests.xml, those of the shim
+                                jvm-shim/build/<minor>/test-reports/TEST-junit-jupiter.xml
+
+Each outcome has the date and the commit of its run.
 
 An outcome of a run is `yes`, `no: ` and the error's condition, or `no: ` and what differs. A run
 has three micro-batches with a restart after the second. Rows are compared with those of Spark's
@@ -19,7 +22,6 @@ import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME, JOIN_STATE_FORMAT
 from harness.processes import nothing_survives
-from harness.spark import CAIRN, HDFS, ROCKSDB, STATE_STORE, running_driver
+from harness.recorded import head_commit, today
+from harness.spark import CAIRN, HDFS, REPOSITORY, ROCKSDB, STATE_STORE, running_driver
 
 OPERATORS = "integration-tests/parity/test_operators.py"
 FEATURES = HERE / "features.toml"
@@ -169,7 +172,7 @@ def record_runs(names: list[str]) -> None:
                 calls = {one: pool.submit(outcome, runs, feature, one) for one in PROVIDERS}
                 by_provider = {one: call.result() for one, call in calls.items()}
             print(f"{feature['name']}: {by_provider}", flush=True)
-            results["runs"][_label(feature)] = {"at": _today(), **by_provider}
+            results["runs"][_label(feature)] = {"at": _now(), **by_provider}
             write_results(results)
 
 
@@ -178,15 +181,19 @@ def record_tests(files: list[str]) -> None:
     results = read_results()
     features = FEATURES.read_text()
     for name in files:
+        outcomes: dict[str, str] = {}
         # Written by pytest on this machine.
         for case in ET.parse(name).iter("testcase"):  # noqa: S314
-            path = case.attrib["classname"].replace(".", "/") + ".py"
+            path, test = _named(case)
             if path not in features and path != OPERATORS:
                 continue
             kinds = {child.tag for child in case}
             state = "failed" if kinds & {"failure", "error"} else "passed"
             state = "skipped" if "skipped" in kinds else state
-            results["tests"][f"{path}::{case.attrib['name']}"] = f"{state} {_today()}"
+            # The invocations of a Java test with parameters are one test.
+            if outcomes.get(f"{path}::{test}") != "failed":
+                outcomes[f"{path}::{test}"] = state
+        results["tests"] |= {test: f"{state} {_now()}" for test, state in outcomes.items()}
     write_results(results)
 
 
@@ -205,8 +212,17 @@ def _label(feature: dict[str, Any]) -> str:
     return f"{feature['area']}: {feature['name']}"
 
 
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
+def _named(case: ET.Element) -> tuple[str, str]:
+    """Return the file and the name of a test; a Java test's name is without its parameters."""
+    path = case.attrib["classname"].replace(".", "/")
+    if path.startswith("io/cairn/"):
+        name = case.attrib["name"].partition("(")[0]
+        return f"jvm-shim/src/test/java/{path}.java", name
+    return f"{path}.py", case.attrib["name"]
+
+
+def _now() -> str:
+    return f"{today()} {head_commit(REPOSITORY)}"
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.spark import REPOSITORY
 
 FEATURES = REPOSITORY / "integration-tests" / "parity" / "features.toml"
@@ -43,6 +45,19 @@ def test_what_nobody_has_run_is_not_claimed(tmp_path: Path) -> None:
     assert row in page.read_text()
 
 
+def test_a_test_of_sparks_suites_has_the_outcomes_of_the_control_and_of_cairn(
+    tmp_path: Path,
+) -> None:
+    """An exception of expected.toml is not a feature that Cairn has."""
+    suite = "spark-suites/RocksDBWithChangelogCheckpointStateDataSourceChangeDataReaderSuite"
+    test = "read stream-stream join state change feed"
+    _, page = page_of(tmp_path, UNKNOWN.format(test=f"{suite}::{test}"))
+
+    assert "| a feature that nobody has run | not run | yes | no: its tests fail |" in (
+        page.read_text()
+    )
+
+
 def test_a_page_that_is_not_up_to_date_fails(tmp_path: Path) -> None:
     """Outcomes are recorded, not written by hand."""
     arguments, page = page_of(tmp_path, FEATURES.read_text())
@@ -55,9 +70,18 @@ def test_a_page_that_is_not_up_to_date_fails(tmp_path: Path) -> None:
     assert "is not up to date" in errors
 
 
-def test_a_test_that_does_not_exist_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "absent",
+    [
+        "integration-tests/parity/test_operators.py::test_absent",
+        "jvm-shim/src/test/java/io/cairn/spark/StoreTrapsTest.java::absent",
+        "jvm-shim/src/test/java/io/cairn/spark/AbsentTest.java::absent",
+        "spark-suites/StoreSuite::absent",
+        "spark-suites/AbsentSuite::absent",
+    ],
+)
+def test_a_test_that_does_not_exist_fails(tmp_path: Path, absent: str) -> None:
     """A test that was renamed shows nothing any more."""
-    absent = "integration-tests/parity/test_operators.py::test_absent"
     arguments, _ = page_of(tmp_path, UNKNOWN.format(test=absent))
 
     code, errors = parity_page("--check", *arguments)
