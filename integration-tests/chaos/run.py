@@ -295,7 +295,7 @@ def _not_tested(outcome: Outcome) -> list[str]:
         texts.append("no twin of a stateful task was first")
     texts += [f"in no finished batch {WORK[name]}" for name in WORK if not outcome.metrics[name]]
     if not hits.isdisjoint(DAMAGING) and not outcome.metrics[REPAIRS]:
-        texts.append("no load went around a damaged object")
+        texts.append("in no finished batch a load went around a damaged object")
     return texts + outcome.not_tested
 
 
