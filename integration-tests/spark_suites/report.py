@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from suite_process import ENDED, FAILED, FLAKY_RUNS, IGNORED, PASSED, SuiteResult
+from verdict import read_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -98,6 +99,9 @@ def print_verdict(results: list[SuiteResult], verdict: Verdict, unlisted: list[s
         for test, runs in result.runs.items():
             passed = runs.count(PASSED)
             print(f"flaky: {result.provider} passes {passed} of {FLAKY_RUNS}: {test}")
+    for left_out in read_left_out():
+        for suite in sorted({result.suite for result in results if left_out.is_of(result.suite)}):
+            print(f"left out: {suite}: {'; '.join(left_out.starts)}: {left_out.reason}")
     for title, lines in (
         ("The control passes, this provider does not, and the test is not listed", verdict.broken),
         ("Wrongly listed in expected.toml", verdict.healed),

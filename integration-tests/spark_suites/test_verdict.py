@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+from suite_kit import HERE
 from suite_process import (
     ABORTED,
     ENDED,
@@ -23,6 +25,7 @@ from verdict import (
     read_cairn,
     read_control,
     read_expected,
+    read_left_out,
     write_cairn,
     write_control,
 )
@@ -198,6 +201,19 @@ def test_the_committed_exceptions_name_suites_of_the_control() -> None:
     controls = read_control()
 
     assert {suite for suite, _ in read_expected(controls)} <= set(controls)
+
+
+def test_the_tests_that_do_not_run_are_listed_with_their_reason() -> None:
+    """A test that is skipped in code alone would count as one that does not exist."""
+    code = (HERE / "suites" / "StoreTests.java").read_text()
+    in_code = re.findall(r'"([^"]+)"', code.partition("OF_THE_LOCK")[2].partition(";")[0])
+
+    (left_out,) = read_left_out()
+
+    assert left_out.starts == in_code
+    assert left_out.is_of("StoreSuiteWithRowChecksum")
+    assert not left_out.is_of("TimerSuite")
+    assert left_out.reason
 
 
 def _expected(tmp_path: Path, *entries: str) -> dict[tuple[str, str], str]:

@@ -177,6 +177,28 @@ def read_expected(
     return expected
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Tests that run under neither provider: pattern of suites, how their names start, and why."""
+
+    suite: str
+    starts: list[str]
+    reason: str
+
+    def is_of(self, suite: str) -> bool:
+        """Return whether a suite has them."""
+        return _matches(self.suite, suite)
+
+
+def read_left_out(file: Path = EXPECTED_FILE) -> list[LeftOut]:
+    """Return the tests that are left out.
+
+    Raises:
+        TypeError: an entry lacks a field, or has an unknown one.
+    """
+    return [LeftOut(**entry) for entry in tomllib.loads(file.read_text()).get("left_out", [])]
+
+
 def _has(control: Control | None, test: str) -> bool:
     return control is not None and test in control.outcomes
 
