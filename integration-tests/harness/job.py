@@ -152,13 +152,7 @@ class JobProcess:
         Raises:
             TimeoutError: it did not arrive; the message has the end of the log.
         """
-        wait_until(
-            lambda: batch in self.rows(query) or self.has_ended,
-            FIRST_BATCH_TIMEOUT_S,
-            f"batch {batch}",
-            self.tail,
-        )
-        assert batch in self.rows(query), f"the job ended before batch {batch}:\n{self.tail()}"
+        self._wait_for(lambda: batch in self.rows(query), f"batch {batch}")
 
     def wait_for_pause(self, batch: int, query: int = 0) -> None:
         """Wait until the tasks of a batch have ended and its sink pauses.
@@ -167,13 +161,11 @@ class JobProcess:
             TimeoutError: it did not begin to; the message has the end of the log.
         """
         pauses = self.folder / "sink" / str(query) / f"{batch}.pauses"
-        wait_until(
-            lambda: pauses.exists() or self.has_ended,
-            FIRST_BATCH_TIMEOUT_S,
-            f"the pause in batch {batch}",
-            self.tail,
-        )
-        assert pauses.exists(), f"the job ended before batch {batch}:\n{self.tail()}"
+        self._wait_for(pauses.exists, f"the pause in batch {batch}")
+
+    def _wait_for(self, has_come: Callable[[], bool], what: str) -> None:
+        wait_until(lambda: has_come() or self.has_ended, FIRST_BATCH_TIMEOUT_S, what, self.tail)
+        assert has_come(), f"the job ended before {what}:\n{self.tail()}"
 
     def wait(self) -> int:
         """Wait for the end; return the exit code."""

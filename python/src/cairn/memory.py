@@ -10,9 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_MACHINE = Path("/proc/meminfo")
-_GROUPS = Path("/proc/self/cgroup")
-_GROUP_FILES = Path("/sys/fs/cgroup")
 _UNIT_BYTES = 1024  # of /proc/meminfo
 
 
@@ -31,16 +28,16 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _of_machine(root: Path) -> int | None:
-    fields = _fields(_below(root, _MACHINE))
+    fields = _fields(root / "proc/meminfo")
     if "MemAvailable" not in fields:
         return None
     return (fields["MemAvailable"] + fields.get("SwapFree", 0)) * _UNIT_BYTES
 
 
 def _of_group(root: Path) -> int | None:
-    """Return what the limit of version 2 leaves, else that of version 1."""
+    """Return what the limit leaves, of either version; the lesser, if both have one."""
     try:
-        lines = _below(root, _GROUPS).read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return None
     left = []
@@ -61,7 +58,7 @@ def _left(root: Path, mount: str, name: str, files: tuple[str, str, str]) -> int
     A container may see the group's files at the mount itself, not below the group's name.
     """
     limit_file, use_file, prefix = files
-    mounted = _below(root, _GROUP_FILES) / mount
+    mounted = root / "sys/fs/cgroup" / mount
     for folder in (mounted / name.lstrip("/"), mounted):
         try:
             limit, use = ((folder / one).read_text().strip() for one in (limit_file, use_file))
@@ -82,7 +79,3 @@ def _fields(path: Path) -> dict[str, int]:
     except OSError:
         return {}
     return {name: int(value) for name, value in re.findall(r"^(\w+):?\s+(\d+)", text, re.MULTILINE)}
-
-
-def _below(root: Path, path: Path) -> Path:
-    return root / path.relative_to("/")

@@ -18,24 +18,15 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.logging.log4j.Level;
-import org.apache.logging.log4j.LogManager;
-import org.apache.logging.log4j.core.LogEvent;
-import org.apache.logging.log4j.core.Logger;
-import org.apache.logging.log4j.core.appender.AbstractAppender;
-import org.apache.logging.log4j.core.config.Property;
-import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
-import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -146,33 +137,6 @@ for name in ('get', 'get_start', 'put', 'upload'):
     Thread.sleep(ms);
   }
 
-  /** The lines that control calls log while it is open. */
-  private static final class CallLog extends AbstractAppender implements AutoCloseable {
-    private final Logger logger =
-        (Logger) LogManager.getLogger("io.cairn.spark.engine.ControlChannel");
-    private final Level level = logger.getLevel();
-    final List<String> lines = new CopyOnWriteArrayList<>();
-
-    CallLog() {
-      super("CallLog", null, null, false, Property.EMPTY_ARRAY);
-      start();
-      logger.addAppender(this);
-      logger.setLevel(Level.INFO);
-    }
-
-    @Override
-    public void append(LogEvent event) {
-      lines.add(event.getMessage().getFormattedMessage());
-    }
-
-    @Override
-    public void close() {
-      logger.setLevel(level);
-      logger.removeAppender(this);
-      stop();
-    }
-  }
-
   /**
    * A large state must load, and the other stores of its worker must not be lost meanwhile. The log
    * says every ten seconds how far it is.
@@ -186,7 +150,7 @@ for name in ('get', 'get_start', 'put', 'upload'):
     Files.createFile(slow);
     long startedNs = System.nanoTime();
 
-    try (CallLog log = new CallLog()) {
+    try (LogOf log = new LogOf("io.cairn.spark.engine.ControlChannel", Level.INFO)) {
       Map<Long, String> loaded = rows(fixture.provider().getStore(VERSIONS, id, false, false));
 
       // Ten times requestTimeoutMs is the limit of silence.
@@ -469,24 +433,13 @@ ControlEntry._answer, LocalStore.get = noted, late
         };
     hadoop.set("fs.s3a.access.key", "key");
     hadoop.set("fs.s3a.secret.key", "secret");
-    CairnStateStoreProvider provider = new CairnStateStoreProvider();
 
-    provider.init(
-        new StateStoreId("s3a://bucket/state", 0, 0, "default"),
-        StoreFixture.KEY,
-        StoreFixture.VALUE,
-        new NoPrefixKeyStateEncoderSpec(StoreFixture.KEY),
-        false,
-        fixture.conf(),
-        hadoop,
-        false,
-        Option.empty());
+    CairnStateStoreProvider provider = fixture.provider("s3a://bucket/state", hadoop);
 
     Field store = CairnStateStoreProvider.class.getDeclaredField("store");
     store.setAccessible(true);
     Field kept = StoreInstance.class.getDeclaredField("hadoop");
     kept.setAccessible(true);
     assertSame(hadoop, kept.get(store.get(provider)));
-    provider.close();
   }
 }

@@ -11,13 +11,10 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.security.alias.CredentialProvider;
 import org.apache.hadoop.security.alias.CredentialProviderFactory;
-import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
-import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -52,7 +49,6 @@ class ReplacedKeysTest {
       """;
 
   private final Configuration hadoop = new Configuration(false);
-  private final List<CairnStateStoreProvider> providers = new ArrayList<>();
   private StoreFixture fixture;
   private Process server;
   private BufferedReader answers;
@@ -81,10 +77,9 @@ class ReplacedKeysTest {
 
   @AfterEach
   void close() throws IOException, InterruptedException {
-    providers.forEach(CairnStateStoreProvider::close);
+    fixture.close();
     commands.close();
     server.waitFor();
-    fixture.close();
   }
 
   /** Writes the credential file anew, as a program that replaces keys does. */
@@ -112,19 +107,7 @@ class ReplacedKeysTest {
   }
 
   private CairnStateStoreProvider provider() {
-    CairnStateStoreProvider provider = new CairnStateStoreProvider();
-    provider.init(
-        new StateStoreId("s3a://bucket/state", 0, 0, "default"),
-        StoreFixture.KEY,
-        StoreFixture.VALUE,
-        new NoPrefixKeyStateEncoderSpec(StoreFixture.KEY),
-        false,
-        fixture.conf(),
-        hadoop,
-        false,
-        Option.empty());
-    providers.add(provider);
-    return provider;
+    return fixture.provider("s3a://bucket/state", hadoop);
   }
 
   /**

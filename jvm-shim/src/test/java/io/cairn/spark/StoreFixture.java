@@ -137,6 +137,16 @@ public final class StoreFixture implements AutoCloseable {
     return provider;
   }
 
+  /** A provider of a store in another place, which gets these settings of Hadoop's themselves. */
+  CairnStateStoreProvider provider(String location, Configuration ofHadoop) {
+    CairnStateStoreProvider provider = new CairnStateStoreProvider();
+    NoPrefixKeyStateEncoderSpec spec = new NoPrefixKeyStateEncoderSpec(KEY);
+    StateStoreId other = new StateStoreId(location, 0, 0, "default");
+    provider.init(other, KEY, VALUE, spec, false, conf(), ofHadoop, false, schemas);
+    providers.add(provider);
+    return provider;
+  }
+
   /** The store with the methods of the newest minor of Spark. */
   static MinorStore newest(StateStore store) {
     return (MinorStore) store;

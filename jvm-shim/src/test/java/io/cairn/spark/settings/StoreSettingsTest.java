@@ -6,12 +6,14 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.CairnStateStoreProvider;
+import io.cairn.spark.LogOf;
 import io.cairn.spark.StoreFixture;
 import io.cairn.spark.errors.CairnException;
 import java.io.IOException;
 import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.logging.log4j.Level;
 import org.junit.jupiter.api.Test;
 
 /**
@@ -95,15 +97,15 @@ class StoreSettingsTest {
   @Test
   void settingsWithoutAnEffectAreNamedInTheLogWhenAStoreIsOpened() throws IOException {
     try (StoreFixture fixture = new StoreFixture();
-        LogOf log = new LogOf(SparkSettings.class)) {
+        LogOf log = new LogOf(SparkSettings.class.getName(), Level.WARN)) {
       // A JVM warns once of the same settings: no other test has these values.
       fixture.settings.put("spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB", "77");
       fixture.hadoop.set("spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint", "0.77");
 
       fixture.provider();
 
-      assertEquals(1, log.warnings.size(), log.warnings.toString());
-      String warning = log.warnings.get(0);
+      assertEquals(1, log.lines.size(), log.lines.toString());
+      String warning = log.lines.get(0);
       assertTrue(warning.contains("rocksdb.blockCacheSizeMB=77 (cairn.workerMemory)"), warning);
       assertTrue(warning.contains("ratioExtraSpaceAllowedInCheckpoint=0.77"), warning);
     }

@@ -1,4 +1,4 @@
-package io.cairn.spark.settings;
+package io.cairn.spark;
 
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -10,27 +10,31 @@ import org.apache.logging.log4j.core.appender.AbstractAppender;
 import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.logging.log4j.core.config.Property;
 
-/** The warnings that a class logs, from the creation of this object until it is closed. */
-final class LogOf implements AutoCloseable {
-  final List<String> warnings = new CopyOnWriteArrayList<>();
+/** What a class logs, from the creation of this object until it is closed. */
+public final class LogOf implements AutoCloseable {
+  public final List<String> lines = new CopyOnWriteArrayList<>();
   private final Logger logger;
   private final Level levelBefore;
   private final AbstractAppender appender;
 
-  LogOf(Class<?> type) {
+  /**
+   * @param type the name of the class
+   * @param level of the least important lines
+   */
+  public LogOf(String type, Level level) {
     appender =
-        new AbstractAppender("LogOf " + type.getName(), null, null, false, Property.EMPTY_ARRAY) {
+        new AbstractAppender("LogOf " + type, null, null, false, Property.EMPTY_ARRAY) {
           @Override
           public void append(LogEvent event) {
-            if (event.getLevel() == Level.WARN) {
-              warnings.add(event.getMessage().getFormattedMessage());
+            if (event.getLevel().isMoreSpecificThan(level)) {
+              lines.add(event.getMessage().getFormattedMessage());
             }
           }
         };
     appender.start();
     logger = (Logger) LogManager.getLogger(type);
     levelBefore = logger.getLevel();
-    Configurator.setLevel(logger, Level.WARN); // without a configuration only errors are logged
+    Configurator.setLevel(logger, level); // without a configuration only errors are logged
     logger.addAppender(appender);
   }
 
