@@ -137,7 +137,7 @@ public final class StoreFixture implements AutoCloseable {
     return provider;
   }
 
-  /** A provider of a store in another place, which gets these settings of Hadoop's themselves. */
+  /** A provider of a store in another place. It gets this very object, not a copy of it. */
   CairnStateStoreProvider provider(String location, Configuration ofHadoop) {
     CairnStateStoreProvider provider = new CairnStateStoreProvider();
     NoPrefixKeyStateEncoderSpec spec = new NoPrefixKeyStateEncoderSpec(KEY);
