@@ -49,13 +49,13 @@ public final class CacheSession {
    * {@code out} is unchanged. The value is valid until the next write, commit or abort.
    */
   public boolean get(int family, ByteSpan key, ByteSpan out) {
-    buffer.checkOpen();
+    buffer.beginCall();
     reads++;
     return buffer.get(families.get(family), key, out);
   }
 
   public boolean exists(int family, ByteSpan key) {
-    buffer.checkOpen();
+    buffer.beginCall();
     reads++;
     return buffer.exists(families.get(family), key);
   }
@@ -65,7 +65,7 @@ public final class CacheSession {
    * instead of one per later read.
    */
   public void prefetch(int family, byte[][] keys) {
-    buffer.checkOpen();
+    buffer.beginCall();
     committed.prefetch(families.get(family), buffer.writes(family), keys, keys.length);
   }
 
@@ -90,6 +90,7 @@ public final class CacheSession {
           "[CAIRN_INTERNAL] an append to column family " + family + ", which holds single values");
     }
     puts++;
+    buffer.beginCall();
     buffer.append(to, key, value);
   }
 
@@ -111,7 +112,7 @@ public final class CacheSession {
 
   /** All rows of a family, in any order. */
   public RowCursor scan(int family) {
-    buffer.checkOpen();
+    buffer.beginCall();
     return new UnorderedScan(buffer, committed, families.get(family));
   }
 
@@ -120,7 +121,7 @@ public final class CacheSession {
    * bound at that end.
    */
   public RowCursor range(int family, byte[] from, byte[] to) {
-    buffer.checkOpen();
+    buffer.beginCall();
     CachedFamily in = families.get(family);
     if (!in.isOrdered) {
       throw new IllegalArgumentException(
@@ -133,7 +134,7 @@ public final class CacheSession {
    * Creates a family that the loaded version does not have: it has no committed key. Idempotent.
    */
   public void createFamily(int id, boolean isOrdered, boolean isMulti) {
-    buffer.checkOpen();
+    buffer.beginCall();
     boolean isNew = !families.isDefined(id);
     CachedFamily family = families.define(id, isOrdered, isMulti);
     if (isNew) {
@@ -145,6 +146,7 @@ public final class CacheSession {
   /** Drops a family with all its keys, when this session commits. */
   public void dropFamily(int id) {
     startWrite(id);
+    buffer.beginCall();
     buffer.dropFamily(id);
     droppedFamilies.add(id);
   }
@@ -154,7 +156,7 @@ public final class CacheSession {
    * the engine have cost a part of what a refill costs. REQUIRES: {@link StateCache#expectRows}.
    */
   public void refillOnDemand() {
-    buffer.checkOpen();
+    buffer.beginCall();
     committed.refillOnDemand();
   }
 
@@ -163,7 +165,7 @@ public final class CacheSession {
    * continues there. REQUIRES: the session has sent no write to the engine.
    */
   public void refillUntil(BooleanSupplier stops) {
-    buffer.checkOpen();
+    buffer.beginCall();
     if (hasSpilled() || !droppedFamilies.isEmpty() || isFinished) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a refill after a session has sent writes to the engine");
@@ -176,7 +178,7 @@ public final class CacheSession {
    * same writes again, to an engine that lost them, with those that it had received before.
    */
   public void sendWrites() {
-    buffer.checkOpen();
+    buffer.beginCall();
     if (buffer.hasFailed()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the session is finished after sending its writes failed");
@@ -188,11 +190,13 @@ public final class CacheSession {
 
   /** Whether there are so many writes that their fold should not keep a task waiting. */
   public boolean isFoldLong() {
+    buffer.addLatest();
     return !hasFolded && buffer.hasManyWrites();
   }
 
   /** Whether {@link #foldEarly} is possible: memory for a second copy of the writes is free. */
   public boolean canFoldEarly() {
+    buffer.addLatest();
     return !hasFolded && buffer.canFoldEarly();
   }
 
@@ -235,7 +239,7 @@ public final class CacheSession {
   }
 
   private void checkFinished() {
-    buffer.checkOpen();
+    buffer.beginCall();
     if (!isFinished) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a commit before the session's writes were finished");
@@ -281,6 +285,7 @@ public final class CacheSession {
 
   /** Whether the writes that the engine receives may have a key more than once. */
   public boolean mayRepeatKeys() {
+    buffer.addLatest();
     return buffer.mayRepeatKeys();
   }
 

@@ -102,7 +102,7 @@ final class OrderedScan extends RowCursor {
     if (isClosed) {
       return false;
     }
-    buffer.checkOpen();
+    buffer.beginCall();
     while (true) {
       boolean hasWrite = written.seek(buffer.writes(family.id));
       if (!family.knowsAbsentKeys() && page == null) {

@@ -177,7 +177,7 @@ public final class Prefetcher {
    * @return null if no key needs a request
    */
   public Request start(int family, byte[][] keys, int count) {
-    buffer.checkOpen();
+    buffer.beginCall();
     if (committed.refillIfWorthwhile() && !isUseful(family)) {
       return null;
     }
@@ -218,7 +218,7 @@ public final class Prefetcher {
    * @return null if no prefix needs a request
    */
   public RangeRequest startPrefixes(int family, byte[][] prefixes, int count) {
-    buffer.checkOpen();
+    buffer.beginCall();
     if (committed.refillIfWorthwhile() && !isUseful(family)) {
       return null;
     }
@@ -250,7 +250,7 @@ public final class Prefetcher {
    * The value is valid until the session's next call.
    */
   public boolean find(int family, ByteSpan key, ByteSpan out) {
-    buffer.checkOpen();
+    buffer.beginCall();
     int hash = Bytes.hash(key);
     EntryMap in = buffer.writes(family);
     int address = in == null ? 0 : in.find(hash, key);

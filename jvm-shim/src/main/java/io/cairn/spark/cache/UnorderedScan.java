@@ -68,7 +68,7 @@ final class UnorderedScan extends RowCursor {
     if (isClosed) {
       return false;
     }
-    buffer.checkOpen();
+    buffer.beginCall();
     if (isInWrites) {
       if (nextWrite()) {
         return true;

@@ -34,6 +34,12 @@ final class WriteBuffer {
   private final EngineSource source;
   private final EarlyWrites early;
   private final LastKey last = new LastKey();
+
+  /** Writes that are newer than those of {@link #families}. */
+  private final WriteGroup latest = new WriteGroup();
+
+  private final ByteSpan latestKey = new ByteSpan();
+  private final ByteSpan latestValue = new ByteSpan();
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
 
@@ -75,6 +81,12 @@ final class WriteBuffer {
     this.account = committed.account;
     this.source = source;
     this.early = new EarlyWrites(committed.earlyPolicy, source);
+  }
+
+  /** Begins a call that is not a put or a removal: {@link #families} have all writes then. */
+  void beginCall() {
+    checkOpen();
+    addLatest();
   }
 
   void checkOpen() {
@@ -156,7 +168,7 @@ final class WriteBuffer {
   /** Finds the write of a key, and remembers the key. 0: there is none. */
   private int findToRead(CachedFamily family, ByteSpan key) {
     if (!last.is(family, key)) {
-      search(family, key);
+      search(family, key, Bytes.hash(key));
       last.remember(family, key);
     }
     return last.address;
@@ -165,17 +177,17 @@ final class WriteBuffer {
   /** Finds the write of a key: hash, address and presence are in {@link #last}. */
   private int findToWrite(CachedFamily family, ByteSpan key) {
     if (!last.is(family, key)) {
-      search(family, key);
+      search(family, key, Bytes.hash(key));
     }
     return last.address;
   }
 
-  private void search(CachedFamily family, ByteSpan key) {
+  private void search(CachedFamily family, ByteSpan key, int hash) {
     last.forget();
-    last.hash = Bytes.hash(key);
+    last.hash = hash;
     last.presence = LastKey.NOT_SEARCHED;
     Writes writes = writes(family.id);
-    last.address = writes == null ? 0 : writes.find(last.hash, key);
+    last.address = writes == null ? 0 : writes.find(hash, key);
   }
 
   /** Reads the whole list of an APPEND entry: the committed or spilled elements and its own. */
@@ -191,16 +203,68 @@ final class WriteBuffer {
   }
 
   void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
-    int gap = isVersioned ? 1 : 0;
-    checkSize(key.length + (long) value.length + gap);
+    checkSize(key.length + (long) value.length + (isVersioned ? 1 : 0));
+    if (last.is(family, key) || !collect(family, key, value, isVersioned)) {
+      sendEarlyIfDue();
+      findToWrite(family, key);
+      addPut(family, key, value, isVersioned);
+    }
+  }
+
+  void remove(CachedFamily family, ByteSpan key) {
+    if (last.is(family, key) || !collect(family, key, null, false)) {
+      sendEarlyIfDue();
+      findToWrite(family, key);
+      addRemove(family, key);
+    }
+  }
+
+  /** Adds a write to {@link #latest}; null value: a removal. False: it is too large for that. */
+  private boolean collect(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
+    if (latest.add(family, key, value, isVersioned)) {
+      return true;
+    }
+    addLatest();
+    return latest.add(family, key, value, isVersioned);
+  }
+
+  /** Adds the latest writes to those of their family. */
+  void addLatest() {
+    int count = latest.count();
+    if (count == 0) {
+      return;
+    }
     sendEarlyIfDue();
+    CachedFamily family = latest.family();
+    latest.touch(writes(family.id));
+    latest.clear();
+    try {
+      for (int i = 0; i < count; i++) {
+        boolean isRemoval = latest.get(i, latestKey, latestValue);
+        search(family, latestKey, latest.hash(i));
+        if (isRemoval) {
+          addRemove(family, latestKey);
+        } else {
+          addPut(family, latestKey, latestValue, latest.isVersioned(i));
+        }
+      }
+    } catch (Throwable failure) {
+      // The session lacks some of its writes: it must not be committed.
+      hasFailed = true;
+      throw failure;
+    }
+  }
+
+  /** Adds or replaces the write of the key of {@link #last}. */
+  private void addPut(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
+    int gap = isVersioned ? 1 : 0;
     int length = value.length + gap;
-    int found;
+    int found = last.address;
     int address;
-    do {
-      found = findToWrite(family, key);
-      address = place(family, found, key, length);
-    } while (address == 0);
+    while ((address = place(family, found, key, length)) == 0) {
+      search(family, key, last.hash);
+      found = last.address;
+    }
     Writes writes = families[family.id];
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
@@ -266,9 +330,9 @@ final class WriteBuffer {
     }
   }
 
-  void remove(CachedFamily family, ByteSpan key) {
-    sendEarlyIfDue();
-    int address = findToWrite(family, key);
+  /** Adds or replaces the write of the key of {@link #last}, if the removal has an effect. */
+  private void addRemove(CachedFamily family, ByteSpan key) {
+    int address = last.address;
     if (address == 0 && !family.isSpilled && presence(family, key) == WriteBlock.MISSING) {
       return;
     }
@@ -276,7 +340,7 @@ final class WriteBuffer {
     while (address == 0) {
       address = insert(family, key, Entry.capacityFor(0));
       if (address == 0) {
-        findToWrite(family, key);
+        search(family, key, last.hash);
       }
     }
     Writes writes = families[family.id];
@@ -503,8 +567,11 @@ final class WriteBuffer {
   /** Frees everything; the session has ended. */
   void close() {
     isOpen = false;
+    latest.clear();
     endScans();
     last.forget();
+    latestKey.clear();
+    latestValue.clear();
     entryKey.clear();
     entryValue.clear();
     for (int i = 0; i < families.length; i++) {

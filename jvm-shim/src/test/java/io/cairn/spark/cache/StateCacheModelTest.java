@@ -46,7 +46,7 @@ class StateCacheModelTest {
 
   @Test
   void sameRowsAsAMapWithAPoolOfHalfTheState() {
-    assertTrue(runSeeds(2_000, 2_040, 120_000) > 20, "few refills");
+    assertTrue(runSeeds(2_000, 2_040, 160_000) > 20, "few refills");
   }
 
   /** Spills and evictions cost completeness, and there is memory to get it back. */
@@ -359,7 +359,7 @@ class StateCacheModelTest {
       // Often the key of the last step, as an array of its own: the cache remembers the last key.
       int family = lastFamily;
       byte[] key = lastKey.clone();
-      switch (random.nextInt(18)) {
+      switch (random.nextInt(19)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
@@ -377,6 +377,7 @@ class StateCacheModelTest {
           }
         }
         case 16 -> finishPrefetch();
+        case 17 -> writeMany(family);
         default -> prefetch(family);
       }
     }
@@ -414,6 +415,18 @@ class StateCacheModelTest {
       } else {
         session.put(family, new ByteSpan(key), new ByteSpan(value), true);
         set(family, key, MapEngine.join(new byte[1], value));
+      }
+    }
+
+    /** Writes without a read in between: they enter the write buffer in groups. */
+    void writeMany(int family) {
+      for (int left = random.nextInt(40); left > 0; left--) {
+        byte[] key = key();
+        if (random.nextInt(3) > 0) {
+          put(family, key);
+        } else {
+          remove(family, key);
+        }
       }
     }
 
