@@ -234,9 +234,9 @@ def _ranges(request: _Request) -> Steps:
     )
     if len(set(cfs)) != 1 or len(starts) > frames.MAX_RANGES or not _ascend(starts, ends):
         raise ProtocolError("ranges are of several families, too many, or do not ascend")
-    page = yield from request.instance.ranges(
-        request.session, cfs[0], list(zip(starts, ends, strict=True))
-    )
+    ranges = list(zip(starts, ends, strict=True))
+    page = yield from request.instance.ranges(request.session, cfs[0], ranges)
+    request.instance.note_found_ranges(request.session, request.applied, cfs[0], ranges, page)
     return _scanned(page)
 
 

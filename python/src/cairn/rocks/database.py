@@ -40,7 +40,7 @@ from cairn.rocks.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -213,45 +213,57 @@ class RocksDb:
             return ScanPage(keys, values, self._follows(last, low, high))
 
     def seeker(self) -> RdictIter:
-        """Return an iterator for ``read_range``. The caller drops it before the database closes."""
+        """Return an iterator for ``read_ranges``. The caller drops it before the database closes."""
         with self._translated:
             return self._db.iter()
 
-    def read_range(
-        self, seeker: RdictIter, cf: int, start: bytes, end: bytes | None, limits: tuple[int, int]
-    ) -> ScanPage:
-        """Return the rows of a short range of a family of single values.
+    def read_ranges(
+        self,
+        seeker: RdictIter,
+        cf: int,
+        ranges: Sequence[tuple[bytes, bytes | None]],
+        some: tuple[int, int],
+        limits: tuple[int, int],
+    ) -> tuple[ScanPage, int]:
+        """Return the rows of short ranges of a family of single values, and the range after them.
 
         Args:
             seeker: of ``seeker``; may serve several calls.
             cf: the family.
-            start: first key.
-            end: the key above the last; ``None``: the family's end.
+            ranges: first key, and the key above the last; ``None``: the family's end.
+            some: the first of the ranges to read, and the one after the last.
             limits: rows, at least 1; bytes of values: the page ends after the row that reaches it.
 
         Raises:
-            CorruptError: a block in the range is corrupt; no page is returned.
+            CorruptError: a block in a range is corrupt; no page is returned.
         """
-        low, high = layout.scan_bounds(cf, multi=False, start=start, inclusive=True, end=end)
         limit_rows, bytes_left = limits
+        prefix, family_end = layout.family_start(cf), layout.family_end(cf)
+        skip = layout.CF_BYTES
         keys: list[bytes] = []
         values: list[bytes] = []
+        # Once per row or range: looked up here.
+        seek, read_key, read_value, go_on = seeker.seek, seeker.key, seeker.value, seeker.next
+        first, last = some
         with self._translated:
-            seeker.seek(low)
-            while seeker.valid():
-                key = cast("bytes", seeker.key())
-                if key >= high:
-                    return ScanPage(keys, values, more=False)
+            for place in range(first, last):
+                start, end = ranges[place]
+                high = family_end if end is None else prefix + end
+                seek(prefix + start)
+                # No key: the end of the database, or a corrupt block.
+                while (key := cast("bytes | None", read_key())) is not None and key < high:
+                    if len(keys) >= limit_rows or bytes_left <= 0:
+                        return ScanPage(keys, values, more=True), place + 1
+                    value = cast("bytes", read_value())
+                    keys.append(key[skip:])
+                    values.append(value)
+                    bytes_left -= len(value)
+                    go_on()
+                if key is None:
+                    seeker.status()  # raises after a corrupt block
                 if len(keys) >= limit_rows or bytes_left <= 0:
-                    return ScanPage(keys, values, more=True)
-                value = cast("bytes", seeker.value())
-                keys.append(key[layout.CF_BYTES :])
-                values.append(value)
-                bytes_left -= len(value)
-                seeker.next()
-            # Invalid at the end of the database, and at a corrupt block: then this raises.
-            seeker.status()
-        return ScanPage(keys, values, more=False)
+                    return ScanPage(keys, values, more=False), place + 1
+        return ScanPage(keys, values, more=False), last
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.

@@ -45,6 +45,12 @@ def list_end(cf: int, key: bytes) -> bytes:
     return _CF.pack(cf) + key.replace(b"\x00", b"\x00\xff") + _AFTER_END
 
 
+def successor(prefix: bytes) -> bytes | None:
+    """Return the first key above all keys that begin with a prefix; ``None``: there is none."""
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes((head[-1] + 1,)) if head else None
+
+
 def chunk_key(start: bytes, version: int) -> bytes:
     """Return the key of the chunk of appends up to ``version``; ``start`` is ``list_start``."""
     return start + _VERSION.pack(version)

@@ -80,7 +80,7 @@ class CommittedRows:
         """Return the value of each key, ``None`` where absent; errors as those of ``RocksDb``."""
         if not self.runs:
             return self.database.get_many(cf, keys)
-        hits = self.runs.find_many(cf, keys)
+        hits = self.runs.find_now(cf, keys)
         values = [None if hit is None else hit[1] for hit in hits]
         rows = [row for row, hit in enumerate(hits) if hit is None or hit[0] == OP_APPEND]
         if rows:
@@ -94,7 +94,7 @@ class CommittedRows:
         """Return for each key whether it is present; sorted keys are faster."""
         if not self.runs:
             return self.database.present(cf, keys)
-        hits = self.runs.find_many(cf, keys)
+        hits = self.runs.find_now(cf, keys)
         found = [hit is not None and hit[0] != OP_DELETE for hit in hits]
         rows = [row for row, hit in enumerate(hits) if hit is None]
         if rows:
@@ -102,10 +102,6 @@ class CommittedRows:
             for row, is_present in zip(rows, below, strict=True):
                 found[row] = is_present
         return found
-
-    def is_merged(self, cf: int, start: bytes, end: bytes | None) -> bool:
-        """Return whether rows of a range are more than a read of the database: runs, lists."""
-        return cf in self.database.multi_families or self.runs.concern_range(cf, start, end)
 
     def scan(self, request: ScanRequest) -> CommittedPage:
         """Return the next rows of a scan, within its limits; the last row may exceed the bytes.
@@ -175,7 +171,7 @@ def _merged(page: CommittedPage, runs: list[Run], request: ScanRequest) -> Commi
             limit_bytes=request.limit_bytes,
         )
         is_changed |= bool(ops)
-        _apply(ops, names, written, rows)
+        apply_writes(ops, names, written, rows)
         if more and (through is None or names[-1] < through):
             through = names[-1]
     if not is_changed:
@@ -188,9 +184,10 @@ def _merged(page: CommittedPage, runs: list[Run], request: ScanRequest) -> Commi
     return CommittedPage(keys[:count], values[:count], through)
 
 
-def _apply(
+def apply_writes(
     ops: list[int], keys: list[bytes], values: list[bytes | None], rows: dict[bytes, bytes]
 ) -> None:
+    """Apply puts, deletes and appends to the values of keys, in their order."""
     if ops.count(OP_PUT) == len(ops):
         rows.update(zip(keys, cast("list[bytes]", values), strict=True))
         return

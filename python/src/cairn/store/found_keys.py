@@ -7,7 +7,7 @@ cache has the key; most other keys were read by the same session shortly before.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,7 @@ class FoundKeys:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._parts: list[tuple[pa.RecordBatch, Presences]] = []
+        self._prefixes: list[_Prefixes] = []
         self._bytes = 0
 
     def add(self, names: pa.RecordBatch, origins: Sequence[int]) -> None:
@@ -60,18 +61,58 @@ class FoundKeys:
                 self._bytes += size
                 self._parts.append((names.slice(0, len(origins)), _PRESENCES[list(origins)]))
 
+    def add_prefixes(self, cf: int, prefixes: Sequence[bytes], keys: Sequence[bytes]) -> None:
+        """Take the answer of a read of all committed keys of some prefixes; see ``add``.
+
+        Args:
+            cf: their family.
+            prefixes: all of one length, at least 1.
+            keys: all committed keys that begin with one of them.
+        """
+        part = _Prefixes(
+            cf, len(prefixes[0]), pa.array(prefixes, pa.binary()), pa.array(keys, pa.binary())
+        )
+        size = part.prefixes.nbytes + part.keys.nbytes
+        with self._lock:
+            if self._bytes + size <= _MAX_BYTES:
+                self._bytes += size
+                self._prefixes.append(part)
+
     def presences(self, keys_by_family: Sequence[tuple[int, pa.Array[Any]]]) -> Presences:
         """Return the presence of each key, in their order; ``PRESENCE_UNKNOWN``: not found out."""
         with self._lock:
-            parts = list(self._parts)
-        found = [np.zeros(0, np.uint8)]
-        found += [_presences_in(parts, cf, keys) for cf, keys in keys_by_family]
-        return np.concatenate(found)
+            parts, prefixes = list(self._parts), list(self._prefixes)
+        result = [np.zeros(0, np.uint8)]
+        for cf, keys in keys_by_family:
+            found = _presences_in(parts, cf, keys)
+            _fill_by_prefix([part for part in prefixes if part.cf == cf], keys, found)
+            result.append(found)
+        return np.concatenate(result)
 
     def clear(self) -> None:
         """Free all keys."""
         with self._lock:
-            self._parts, self._bytes = [], 0
+            self._parts, self._prefixes, self._bytes = [], [], 0
+
+
+class _Prefixes(NamedTuple):
+    cf: int
+    length: int
+    prefixes: pa.Array[Any]
+    keys: pa.Array[Any]
+
+
+def _fill_by_prefix(parts: Sequence[_Prefixes], keys: pa.Array[Any], found: Presences) -> None:
+    """Set the presences of keys that begin with a prefix whose keys are known."""
+    for length in sorted({part.length for part in parts}):
+        of_length = [part for part in parts if part.length == length]
+        prefixes = pa.concat_arrays([part.prefixes for part in of_length])
+        present = pa.concat_arrays([part.keys for part in of_length])
+        heads = pc.binary_slice(keys, 0, length)
+        is_known = pc.is_in(heads, value_set=prefixes).to_numpy(zero_copy_only=False)
+        is_present = pc.is_in(keys, value_set=present).to_numpy(zero_copy_only=False)
+        is_known &= found == PRESENCE_UNKNOWN
+        found[is_known] = np.where(is_present[is_known], PRESENCE_PRESENT, PRESENCE_ABSENT)
 
 
 def _presences_in(

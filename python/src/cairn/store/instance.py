@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, DiskFullError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
+from cairn.rocks.keys import successor
 from cairn.storage.progress import Progress
 from cairn.store import commit, load, snapshot
 from cairn.store.changes import ChangeFeed
-from cairn.store.reads import ScanReply, read_keys, read_page, read_ranges, with_spill
+from cairn.store.reads import (
+    RangesReply,
+    ScanReply,
+    read_keys,
+    read_page,
+    read_ranges,
+    with_spill,
+)
 from cairn.store.runs import Runs
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.state import StoreState
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
         MaintainRequest,
     )
     from cairn.store.committed import ScanRequest
+    from cairn.store.found_keys import FoundKeys
     from cairn.store.resources import WorkerResources
 
 _LARGE_CHANGELOG_BYTES = 1 << 20
@@ -373,9 +382,41 @@ class ProviderInstance:
             names: columns ``cf`` and ``key`` of the request.
             origins: those of its first keys.
         """
+        found = self._found_at(session, version)
+        if found is not None:
+            found.add(names, origins)
+
+    def note_found_ranges(
+        self,
+        session: int,
+        version: int,
+        cf: int,
+        ranges: list[tuple[bytes, bytes | None]],
+        reply: RangesReply,
+    ) -> None:
+        """As ``note_found``, for the answer to ``ranges``; those that are no prefix are left out.
+
+        Writes that the session spilled hide what is committed.
+        """
+        found = self._found_at(session, version)
+        if found is None:
+            return
+        length = len(ranges[0][0])
+        known = [
+            start
+            for (start, end), is_spilled in zip(
+                ranges[: reply.read_count], reply.is_spilled, strict=False
+            )
+            if not is_spilled and len(start) == length and end == successor(start)
+        ]
+        if known and length:
+            found.add_prefixes(cf, known, reply.keys)
+
+    def _found_at(self, session: int, version: int) -> FoundKeys | None:
         current, of_session = self.state.version, self.find_session(session)
-        if current is not None and of_session is not None and version >= current.version:
-            of_session.found.add(names, origins)
+        if current is None or of_session is None or version < current.version:
+            return None
+        return of_session.found
 
     def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
         """Steps that return one page; see ``get``."""
@@ -389,7 +430,7 @@ class ProviderInstance:
 
     def ranges(
         self, session: int, cf: int, ranges: list[tuple[bytes, bytes | None]]
-    ) -> Generator[None, None, ScanReply]:
+    ) -> Generator[None, None, RangesReply]:
         """Steps that return the rows of several ranges; see ``reads.read_ranges`` and ``get``."""
         state = self.state
         state.require_version()

@@ -7,6 +7,7 @@ other work runs between two steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cairn.format.ops import OP_APPEND, OP_DELETE
@@ -16,14 +17,15 @@ from cairn.protocol.frames import (
     ORIGIN_DELETED,
     ORIGIN_SPILL,
 )
-from cairn.store.committed import ScanRequest
+from cairn.store.committed import ScanRequest, apply_writes
+from cairn.store.runs import Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from cairn.clock import Clock
     from cairn.store.committed import CommittedPage, CommittedRows
-    from cairn.store.runs import Hit, Runs
+    from cairn.store.runs import Hit
 
 # Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
@@ -32,9 +34,11 @@ _MAX_PAGE_BYTES = 4 << 20
 _MAX_RANGES_BYTES = 1 << 20
 _STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
-# Each key costs one bisection per large run of the spill: some 2 ms for a stride.
-_SPILL_STRIDE_KEYS = 64
-_MERGE_STRIDE_ROWS = 256
+# Rows of each run that a step of a scan over a spill reads: at most, and at least.
+_MERGE_STRIDE_ROWS = 2048
+_MIN_MERGED_ROWS = 256
+_RANGES_PER_STEP = 128
+_NOTHING_SPILLED = Runs()
 
 
 @dataclass
@@ -47,6 +51,19 @@ class ScanReply:
     more: bool
 
 
+@dataclass
+class RangesReply(ScanReply):
+    """``more`` says that the range of the last row may have more, and later ones were not read.
+
+    Attributes:
+        is_spilled: for each range whether the session has spilled writes of it.
+        read_count: the first ranges, of which all rows are here.
+    """
+
+    is_spilled: list[bool]
+    read_count: int
+
+
 def read_keys(
     rows: CommittedRows, spill: Runs, cfs: list[int], keys: list[bytes], clock: Clock
 ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
@@ -57,50 +74,70 @@ def read_keys(
     if len(keys) == 1 and not spill.runs:  # most requests
         values = rows.get_many(cfs[0], keys)
         return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
+    hits = (yield from _find_spilled(spill, cfs, keys)) if spill.runs else None
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     origins: list[int] = []
     values = []
     size = 0
     stride = 1  # grows while values are small
-    most = _STRIDE_KEYS if spill.suits_bulk(_STRIDE_KEYS) else _SPILL_STRIDE_KEYS
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
         some = slice(len(values), len(values) + stride)
-        found_at, found = _read(rows, spill, cfs[some], keys[some])
+        found_at, found = _read(rows, hits and hits[some], cfs[some], keys[some])
         sizes = [len(value or b"") for value in found]
         while size + sum(sizes) - sizes[-1] >= _MAX_GET_BYTES:
             sizes.pop()
         origins += found_at[: len(sizes)]
         values += found[: len(sizes)]
         size += sum(sizes)
-        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, most)
+        stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _STRIDE_KEYS)
     return origins, values
 
 
-def _read(
-    rows: CommittedRows, spill: Runs, cfs: list[int], keys: list[bytes]
-) -> tuple[list[int], list[bytes | None]]:
-    """Return origin and value of each key."""
+def _find_spilled(
+    spill: Runs, cfs: list[int], keys: list[bytes]
+) -> Generator[None, None, list[Hit | None]]:
+    """Steps of one run each that return the spilled write of each key.
+
+    All keys at once: to find few keys in a large run costs as much as to find many.
+    """
     families = set(cfs)
     if len(families) == 1:
-        return _read_family(rows, spill, cfs[0], keys)
+        return (yield from spill.find_many(cfs[0], keys))
+    hits: list[Hit | None] = [None] * len(keys)
+    for cf in families:
+        places = [place for place, of in enumerate(cfs) if of == cf]
+        found = yield from spill.find_many(cf, [keys[place] for place in places])
+        for place, hit in zip(places, found, strict=True):
+            hits[place] = hit
+    return hits
+
+
+def _read(
+    rows: CommittedRows, hits: list[Hit | None] | None, cfs: list[int], keys: list[bytes]
+) -> tuple[list[int], list[bytes | None]]:
+    """Return origin and value of each key; ``hits``: their spilled writes, if there are any."""
+    families = set(cfs)
+    if len(families) == 1:
+        return _read_family(rows, hits, cfs[0], keys)
     origins = [ORIGIN_ABSENT] * len(keys)
     values: list[bytes | None] = [None] * len(keys)
     for cf in families:
         places = [place for place, of in enumerate(cfs) if of == cf]
-        found_at, found = _read_family(rows, spill, cf, [keys[place] for place in places])
+        found_at, found = _read_family(
+            rows, hits and [hits[place] for place in places], cf, [keys[place] for place in places]
+        )
         for place, origin, value in zip(places, found_at, found, strict=True):
             origins[place], values[place] = origin, value
     return origins, values
 
 
 def _read_family(
-    rows: CommittedRows, spill: Runs, cf: int, keys: list[bytes]
+    rows: CommittedRows, hits: list[Hit | None] | None, cf: int, keys: list[bytes]
 ) -> tuple[list[int], list[bytes | None]]:
-    hits = spill.find_many(cf, keys) if spill.runs else []
-    if not any(hits):
+    if hits is None or not any(hits):
         values = rows.get_many(cf, keys)
         return [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in values], values
     # What the spill puts or deletes is not looked up below it.
@@ -145,6 +182,8 @@ def read_page(
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
     limit_bytes = max(1, min(request.limit_bytes or _MAX_PAGE_BYTES, _MAX_PAGE_BYTES))
+    if not spill.concerns(request.cf):
+        spill = _NOTHING_SPILLED
     # Over a spill in strides: the session may have deleted most of the rows in the range.
     stride_rows = min(limit_rows, _MERGE_STRIDE_ROWS) if spill else limit_rows
     request = replace(request, limit_rows=stride_rows, limit_bytes=limit_bytes)
@@ -154,14 +193,14 @@ def read_page(
         page = rows.scan(request)
         if spill:
             merged, through = _with_spilled(page, spill, request)
-            for origin, key, value in merged:
-                if len(reply.keys) >= limit_rows or size >= limit_bytes:
-                    reply.more = True
-                    return reply
-                reply.origins.append(origin)
-                reply.keys.append(key)
-                reply.values.append(value)
-                size += len(key) + len(value)
+            count = _count_within(merged.values, limit_rows - len(reply.keys), limit_bytes - size)
+            reply.origins += merged.origins[:count]
+            reply.keys += merged.keys[:count]
+            reply.values += merged.values[:count]
+            size += sum(map(len, merged.values[:count]))
+            if count < len(merged.keys):
+                reply.more = True
+                return reply
             is_full = len(reply.keys) >= limit_rows or size >= limit_bytes
         else:
             origins, through = [ORIGIN_COMMITTED] * len(page.keys), page.through
@@ -176,78 +215,98 @@ def read_page(
             step_end_ns = clock.monotonic_ns() + _STEP_NS
 
 
+def _count_within(values: list[bytes], limit_rows: int, limit_bytes: int) -> int:
+    """Return how many rows fit: a page ends after the row that reaches its bytes."""
+    for count, size in enumerate(accumulate(map(len, values[:limit_rows])), start=1):
+        if size >= limit_bytes:
+            return count
+    return min(len(values), limit_rows)
+
+
 def read_ranges(
     rows: CommittedRows,
     spill: Runs,
     cf: int,
     ranges: list[tuple[bytes, bytes | None]],
     clock: Clock,
-) -> Generator[None, None, ScanReply]:
-    """Steps that return the rows of ranges that ascend and do not overlap.
-
-    ``more`` says that the range of the last row may have more rows, and that those after it were
-    not read.
-    """
-    reply, size = ScanReply([], [], [], more=False), 0
+) -> Generator[None, None, RangesReply]:
+    """Steps that return the rows of ranges that ascend and do not overlap."""
+    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+    is_spilled = yield from spill.concern_ranges(cf, starts, ends)
+    is_merged = yield from _are_merged(rows, cf, starts, ends)
+    is_merged = [one or other for one, other in zip(is_merged, is_spilled, strict=True)]
+    reply, size = RangesReply([], [], [], more=False, is_spilled=is_spilled, read_count=0), 0
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     seeker = None
-    for place, (start, end) in enumerate(ranges, start=1):
+    place = 0
+    while place < len(ranges):
         if clock.monotonic_ns() >= step_end_ns:
             seeker = None  # it must not outlive the database, which another load may close
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
-        request = ScanRequest(
-            cf,
-            start,
-            inclusive=True,
-            end=end,
-            limit_rows=_MAX_PAGE_ROWS - len(reply.keys),
-            limit_bytes=_MAX_RANGES_BYTES - size,
-        )
-        if rows.is_merged(cf, start, end) or spill.concern_range(cf, start, end):
+        limits = (_MAX_PAGE_ROWS - len(reply.keys), _MAX_RANGES_BYTES - size)
+        if is_merged[place]:
             seeker = None
+            request = ScanRequest(cf, starts[place], True, ends[place], *limits)  # noqa: FBT003
             page = yield from read_page(rows, spill, request, clock)
             origins, keys, values, more = page.origins, page.keys, page.values, page.more
+            place += 1
         else:
             seeker = seeker or rows.database.seeker()
-            found = rows.database.read_range(
-                seeker, cf, start, end, (request.limit_rows, request.limit_bytes)
-            )
+            last = place + 1
+            while last < min(len(ranges), place + _RANGES_PER_STEP) and not is_merged[last]:
+                last += 1
+            found, place = rows.database.read_ranges(seeker, cf, ranges, (place, last), limits)
             origins, keys, values = [ORIGIN_COMMITTED] * len(found.keys), found.keys, found.values
             more = found.more
         reply.origins += origins
         reply.keys += keys
         reply.values += values
         size += sum(map(len, values))
+        reply.read_count = place - 1 if more else place
         if more or size >= _MAX_RANGES_BYTES or len(reply.keys) >= _MAX_PAGE_ROWS:
             reply.more = more or place < len(ranges)
             return reply
     return reply
 
 
+def _are_merged(
+    rows: CommittedRows, cf: int, starts: list[bytes], ends: list[bytes | None]
+) -> Generator[None, None, list[bool]]:
+    """Steps that return which ranges are more than a read of the database: runs, lists."""
+    if cf in rows.database.multi_families:
+        return [True] * len(starts)
+    return (yield from rows.runs.concern_ranges(cf, starts, ends))
+
+
 def _with_spilled(
     page: CommittedPage, spill: Runs, request: ScanRequest
-) -> tuple[Iterator[tuple[int, bytes, bytes]], bytes | None]:
+) -> tuple[ScanReply, bytes | None]:
     """Return the next rows, all up to a last key, and that key; ``None``: up to the end."""
     horizon = page.through
-    written: set[bytes] = set()
     start = request.start
     first = start if start is None or request.inclusive else start + b"\x00"
-    for run in spill.runs:
-        keys, more = run.between(request.cf, first, request.end, request.limit_rows)
+    rows: dict[bytes, bytes] = dict(zip(page.keys, page.values, strict=True))
+    written: set[bytes] = set()
+    runs = spill.of_family(request.cf)
+    # What a run has behind the last key of another one is read again for the next rows.
+    limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
+    for run in runs:
+        if request.cf in run.dropped:
+            rows.clear()
+            written.clear()
+            continue
+        ops, keys, values, more = run.writes_between(
+            request.cf,
+            first,
+            request.end,
+            limit_rows=limit_rows,
+            limit_bytes=request.limit_bytes,
+        )
+        apply_writes(ops, keys, values, rows)
         written.update(keys)
         if more and (horizon is None or keys[-1] < horizon):
             horizon = keys[-1]
-    committed = dict(zip(page.keys, page.values, strict=True))
-
-    def rows() -> Iterator[tuple[int, bytes, bytes]]:
-        for key in sorted(committed.keys() | written):
-            if horizon is not None and key > horizon:
-                return
-            origin, value = ORIGIN_COMMITTED, committed.get(key)
-            if key in written:
-                origin, value = with_spill(spill, request.cf, key, value)
-            if value is not None:
-                yield origin, key, value
-
-    return rows(), horizon
+    keys = sorted(rows) if horizon is None else sorted(key for key in rows if key <= horizon)
+    origins = [ORIGIN_SPILL if key in written else ORIGIN_COMMITTED for key in keys]
+    return ScanReply(origins, keys, [rows[key] for key in keys], more=False), horizon

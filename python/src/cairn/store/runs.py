@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,9 @@ from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.store.sorting import BinaryColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
+
+    from numpy.typing import NDArray
 
     Hit = tuple[int, bytes | None]
     """Op and value of a write."""
@@ -159,15 +161,41 @@ class _Family:
         last = min(self.start + high * self._stride, self.end)
         return bisect_left(self._cells, key, first, last) if first < last else first
 
+    def _all_words(self) -> NDArray[np.uint64]:
+        """Return the word of each row. If not every row is sampled, this reads all keys."""
+        if self._stride == 1:
+            return self.words
+        return BinaryColumn(self._column).words(len(self.prefix))
+
+    def may_have_rows(
+        self, starts: Sequence[bytes], ends: Sequence[bytes | None]
+    ) -> NDArray[np.bool_]:
+        """Return for each range whether rows may be in it; if there are rows, it is true."""
+        count = self.end - self.start
+        words = self._all_words()
+        first = self._bounds(words, starts, "left")
+        last = self._bounds(words, [end or b"" for end in ends], "right")
+        last[[end is None for end in ends]] = count
+        return first < last
+
+    def _bounds(
+        self, words: NDArray[np.uint64], keys: Sequence[bytes], side: Literal["left", "right"]
+    ) -> NDArray[np.int64]:
+        """Return for each key the row to which its word belongs, on one side of equal words."""
+        size, prefix = len(self.prefix), self.prefix
+        result = np.searchsorted(words, BinaryColumn(pa.array(keys, pa.binary())).words(size), side)
+        for place, key in enumerate(keys):
+            if not key.startswith(prefix):
+                result[place] = 0 if key < prefix else len(words)
+        return result
+
     def possible_rows(self, keys: Sequence[bytes]) -> list[tuple[int, int]]:
         """Return which of the keys may be here: the index of each, and the row to look at first.
 
         If not every row is sampled, this reads all keys of the family.
         """
         words = BinaryColumn(pa.array(keys, pa.binary())).words(len(self.prefix))
-        of_rows = self.words
-        if self._stride > 1:
-            of_rows = BinaryColumn(self._column).words(len(self.prefix))
+        of_rows = self._all_words()
         at = np.searchsorted(of_rows, words)
         at[at == len(of_rows)] = 0
         found = np.flatnonzero(of_rows[at] == words)
@@ -213,6 +241,20 @@ class Run:
             return True
         first, last = self._bounds(cf, start, end)
         return first < last
+
+    def concern_ranges(
+        self, cf: int, starts: Sequence[bytes], ends: Sequence[bytes | None]
+    ) -> list[bool]:
+        """Return ``concerns_range`` of each range; faster for many."""
+        family = self._families.get(cf)
+        if family is None or not self.suits_bulk(len(starts)):
+            return [
+                self.concerns_range(cf, start, end) for start, end in zip(starts, ends, strict=True)
+            ]
+        result = [False] * len(starts)
+        for place in np.flatnonzero(family.may_have_rows(starts, ends)).tolist():
+            result[place] = self.concerns_range(cf, starts[place], ends[place])
+        return result
 
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return op and value of a key's write, or ``None``."""
@@ -305,13 +347,32 @@ class Runs:
         """Return the runs with writes of a family, oldest first."""
         return [run for run in self.runs if run.concerns(cf)]
 
-    def concern_range(self, cf: int, start: bytes, end: bytes | None) -> bool:
-        """Return whether any run has writes of a family from ``start`` to before ``end``."""
-        return any(run.concerns_range(cf, start, end) for run in self.runs)
+    def concerns(self, cf: int) -> bool:
+        """Return whether any run has writes of a family."""
+        return any(run.concerns(cf) for run in self.runs)
 
-    def suits_bulk(self, key_count: int) -> bool:
-        """Return whether all runs find so many keys faster together than one by one."""
-        return all(run.suits_bulk(key_count) for run in self.runs)
+    def concern_ranges(
+        self, cf: int, starts: Sequence[bytes], ends: Sequence[bytes | None]
+    ) -> Generator[None, None, list[bool]]:
+        """Steps that return for each range whether any run has writes of the family in it.
+
+        Args:
+            cf: the family.
+            starts: the first key of each range.
+            ends: the key after its last; ``None``: the family's end.
+        """
+        result = [False] * len(starts)
+        left = list(range(len(starts)))
+        for index, run in enumerate(self.of_family(cf)):
+            if index:
+                yield
+            found = run.concern_ranges(
+                cf, [starts[place] for place in left], [ends[place] for place in left]
+            )
+            for place, is_concerned in zip(left, found, strict=True):
+                result[place] = is_concerned
+            left = [place for place in left if not result[place]]
+        return result
 
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return the net op and value of all writes of a key; ``None`` if there are none."""
@@ -329,22 +390,33 @@ class Runs:
                 return OP_PUT, b"".join((value or b"", *reversed(parts)))
         return (OP_APPEND, b"".join(reversed(parts))) if parts else None
 
-    def find_many(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
-        """Return ``find`` of each key; faster for many keys."""
+    def find_many(self, cf: int, keys: Sequence[bytes]) -> Generator[None, None, list[Hit | None]]:
+        """Steps of one run each that return ``find`` of each key; faster for many keys."""
         if len(keys) < _BULK_KEYS:
             return [self.find(cf, key) for key in keys]
         result: list[Hit | None] = [None] * len(keys)
         left = range(len(keys))
-        for run in reversed(self.of_family(cf)):
-            hits = run.find_many(cf, [keys[index] for index in left])
+        for index, run in enumerate(reversed(self.of_family(cf))):
+            if index:
+                yield
+            hits = run.find_many(cf, [keys[place] for place in left])
             following = []
-            for index, hit in zip(left, hits, strict=True):
+            for place, hit in zip(left, hits, strict=True):
                 if hit is None:
-                    following.append(index)
+                    following.append(place)
                 elif hit[0] == OP_APPEND:
                     # An older write may begin the list: few keys have several.
-                    result[index] = self.find(cf, keys[index])
+                    result[place] = self.find(cf, keys[place])
                 else:
-                    result[index] = hit
+                    result[place] = hit
             left = following  # type: ignore[assignment]
         return result
+
+    def find_now(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
+        """Return ``find_many`` in one step."""
+        steps = self.find_many(cf, keys)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("list[Hit | None]", end.value)

@@ -267,7 +267,11 @@ class Rig:
         self, cf: int, ranges: list[tuple[bytes, bytes | None]]
     ) -> tuple[list[tuple[bytes, bytes]], bool]:
         """Return the rows of ranges, and whether others follow."""
+        version = self.local.readable_through
         page = self.read(lambda: self.instance.ranges(self.number, cf, ranges))
+        self.event_loop.run(
+            lambda: self.instance.note_found_ranges(self.number, version, cf, ranges, page)
+        )
         return list(zip(page.keys, page.values, strict=True)), page.more
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:

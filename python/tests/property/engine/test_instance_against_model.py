@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from rig import Rig, family
 
 from cairn.rocks import RocksDb, ingestion
+from cairn.rocks.keys import successor
 from cairn.store import local_state
 from cairn.store.committed import CommittedRows, ScanRequest
 
@@ -210,10 +211,19 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(bounds=st.sets(KEYS, min_size=2, max_size=8), cf=st.sampled_from([PLAIN, LISTS]))
     def ranges(self, bounds: set[bytes], cf: int) -> None:
-        """The shim's read of the rows of several prefixes."""
-        self.rig.until_applied(self.version)
+        """Ranges of any kind."""
         ordered = sorted(bounds)
-        pairs = list(zip(ordered[::2], [*ordered[1::2], None], strict=False))
+        self.read_ranges(cf, list(zip(ordered[::2], [*ordered[1::2], None], strict=False)))
+
+    @rule(keys=st.sets(KEYS, min_size=1), cf=st.sampled_from([PLAIN, LISTS]))
+    def prefixes(self, keys: set[bytes], cf: int) -> None:
+        """The shim's read of prefixes; the commit takes from it which keys exist."""
+        heads = sorted({key[:1] for key in keys if key})
+        if heads:
+            self.read_ranges(cf, [(head, successor(head)) for head in heads])
+
+    def read_ranges(self, cf: int, pairs: list[tuple[bytes, bytes | None]]) -> None:
+        self.rig.until_applied(self.version)
 
         rows, more = self.rig.ranges(cf, pairs)
 

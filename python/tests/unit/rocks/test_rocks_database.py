@@ -185,7 +185,7 @@ def test_a_scan_fails_at_a_corrupt_block(db: RocksDb, memory: RocksMemory, tmp_p
 
     assert str(tmp_path / "db") in str(failed.value)
     with pytest.raises(CorruptError):
-        again.read_range(again.seeker(), 0, b"", None, (20_000, 1 << 20))
+        again.read_ranges(again.seeker(), 0, [(b"", None)], (0, 1), (20_000, 1 << 20))
     again.close()
 
 

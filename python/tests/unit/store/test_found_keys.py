@@ -72,6 +72,31 @@ def test_the_presences_of_read_keys_are_found(
     ]
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sets(st.binary(min_size=2, max_size=2))), max_size=4),
+    st.sets(st.binary(min_size=2, max_size=4)),
+    st.lists(st.binary(max_size=4), unique=True, min_size=1),
+)
+def test_the_presences_of_keys_of_read_prefixes_are_found(
+    requests: list[tuple[int, set[bytes]]], committed: set[bytes], wanted: list[bytes]
+) -> None:
+    """A key that is wrongly taken for absent or present makes the count of keys wrong for ever."""
+    found, read = FoundKeys(), set[bytes]()
+    for cf, prefixes in requests:
+        keys = sorted(key for key in committed if key[:2] in prefixes)
+        if prefixes:
+            found.add_prefixes(cf, sorted(prefixes), keys)
+        read |= prefixes if cf == 0 else set()
+
+    presences = found.presences([(0, pa.array(wanted, pa.binary()))])
+
+    known = {True: PRESENCE_PRESENT, False: PRESENCE_ABSENT}
+    assert presences.tolist() == [
+        known[key in committed] if len(key) > 1 and key[:2] in read else PRESENCE_UNKNOWN
+        for key in wanted
+    ]
+
+
 def test_the_memory_of_read_keys_is_bounded() -> None:
     """A session may read any number of keys."""
     found = FoundKeys()

@@ -129,6 +129,11 @@ def test_a_run_finds_every_key_and_no_other(stride: int, data: st.DataObject) ->
     assert run.find_many(1, wanted) == expected
     assert [run.find(1, key) for key in wanted] == expected
     assert run.find_many(7, wanted) == [None] * len(wanted)
+    ends = [*wanted[1:], None]
+    assert run.concern_ranges(1, wanted, ends) == [
+        any(start <= key and (end is None or key < end) for key in keys)
+        for start, end in zip(wanted, ends, strict=True)
+    ]
     for key in wanted:
         assert run.between(0, key, None, 1000)[0] == [one for one in sorted(keys) if one >= key]
         assert run.between(1, None, key, 1000)[0] == [one for one in sorted(keys) if one < key]

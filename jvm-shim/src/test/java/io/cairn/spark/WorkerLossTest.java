@@ -189,7 +189,7 @@ ProviderInstance.commit = dying
    */
   @Test
   void aSessionThatSpilledSurvivesItsWorkerInTheCommit() throws Exception {
-    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "7m");
+    fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", "8m");
     killInCommit(false);
     StateStore store = fixture.provider().getStore(0, NO_ID, false, false);
     putLarge(store, 12_000);

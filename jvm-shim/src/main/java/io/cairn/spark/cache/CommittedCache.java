@@ -12,7 +12,9 @@ import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.Arrays;
 import java.util.BitSet;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.function.BooleanSupplier;
 
 /**
@@ -36,6 +38,9 @@ final class CommittedCache {
 
   /** Rows that the open session has requested before their scans. */
   final PrefetchedRanges ranges = new PrefetchedRanges();
+
+  /** Of the open session, by family. */
+  private final Map<CachedFamily, AscendingReads> ascending = new HashMap<>();
 
   private final Refill refill;
   final RefillPolicy refillPolicy;
@@ -117,6 +122,7 @@ final class CommittedCache {
     source = null;
     pages.use(null);
     ranges.clear();
+    ascending.clear();
     endRefills();
     // They cover pages of replies, which no bound counts.
     rowKey.clear();
@@ -158,30 +164,58 @@ final class CommittedCache {
     if (refillIfWorthwhile()) {
       return get(family, hash, key, out);
     }
+    AscendingReads inOrder = family.isMulti ? null : ascendingReads(family);
+    int row = inOrder == null ? AscendingReads.UNKNOWN : inOrder.find(key);
+    if (row != AscendingReads.UNKNOWN) {
+      hits++;
+      return row != AscendingReads.ABSENT
+          ? takeRow(inOrder.page(), row, out)
+          : takeAbsent(family.isSpilled ? WriteBlock.UNKNOWN : WriteBlock.MISSING);
+    }
     misses++;
     singleReads++;
     RowPage rows = request(family, new byte[][] {key.toArray()}, 1);
     byte origin = rows.origin[0];
-    lastPresence =
-        switch (origin) {
-          case RowPage.COMMITTED -> WriteBlock.PRESENT;
-          case RowPage.ABSENT -> WriteBlock.MISSING;
-          default -> WriteBlock.UNKNOWN;
-        };
     int address = fill(family, hash, key, rows, 0);
     if (origin != RowPage.COMMITTED && origin != RowPage.SPILL) {
-      return false;
+      return takeAbsent(origin == RowPage.ABSENT ? WriteBlock.MISSING : WriteBlock.UNKNOWN);
     }
-    if (address != 0) {
-      Entry.value(family.slab(address), Slabs.at(address), out);
-    } else {
-      // As in a slab: the row after the version byte is 8-aligned.
-      int length = rows.valueLength[0];
-      byte[] copy = new byte[Math.addExact(length, 7)];
-      System.arraycopy(rows.data, rows.valueOffset[0], copy, 7, length);
-      out.set(copy, Bytes.ARRAY + 7, length);
+    if (address == 0) {
+      return takeRow(rows, 0, out);
     }
+    lastPresence = WriteBlock.PRESENT;
+    Entry.value(family.slab(address), Slabs.at(address), out);
     return true;
+  }
+
+  private AscendingReads ascendingReads(CachedFamily family) {
+    return ascending.computeIfAbsent(family, any -> new AscendingReads(this, family));
+  }
+
+  private boolean takeAbsent(byte presence) {
+    lastPresence = presence;
+    return false;
+  }
+
+  /** Takes the answer to a read from a page that is overwritten or dropped later. */
+  private boolean takeRow(RowPage rows, int row, ByteSpan out) {
+    boolean isCommitted = rows.origin[row] == RowPage.COMMITTED;
+    lastPresence = isCommitted ? WriteBlock.PRESENT : WriteBlock.UNKNOWN;
+    // As in a slab: the row after the version byte is 8-aligned.
+    int length = rows.valueLength[row];
+    byte[] copy = new byte[Math.addExact(length, 7)];
+    System.arraycopy(rows.data, rows.valueOffset[row], copy, 7, length);
+    out.set(copy, Bytes.ARRAY + 7, length);
+    return true;
+  }
+
+  /** Notes that writes of a family are about to be spilled: what was read ahead may be outdated. */
+  void noteSpill(CachedFamily family, EntryMap written) {
+    ranges.noteSpill(family, written);
+    AscendingReads inOrder = ascending.get(family);
+    if (inOrder != null) {
+      inOrder.drop();
+    }
   }
 
   /** Requests keys; if values are large, the answer has fewer rows than keys, but at least one. */

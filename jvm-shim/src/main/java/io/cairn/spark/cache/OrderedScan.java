@@ -194,7 +194,7 @@ final class OrderedScan extends RowCursor {
       byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
       if (page == null && !hasPassedLast) {
-        PrefetchedRanges.Slice found = committed.ranges.find(family, start, end, spillsSeen);
+        PrefetchedRanges.Slice found = committed.ranges.find(family, start, end);
         if (found != null) {
           page = found.page();
           row = found.first();
@@ -224,12 +224,16 @@ final class OrderedScan extends RowCursor {
     }
     page.key(row, key);
     page.value(row, value);
+    if (page.origin[row] == RowPage.COMMITTED) {
+      buffer.noteScanned(family, key);
+    }
     return true;
   }
 
   @Override
   public void close() {
     isClosed = true;
+    buffer.forgetScanned();
     page = null;
     pages.drop();
     last.base = null;

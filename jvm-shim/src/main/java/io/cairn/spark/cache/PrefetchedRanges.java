@@ -2,8 +2,13 @@ package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryMap;
+import io.cairn.spark.cache.memory.OrderIndex;
+import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.RowPage;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -11,23 +16,64 @@ import java.util.Map;
  * Rows of ranges that were requested before their scans: the answers to the last two requests of a
  * family.
  *
- * <p>The rows are committed ones: a scan merges the session's writes over them. They are not used
- * after a spill, because the engine would answer with spilled rows from then on. A range may be
- * scanned several times. Holds at most two pages per family, whose size the engine bounds.
+ * <p>The rows are those below the session's write buffer: a scan merges the writes over them. When
+ * the writes are spilled, the ranges that have one of them are outdated, because the engine would
+ * answer with the spilled rows from then on. A range may be scanned several times. Holds at most
+ * two pages per family, whose size the engine bounds.
  */
 final class PrefetchedRanges {
   /** The rows of one range: those of a page from {@code first} to before {@code end}. */
   record Slice(RowPage page, int first, int end) {}
 
+  /**
+   * Ranges that are requested together; they ascend and do not overlap.
+   *
+   * @param from inclusive; {@code to} is exclusive, null: the end of the family
+   * @param outdated those with a key that was spilled since the request
+   */
+  record Ranges(byte[][] from, byte[][] to, BitSet outdated) {
+    Ranges(byte[][] from, byte[][] to) {
+      this(from, to, new BitSet());
+    }
+
+    /**
+     * Marks the ranges that have one of these writes, which are about to be spilled. REQUIRES: the
+     * writes keep their order; null: there are none.
+     */
+    void noteSpill(EntryMap written) {
+      if (written == null) {
+        return;
+      }
+      OrderIndex order = written.order();
+      ByteSpan wanted = new ByteSpan();
+      ByteSpan found = new ByteSpan();
+      for (int i = outdated.nextClearBit(0); i < from.length; i = outdated.nextClearBit(i + 1)) {
+        wanted.set(from[i]);
+        long position = order.seek(wanted, true);
+        if (position == OrderIndex.END) {
+          return;
+        }
+        int address = order.address(position);
+        Entry.key(written.slab(address), Slabs.at(address), found);
+        if (to[i] != null) {
+          wanted.set(to[i]);
+        }
+        if (to[i] == null || Bytes.compare(found, wanted) < 0) {
+          outdated.set(i);
+        }
+      }
+    }
+  }
+
   /** Ranges that are answered: the first {@code count}. */
-  private record Answer(byte[][] from, byte[][] to, int count, RowPage page, long spills) {
+  private record Answer(Ranges ranges, int count, RowPage page) {
 
     /** The rows of a range that is a part of one that is answered; null: there is none. */
     Slice find(byte[] start, byte[] end) {
-      int range = Arrays.binarySearch(from, 0, count, start, Arrays::compareUnsigned);
+      int range = Arrays.binarySearch(ranges.from, 0, count, start, Arrays::compareUnsigned);
       // The last range that does not begin after the start.
       range = range >= 0 ? range : -range - 2;
-      if (range < 0 || !isWithin(start, end, to[range])) {
+      if (range < 0 || ranges.outdated.get(range) || !isWithin(start, end, ranges.to[range])) {
         return null;
       }
       int first = firstRow(start);
@@ -62,6 +108,7 @@ final class PrefetchedRanges {
   }
 
   private static final int ANSWERS = 2;
+  private static final Answer[] NONE = {};
 
   /** Of each family the newest first. */
   private final Map<CachedFamily, Answer[]> answers = new HashMap<>();
@@ -70,12 +117,12 @@ final class PrefetchedRanges {
   private long misses;
 
   /** Adds an answer, and drops the oldest one. Returns the number of ranges that it answers. */
-  int add(CachedFamily family, byte[][] from, byte[][] to, RowPage page, long spills) {
-    int count = from.length;
+  int add(CachedFamily family, Ranges ranges, RowPage page) {
+    int count = ranges.from.length;
     if (page.more) {
       // The range of the last row may have more rows.
       byte[] last = page.keyBytes(page.count - 1);
-      while (count > 0 && Arrays.compareUnsigned(from[count - 1], last) > 0) {
+      while (count > 0 && Arrays.compareUnsigned(ranges.from[count - 1], last) > 0) {
         count--;
       }
       count--;
@@ -83,33 +130,40 @@ final class PrefetchedRanges {
     isUsed = true;
     Answer[] last = answers.computeIfAbsent(family, any -> new Answer[ANSWERS]);
     System.arraycopy(last, 0, last, 1, ANSWERS - 1);
-    last[0] = new Answer(from, to, Math.max(0, count), page, spills);
+    last[0] = new Answer(ranges, Math.max(0, count), page);
     return Math.max(0, count);
   }
 
+  /** Marks the ranges of a family that have one of these writes, which are about to be spilled. */
+  void noteSpill(CachedFamily family, EntryMap written) {
+    for (Answer answer : answers.getOrDefault(family, NONE)) {
+      if (answer != null) {
+        answer.ranges.noteSpill(written);
+      }
+    }
+  }
+
   /** Whether the rows of a range are here. */
-  boolean has(CachedFamily family, byte[] from, byte[] to, long spills) {
-    return lookUp(family, from, to, spills) != null;
+  boolean has(CachedFamily family, byte[] from, byte[] to) {
+    return lookUp(family, from, to) != null;
   }
 
   /** Finds the rows of a range for its scan; null: they must be requested. */
-  Slice find(CachedFamily family, byte[] from, byte[] to, long spills) {
-    Slice found = lookUp(family, from, to, spills);
+  Slice find(CachedFamily family, byte[] from, byte[] to) {
+    Slice found = lookUp(family, from, to);
     misses += found == null && isUsed ? 1 : 0;
     return found;
   }
 
-  private Slice lookUp(CachedFamily family, byte[] from, byte[] to, long spills) {
+  private Slice lookUp(CachedFamily family, byte[] from, byte[] to) {
     Answer[] last = from == null ? null : answers.get(family);
     if (last == null) {
       return null;
     }
     for (Answer answer : last) {
-      if (answer != null && answer.spills == spills) {
-        Slice found = answer.find(from, to);
-        if (found != null) {
-          return found;
-        }
+      Slice found = answer == null ? null : answer.find(from, to);
+      if (found != null) {
+        return found;
       }
     }
     return null;

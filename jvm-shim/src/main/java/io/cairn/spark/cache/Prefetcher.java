@@ -17,8 +17,8 @@ import java.util.BitSet;
  * Requests the keys of coming reads in bulk, and caches the replies, while the session goes on.
  *
  * <p>A hint: it changes no result of a read. A reply may be outdated if the session has spilled
- * since its request. Then keys that were spilled are not cached, and rows of ranges are not used.
- * Threads: as the session.
+ * since its request. Then keys that were spilled are not cached, and ranges with such a key are not
+ * used. Threads: as the session.
  */
 public final class Prefetcher {
   /** Bounds of one request's keys; the keys above them are read when they are needed. */
@@ -96,29 +96,33 @@ public final class Prefetcher {
   /** Ranges that were requested, and whose rows are not here yet. */
   public final class RangeRequest {
     private final CachedFamily family;
-    private final byte[][] from;
-    private final byte[][] to;
+    private final PrefetchedRanges.Ranges ranges;
     private final PendingRows reply;
-    private final long spillsSeen = buffer.spillCount();
+    private final Runnable beforeSpill = this::noteSpill;
 
     private RangeRequest(CachedFamily family, byte[][] from, byte[][] to) {
       this.family = family;
-      this.from = from;
-      this.to = to;
+      ranges = new PrefetchedRanges.Ranges(from, to);
       reply = committed.pages.startRanges(family.id, from, to);
+      buffer.beforeSpill.add(beforeSpill);
+    }
+
+    private void noteSpill() {
+      ranges.noteSpill(buffer.writes(family.id));
     }
 
     /**
-     * Waits for the rows and keeps them for the scans of their ranges. A reply that was lost, or
-     * that may be outdated, is not used: the scans request their rows. Called once.
+     * Waits for the rows and keeps them for the scans of their ranges, except ranges that were
+     * spilled meanwhile. A reply that was lost is not used: the scans request their rows. Called
+     * once.
      */
     public void finish() {
       long startedNs = System.nanoTime();
-      boolean isWanted = isCurrent(family) && spillsSeen == buffer.spillCount();
-      RowPage rows = isWanted ? committed.pages.take(reply) : null;
+      buffer.beforeSpill.remove(beforeSpill);
+      RowPage rows = isCurrent(family) ? committed.pages.take(reply) : null;
       if (rows != null) {
         committed.notePaid(rows);
-        int answered = committed.ranges.add(family, from, to, rows, spillsSeen);
+        int answered = committed.ranges.add(family, ranges, rows);
         hits += answered;
         prefixLimit =
             rows.more ? Math.max(MIN_KEYS, answered) : Math.min(MAX_KEYS, 2 * prefixLimit);
@@ -233,7 +237,7 @@ public final class Prefetcher {
       byte[] endBefore = wanted == 0 ? null : to[wanted - 1];
       boolean overlaps =
           wanted > 0 && (endBefore == null || Arrays.compareUnsigned(prefixes[i], endBefore) < 0);
-      if (!overlaps && !committed.ranges.has(of, prefixes[i], end, buffer.spillCount())) {
+      if (!overlaps && !committed.ranges.has(of, prefixes[i], end)) {
         from[wanted] = prefixes[i];
         to[wanted++] = end;
         wantedBytes += prefixes[i].length;

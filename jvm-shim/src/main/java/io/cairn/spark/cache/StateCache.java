@@ -171,6 +171,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
           "[CAIRN_INTERNAL] the state cache is closed, in use, or was never reset to a version");
     }
     committed.begin(source);
+    pool.countSession(1);
     CacheSession begun = new CacheSession(committed, source, this::end);
     session = begun;
     return begun;
@@ -180,6 +181,7 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     CacheSession ended = session;
     long rows = ended.reads() + ended.puts() + ended.removes();
     spills += ended.spillCount();
+    pool.countSession(-1);
     committed.end();
     publish();
     if (rows > 0) {

@@ -14,7 +14,8 @@ import io.cairn.spark.protocol.WriteBlock;
  * refilled, or else in pages from the engine.
  *
  * <p>Writes and cached rows are read slab by slab. A write that has moved since is found through
- * its old copy, so none is missed or met twice.
+ * its old copy, so none is missed or met twice. If the committed rows come in pages, which are in
+ * the order of their keys, so do the writes, some at a time.
  */
 final class UnorderedScan extends RowCursor {
   private static final int PAGE_ROWS = 16_384;
@@ -32,6 +33,9 @@ final class UnorderedScan extends RowCursor {
 
   private final int[] limits;
   private final int epoch;
+
+  /** Null: the writes come in the order of their storage. */
+  private final WriteWindow window;
 
   private boolean isInWrites;
   private boolean isClosed;
@@ -54,6 +58,8 @@ final class UnorderedScan extends RowCursor {
     limits = writes == null ? null : writes.slabs.usedNow();
     isInWrites = writes != null;
     useCacheIfComplete();
+    boolean isSorted = isInWrites && !isCached && !family.isMulti;
+    window = isSorted ? new WriteWindow(writes.slabs) : null;
   }
 
   private void useCacheIfComplete() {
@@ -85,27 +91,55 @@ final class UnorderedScan extends RowCursor {
   }
 
   private boolean nextWrite() {
-    while (true) {
-      if (slab == null || at >= end) {
-        if (++slabNumber >= limits.length) {
-          return false;
-        }
-        slab = writes.slabs.slab(slabNumber);
-        at = Bytes.ARRAY;
-        end = at + limits[slabNumber];
-        continue;
-      }
+    if (window != null) {
+      return nextInOrder();
+    }
+    while (moveToWrite()) {
       long visitedAt = at;
       at += Entry.size(slab, visitedAt);
-      if (setWrite(visitedAt)) {
+      if (setWrite(slab, visitedAt)) {
         return true;
       }
     }
+    return false;
+  }
+
+  private boolean nextInOrder() {
+    while (true) {
+      int address = window.take();
+      if (address != 0) {
+        if (setWrite(writes.slab(address), Slabs.at(address))) {
+          return true;
+        }
+        continue;
+      }
+      while (!window.isFull() && moveToWrite()) {
+        window.add(Slabs.address(slabNumber, at));
+        at += Entry.size(slab, at);
+      }
+      if (window.isEmpty()) {
+        return false;
+      }
+      window.sort();
+    }
+  }
+
+  /** Moves to the next place of a write, if this one was passed. False: there is none. */
+  private boolean moveToWrite() {
+    while (slab == null || at >= end) {
+      if (++slabNumber >= limits.length) {
+        return false;
+      }
+      slab = writes.slabs.slab(slabNumber);
+      at = Bytes.ARRAY;
+      end = at + limits[slabNumber];
+    }
+    return true;
   }
 
   /** Sets key and value to a write's newest copy. False: it is not a row, or comes later. */
-  private boolean setWrite(long visitedAt) {
-    byte[] entry = slab;
+  private boolean setWrite(byte[] visited, long visitedAt) {
+    byte[] entry = visited;
     long entryAt = visitedAt;
     while (Entry.state(entry, entryAt) == Entry.MOVED) {
       int moved = Entry.valueLength(entry, entryAt);
@@ -225,8 +259,11 @@ final class UnorderedScan extends RowCursor {
       }
       page.key(row, key);
       page.value(row, value);
-      row++;
+      boolean isCommitted = page.origin[row++] == RowPage.COMMITTED;
       if (writes == null || !wasWritten(writes.find(Bytes.hash(key), key))) {
+        if (isCommitted) {
+          buffer.noteScanned(family, key);
+        }
         return true;
       }
     }
@@ -242,6 +279,7 @@ final class UnorderedScan extends RowCursor {
     pages.drop();
     slab = null;
     if (buffer.isOpen()) {
+      buffer.forgetScanned();
       if (writes != null) {
         buffer.closeScan(writes);
       }

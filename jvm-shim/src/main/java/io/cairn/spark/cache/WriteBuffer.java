@@ -23,8 +23,8 @@ import java.util.List;
  * if there is none, all writes so far are spilled: sent to the engine and dropped.
  */
 final class WriteBuffer {
-  /** Up to this part of the pool, a write buffer evicts others; above it, it uses free memory. */
-  private static final int SHARE_PART = 4;
+  /** Above {@link MemoryPool#writeBytes}, a write buffer leaves this part of the pool free. */
+  private static final int FREE_PART = 8;
 
   /** Fewer writes are folded in little more time than another thread needs to start. */
   private static final int MIN_BACKGROUND_FOLD = 2_048;
@@ -42,6 +42,11 @@ final class WriteBuffer {
   private final ByteSpan latestValue = new ByteSpan();
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
+
+  /** The committed row that a scan has returned last; without family there is none. */
+  private final ByteSpan scannedKey = new ByteSpan();
+
+  private CachedFamily scannedFamily;
 
   /** Spilled writes that open scans still read. */
   private final List<Writes> retired = new ArrayList<>();
@@ -408,12 +413,31 @@ final class WriteBuffer {
     if (last.presence == LastKey.NOT_SEARCHED) {
       last.presence = committed.presence(family, last.hash, key);
     }
+    if (last.presence == WriteBlock.UNKNOWN
+        && family == scannedFamily
+        && Bytes.compare(key, scannedKey) == 0) {
+      last.presence = WriteBlock.PRESENT;
+    }
     return last.presence;
+  }
+
+  /**
+   * Notes the row that a scan returns, which the engine has found committed: removals of old rows
+   * follow their scan. The span's bytes must not change until {@link #forgetScanned}.
+   */
+  void noteScanned(CachedFamily family, ByteSpan key) {
+    scannedFamily = family;
+    scannedKey.set(key);
+  }
+
+  void forgetScanned() {
+    scannedFamily = null;
+    scannedKey.clear();
   }
 
   /** Reserves memory for a write. False: there was none, and all writes so far were spilled. */
   private boolean reserve(long needed) {
-    return account.tryReserve(needed) || reserveOrSpill(needed);
+    return needed == 0 || reserveOrSpill(needed);
   }
 
   private boolean reserveOrSpill(long needed) {
@@ -424,7 +448,11 @@ final class WriteBuffer {
       held += writes == null ? 0 : writes.bytes();
       isEmpty &= writes == null || writes.count() == 0;
     }
-    boolean mayEvict = held == 0 || needed <= pool.limitBytes() / SHARE_PART - held;
+    boolean mayEvict = held == 0 || needed <= pool.writeBytes() - held;
+    boolean isFree = mayEvict || pool.freeBytes() - needed >= pool.limitBytes() / FREE_PART;
+    if (isFree && account.tryReserve(needed)) {
+      return true;
+    }
     while (mayEvict && committed.eviction.freeMemoryFor(needed)) {
       if (account.tryReserve(needed)) {
         return true;
@@ -449,6 +477,7 @@ final class WriteBuffer {
     last.forget();
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
+        committed.noteSpill(committed.families.get(i), families[i]);
         shadow(committed.families.get(i), families[i]);
         retire(families[i]);
         families[i] = null;
@@ -570,6 +599,7 @@ final class WriteBuffer {
     latest.clear();
     endScans();
     last.forget();
+    forgetScanned();
     latestKey.clear();
     latestValue.clear();
     entryKey.clear();

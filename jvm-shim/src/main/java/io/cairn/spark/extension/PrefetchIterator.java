@@ -31,7 +31,7 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
   private static final int ROWS_UNTIL_CHECK = 256;
 
   /** Elements of lists that are requested for the rows of one buffer. */
-  private static final int MAX_ELEMENTS = 4096;
+  private static final int MAX_ELEMENTS = 8192;
 
   /**
    * A column family in which the operator reads the keys of its input rows.
@@ -226,6 +226,10 @@ public final class PrefetchIterator extends AbstractIterator<InternalRow> {
     int rowLimit = maxRows;
     for (KeyPrefetch prefetch : prefetches) {
       rowLimit = Math.min(rowLimit, prefetch.keyLimit());
+    }
+    if (elements != null) {
+      // Most lists have one.
+      rowLimit = Math.min(rowLimit, elements.keyLimit());
     }
     int bytes = 0;
     while (into.count < rowLimit && bytes < MAX_BYTES && input.hasNext()) {

@@ -359,7 +359,7 @@ class StateCacheModelTest {
       // Often the key of the last step, as an array of its own: the cache remembers the last key.
       int family = lastFamily;
       byte[] key = lastKey.clone();
-      switch (random.nextInt(19)) {
+      switch (random.nextInt(21)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
@@ -378,6 +378,8 @@ class StateCacheModelTest {
         }
         case 16 -> finishPrefetch();
         case 17 -> writeMany(family);
+        case 18 -> readInOrder(family);
+        case 19 -> removeScanned(family);
         default -> prefetch(family);
       }
     }
@@ -428,6 +430,49 @@ class StateCacheModelTest {
           remove(family, key);
         }
       }
+    }
+
+    /** Reads present and absent keys in order; writes in between may spill what was read ahead. */
+    void readInOrder(int family) {
+      TreeMap<byte[], byte[]> keys = new TreeMap<>(MapEngine.UNSIGNED);
+      keys.putAll(model.get(family));
+      for (int left = random.nextInt(30); left > 0; left--) {
+        keys.put(key(), new byte[0]);
+      }
+      int part = 1 + random.nextInt(4);
+      boolean writes = random.nextBoolean();
+      byte[] before = null;
+      for (byte[] key : keys.keySet()) {
+        if (random.nextInt(part) > 0) {
+          continue;
+        }
+        checkGet(family, key);
+        if (before != null && random.nextInt(20) == 0) {
+          checkGet(family, before);
+        }
+        if (writes && random.nextInt(4) == 0) {
+          if (random.nextBoolean()) {
+            put(family, key);
+          } else {
+            remove(family, key);
+          }
+        }
+        before = key;
+      }
+    }
+
+    /** Removes rows behind a scan, as Spark does with old ones. */
+    void removeScanned(int family) {
+      ModelScan scan = openWalk(family);
+      for (int left = random.nextInt(100); left > 0 && scan.step(); left--) {
+        if (random.nextInt(3) == 0) {
+          byte[] key = scan.cursor.key.toArray();
+          scans.add(scan);
+          remove(family, key);
+          scans.remove(scan);
+        }
+      }
+      scan.cursor.close();
     }
 
     void append(int family, byte[] key) {

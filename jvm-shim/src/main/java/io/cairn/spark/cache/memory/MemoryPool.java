@@ -5,6 +5,7 @@ import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
@@ -23,6 +24,7 @@ public final class MemoryPool {
   private static final long MIN_EVICTION_BYTES = 1 << 20;
   private static final long MAX_GUARANTEED_BYTES = 1 << 18;
   private static final long GUARANTEED_PART = 64;
+  private static final long WRITE_PART = 4;
 
   /** Counted for each session beside its rows, so that a store with few rows keeps a share. */
   private static final long ROWS_PER_SESSION = 1_000;
@@ -33,6 +35,7 @@ public final class MemoryPool {
   private final long limitBytes;
   private final AtomicLong accounted = new AtomicLong();
   private final AtomicLong peak = new AtomicLong();
+  private final AtomicInteger openSessions = new AtomicInteger();
   private final Set<Member> members = new HashSet<>();
 
   /** Ended sessions of all stores. INVARIANT: used under the lock of {@link #members}. */
@@ -124,6 +127,20 @@ public final class MemoryPool {
     synchronized (members) {
       members.remove(member);
     }
+  }
+
+  /** Notes that a session has begun, or ({@code change} -1) has ended. */
+  public void countSession(int change) {
+    openSessions.addAndGet(change);
+  }
+
+  /**
+   * Bytes up to which the writes of an open session evict committed entries: a quarter of the pool,
+   * but for all open sessions together half of it. Without that bound they would leave no memory
+   * for what the other sessions read.
+   */
+  public long writeBytes() {
+    return limitBytes / Math.max(WRITE_PART, 2L * openSessions.get());
   }
 
   /** Bytes of writes that an open session may always use. */
