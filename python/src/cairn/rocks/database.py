@@ -213,7 +213,7 @@ class RocksDb:
             return ScanPage(keys, values, self._follows(last, low, high))
 
     def seeker(self) -> RdictIter:
-        """Return an iterator for ``read_ranges``. The caller drops it before the database closes."""
+        """Return an iterator for ``read_ranges``, to be dropped before the database closes."""
         with self._translated:
             return self._db.iter()
 

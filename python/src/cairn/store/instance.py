@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, DiskFullError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
+from cairn.protocol.frames import ORIGIN_COMMITTED
 from cairn.rocks.keys import successor
 from cairn.storage.progress import Progress
 from cairn.store import commit, load, snapshot
@@ -396,7 +397,7 @@ class ProviderInstance:
     ) -> None:
         """As ``note_found``, for the answer to ``ranges``; those that are no prefix are left out.
 
-        Writes that the session spilled hide what is committed.
+        So are ranges with spilled writes, which hide what is committed.
         """
         found = self._found_at(session, version)
         if found is None:
@@ -410,7 +411,9 @@ class ProviderInstance:
             if not is_spilled and len(start) == length and end == successor(start)
         ]
         if known and length:
-            found.add_prefixes(cf, known, reply.keys)
+            rows = zip(reply.keys, reply.origins, strict=True)
+            committed = [key for key, origin in rows if origin == ORIGIN_COMMITTED]
+            found.add_prefixes(cf, known, committed)
 
     def _found_at(self, session: int, version: int) -> FoundKeys | None:
         current, of_session = self.state.version, self.find_session(session)

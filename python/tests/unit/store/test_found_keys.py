@@ -134,3 +134,24 @@ def test_a_commit_looks_up_only_keys_that_were_not_read(
 
     assert looked_up == [b"b"]
     assert second["counts"] == {"0": 3}
+
+
+def test_a_commit_counts_keys_of_read_prefixes_and_not_those_that_were_spilled(rig: Rig) -> None:
+    """A spilled key that a later read of its prefix returns is not committed: it adds to the count.
+
+    The prefix was read before the spill, too, so its committed keys are known.
+    """
+    rig.load(0, None)
+    rig.write([(OP_PUT, 0, b"aa", b"1", PRESENCE_UNKNOWN)])
+    first = rig.commit(1, None, [FAMILY])
+    rig.load(1, first["checkpoint_id"])
+    rig.until_applied(1)
+    prefixes: list[tuple[bytes, bytes | None]] = [(b"a", b"b"), (b"c", b"d")]
+    assert rig.ranges(0, prefixes)[0] == [(b"aa", b"1")]
+    rig.write([(OP_PUT, 0, b"ab", b"2", PRESENCE_UNKNOWN)])
+    assert rig.ranges(0, prefixes)[0] == [(b"aa", b"1"), (b"ab", b"2")]
+
+    rig.write([(OP_PUT, 0, key, b"3", PRESENCE_UNKNOWN) for key in (b"aa", b"ab", b"c")])
+    second = rig.commit(2, first["checkpoint_id"], [FAMILY])
+
+    assert second["counts"] == {"0": 3}

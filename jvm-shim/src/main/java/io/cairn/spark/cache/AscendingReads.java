@@ -4,6 +4,7 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
+import java.util.function.Consumer;
 
 /**
  * Answers single reads of one family that come in the order of their keys, from pages of a scan: a
@@ -43,9 +44,9 @@ final class AscendingReads {
   /** What {@link #find} returns if neither the committed version nor a spill has the key. */
   static final int ABSENT = -2;
 
-  private final CommittedCache committed;
   private final CachedFamily family;
   private final ScanPages pages;
+  private final Consumer<RowPage> onPage;
   private byte[] lastKey = new byte[64];
   private int lastLength = -1;
   private int ascending;
@@ -70,10 +71,13 @@ final class AscendingReads {
   private int nextPause = MIN_PAUSE;
   private final ByteSpan rowKey = new ByteSpan();
 
-  AscendingReads(CommittedCache committed, CachedFamily family) {
-    this.committed = committed;
+  /**
+   * @param onPage receives each page that is read
+   */
+  AscendingReads(CachedFamily family, PageSource source, Consumer<RowPage> onPage) {
     this.family = family;
-    pages = new ScanPages(committed.pages);
+    this.onPage = onPage;
+    pages = new ScanPages(source);
   }
 
   /** The page of the row that {@link #find} has returned. */
@@ -141,7 +145,7 @@ final class AscendingReads {
     ScanRequest request =
         new ScanRequest(family.id, start, isInclusive, null, pageRows, MAX_PAGE_BYTES);
     page = pages.read(request);
-    committed.notePaid(page);
+    onPage.accept(page);
     pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 2);
     if (!isInclusive) {
       pages.readAhead(

@@ -189,7 +189,8 @@ final class CommittedCache {
   }
 
   private AscendingReads ascendingReads(CachedFamily family) {
-    return ascending.computeIfAbsent(family, any -> new AscendingReads(this, family));
+    return ascending.computeIfAbsent(
+        family, any -> new AscendingReads(family, pages, this::notePaid));
   }
 
   private boolean takeAbsent(byte presence) {
