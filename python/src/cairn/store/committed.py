@@ -178,7 +178,7 @@ def _merged(page: CommittedPage, runs: list[Run], request: ScanRequest) -> Commi
         return page
     keys = sorted(rows) if through is None else sorted(key for key in rows if key <= through)
     values = [rows[key] for key in keys]
-    count = _count_within(values, request)
+    count = count_within(values, request.limit_rows, request.limit_bytes)
     if count < len(keys):
         through = keys[count - 1]
     return CommittedPage(keys[:count], values[:count], through)
@@ -200,10 +200,10 @@ def apply_writes(
             rows[key] = rows.get(key, b"") + (value or b"")
 
 
-def _count_within(values: list[bytes], request: ScanRequest) -> int:
-    """Return how many rows fit into the page; at least one, if there is one."""
-    count = min(len(values), request.limit_rows)
+def count_within(values: list[bytes], limit_rows: int, limit_bytes: int) -> int:
+    """Return how many rows fit into a page, which ends after the row that reaches its bytes."""
+    count = min(len(values), limit_rows)
     for row, size in enumerate(accumulate(map(len, values[:count])), start=1):
-        if size >= request.limit_bytes:
+        if size >= limit_bytes:
             return row
     return count

@@ -7,7 +7,6 @@ other work runs between two steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cairn.format.ops import OP_APPEND, OP_DELETE
@@ -17,7 +16,7 @@ from cairn.protocol.frames import (
     ORIGIN_DELETED,
     ORIGIN_SPILL,
 )
-from cairn.store.committed import ScanRequest, apply_writes
+from cairn.store.committed import ScanRequest, apply_writes, count_within
 from cairn.store.runs import Runs
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def read_keys(
 def _find_spilled(
     spill: Runs, cfs: list[int], keys: list[bytes]
 ) -> Generator[None, None, list[Hit | None]]:
-    """Steps of one run each that return the spilled write of each key.
+    """Steps that return the spilled write of each key.
 
     All keys at once: to find few keys in a large run costs as much as to find many.
     """
@@ -193,7 +192,7 @@ def read_page(
         page = rows.scan(request)
         if spill:
             merged, through = _with_spilled(page, spill, request)
-            count = _count_within(merged.values, limit_rows - len(reply.keys), limit_bytes - size)
+            count = count_within(merged.values, limit_rows - len(reply.keys), limit_bytes - size)
             reply.origins += merged.origins[:count]
             reply.keys += merged.keys[:count]
             reply.values += merged.values[:count]
@@ -213,14 +212,6 @@ def read_page(
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
-
-
-def _count_within(values: list[bytes], limit_rows: int, limit_bytes: int) -> int:
-    """Return how many rows fit: a page ends after the row that reaches its bytes."""
-    for count, size in enumerate(accumulate(map(len, values[:limit_rows])), start=1):
-        if size >= limit_bytes:
-            return count
-    return min(len(values), limit_rows)
 
 
 def read_ranges(

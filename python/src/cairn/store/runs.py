@@ -19,7 +19,7 @@ from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.store.sorting import BinaryColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,6 +32,8 @@ _WORD_BYTES = _WORD.size
 _BULK_KEYS = 16
 # To find a key alone in a mapped file takes as long as to read so many of its keys in a row.
 _READ_ROWS_PER_KEY = 256
+# So many keys are found one by one in a step.
+_STRIDE_KEYS = 64
 # Fewer words are compared faster one by one.
 _BISECTED_ROWS = 8
 _ABSENT = -1
@@ -324,6 +326,17 @@ class Run:
         return first, last
 
 
+def _strides(run: Run, places: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the places of the keys or ranges that one step looks for in a run.
+
+    In a large run few of them are looked for one by one. Many are looked for together: to read the
+    keys of the run takes as long for all of them as for some.
+    """
+    most = max(1, len(places)) if run.suits_bulk(len(places)) else _STRIDE_KEYS
+    for start in range(0, len(places), most):
+        yield places[start : start + most]
+
+
 class Runs:
     """Runs in their order; the newest write of a key wins. Immutable, thread-safe.
 
@@ -362,15 +375,15 @@ class Runs:
             ends: the key after its last; ``None``: the family's end.
         """
         result = [False] * len(starts)
-        left = list(range(len(starts)))
-        for index, run in enumerate(self.of_family(cf)):
-            if index:
+        left: Sequence[int] = range(len(starts))
+        for run in self.of_family(cf):
+            for some in _strides(run, left):
+                found = run.concern_ranges(
+                    cf, [starts[place] for place in some], [ends[place] for place in some]
+                )
+                for place, is_concerned in zip(some, found, strict=True):
+                    result[place] = is_concerned
                 yield
-            found = run.concern_ranges(
-                cf, [starts[place] for place in left], [ends[place] for place in left]
-            )
-            for place, is_concerned in zip(left, found, strict=True):
-                result[place] = is_concerned
             left = [place for place in left if not result[place]]
         return result
 
@@ -391,25 +404,25 @@ class Runs:
         return (OP_APPEND, b"".join(reversed(parts))) if parts else None
 
     def find_many(self, cf: int, keys: Sequence[bytes]) -> Generator[None, None, list[Hit | None]]:
-        """Steps of one run each that return ``find`` of each key; faster for many keys."""
+        """Steps that return ``find`` of each key; faster for many keys."""
         if len(keys) < _BULK_KEYS:
             return [self.find(cf, key) for key in keys]
         result: list[Hit | None] = [None] * len(keys)
-        left = range(len(keys))
-        for index, run in enumerate(reversed(self.of_family(cf))):
-            if index:
-                yield
-            hits = run.find_many(cf, [keys[place] for place in left])
+        left: Sequence[int] = range(len(keys))
+        for run in reversed(self.of_family(cf)):
             following = []
-            for place, hit in zip(left, hits, strict=True):
-                if hit is None:
-                    following.append(place)
-                elif hit[0] == OP_APPEND:
-                    # An older write may begin the list: few keys have several.
-                    result[place] = self.find(cf, keys[place])
-                else:
-                    result[place] = hit
-            left = following  # type: ignore[assignment]
+            for some in _strides(run, left):
+                hits = run.find_many(cf, [keys[place] for place in some])
+                for place, hit in zip(some, hits, strict=True):
+                    if hit is None:
+                        following.append(place)
+                    elif hit[0] == OP_APPEND:
+                        # An older write may begin the list: few keys have several.
+                        result[place] = self.find(cf, keys[place])
+                    else:
+                        result[place] = hit
+                yield
+            left = following
         return result
 
     def find_now(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
