@@ -116,6 +116,12 @@ public final class Bytes {
     return LITTLE ? value : Integer.reverseBytes(value);
   }
 
+  /** Reads a number of 32 bits, big-endian. */
+  public static int getBigInt(Object from, long fromOffset) {
+    int value = Platform.getInt(from, fromOffset);
+    return LITTLE ? Integer.reverseBytes(value) : value;
+  }
+
   /** The least key above every key with the prefix; null if there is none. */
   public static byte[] successor(byte[] prefix) {
     int last = prefix.length - 1;

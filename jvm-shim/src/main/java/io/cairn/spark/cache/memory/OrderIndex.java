@@ -1,7 +1,6 @@
 package io.cairn.spark.cache.memory;
 
 import io.cairn.spark.bytes.ByteSpan;
-import io.cairn.spark.bytes.Bytes;
 import java.util.Arrays;
 
 /**
@@ -18,15 +17,22 @@ public final class OrderIndex {
 
   private static final int CHUNK = 512;
   private static final int FIRST = 16;
-  private static final int OVERHEAD_BYTES = 24;
-  private static final long CHUNK_BYTES = CHUNK * 4L + OVERHEAD_BYTES;
+
+  /**
+   * Of a chunk beside its slots: two objects, its place in {@link #chunks} and in {@link #heads}.
+   */
+  private static final int OVERHEAD_BYTES = 72;
+
+  private static final long CHUNK_BYTES = CHUNK * 8L + OVERHEAD_BYTES;
 
   private final MemoryAccount account;
   private final Slabs slabs;
   private final ByteSpan key = new ByteSpan();
-  private int[][] chunks = new int[1][];
-  private int[] sizes = new int[1];
-  private int count;
+  private OrderChunk[] chunks = new OrderChunk[1];
+
+  /** The first entry of each chunk. */
+  private final OrderChunk heads;
+
   private int fullCount;
   private int entryCount;
   private long bytes;
@@ -37,6 +43,7 @@ public final class OrderIndex {
     this.account = account;
     this.slabs = slabs;
     this.isPartial = isPartial;
+    heads = new OrderChunk(slabs, 1);
   }
 
   /** Ends the partial state. REQUIRES: the index has all entries of its map. */
@@ -56,15 +63,19 @@ public final class OrderIndex {
     return bytes;
   }
 
+  private int count() {
+    return heads.size();
+  }
+
   /**
    * Upper bound of the memory that one more entry needs: if there are several chunks, its key
    * decides whether its chunk is full.
    */
   long bytesToAdd() {
     if (fullCount == 0) {
-      return count > 0 ? 0 : FIRST * 4L + OVERHEAD_BYTES;
+      return count() > 0 ? 0 : FIRST * 8L + OVERHEAD_BYTES;
     }
-    return count > 1 ? CHUNK_BYTES : bytesToGrow(chunks[0].length);
+    return count() > 1 ? CHUNK_BYTES : bytesToGrow(chunks[0].capacity());
   }
 
   /**
@@ -72,31 +83,31 @@ public final class OrderIndex {
    * full, and a new one is at least half full.
    */
   long bytesToAdd(int more) {
-    return CHUNK_BYTES * (2L + Math.min(count, more) + more / (CHUNK / 2));
+    return CHUNK_BYTES * (2L + Math.min(count(), more) + more / (CHUNK / 2));
   }
 
-  private static long bytesToGrow(int length) {
-    return length == CHUNK ? CHUNK_BYTES : length * 4L;
+  private static long bytesToGrow(int capacity) {
+    return capacity == CHUNK ? CHUNK_BYTES : capacity * 8L;
   }
 
   /** Adds an entry whose key is not in the index. REQUIRES: {@link #bytesToAdd} are reserved. */
   void add(int address) {
     setKey(address);
-    if (count == 0) {
-      use(FIRST * 4L + OVERHEAD_BYTES);
-      chunks[0] = new int[FIRST];
-      count = 1;
+    int number = chunkFor(key);
+    if (count() == 0) {
+      use(FIRST * 8L + OVERHEAD_BYTES);
+      insertChunk(0, new OrderChunk(slabs, FIRST), address);
+    } else if (chunks[number].isFull()) {
+      grow(number);
+      number = chunkFor(key);
     }
-    int chunk = chunkFor(key);
-    if (sizes[chunk] == chunks[chunk].length) {
-      grow(chunk);
-      chunk = chunkFor(key);
+    OrderChunk chunk = chunks[number];
+    int slot = chunk.search(key, false);
+    chunk.insert(slot, address, key);
+    if (slot == 0) {
+      heads.replace(number, address, key);
     }
-    int slot = slotFor(chunk, key);
-    int[] addresses = chunks[chunk];
-    System.arraycopy(addresses, slot, addresses, slot + 1, sizes[chunk] - slot);
-    addresses[slot] = address;
-    if (++sizes[chunk] == addresses.length) {
+    if (chunk.isFull()) {
       fullCount++;
     }
     entryCount++;
@@ -116,87 +127,102 @@ public final class OrderIndex {
     bytes += used;
   }
 
-  private void grow(int chunk) {
-    int length = chunks[chunk].length;
-    use(bytesToGrow(length));
+  private void grow(int number) {
+    OrderChunk chunk = chunks[number];
+    int capacity = chunk.capacity();
+    use(bytesToGrow(capacity));
     fullCount--;
-    if (length < CHUNK) {
-      chunks[chunk] = Arrays.copyOf(chunks[chunk], length * 2);
+    if (capacity < CHUNK) {
+      chunk.resize(capacity * 2);
       return;
     }
+    // If keys arrive in order, all chunks but the last stay full.
+    int keep = number == count() - 1 ? CHUNK - 1 : CHUNK / 2;
+    OrderChunk upper = chunk.split(keep);
+    insertChunk(number + 1, upper, upper.address(0));
+  }
+
+  private void insertChunk(int number, OrderChunk chunk, int head) {
+    int count = count();
     if (count == chunks.length) {
       chunks = Arrays.copyOf(chunks, count * 2);
-      sizes = Arrays.copyOf(sizes, count * 2);
     }
-    System.arraycopy(chunks, chunk + 1, chunks, chunk + 2, count - chunk - 1);
-    System.arraycopy(sizes, chunk + 1, sizes, chunk + 2, count - chunk - 1);
-    int[] upper = new int[CHUNK];
-    // If keys arrive in order, all chunks but the last stay full.
-    int keep = chunk == count - 1 ? CHUNK - 1 : CHUNK / 2;
-    System.arraycopy(chunks[chunk], keep, upper, 0, CHUNK - keep);
-    chunks[chunk + 1] = upper;
-    sizes[chunk + 1] = CHUNK - keep;
-    sizes[chunk] = keep;
-    count++;
+    System.arraycopy(chunks, number, chunks, number + 1, count - number);
+    chunks[number] = chunk;
+    ByteSpan headKey = new ByteSpan();
+    Entry.key(slabs.array(head), Slabs.at(head), headKey);
+    if (heads.isFull()) {
+      heads.resize(count * 2);
+    }
+    heads.insert(number, head, headKey);
   }
 
   /** Replaces the address of a key by {@code to}, an entry with the same key. */
   void move(int to) {
     setKey(to);
-    int chunk = chunkFor(key);
-    int slot = slotOf(chunk);
+    int number = chunkFor(key);
+    int slot = slotOf(number);
     if (slot >= 0) {
-      chunks[chunk][slot] = to;
+      chunks[number].replace(slot, to, key);
+      if (slot == 0) {
+        heads.replace(number, to, key);
+      }
       changeCount++;
     }
   }
 
   void remove(int address) {
     setKey(address);
-    int chunk = chunkFor(key);
-    int slot = slotOf(chunk);
+    int number = chunkFor(key);
+    int slot = slotOf(number);
     if (slot < 0) {
       return;
     }
+    OrderChunk chunk = chunks[number];
     changeCount++;
     entryCount--;
-    if (sizes[chunk] == chunks[chunk].length) {
+    if (chunk.isFull()) {
       fullCount--;
     }
-    sizes[chunk]--;
-    System.arraycopy(chunks[chunk], slot + 1, chunks[chunk], slot, sizes[chunk] - slot);
-    if (sizes[chunk] == 0) {
-      long freed = chunks[chunk].length * 4L + OVERHEAD_BYTES;
-      count--;
-      System.arraycopy(chunks, chunk + 1, chunks, chunk, count - chunk);
-      System.arraycopy(sizes, chunk + 1, sizes, chunk, count - chunk);
-      chunks[count] = null;
-      sizes[count] = 0;
-      bytes -= freed;
-      account.release(freed);
+    chunk.remove(slot);
+    if (chunk.size() == 0) {
+      removeChunk(number);
+    } else if (slot == 0) {
+      int head = chunk.address(0);
+      setKey(head);
+      heads.replace(number, head, key);
     }
+  }
+
+  private void removeChunk(int number) {
+    long freed = chunks[number].capacity() * 8L + OVERHEAD_BYTES;
+    heads.remove(number);
+    int count = count();
+    System.arraycopy(chunks, number + 1, chunks, number, count - number);
+    chunks[count] = null;
+    bytes -= freed;
+    account.release(freed);
   }
 
   /** Merges neighbours if on average the chunks are less than a quarter full. */
   void compact() {
+    int count = count();
     if (count < 2 || entryCount * 4L >= count * (long) CHUNK) {
       return;
     }
     int last = 0;
-    for (int chunk = 1; chunk < count; chunk++) {
-      if (sizes[last] + sizes[chunk] < CHUNK) {
-        System.arraycopy(chunks[chunk], 0, chunks[last], sizes[last], sizes[chunk]);
-        sizes[last] += sizes[chunk];
+    for (int number = 1; number < count; number++) {
+      if (chunks[last].size() + chunks[number].size() < CHUNK) {
+        chunks[last].append(chunks[number]);
+        heads.remove(last + 1);
       } else {
         last++;
-        chunks[last] = chunks[chunk];
-        sizes[last] = sizes[chunk];
+        chunks[last] = chunks[number];
       }
     }
     long freed = (count - last - 1) * CHUNK_BYTES;
-    count = last + 1;
-    chunks = Arrays.copyOf(chunks, count);
-    sizes = Arrays.copyOf(sizes, count);
+    chunks = Arrays.copyOf(chunks, last + 1);
+    heads.resize(last + 1);
     changeCount++;
     bytes -= freed;
     account.release(freed);
@@ -207,11 +233,11 @@ public final class OrderIndex {
   }
 
   /** The slot of {@link #key} in the chunk; -1 if a partial index does not have it. */
-  private int slotOf(int chunk) {
-    int slot = slotFor(chunk, key);
+  private int slotOf(int number) {
+    OrderChunk chunk = chunks[number];
+    int slot = chunk == null ? 0 : chunk.search(key, false);
     boolean isThere =
-        slot < sizes[chunk]
-            && (!isPartial || compare(chunks[chunk][slot], key.base, key.offset, key.length) == 0);
+        chunk != null && slot < chunk.size() && (!isPartial || chunk.hasKey(slot, key));
     if (!isThere && !isPartial) {
       throw new IllegalStateException("[CAIRN_INTERNAL] the order of a family lost a key");
     }
@@ -220,21 +246,15 @@ public final class OrderIndex {
 
   /** Position of the first key at or after the given one; not inclusive: after it. */
   public long seek(ByteSpan from, boolean inclusive) {
-    if (count == 0) {
+    if (count() == 0) {
       return END;
     }
-    int chunk = chunkFor(from);
-    int slot = slotFor(chunk, from);
-    if (!inclusive
-        && slot < sizes[chunk]
-        && compare(chunks[chunk][slot], from.base, from.offset, from.length) == 0) {
-      slot++;
-    }
-    return position(chunk, slot);
+    int number = chunkFor(from);
+    return position(number, chunks[number].search(from, !inclusive));
   }
 
   public long first() {
-    return count == 0 ? END : 0;
+    return count() == 0 ? END : 0;
   }
 
   public long next(long position) {
@@ -242,60 +262,19 @@ public final class OrderIndex {
   }
 
   public int address(long position) {
-    return chunks[(int) (position >>> 32)][(int) position];
+    return chunks[(int) (position >>> 32)].address((int) position);
   }
 
-  private long position(int chunk, int slot) {
-    if (slot < sizes[chunk]) {
-      return (long) chunk << 32 | slot;
+  private long position(int number, int slot) {
+    if (slot < chunks[number].size()) {
+      return (long) number << 32 | slot;
     }
-    return chunk + 1 < count ? (long) (chunk + 1) << 32 : END;
+    return number + 1 < count() ? (long) (number + 1) << 32 : END;
   }
 
   /** The chunk for the given key: the last one that starts at or before it. */
   private int chunkFor(ByteSpan wanted) {
-    Object base = wanted.base;
-    long offset = wanted.offset;
-    int length = wanted.length;
-    int low = 0;
-    int high = count - 1;
-    while (low < high) {
-      int middle = (low + high + 1) >>> 1;
-      if (compare(chunks[middle][0], base, offset, length) <= 0) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    return low;
-  }
-
-  /** First slot in the chunk whose key is not below the given one. */
-  private int slotFor(int chunk, ByteSpan wanted) {
-    Object base = wanted.base;
-    long offset = wanted.offset;
-    int length = wanted.length;
-    int[] addresses = chunks[chunk];
-    int low = 0;
-    int high = sizes[chunk];
-    if (high > 0 && compare(addresses[high - 1], base, offset, length) < 0) {
-      return high;
-    }
-    while (low < high) {
-      int middle = (low + high) >>> 1;
-      if (compare(addresses[middle], base, offset, length) < 0) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-
-  private int compare(int address, Object base, long offset, int length) {
-    byte[] slab = slabs.array(address);
-    long at = Slabs.at(address);
-    return Bytes.compare(slab, Entry.keyAt(at), Entry.keyLength(slab, at), base, offset, length);
+    return Math.max(0, heads.search(wanted, true) - 1);
   }
 
   /** Frees its memory. REQUIRES: the index is not used afterwards. */

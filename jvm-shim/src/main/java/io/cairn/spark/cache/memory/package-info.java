@@ -2,7 +2,7 @@
  * Entries (a key, a value and a few marks) as bytes in arrays, and the memory they take.
  *
  * <pre>
- * EntryMap       the entries of one column family: Slabs hold them, EntryTable finds them, OrderIndex sorts them
+ * EntryMap       the entries of one column family: Slabs hold them, EntryTable finds them, OrderIndex sorts them (in OrderChunks)
  * Entry          layout of one entry
  * MemoryPool     the bound of a process; MemoryAccount: the part of it that one store holds
  * </pre>

@@ -45,6 +45,51 @@ class EntryMapTest {
     assertEquals(0, pool.accountedBytes());
   }
 
+  /**
+   * Keys are compared by a few of their bytes first: equal ones, and their ends, must not mislead.
+   */
+  @Test
+  void keysWithTheSameFirstBytesAreFoundInOrder() {
+    Random random = new Random(19);
+    map.keepOrder();
+    for (int step = 0; step < 40_000; step++) {
+      change(similarKey(random), 41, random.nextInt(30_000) < step / 3);
+      if (step % 10 == 0) {
+        byte[] wanted = similarKey(random);
+        assertArrayEquals(capacities.ceilingKey(wanted), keyAt(seek(wanted, true)));
+        assertArrayEquals(capacities.higherKey(wanted), keyAt(seek(wanted, false)));
+      }
+    }
+    account.releaseReserved();
+    assertEquals(map.bytes(), account.bytes());
+    assertTrue(capacities.size() > 5_000, capacities.size() + " keys");
+    assertArrayEquals(capacities.keySet().toArray(), keysInOrder().toArray());
+  }
+
+  /** Some 0 to 12 bytes of 0, 1 and 255, behind one of few long beginnings. */
+  private static byte[] similarKey(Random random) {
+    byte[] key = new byte[random.nextInt(4) * 6 + random.nextInt(13)];
+    int same = Math.min(key.length, random.nextInt(4) * 6);
+    for (int i = same; i < key.length; i++) {
+      key[i] = (byte) (random.nextInt(3) - 1);
+    }
+    return key;
+  }
+
+  private long seek(byte[] wanted, boolean inclusive) {
+    return map.order().seek(new ByteSpan(wanted), inclusive);
+  }
+
+  private byte[] keyAt(long position) {
+    if (position == OrderIndex.END) {
+      return null;
+    }
+    ByteSpan key = new ByteSpan();
+    int address = map.order().address(position);
+    Entry.key(map.slab(address), Slabs.at(address), key);
+    return key.toArray();
+  }
+
   /** A fold that needs more than was reserved would evict entries while it runs. */
   @Test
   void reservedMemoryIsEnoughForAllEntriesOfAnotherMap() {
@@ -182,12 +227,9 @@ class EntryMapTest {
 
   private List<byte[]> keysInOrder() {
     List<byte[]> keys = new ArrayList<>();
-    ByteSpan key = new ByteSpan();
     OrderIndex order = map.order();
     for (long at = order.first(); at != OrderIndex.END; at = order.next(at)) {
-      int address = order.address(at);
-      Entry.key(map.slab(address), Slabs.at(address), key);
-      keys.add(key.toArray());
+      keys.add(keyAt(at));
     }
     return keys;
   }
