@@ -61,6 +61,7 @@ public final class Bench {
       case "query_deduplication" -> queries.deduplication();
       case "query_join" -> queries.join();
       case "query_sessions" -> queries.sessions();
+      case "query_groups" -> queries.groups();
       case "memory" -> new MemoryWorkload(options, results).run();
       case "worker_start" -> workerStart(options, results);
       default -> throw new IllegalArgumentException("no workload named " + options.workload());

@@ -18,13 +18,19 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.java.function.FlatMapGroupsWithStateFunction;
+import org.apache.spark.api.java.function.MapFunction;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.streaming.GroupStateTimeout;
+import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.streaming.StateOperatorProgress;
 import org.apache.spark.sql.streaming.StreamingQuery;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
+import scala.Tuple2;
 
 /**
  * Whole streaming queries: source, shuffle, state, commit and Spark's metadata, as fast as they go.
@@ -51,12 +57,40 @@ final class QueryWorkloads {
 
   /** Sums by key. The first batches insert all keys; later rows have any key. */
   void aggregation() throws InterruptedException, TimeoutException {
+    Dataset<Row> frame = rows().groupBy(keyOfMany().as("key")).agg(sum("value"), count("*"));
+    measure(frame, "update", batchesOf(options.keyCount()), options.keyCount());
+  }
+
+  /** The same sums, which a function keeps in the state of its group. */
+  void groups() throws InterruptedException, TimeoutException {
+    FlatMapGroupsWithStateFunction<Long, Tuple2<Long, Long>, Long, Long> add =
+        (key, values, state) -> {
+          long total = state.getOption().getOrElse(() -> 0L);
+          while (values.hasNext()) {
+            total += values.next()._2();
+          }
+          state.update(total);
+          return List.of(total).iterator();
+        };
+    Dataset<Row> frame =
+        rows()
+            .select(keyOfMany().as("_1"), col("value").as("_2"))
+            .as(Encoders.tuple(Encoders.LONG(), Encoders.LONG()))
+            .groupByKey((MapFunction<Tuple2<Long, Long>, Long>) Tuple2::_1, Encoders.LONG())
+            .flatMapGroupsWithState(
+                add,
+                OutputMode.Update(),
+                Encoders.LONG(),
+                Encoders.LONG(),
+                GroupStateTimeout.NoTimeout())
+            .toDF();
+    measure(frame, "update", batchesOf(options.keyCount()), options.keyCount());
+  }
+
+  /** A key of each row: the first rows have all keys one by one, later ones any. */
+  private Column keyOfMany() {
     Column number = col("value");
-    Column key =
-        when(number.lt(options.keyCount()), number).otherwise(anyOf(lit(options.keyCount())));
-    Dataset<Row> frame = rows().groupBy(key.as("key")).agg(sum("value"), count("*"));
-    int fillBatches = batchesOf(options.keyCount());
-    measure(frame, "update", fillBatches, options.keyCount());
+    return when(number.lt(options.keyCount()), number).otherwise(anyOf(lit(options.keyCount())));
   }
 
   /** Drops rows with known keys. Of even numbers the key is new, of odd numbers it is known. */
