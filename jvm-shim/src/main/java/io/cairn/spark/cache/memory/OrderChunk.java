@@ -152,6 +152,7 @@ final class OrderChunk {
     OrderChunk upper = new OrderChunk(slabs, slots.length);
     System.arraycopy(slots, from, upper.slots, 0, size - from);
     upper.size = size - from;
+    upper.shared = shared;
     size = from;
     shareAll();
     upper.shareAll();
@@ -162,7 +163,7 @@ final class OrderChunk {
   void append(OrderChunk next) {
     System.arraycopy(next.slots, 0, slots, size, next.size);
     size += next.size;
-    shareAll();
+    setShared(commonOfAll());
   }
 
   private void share(ByteSpan key) {
@@ -173,15 +174,23 @@ final class OrderChunk {
     }
   }
 
-  /** Finds the shared bytes anew: keys are sorted, so they are those of the first and the last. */
+  /** Finds the shared bytes anew, of which there may be more now. */
   private void shareAll() {
+    int common = commonOfAll();
+    if (common != shared) {
+      setShared(common);
+    }
+  }
+
+  /** The number of first bytes that all keys share: those of the first and the last one. */
+  private int commonOfAll() {
     if (size == 0) {
-      return;
+      return 0;
     }
     ByteSpan last = new ByteSpan();
     int address = (int) slots[size - 1];
     Entry.key(slabs.array(address), Slabs.at(address), last);
-    setShared(common((int) slots[0], last, last.length));
+    return common((int) slots[0], last, last.length);
   }
 
   private void setShared(int length) {
