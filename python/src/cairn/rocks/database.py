@@ -23,6 +23,7 @@ from rocksdict import (
     Checkpoint,
     IngestExternalFileOptions,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
 )
@@ -35,7 +36,6 @@ from cairn.rocks.options import (
     RocksMemory,
     database_options,
     file_options,
-    uncached_reads,
     write_options,
 )
 
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from rocksdict import RdictIter
 
 _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
-_UNCACHED_FROM_KEYS = 256
 _LONG_LIST_CHUNKS = 32
 """A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
+
+Seeker = RdictIter
+"""An iterator of RocksDB, which must not outlive the database."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,6 @@ class RocksDb:
         self._is_closed = False
         self.long_lists: dict[tuple[int, bytes], None] = {}
         self._write_options = write_options()
-        self._reads = ReadOptions()
-        self._uncached_reads = uncached_reads()
         self._file_options = file_options()
         self._ingest_options = IngestExternalFileOptions()
         self._ingest_options.set_move_files(True)
@@ -152,28 +151,16 @@ class RocksDb:
             if len(keys) == 1:
                 return [cast("bytes | None", self._db.get(prefix + keys[0]))]
             if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
-                return self._get_together([prefix + key for key in keys])
+                return self._get_sorted([prefix + key for key in keys])
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = self._get_together([prefix + keys[index] for index in order])
+            found = self._get_sorted([prefix + keys[index] for index in order])
             result: list[bytes | None] = [None] * len(keys)
             for index, value in zip(order, found, strict=True):
                 result[index] = value
         return result
 
-    def _get_together(self, names: list[Any]) -> list[bytes | None]:
-        """Return the value of each RocksDB key, ``None`` where absent.
-
-        Many keys of a database that is larger than the block cache: their blocks would replace each
-        other, and filters, in the cache, which costs a fifth of the read.
-        """
-        if len(names) < _UNCACHED_FROM_KEYS or self.sst_bytes() <= self._memory.cache_bytes:
-            return cast("list[bytes | None]", self._db.get(names))
-        # Not as an argument of `get`: rocksdict ignores it for several keys.
-        self._db.set_read_options(self._uncached_reads)
-        try:
-            return cast("list[bytes | None]", self._db.get(names))
-        finally:
-            self._db.set_read_options(self._reads)
+    def _get_sorted(self, names: list[Any]) -> list[bytes | None]:
+        return cast("list[bytes | None]", self._db.get(names))
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
         """Return for each key whether it is present; sorted keys are faster."""
@@ -201,7 +188,7 @@ class RocksDb:
             CorruptError: a block in the range is corrupt; no page is returned.
         """
         with self._translated:
-            reading = ReadOptions()
+            reading = self._read_options()
             reading.set_iterate_upper_bound(high)
             rows = cast(
                 "Iterator[tuple[bytes, bytes]]", self._db.items(from_key=low, read_opt=reading)
@@ -212,14 +199,25 @@ class RocksDb:
                 keys, values, last = _read_rows(rows, limit_rows, limit_bytes)
             return ScanPage(keys, values, self._follows(last, low, high))
 
-    def seeker(self) -> RdictIter:
+    def seeker(self) -> Seeker:
         """Return an iterator for ``read_ranges``, to be dropped before the database closes."""
         with self._translated:
-            return self._db.iter()
+            return self._db.iter(self._read_options())
+
+    def _read_options(self) -> ReadOptions:
+        """Return the options of scans and ranges.
+
+        Those of a database that is larger than the block cache leave no blocks there: they would
+        replace the filters, and a read of many keys would then read a whole filter for every 32.
+        """
+        options = ReadOptions()
+        if self.sst_bytes() > self._memory.cache_bytes:
+            options.fill_cache(False)  # type: ignore[call-arg] # noqa: FBT003 - the .pyi lacks it
+        return options
 
     def read_ranges(
         self,
-        seeker: RdictIter,
+        seeker: Seeker,
         cf: int,
         ranges: Sequence[tuple[bytes, bytes | None]],
         some: tuple[int, int],
@@ -267,7 +265,7 @@ class RocksDb:
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.
-        check = self._db.iter()
+        check = self._db.iter(self._read_options())
         check.seek(low if last is None else last)
         if last is not None and check.valid() and check.key() == last:
             check.next()

@@ -16,7 +16,6 @@ from rocksdict import (
     DBCompactionStyle,
     DBCompressionType,
     Options,
-    ReadOptions,
     WriteOptions,
 )
 
@@ -154,13 +153,6 @@ def write_options() -> WriteOptions:
     options = WriteOptions()
     # The changelog in the object store is the log; no directory is opened again after a crash.
     options.disable_wal = True  # type: ignore[method-assign,assignment] # a property; the .pyi errs
-    return options
-
-
-def uncached_reads() -> ReadOptions:
-    """Return the options of reads that use cached blocks, and leave no other blocks there."""
-    options = ReadOptions()
-    options.fill_cache(False)  # type: ignore[call-arg] # noqa: FBT003 - the .pyi lacks it
     return options
 
 

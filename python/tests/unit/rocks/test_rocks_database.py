@@ -237,10 +237,10 @@ def test_a_restored_database_uses_the_shared_block_cache(
 
 
 @pytest.mark.parametrize(("cache_bytes", "may_fill"), [(1 << 20, False), (64 << 20, True)])
-def test_reads_of_many_keys_do_not_fill_a_cache_that_is_smaller_than_the_database(
+def test_scans_do_not_fill_a_cache_that_is_smaller_than_the_database(
     tmp_path: Path, cache_bytes: int, *, may_fill: bool
 ) -> None:
-    """Their blocks would replace each other, and the filters."""
+    """Their blocks would replace the filters, which gets need."""
     memory = RocksMemory(cache_bytes, 8 << 20)
     db = RocksDb(tmp_path / "db", memory, create=True)
     values = [Random(n).randbytes(100) for n in range(30_000)]
@@ -248,9 +248,17 @@ def test_reads_of_many_keys_do_not_fill_a_cache_that_is_smaller_than_the_databas
     db.get(0, b"%06d" % 7)  # index and filter
     before = memory.cached_bytes()
 
-    found = db.get_many(0, [b"%06d" % n for n in range(0, 30_000, 100)])
+    page = db.scan(
+        0,
+        *layout.scan_bounds(0, multi=False, start=None, inclusive=True, end=None),
+        limit_rows=20_000,
+        limit_bytes=1 << 30,
+    )
+    keys = [b"%06d" % n for n in range(20_000, 30_000)]
+    ranges: list[tuple[bytes, bytes | None]] = [(key, key + b"0") for key in keys]
+    in_ranges, _ = db.read_ranges(db.seeker(), 0, ranges, (0, 10_000), (10_000, 1 << 30))
 
-    assert found == values[::100]
+    assert page.values + in_ranges.values == values
     assert (memory.cached_bytes() > before + 500_000) is may_fill
     assert may_fill or memory.cached_bytes() == before
     db.close()
