@@ -25,9 +25,10 @@ from cairn.protocol import frames
 from cairn.protocol.calls import CommitRequest
 from cairn.protocol.session_id import SESSION_NUMBER_BITS, SESSION_NUMBERS, SessionId
 from cairn.store.committed import ScanRequest
+from cairn.store.merge import value_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
     from concurrent.futures import Executor
 
     from cairn.engine.channel import Connection
@@ -202,7 +203,7 @@ class _Request:
 def _look_up(request: _Request) -> Steps:
     cf, keys = frames.decode_lookup(bytes(request.payload), request.header.rows)
     origins, values = yield from request.instance.get(request.session, [cf] * len(keys), keys)
-    _check_size(values)
+    _check_size(sum(map(len, filter(None, values))))
     reply = frames.encode_lookup_reply(origins, values)
     return reply, len(origins), len(origins) < len(keys)
 
@@ -212,7 +213,7 @@ def _get(request: _Request) -> Steps:
     cfs, keys = cast("tuple[list[int], list[bytes]]", [one.to_pylist() for one in names.columns])
     origins, values = yield from request.instance.get(request.session, cfs, keys)
     request.instance.note_found(request.session, request.applied, names, origins)
-    _check_size(values)
+    _check_size(sum(map(len, filter(None, values))))
     rows = pa.RecordBatch.from_arrays(
         [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
     )
@@ -256,16 +257,8 @@ def _ascend(starts: list[bytes], ends: list[bytes | None]) -> bool:
 
 
 def _scanned(page: ScanReply) -> Reply:
-    _check_size(page.values)
-    rows = pa.RecordBatch.from_arrays(
-        [
-            pa.array(page.origins, _ORIGIN),
-            pa.array(page.keys, _BYTES),
-            pa.array(page.values, _BYTES),
-        ],
-        schema=frames.SCAN_REPLY_SCHEMA,
-    )
-    return rows.serialize(), rows.num_rows, page.more
+    _check_size(value_bytes(page.rows))
+    return page.rows.serialize(), page.rows.num_rows, page.more
 
 
 _READS = {
@@ -346,8 +339,7 @@ def reported(
     return unexpected(failure).with_context(store=instance.store, version=version)
 
 
-def _check_size(values: Iterable[bytes | None]) -> None:
-    size = sum(map(len, filter(None, values)))
+def _check_size(size: int) -> None:
     if size > MAX_VALUES_BYTES:
         raise RowTooLargeError(
             f"a value (or the list of one key) has {size} bytes, over the limit of "

@@ -6,20 +6,24 @@ may be merged, written into the database, or added.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
+from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.rocks.keys import scan_bounds
-from cairn.store.runs import Runs
+from cairn.store.merge import merged
+from cairn.store.runs import NO_RUNS, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cairn.rocks import RocksDb
-    from cairn.store.runs import Run
+    import pyarrow as pa
 
+    from cairn.rocks import RocksDb
+
+# Rows of each run that are merged at once, at least.
+_MIN_MERGED_ROWS = 256
 _COUNT_PAGE_ROWS = 4096
 _COUNT_PAGE_BYTES = 1 << 20
 
@@ -35,20 +39,23 @@ class ScanRequest:
     limit_rows: int
     limit_bytes: int
 
+    @property
+    def first(self) -> bytes | None:
+        """The first key that may be in the page."""
+        return self.start if self.start is None or self.inclusive else self.start + b"\0"
+
 
 @dataclass(frozen=True)
-class CommittedPage:
+class ScannedRows:
     """Rows in ascending key order.
 
     Attributes:
-        keys: the keys.
-        values: their values.
-        through: the page has all rows up to this key, and others may follow; ``None``: up to the
-            end of the range.
+        rows: as ``SCAN_REPLY_SCHEMA`` has them.
+        through: they are all rows up to this key, and others may follow; ``None``: up to the end
+            of the range.
     """
 
-    keys: list[bytes]
-    values: list[bytes]
+    rows: pa.RecordBatch
     through: bytes | None
 
 
@@ -103,18 +110,59 @@ class CommittedRows:
                 found[row] = is_present
         return found
 
-    def scan(self, request: ScanRequest) -> CommittedPage:
+    def scan(self, request: ScanRequest, spill: Runs = NO_RUNS) -> ScannedRows:
         """Return the next rows of a scan, within its limits; the last row may exceed the bytes.
 
         An empty page with ``through`` says only that the rows up to that key were deleted.
 
+        Args:
+            request: what to read.
+            spill: the writes of the session that reads.
+
         Raises:
             CorruptError: a block in the range is corrupt.
         """
-        cf = request.cf
+        cf, limits = request.cf, (request.limit_rows, request.limit_bytes)
         runs = self.runs.of_family(cf)
-        if any(cf in run.dropped for run in runs):
-            return CommittedPage([], [], None)
+        committed_count = len(runs)
+        runs += spill.of_family(cf)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        through: bytes | None = None
+        drops = [index for index, run in enumerate(runs) if cf in run.dropped]
+        if drops:
+            runs = runs[drops[-1] + 1 :]
+            committed_count = max(0, committed_count - drops[-1] - 1)
+        else:
+            keys, values, through = self._scan_database(request)
+        if not runs:
+            return ScannedRows(merged(keys, values, [], 0, limits)[0], through)
+        parts = []
+        # What a run has behind the last key of another one is read again for the next rows.
+        limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
+        for run in runs:
+            first, stop, more = run.first_rows(
+                cf,
+                request.first,
+                request.end,
+                limit_rows=limit_rows,
+                limit_bytes=request.limit_bytes,
+            )
+            parts.append((run, first, stop))
+            if more and (through is None or run.key(stop - 1) < through):
+                through = run.key(stop - 1)
+        if through is not None:
+            count = bisect_right(keys, through)
+            keys, values = keys[:count], values[:count]
+            parts = [(run, first, run.rows_up_to(cf, through, stop)) for run, first, stop in parts]
+        layers = [run.rows.slice(first, stop - first) for run, first, stop in parts]
+        rows, is_cut = merged(keys, values, layers, committed_count, limits)
+        if is_cut:
+            through = rows.column("key")[-1].as_py()
+        return ScannedRows(rows, through)
+
+    def _scan_database(self, request: ScanRequest) -> tuple[list[bytes], list[bytes], bytes | None]:
+        cf = request.cf
         low, high = scan_bounds(
             cf,
             multi=cf in self.database.multi_families,
@@ -125,10 +173,7 @@ class CommittedRows:
         page = self.database.scan(
             cf, low, high, limit_rows=request.limit_rows, limit_bytes=request.limit_bytes
         )
-        through = page.keys[-1] if page.more else None
-        if not runs:
-            return CommittedPage(page.keys, page.values, through)
-        return _merged(CommittedPage(page.keys, page.values, through), runs, request)
+        return page.keys, page.values, page.keys[-1] if page.more else None
 
     def count_keys(self, cf: int) -> Iterator[int]:
         """Yield the number of keys counted so far, page by page; the last is the count.
@@ -148,62 +193,8 @@ class CommittedRows:
                     limit_bytes=_COUNT_PAGE_BYTES,
                 )
             )
-            count += len(page.keys)
+            count += page.rows.num_rows
             yield count
             if page.through is None:
                 return
             start = page.through
-
-
-def _merged(page: CommittedPage, runs: list[Run], request: ScanRequest) -> CommittedPage:
-    """Return the rows of a page with the writes of runs over them."""
-    start = request.start
-    first = start if start is None or request.inclusive else start + b"\0"
-    through = page.through
-    rows = dict(zip(page.keys, page.values, strict=True))
-    is_changed = False
-    for run in runs:
-        ops, names, written, more = run.writes_between(
-            request.cf,
-            first,
-            request.end,
-            limit_rows=request.limit_rows,
-            limit_bytes=request.limit_bytes,
-        )
-        is_changed |= bool(ops)
-        apply_writes(ops, names, written, rows)
-        if more and (through is None or names[-1] < through):
-            through = names[-1]
-    if not is_changed:
-        return page
-    keys = sorted(rows) if through is None else sorted(key for key in rows if key <= through)
-    values = [rows[key] for key in keys]
-    count = count_within(values, request.limit_rows, request.limit_bytes)
-    if count < len(keys):
-        through = keys[count - 1]
-    return CommittedPage(keys[:count], values[:count], through)
-
-
-def apply_writes(
-    ops: list[int], keys: list[bytes], values: list[bytes | None], rows: dict[bytes, bytes]
-) -> None:
-    """Apply puts, deletes and appends to the values of keys, in their order."""
-    if ops.count(OP_PUT) == len(ops):
-        rows.update(zip(keys, cast("list[bytes]", values), strict=True))
-        return
-    for op, key, value in zip(ops, keys, values, strict=True):
-        if op == OP_DELETE:
-            rows.pop(key, None)
-        elif op == OP_PUT:
-            rows[key] = value or b""
-        else:
-            rows[key] = rows.get(key, b"") + (value or b"")
-
-
-def count_within(values: list[bytes], limit_rows: int, limit_bytes: int) -> int:
-    """Return how many rows fit into a page, which ends after the row that reaches its bytes."""
-    count = min(len(values), limit_rows)
-    for row, size in enumerate(accumulate(map(len, values[:count])), start=1):
-        if size >= limit_bytes:
-            return row
-    return count

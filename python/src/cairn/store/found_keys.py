@@ -61,17 +61,17 @@ class FoundKeys:
                 self._bytes += size
                 self._parts.append((names.slice(0, len(origins)), _PRESENCES[list(origins)]))
 
-    def add_prefixes(self, cf: int, prefixes: Sequence[bytes], keys: Sequence[bytes]) -> None:
-        """Take the answer of a read of all committed keys of some prefixes; see ``add``.
+    def add_prefixes(self, cf: int, prefixes: Sequence[bytes], rows: pa.RecordBatch) -> None:
+        """Take the answer of a read of all rows of some prefixes; see ``add``.
 
         Args:
             cf: their family.
-            prefixes: all of one length, at least 1.
-            keys: all committed keys that begin with one of them.
+            prefixes: all of one length, at least 1; none has spilled writes.
+            rows: columns ``origin`` and ``key``, at least of these prefixes.
         """
-        part = _Prefixes(
-            cf, len(prefixes[0]), pa.array(prefixes, pa.binary()), pa.array(keys, pa.binary())
-        )
+        is_committed = pc.equal(rows.column("origin"), ORIGIN_COMMITTED)
+        keys = rows.column("key").filter(is_committed)
+        part = _Prefixes(cf, len(prefixes[0]), pa.array(prefixes, pa.binary()), keys)
         size = part.prefixes.nbytes + part.keys.nbytes
         with self._lock:
             if self._bytes + size <= _MAX_BYTES:

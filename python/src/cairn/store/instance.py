@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, DiskFullError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
-from cairn.protocol.frames import ORIGIN_COMMITTED
 from cairn.rocks.keys import successor
 from cairn.storage.progress import Progress
 from cairn.store import commit, load, snapshot
@@ -25,7 +24,7 @@ from cairn.store.reads import (
     read_ranges,
     with_spill,
 )
-from cairn.store.runs import Runs
+from cairn.store.runs import NO_RUNS
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.state import StoreState
 
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
     from cairn.store.committed import ScanRequest
     from cairn.store.found_keys import FoundKeys
     from cairn.store.resources import WorkerResources
+    from cairn.store.runs import Runs
 
 _LARGE_CHANGELOG_BYTES = 1 << 20
-_NOTHING_SPILLED = Runs()
 _MAX_PENDING_WAIT_S = 60.0
 # A commit that needs a snapshot waits for it for at most five times ``requestTimeoutMs``: half of
 # what the shim allows a commit. Maintenance, which needs none, answers sooner.
@@ -345,7 +344,7 @@ class ProviderInstance:
             cf: the key's family.
             key: the key.
         """
-        spill: Runs | None = _NOTHING_SPILLED
+        spill: Runs | None = NO_RUNS
         found = self._session
         if found is not None and found.number == session and not found.is_unread:
             spill = found.settled_spill
@@ -411,9 +410,7 @@ class ProviderInstance:
             if not is_spilled and len(start) == length and end == successor(start)
         ]
         if known and length:
-            rows = zip(reply.keys, reply.origins, strict=True)
-            committed = [key for key, origin in rows if origin == ORIGIN_COMMITTED]
-            found.add_prefixes(cf, known, committed)
+            found.add_prefixes(cf, known, reply.rows)
 
     def _found_at(self, session: int, version: int) -> FoundKeys | None:
         current, of_session = self.state.version, self.find_session(session)
@@ -428,7 +425,7 @@ class ProviderInstance:
         spill = self._spill_of(session)
         with state.local.reading() as rows:
             page = yield from read_page(rows, spill, request, self._resources.clock)
-        state.metrics.add("scanned_rows_count", len(page.keys))
+        state.metrics.add("scanned_rows_count", page.rows.num_rows)
         return page
 
     def ranges(
@@ -440,7 +437,7 @@ class ProviderInstance:
         spill = self._spill_of(session)
         with state.local.reading() as rows:
             page = yield from read_ranges(rows, spill, cf, ranges, self._resources.clock)
-        state.metrics.add("scanned_rows_count", len(page.keys))
+        state.metrics.add("scanned_rows_count", page.rows.num_rows)
         return page
 
     def _spill_of(self, number: int) -> Runs:
@@ -449,4 +446,4 @@ class ProviderInstance:
             return session.spill
         if number <= self._ended_through:
             raise ClosedError("a read came for a session that has ended", store=self.store)
-        return _NOTHING_SPILLED
+        return NO_RUNS

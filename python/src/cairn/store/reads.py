@@ -6,8 +6,12 @@ other work runs between two steps.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
 
 from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.protocol.frames import (
@@ -16,15 +20,16 @@ from cairn.protocol.frames import (
     ORIGIN_DELETED,
     ORIGIN_SPILL,
 )
-from cairn.store.committed import ScanRequest, apply_writes, count_within
-from cairn.store.runs import Runs
+from cairn.store.committed import ScanRequest
+from cairn.store.merge import merged, value_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from cairn.clock import Clock
-    from cairn.store.committed import CommittedPage, CommittedRows
-    from cairn.store.runs import Hit
+    from cairn.rocks import Seeker
+    from cairn.store.committed import CommittedRows
+    from cairn.store.runs import Hit, RowNumbers, Run, Runs
 
 # Bound of the values in one reply to GET; only a single larger value may exceed it.
 _MAX_GET_BYTES = 16 << 20
@@ -33,20 +38,16 @@ _MAX_PAGE_BYTES = 4 << 20
 _MAX_RANGES_BYTES = 1 << 20
 _STEP_NS = 2_000_000
 _STRIDE_KEYS = 512
-# Rows of each run that a step of a scan over a spill reads: at most, and at least.
+# Rows that a step of a scan over runs reads of each of them.
 _MERGE_STRIDE_ROWS = 2048
-_MIN_MERGED_ROWS = 256
-_RANGES_PER_STEP = 128
-_NOTHING_SPILLED = Runs()
+_RANGES_PER_STEP = 256
 
 
 @dataclass
 class ScanReply:
-    """Rows in ascending key order; ``more`` says that rows follow."""
+    """Rows in ascending key order, as ``SCAN_REPLY_SCHEMA``; ``more`` says that rows follow."""
 
-    origins: list[int]
-    keys: list[bytes]
-    values: list[bytes]
+    rows: pa.RecordBatch
     more: bool
 
 
@@ -181,37 +182,122 @@ def read_page(
     """Steps that return one page of a scan. It is empty only when nothing follows."""
     limit_rows = max(1, min(request.limit_rows or _MAX_PAGE_ROWS, _MAX_PAGE_ROWS))
     limit_bytes = max(1, min(request.limit_bytes or _MAX_PAGE_BYTES, _MAX_PAGE_BYTES))
-    if not spill.concerns(request.cf):
-        spill = _NOTHING_SPILLED
-    # Over a spill in strides: the session may have deleted most of the rows in the range.
-    stride_rows = min(limit_rows, _MERGE_STRIDE_ROWS) if spill else limit_rows
-    request = replace(request, limit_rows=stride_rows, limit_bytes=limit_bytes)
-    reply, size = ScanReply([], [], [], more=False), 0
+    parts: list[pa.RecordBatch] = []
+    count = size = 0
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     while True:
-        page = rows.scan(request)
-        if spill:
-            merged, through = _with_spilled(page, spill, request)
-            count = count_within(merged.values, limit_rows - len(reply.keys), limit_bytes - size)
-            reply.origins += merged.origins[:count]
-            reply.keys += merged.keys[:count]
-            reply.values += merged.values[:count]
-            size += sum(map(len, merged.values[:count]))
-            if count < len(merged.keys):
-                reply.more = True
-                return reply
-            is_full = len(reply.keys) >= limit_rows or size >= limit_bytes
-        else:
-            origins, through = [ORIGIN_COMMITTED] * len(page.keys), page.through
-            reply = ScanReply(origins, page.keys, page.values, more=False)
-            is_full = bool(page.keys)
-        reply.more = through is not None
-        if through is None or is_full:
-            return reply
-        request = replace(request, start=through, inclusive=False)
+        # Over runs in strides: they may have deleted most of the rows in the range.
+        is_plain = not spill.concerns(request.cf) and not rows.runs.concerns(request.cf)
+        stride_rows = limit_rows if is_plain else min(limit_rows - count, _MERGE_STRIDE_ROWS)
+        request = replace(request, limit_rows=stride_rows, limit_bytes=limit_bytes - size)
+        page = rows.scan(request, spill)
+        parts.append(page.rows)
+        count += page.rows.num_rows
+        size += value_bytes(page.rows)
+        is_full = count >= limit_rows or size >= limit_bytes or (is_plain and count)
+        if page.through is None or is_full:
+            return ScanReply(_one_batch(parts), more=page.through is not None)
+        request = replace(request, start=page.through, inclusive=False)
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
+
+
+def _one_batch(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*(part.columns for part in parts), strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays(column) for column in columns], schema=parts[0].schema
+    )
+
+
+class _RangeReader:
+    """Reads the rows of ranges that ascend and do not overlap; see ``read_ranges``."""
+
+    def __init__(
+        self, rows: CommittedRows, spill: Runs, cf: int, ranges: list[tuple[bytes, bytes | None]]
+    ) -> None:
+        self._rows = rows
+        self._spill = spill
+        self._cf = cf
+        self._ranges = ranges
+        self._starts = [start for start, _ in ranges]
+        self._ends = [end for _, end in ranges]
+        # The rows of each run in each range.
+        self._layers: list[tuple[Run, RowNumbers, RowNumbers]] = []
+        self._committed_count = 0
+        self.is_spilled = np.zeros(len(ranges), np.bool_)
+        # An iterator of RocksDB. It must not outlive the database, which another load may close.
+        self._seeker: Seeker | None = None
+
+    def find_layers(self) -> Generator[None, None, None]:
+        """Steps that find which runs have rows of which ranges."""
+        committed = self._rows.runs
+        self._layers = yield from committed.rows_of_ranges(self._cf, self._starts, self._ends)
+        self._committed_count = len(self._layers)
+        spilled = yield from self._spill.rows_of_ranges(self._cf, self._starts, self._ends)
+        self._layers += spilled
+        for _, firsts, lasts in spilled:
+            self.is_spilled |= firsts < lasts
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether each range is read as a scan of its own: lists, families that were dropped."""
+        cf = self._cf
+        runs = [*self._rows.runs.of_family(cf), *self._spill.of_family(cf)]
+        return cf in self._rows.database.multi_families or any(cf in run.dropped for run in runs)
+
+    def end_step(self) -> None:
+        """Forget what must not be used in another step."""
+        self._seeker = None
+
+    def read(self, place: int, limits: tuple[int, int]) -> tuple[pa.RecordBatch, int, bool] | None:
+        """Return the rows of some ranges, the range after them, and whether its last has more.
+
+        Args:
+            place: the first of the ranges.
+            limits: rows and bytes of the page; its last row reaches them.
+
+        Returns:
+            ``None`` if the range has too many rows in runs.
+        """
+        last = min(len(self._ranges), place + _RANGES_PER_STEP)
+        while self._is_too_much(place, last):
+            if last == place + 1:
+                return None
+            last = place + (last - place) // 2
+        self._seeker = self._seeker or self._rows.database.seeker()
+        found, following = self._rows.database.read_ranges(
+            self._seeker, self._cf, self._ranges, (place, last), limits
+        )
+        some = slice(place, following)
+        through = found.keys[-1] if found.more else None
+        layers = [
+            run.rows_at(_numbers(firsts[some], lasts[some]), through)
+            for run, firsts, lasts in self._layers
+        ]
+        rows, is_cut = merged(found.keys, found.values, layers, self._committed_count, limits)
+        if is_cut:
+            following = bisect_right(self._starts, rows.column("key")[-1].as_py())
+        return rows, following, is_cut or found.more
+
+    def _is_too_much(self, place: int, last: int) -> bool:
+        some = slice(place, last)
+        row_count = size = 0
+        for run, firsts, lasts in self._layers:
+            row_count += int((lasts[some] - firsts[some]).sum())
+            size += run.value_bytes(firsts[some], lasts[some])
+        return row_count > _MAX_PAGE_ROWS // 4 or size > _MAX_RANGES_BYTES
+
+
+def _numbers(firsts: RowNumbers, lasts: RowNumbers) -> RowNumbers:
+    """Return the numbers from each first one to before its last one."""
+    counts = lasts - firsts
+    ends = counts.cumsum()
+    skipped: RowNumbers = np.repeat(firsts - ends + counts, counts)
+    skipped += np.arange(len(skipped))
+    return skipped
 
 
 def read_ranges(
@@ -222,82 +308,32 @@ def read_ranges(
     clock: Clock,
 ) -> Generator[None, None, RangesReply]:
     """Steps that return the rows of ranges that ascend and do not overlap."""
-    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-    is_spilled = yield from spill.concern_ranges(cf, starts, ends)
-    is_merged = yield from _are_merged(rows, cf, starts, ends)
-    is_merged = [one or other for one, other in zip(is_merged, is_spilled, strict=True)]
-    reply, size = RangesReply([], [], [], more=False, is_spilled=is_spilled, read_count=0), 0
+    reader = _RangeReader(rows, spill, cf, ranges)
+    yield from reader.find_layers()
+    parts: list[pa.RecordBatch] = []
+    count = size = place = 0
+    more = False
     step_end_ns = clock.monotonic_ns() + _STEP_NS
-    seeker = None
-    place = 0
-    while place < len(ranges):
+    while place < len(ranges) and not more and count < _MAX_PAGE_ROWS and size < _MAX_RANGES_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
-            seeker = None  # it must not outlive the database, which another load may close
+            reader.end_step()
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
-        limits = (_MAX_PAGE_ROWS - len(reply.keys), _MAX_RANGES_BYTES - size)
-        if is_merged[place]:
-            seeker = None
-            request = ScanRequest(cf, starts[place], True, ends[place], *limits)  # noqa: FBT003
+        limits = (_MAX_PAGE_ROWS - count, _MAX_RANGES_BYTES - size)
+        part = None if reader.is_one_by_one else reader.read(place, limits)
+        if part is None:
+            reader.end_step()
+            start, end = ranges[place]
+            request = ScanRequest(cf, start, True, end, *limits)  # noqa: FBT003
             page = yield from read_page(rows, spill, request, clock)
-            origins, keys, values, more = page.origins, page.keys, page.values, page.more
-            place += 1
-        else:
-            seeker = seeker or rows.database.seeker()
-            last = place + 1
-            while last < min(len(ranges), place + _RANGES_PER_STEP) and not is_merged[last]:
-                last += 1
-            found, place = rows.database.read_ranges(seeker, cf, ranges, (place, last), limits)
-            origins, keys, values = [ORIGIN_COMMITTED] * len(found.keys), found.keys, found.values
-            more = found.more
-        reply.origins += origins
-        reply.keys += keys
-        reply.values += values
-        size += sum(map(len, values))
-        reply.read_count = place - 1 if more else place
-        if more or size >= _MAX_RANGES_BYTES or len(reply.keys) >= _MAX_PAGE_ROWS:
-            reply.more = more or place < len(ranges)
-            return reply
-    return reply
-
-
-def _are_merged(
-    rows: CommittedRows, cf: int, starts: list[bytes], ends: list[bytes | None]
-) -> Generator[None, None, list[bool]]:
-    """Steps that return which ranges are more than a read of the database: runs, lists."""
-    if cf in rows.database.multi_families:
-        return [True] * len(starts)
-    return (yield from rows.runs.concern_ranges(cf, starts, ends))
-
-
-def _with_spilled(
-    page: CommittedPage, spill: Runs, request: ScanRequest
-) -> tuple[ScanReply, bytes | None]:
-    """Return the next rows, all up to a last key, and that key; ``None``: up to the end."""
-    horizon = page.through
-    start = request.start
-    first = start if start is None or request.inclusive else start + b"\x00"
-    rows: dict[bytes, bytes] = dict(zip(page.keys, page.values, strict=True))
-    written: set[bytes] = set()
-    runs = spill.of_family(request.cf)
-    # What a run has behind the last key of another one is read again for the next rows.
-    limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
-    for run in runs:
-        if request.cf in run.dropped:
-            rows.clear()
-            written.clear()
-            continue
-        ops, keys, values, more = run.writes_between(
-            request.cf,
-            first,
-            request.end,
-            limit_rows=limit_rows,
-            limit_bytes=request.limit_bytes,
-        )
-        apply_writes(ops, keys, values, rows)
-        written.update(keys)
-        if more and (horizon is None or keys[-1] < horizon):
-            horizon = keys[-1]
-    keys = sorted(rows) if horizon is None else sorted(key for key in rows if key <= horizon)
-    origins = [ORIGIN_SPILL if key in written else ORIGIN_COMMITTED for key in keys]
-    return ScanReply(origins, keys, [rows[key] for key in keys], more=False), horizon
+            part = page.rows, place + 1, page.more
+        some, place, more = part
+        parts.append(some)
+        count += some.num_rows
+        size += value_bytes(some)
+    return RangesReply(
+        _one_batch(parts),
+        more=more or place < len(ranges),
+        is_spilled=reader.is_spilled.tolist(),
+        read_count=place - 1 if more else place,
+    )

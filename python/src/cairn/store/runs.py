@@ -16,13 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
-from cairn.store.sorting import BinaryColumn
+from cairn.rocks.keys import successor
+from cairn.store.sorting import BinaryColumn, take
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from cairn.store.sorting import Words
+
+    RowNumbers = NDArray[np.int64]
     Hit = tuple[int, bytes | None]
     """Op and value of a write."""
 
@@ -90,6 +94,7 @@ class _Family:
         self.prefix = first[:common]
         self._word_end = common + _WORD_BYTES
         sampled = self._column = keys.slice(self.start, self.end - self.start)
+        self._width = BinaryColumn(sampled).width
         if stride > 1:
             indices: Any = pa.array(np.arange(0, len(sampled), stride))
             sampled = sampled.take(indices)
@@ -163,32 +168,52 @@ class _Family:
         last = min(self.start + high * self._stride, self.end)
         return bisect_left(self._cells, key, first, last) if first < last else first
 
-    def _all_words(self) -> NDArray[np.uint64]:
+    def _all_words(self) -> Words:
         """Return the word of each row. If not every row is sampled, this reads all keys."""
         if self._stride == 1:
             return self.words
         return BinaryColumn(self._column).words(len(self.prefix))
 
-    def may_have_rows(
+    def rows_of_ranges(
         self, starts: Sequence[bytes], ends: Sequence[bytes | None]
-    ) -> NDArray[np.bool_]:
-        """Return for each range whether rows may be in it; if there are rows, it is true."""
-        count = self.end - self.start
-        words = self._all_words()
-        first = self._bounds(words, starts, "left")
-        last = self._bounds(words, [end or b"" for end in ends], "right")
-        last[[end is None for end in ends]] = count
-        return first < last
+    ) -> tuple[RowNumbers, RowNumbers]:
+        """Return the first row of each range, and the row after its last; see ``_all_words``.
 
-    def _bounds(
-        self, words: NDArray[np.uint64], keys: Sequence[bytes], side: Literal["left", "right"]
-    ) -> NDArray[np.int64]:
-        """Return for each key the row to which its word belongs, on one side of equal words."""
-        size, prefix = len(self.prefix), self.prefix
-        result = np.searchsorted(words, BinaryColumn(pa.array(keys, pa.binary())).words(size), side)
-        for place, key in enumerate(keys):
-            if not key.startswith(prefix):
-                result[place] = 0 if key < prefix else len(words)
+        REQUIRES: starts ascend, and so do ends; only the last end may be ``None``.
+        """
+        words = self._all_words()
+        bounded = cast("Sequence[bytes]", ends if ends[-1] is not None else ends[:-1])
+        starts_column, ends_column = _column(starts), _column(bounded)
+        longest = max(starts_column.longest, ends_column.longest)
+        is_exact = longest <= min(self._width or 0, self._word_end)
+        first = self._places(words, starts, starts_column, "left")
+        last = np.full(len(ends), len(words))
+        side: Literal["left", "right"] = "left" if is_exact else "right"
+        last[: len(bounded)] = self._places(words, bounded, ends_column, side)
+        first += self.start
+        last += self.start
+        if not is_exact:
+            # Keys whose words equal that of a bound may be on either side of it.
+            for place in np.flatnonzero(first < last).tolist():
+                first[place] = self.row_of(starts[place])
+                end = ends[place]
+                last[place] = self.end if end is None else self.row_of(end)
+        return first, np.maximum(first, last)
+
+    def _places(
+        self,
+        words: Words,
+        bounds: Sequence[bytes],
+        column: BinaryColumn,
+        side: Literal["left", "right"],
+    ) -> RowNumbers:
+        """Return for each of ascending bounds the place of its word among those of the rows."""
+        result = np.searchsorted(words, column.words(len(self.prefix)), side)
+        above = successor(self.prefix)
+        first = bisect_left(bounds, self.prefix)
+        last = len(bounds) if above is None else bisect_left(bounds, above)
+        result[:first] = 0
+        result[last:] = len(words)
         return result
 
     def possible_rows(self, keys: Sequence[bytes]) -> list[tuple[int, int]]:
@@ -196,7 +221,7 @@ class _Family:
 
         If not every row is sampled, this reads all keys of the family.
         """
-        words = BinaryColumn(pa.array(keys, pa.binary())).words(len(self.prefix))
+        words = _column(keys).words(len(self.prefix))
         of_rows = self._all_words()
         at = np.searchsorted(of_rows, words)
         at[at == len(of_rows)] = 0
@@ -216,6 +241,7 @@ class Run:
     def __init__(self, rows: pa.RecordBatch, stride: int = 1) -> None:
         self.rows = rows
         self._stride = stride
+        self._changes = rows.select(["op", "key", "value"])
         self._keys = _Cells(rows.column("key"))
         self._values = _Cells(rows.column("value"))
         self._ops = rows.column("op").to_numpy().data
@@ -237,26 +263,21 @@ class Run:
         """Return whether there are writes of a family."""
         return cf in self._families or cf in self.dropped
 
-    def concerns_range(self, cf: int, start: bytes, end: bytes | None) -> bool:
-        """Return whether there are writes of a family from ``start`` to before ``end``."""
-        if cf in self.dropped:
-            return True
-        first, last = self._bounds(cf, start, end)
-        return first < last
-
-    def concern_ranges(
+    def rows_of_ranges(
         self, cf: int, starts: Sequence[bytes], ends: Sequence[bytes | None]
-    ) -> list[bool]:
-        """Return ``concerns_range`` of each range; faster for many."""
+    ) -> tuple[RowNumbers, RowNumbers]:
+        """Return ``rows_of_range`` of each range; faster for many.
+
+        REQUIRES: starts ascend, and so do ends; only the last end may be ``None``.
+        """
         family = self._families.get(cf)
-        if family is None or not self.suits_bulk(len(starts)):
-            return [
-                self.concerns_range(cf, start, end) for start, end in zip(starts, ends, strict=True)
-            ]
-        result = [False] * len(starts)
-        for place in np.flatnonzero(family.may_have_rows(starts, ends)).tolist():
-            result[place] = self.concerns_range(cf, starts[place], ends[place])
-        return result
+        if family is not None and self.suits_bulk(len(starts)):
+            return family.rows_of_ranges(starts, ends)
+        pairs = [
+            self.rows_of_range(cf, start, end) for start, end in zip(starts, ends, strict=True)
+        ]
+        firsts, lasts = zip(*pairs, strict=True)
+        return np.array(firsts), np.array(lasts)
 
     def find(self, cf: int, key: bytes) -> Hit | None:
         """Return op and value of a key's write, or ``None``."""
@@ -285,16 +306,7 @@ class Run:
         """Return whether so many keys are found faster together than one by one."""
         return self._stride == 1 or self.rows.num_rows <= key_count * _READ_ROWS_PER_KEY
 
-    def between(
-        self, cf: int, start: bytes | None, end: bytes | None, limit: int
-    ) -> tuple[list[bytes], bool]:
-        """Return up to ``limit`` keys from ``start`` to before ``end``, and whether more follow."""
-        first, last = self._bounds(cf, start, end)
-        stop = min(last, first + limit)
-        keys = self.rows.column("key").slice(first, stop - first).to_pylist()
-        return cast("list[bytes]", keys), stop < last
-
-    def writes_between(
+    def first_rows(
         self,
         cf: int,
         start: bytes | None,
@@ -302,21 +314,45 @@ class Run:
         *,
         limit_rows: int,
         limit_bytes: int,
-    ) -> tuple[list[int], list[bytes], list[bytes | None], bool]:
-        """Return ops, keys and values of rows from ``start`` to before ``end``; see ``between``.
+    ) -> tuple[int, int, bool]:
+        """Return the first row of a range, the one after the last, and whether more follow.
 
         Ends after the row at which the values reach ``limit_bytes``.
         """
-        first, last = self._bounds(cf, start, end)
+        first, last = self.rows_of_range(cf, start, end)
         stop = min(last, first + limit_rows)
         offsets = self._values.offsets
         stop = min(stop, bisect_left(offsets, offsets[first] + limit_bytes, first + 1, stop + 1))
-        some = self.rows.slice(first, stop - first)
-        ops = cast("list[int]", some.column("op").to_pylist())
-        keys = cast("list[bytes]", some.column("key").to_pylist())
-        return ops, keys, some.column("value").to_pylist(), stop < last
+        return first, stop, stop < last
 
-    def _bounds(self, cf: int, start: bytes | None, end: bytes | None) -> tuple[int, int]:
+    def key(self, row: int) -> bytes:
+        """Return the key of a row."""
+        return self._keys[row]
+
+    def rows_up_to(self, cf: int, key: bytes, stop: int) -> int:
+        """Return ``stop``, or the first row of a family whose key is above ``key`` if before it.
+
+        REQUIRES: the family has rows.
+        """
+        return min(stop, self._families[cf].row_of(key + b"\0"))
+
+    def rows_at(self, numbers: RowNumbers, through: bytes | None) -> pa.RecordBatch:
+        """Return op, key and value of rows of one family, as far as their keys are not above one.
+
+        Args:
+            numbers: ascending.
+            through: the key; ``None``: all of them.
+        """
+        if through is not None:
+            numbers = numbers[: bisect_right(numbers, through, key=lambda row: self._keys[row])]
+        return take([self._changes], numbers)
+
+    def value_bytes(self, firsts: RowNumbers, lasts: RowNumbers) -> int:
+        """Return the bytes of the values of some rows."""
+        offsets = np.asarray(self._values.offsets)
+        return int((offsets[lasts] - offsets[firsts]).sum())
+
+    def rows_of_range(self, cf: int, start: bytes | None, end: bytes | None) -> tuple[int, int]:
         """Return the first row of a range of keys, and the row after its last."""
         family = self._families.get(cf)
         if family is None:
@@ -324,6 +360,10 @@ class Run:
         first = family.start if start is None else family.row_of(start)
         last = family.end if end is None else max(first, family.row_of(end))
         return first, last
+
+
+def _column(cells: Sequence[bytes]) -> BinaryColumn:
+    return BinaryColumn(pa.array(cells, pa.binary()))
 
 
 def _strides(run: Run, places: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -364,27 +404,18 @@ class Runs:
         """Return whether any run has writes of a family."""
         return any(run.concerns(cf) for run in self.runs)
 
-    def concern_ranges(
+    def rows_of_ranges(
         self, cf: int, starts: Sequence[bytes], ends: Sequence[bytes | None]
-    ) -> Generator[None, None, list[bool]]:
-        """Steps that return for each range whether any run has writes of the family in it.
-
-        Args:
-            cf: the family.
-            starts: the first key of each range.
-            ends: the key after its last; ``None``: the family's end.
-        """
-        result = [False] * len(starts)
-        left: Sequence[int] = range(len(starts))
+    ) -> Generator[None, None, list[tuple[Run, RowNumbers, RowNumbers]]]:
+        """Steps that return ``Run.rows_of_ranges`` of each run with writes of the family."""
+        result = []
         for run in self.of_family(cf):
-            for some in _strides(run, left):
-                found = run.concern_ranges(
-                    cf, [starts[place] for place in some], [ends[place] for place in some]
-                )
-                for place, is_concerned in zip(some, found, strict=True):
-                    result[place] = is_concerned
+            firsts, lasts = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+            for some in _strides(run, range(len(starts))):
+                part = slice(some[0], some[-1] + 1)
+                firsts[part], lasts[part] = run.rows_of_ranges(cf, starts[part], ends[part])
                 yield
-            left = [place for place in left if not result[place]]
+            result.append((run, firsts, lasts))
         return result
 
     def find(self, cf: int, key: bytes) -> Hit | None:
@@ -433,3 +464,6 @@ class Runs:
                 next(steps)
             except StopIteration as end:
                 return cast("list[Hit | None]", end.value)
+
+
+NO_RUNS = Runs()

@@ -258,10 +258,11 @@ class Rig:
         while True:
             request = ScanRequest(cf, start, inclusive, None, page_rows, 1 << 20)
             page = self.read(partial(self.instance.scan, self.number, request))
-            found |= dict(zip(page.keys, page.values, strict=True))
+            rows = page.rows.to_pylist()
+            found |= {row["key"]: row["value"] for row in rows}
             if not page.more:
                 return found
-            start, inclusive = page.keys[-1], False
+            start, inclusive = rows[-1]["key"], False
 
     def ranges(
         self, cf: int, ranges: list[tuple[bytes, bytes | None]]
@@ -272,7 +273,7 @@ class Rig:
         self.event_loop.run(
             lambda: self.instance.note_found_ranges(self.number, version, cf, ranges, page)
         )
-        return list(zip(page.keys, page.values, strict=True)), page.more
+        return [(row["key"], row["value"]) for row in page.rows.to_pylist()], page.more
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
         cfs, version = [cf] * len(keys), self.local.readable_through

@@ -434,7 +434,7 @@ def rows_of(directory: Path, rig: Rig, state: State) -> State:
         for cf in state:
             page = CommittedRows(database).scan(ScanRequest(cf, None, True, None, 4096, 1 << 20))  # noqa: FBT003 - as the frame has it
             assert page.through is None
-            found[cf] = dict(zip(page.keys, page.values, strict=True))
+            found[cf] = {row["key"]: row["value"] for row in page.rows.to_pylist()}
         return found
     finally:
         database.close()

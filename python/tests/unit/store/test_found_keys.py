@@ -85,7 +85,10 @@ def test_the_presences_of_keys_of_read_prefixes_are_found(
     for cf, prefixes in requests:
         keys = sorted(key for key in committed if key[:2] in prefixes)
         if prefixes:
-            found.add_prefixes(cf, sorted(prefixes), keys)
+            origins = pa.array([ORIGIN_COMMITTED] * len(keys), pa.uint8())
+            columns: list[pa.Array[Any]] = [origins, pa.array(keys, pa.binary())]
+            rows = pa.RecordBatch.from_arrays(columns, names=["origin", "key"])
+            found.add_prefixes(cf, sorted(prefixes), rows)
         read |= prefixes if cf == 0 else set()
 
     presences = found.presences([(0, pa.array(wanted, pa.binary()))])

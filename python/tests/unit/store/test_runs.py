@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
+from cairn.protocol.frames import ORIGIN_COMMITTED, ORIGIN_SPILL
 from cairn.rocks import RocksDb, RocksMemory
-from cairn.store import sorting
+from cairn.store import merge, runs, sorting
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.deltas import Delta, merged
 from cairn.store.key_search import are_among, key_hashes
@@ -129,14 +131,38 @@ def test_a_run_finds_every_key_and_no_other(stride: int, data: st.DataObject) ->
     assert run.find_many(1, wanted) == expected
     assert [run.find(1, key) for key in wanted] == expected
     assert run.find_many(7, wanted) == [None] * len(wanted)
-    ends = [*wanted[1:], None]
-    assert run.concern_ranges(1, wanted, ends) == [
-        any(start <= key and (end is None or key < end) for key in keys)
-        for start, end in zip(wanted, ends, strict=True)
-    ]
+    ordered = sorted(keys)
     for key in wanted:
-        assert run.between(0, key, None, 1000)[0] == [one for one in sorted(keys) if one >= key]
-        assert run.between(1, None, key, 1000)[0] == [one for one in sorted(keys) if one < key]
+        row = bisect_left(ordered, key)
+        assert run.rows_of_range(0, key, None) == (row, len(keys))
+        assert run.rows_of_range(0, None, key) == (0, row)
+
+
+@given(st.data())
+@pytest.mark.parametrize("stride", [1, 5])
+@pytest.mark.parametrize("rows_per_key", [256, 0])
+def test_a_run_finds_the_rows_of_ranges(
+    stride: int, rows_per_key: int, data: st.DataObject
+) -> None:
+    """A row that is not found in memory would be read in its older version from the database."""
+    of = data.draw(ANY_KEYS)
+    keys = sorted(data.draw(st.lists(of, min_size=1, max_size=60, unique=True)))
+    bounds = sorted(data.draw(st.sets(of | SHORT | TEXT, min_size=1)) | set(keys[::3]))
+    if data.draw(st.booleans()):
+        starts = bounds
+        ends = [*bounds[1:], None]
+    else:
+        starts = bounds[::2]
+        ends = [*bounds[1::2], None][: len(starts)]
+    run = Run(coalesce([batch(puts(keys) + puts(keys, 1))]), stride)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_READ_ROWS_PER_KEY", rows_per_key)
+
+        firsts, lasts = run.rows_of_ranges(1, starts, ends)
+
+    for start, end, first, last in zip(starts, ends, firsts, lasts, strict=True):
+        expected = [key for key in keys if start <= key and (end is None or key < end)]
+        assert [run.key(row) for row in range(first, last)] == expected
 
 
 @given(st.data())
@@ -269,9 +295,10 @@ def scanned(
     inclusive = True
     while True:
         page = committed.scan(ScanRequest(cf, start, inclusive, end, limit_rows, limit_bytes))
-        assert page.keys == sorted(page.keys)
-        assert len(page.keys) <= limit_rows
-        found |= dict(zip(page.keys, page.values, strict=True))
+        _, keys, values = page.rows.to_pydict().values()
+        assert keys == sorted(keys)
+        assert len(keys) <= limit_rows
+        found |= dict(zip(keys, values, strict=True))
         if page.through is None:
             assert list(found) == sorted(found)
             return found
@@ -288,6 +315,52 @@ def test_a_page_over_runs_is_bounded_by_bytes(database: RocksDb) -> None:
 
     page = committed.scan(request)
 
-    assert page.keys == keys[:20]
+    assert page.rows.column("key").to_pylist() == keys[:20]
     assert page.through == keys[19]
     assert scanned(committed, 0, None, None, (16_384, 100_000)) == dict.fromkeys(keys, b"x" * 5000)
+
+
+@given(st.data())
+@pytest.mark.parametrize("column_bytes", [merge._MAX_COLUMN_BYTES, 0])
+def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataObject) -> None:
+    """A write that is lost, or taken for committed, would be read in its older version."""
+    keys = data.draw(ANY_KEYS)
+    ops = data.draw(st.sampled_from([[OP_PUT, OP_DELETE], [OP_PUT, OP_DELETE, OP_APPEND]]))
+    in_database = data.draw(st.dictionaries(keys, st.binary(max_size=9), max_size=30))
+    writes = st.dictionaries(keys, st.tuples(st.sampled_from(ops), st.binary(max_size=9)))
+    layers = data.draw(st.lists(writes, max_size=4))
+    committed_count = data.draw(st.integers(0, len(layers)))
+    limits = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 100)))
+    rows = dict(sorted(in_database.items()))
+    expected, origins = dict(rows), dict.fromkeys(rows, ORIGIN_COMMITTED)
+    batches = []
+    for number, layer in enumerate(layers):
+        written: list[Row] = [
+            (op, 0, key, None if op == OP_DELETE else value)
+            for key, (op, value) in sorted(layer.items())
+        ]
+        batches.append(batch(written))
+        model = {0: expected}
+        apply(model, written)
+        is_committed = number < committed_count
+        origins |= dict.fromkeys(layer, ORIGIN_COMMITTED if is_committed else ORIGIN_SPILL)
+    first = list(itertools.islice(sorted(expected), limits[0]))
+    sizes = itertools.accumulate(len(expected[key]) for key in first)
+    count = next((n for n, size in enumerate(sizes, start=1) if size >= limits[1]), len(first))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "_MAX_COLUMN_BYTES", column_bytes)
+        found, is_cut = merge.merged(
+            list(rows), list(rows.values()), batches, committed_count, limits
+        )
+
+    found.validate(full=True)
+    if any(layers):
+        first = first[:count]
+        assert is_cut == (len(first) < len(expected))
+    else:
+        first = list(expected)  # the rows of the database are within the limits
+        assert not is_cut
+    assert found.to_pylist() == [
+        {"origin": origins[key], "key": key, "value": expected[key]} for key in first
+    ]

@@ -22,6 +22,7 @@ from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import reads, runs
 from cairn.store import spill as spills
 from cairn.store.committed import CommittedRows, ScanRequest
+from cairn.store.merge import value_bytes
 from cairn.store.reads import read_keys, read_page
 from cairn.store.runs import Run, Runs
 from cairn.store.session import SessionThreads, StoreSession
@@ -307,8 +308,8 @@ def test_a_page_over_a_spill_is_bounded_by_bytes(tmp_path: Path, committed: Comm
     while more:
         request = ScanRequest(0, start, not found, None, 16_384, MIB)
         _, page = all_steps(read_page(committed, spill, request, SystemClock()))
-        assert sum(map(len, page.values)) <= MIB + 6 * KIB
-        found += page.keys
+        assert value_bytes(page.rows) <= MIB + 6 * KIB
+        found += keys_of([page.rows])
         start, more = found[-1], page.more
 
     assert found == keys
@@ -324,7 +325,7 @@ def test_a_page_over_many_deleted_keys_yields(tmp_path: Path, committed: Committ
 
     yields, page = all_steps(read_page(committed, spill, request, HurriedClock()))
 
-    assert (page.keys, page.more) == (keys[-1:], False)
+    assert (keys_of([page.rows]), page.more) == (keys[-1:], False)
     assert yields >= len(keys) // 1000 - 1  # not after the last step
 
 
@@ -398,8 +399,8 @@ def test_every_key_of_a_run_is_found_and_no_other(tmp_path: Path, row_count: int
     assert all(run.find(0, key + b"x") is None for key in (b"", *keys))
     assert run.find(1, keys[0]) is None
     for row, key in enumerate(keys):
-        assert run.between(0, key, None, 1000)[0] == keys[row:]
-        assert run.between(0, None, key, 1000)[0] == keys[:row]
+        assert run.rows_of_range(0, key, None) == (row, row_count)
+        assert run.rows_of_range(0, None, key) == (0, row)
 
 
 def test_early_frames_are_invisible_to_reads(session: StoreSession) -> None:
@@ -460,8 +461,9 @@ def test_ranges_end_at_their_limits(
         monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", limit_bytes)
         yields, page = all_steps(reads.read_ranges(committed, spilled, 0, ranges, HurriedClock()))
         assert yields >= 1
-        assert page.origins == [2 if value == b"spilled" else 1 for value in page.values]
-        return page.keys, page.more
+        origins, keys, values = page.rows.to_pydict().values()
+        assert origins == [2 if value == b"spilled" else 1 for value in values]
+        return keys, page.more
 
     assert read(1000, MIB) == (expected, False)
     assert read(len(expected), MIB) == (expected, False)
