@@ -39,6 +39,8 @@ final class CommittedCache {
   /** Rows that the open session has requested before their scans. */
   final PrefetchedRanges ranges = new PrefetchedRanges();
 
+  private final SpilledAnswers spilled = new SpilledAnswers();
+
   /** Of the open session, by family. */
   private final Map<CachedFamily, AscendingReads> ascending = new HashMap<>();
 
@@ -122,6 +124,7 @@ final class CommittedCache {
     source = null;
     pages.use(null);
     ranges.clear();
+    spilled.clear();
     ascending.clear();
     endRefills();
     // They cover pages of replies, which no bound counts.
@@ -164,6 +167,11 @@ final class CommittedCache {
     if (refillIfWorthwhile()) {
       return get(family, hash, key, out);
     }
+    SpilledAnswers.Row known = spilled.find(family, key);
+    if (known != null) {
+      hits++;
+      return takeSpilled(known, out);
+    }
     AscendingReads inOrder = family.isMulti ? null : ascendingReads(family);
     int row = inOrder == null ? AscendingReads.UNKNOWN : inOrder.find(key);
     if (row != AscendingReads.UNKNOWN) {
@@ -198,6 +206,15 @@ final class CommittedCache {
     return false;
   }
 
+  private boolean takeSpilled(SpilledAnswers.Row row, ByteSpan out) {
+    lastPresence = WriteBlock.UNKNOWN;
+    if (row.value() == null) {
+      return false;
+    }
+    row.value(out);
+    return true;
+  }
+
   /** Takes the answer to a read from a page that is overwritten or dropped later. */
   private boolean takeRow(RowPage rows, int row, ByteSpan out) {
     boolean isCommitted = rows.origin[row] == RowPage.COMMITTED;
@@ -213,6 +230,7 @@ final class CommittedCache {
   /** Notes that writes of a family are about to be spilled: what was read ahead may be outdated. */
   void noteSpill(CachedFamily family, EntryMap written) {
     ranges.noteSpill(family, written);
+    spilled.noteSpill(family, written);
     AscendingReads inOrder = ascending.get(family);
     if (inOrder != null) {
       inOrder.drop();
@@ -248,13 +266,15 @@ final class CommittedCache {
 
   /**
    * Caches the reply to {@link #start}. If values are large, it lacks the last keys. Returns how
-   * many keys are cached now.
+   * many keys can be read now.
    *
+   * @param keys ascending
    * @param skipped the keys that are not cached
    */
   int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage rows) {
     checkReply(rows, keys.length);
-    return fill(family, keys, hashes, skipped, rows);
+    int cached = fill(family, keys, hashes, skipped, rows);
+    return cached + spilled.add(family, keys, hashes, skipped, rows);
   }
 
   /** Caches the answer to the first keys. Returns how many of them are cached now. */
@@ -321,8 +341,12 @@ final class CommittedCache {
   boolean keepAnswer(CachedFamily family, EntryMap written, int hash, ByteSpan key) {
     int committed = family.find(hash, key);
     if (committed != 0) {
-      Entry.raise(family.slab(committed), Slabs.at(committed), Entry.AWAITED);
-      return true;
+      byte[] slab = family.slab(committed);
+      long at = Slabs.at(committed);
+      if (!Entry.has(slab, at, Entry.SHADOWED)) {
+        Entry.raise(slab, at, Entry.AWAITED);
+        return true;
+      }
     }
     int address = written == null ? 0 : written.find(hash, key);
     return address != 0

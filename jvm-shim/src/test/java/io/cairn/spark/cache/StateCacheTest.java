@@ -607,6 +607,65 @@ class StateCacheTest {
   }
 
   /** The next session is at another version. */
+  /** A batch that reads its own spilled keys again would otherwise request each of them alone. */
+  @Test
+  void aPrefetchedSpilledKeyNeedsNoRequestUntilItIsSpilledAgain() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(PLAIN, "removed", "one");
+    f.append("list", "one");
+    f.commitAndBeginElsewhere();
+    assertNull(f.get(PLAIN, "put"));
+    assertEquals("one", f.get(PLAIN, "removed"));
+    f.put(PLAIN, "put", "two");
+    f.put(PLAIN, "again", "two");
+    f.remove(PLAIN, "removed");
+    f.append("list", "two");
+    f.fillUntilSpilled();
+    byte[][] keys = {bytes("removed"), bytes("put"), bytes("again")};
+
+    f.session.prefetcher.start(PLAIN, keys, keys.length).finish();
+    f.session.prefetcher.start(LISTS, new byte[][] {bytes("list")}, 1).finish();
+
+    long requests = f.engine.getRequests;
+    assertEquals(4, f.session.prefetcher.hits());
+    assertEquals("two", f.get(PLAIN, "put"));
+    assertNull(f.get(PLAIN, "removed"));
+    assertEquals("onetwo", f.get(LISTS, "list"));
+    f.put(PLAIN, "again", "three");
+    f.append("list", "three");
+    assertEquals("three", f.get(PLAIN, "again"));
+    assertEquals("onetwothree", f.get(LISTS, "list"));
+    assertEquals(requests, f.engine.getRequests);
+    f.fillUntilSpilled();
+    assertEquals("two", f.get(PLAIN, "put"));
+    assertEquals(requests, f.engine.getRequests);
+    assertEquals("three", f.get(PLAIN, "again"));
+    assertEquals("onetwothree", f.get(LISTS, "list"));
+    assertEquals(requests + 2, f.engine.getRequests);
+    f.commitAndBeginElsewhere();
+    assertEquals("two", f.get(PLAIN, "put"));
+    assertNull(f.get(PLAIN, "removed"));
+  }
+
+  /** The next session must not read what this one has spilled. */
+  @Test
+  void thePrefetchedSpilledKeysOfAnAbortedSessionAreForgotten() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commitAndBeginElsewhere();
+    f.put(PLAIN, "k", "two");
+    f.fillUntilSpilled();
+    f.session.prefetcher.start(PLAIN, new byte[][] {bytes("k")}, 1).finish();
+    assertEquals("two", f.get(PLAIN, "k"));
+
+    f.session.abort();
+    f.begin();
+
+    assertEquals("one", f.get(PLAIN, "k"));
+  }
+
   @Test
   void aReplyToAnEndedSessionIsDropped() {
     CacheFixture f = new CacheFixture(1 << 20);
