@@ -213,7 +213,14 @@ def _one_batch(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class _RangeReader:
-    """Reads the rows of ranges that ascend and do not overlap; see ``read_ranges``."""
+    """Reads the rows of ranges that ascend and do not overlap; see ``read_ranges``.
+
+    Between two steps runs may be written into the database. It then has the same rows.
+
+    Attributes:
+        is_spilled: for each range whether the spill has writes of it.
+        is_one_by_one: each range is read as a scan of its own: lists, or a family that was dropped.
+    """
 
     def __init__(
         self, rows: CommittedRows, spill: Runs, cf: int, ranges: list[tuple[bytes, bytes | None]]
@@ -228,6 +235,9 @@ class _RangeReader:
         self._layers: list[tuple[Run, RowNumbers, RowNumbers]] = []
         self._committed_count = 0
         self.is_spilled = np.zeros(len(ranges), np.bool_)
+        self.is_one_by_one = cf in rows.database.multi_families or any(
+            cf in run.dropped for run in (*rows.runs.runs, *spill.runs)
+        )
         # An iterator of RocksDB. It must not outlive the database, which another load may close.
         self._seeker: Seeker | None = None
 
@@ -241,13 +251,6 @@ class _RangeReader:
         for _, firsts, lasts in spilled:
             self.is_spilled |= firsts < lasts
 
-    @property
-    def is_one_by_one(self) -> bool:
-        """Whether each range is read as a scan of its own: lists, families that were dropped."""
-        cf = self._cf
-        runs = [*self._rows.runs.of_family(cf), *self._spill.of_family(cf)]
-        return cf in self._rows.database.multi_families or any(cf in run.dropped for run in runs)
-
     def end_step(self) -> None:
         """Forget what must not be used in another step."""
         self._seeker = None
@@ -260,7 +263,8 @@ class _RangeReader:
             limits: rows and bytes of the page; its last row reaches them.
 
         Returns:
-            ``None`` if the range has too many rows in runs.
+            ``None`` if the first range must be read as a scan of its own: it has too many rows in
+            runs, or all rows that were found are deleted there.
         """
         last = min(len(self._ranges), place + _RANGES_PER_STEP)
         while self._is_too_much(place, last):
@@ -280,6 +284,9 @@ class _RangeReader:
         rows, is_cut = merged(found.keys, found.values, layers, self._committed_count, limits)
         if is_cut:
             following = bisect_right(self._starts, rows.column("key")[-1].as_py())
+        if found.more and not rows.num_rows:
+            # A page that says that more follow must have a row.
+            return None if following == place + 1 else (rows, following - 1, False)
         return rows, following, is_cut or found.more
 
     def _is_too_much(self, place: int, last: int) -> bool:

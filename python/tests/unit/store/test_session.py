@@ -16,7 +16,7 @@ import pytest
 
 from cairn.clock import SystemClock
 from cairn.errors import CairnError, ClosedError
-from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import reads, runs
@@ -443,12 +443,7 @@ def test_ranges_end_at_their_limits(
 ) -> None:
     """The shim takes the ranges before the last row's as answered: the flag must be exact."""
     keys = [b"%04d" % number for number in range(100)]
-    ingestion = committed.database.new_ingestion(
-        puts(keys).select(["op", "cf", "key", "value"]), 1, frozenset()
-    )
-    ingestion.add(1000)
-    ingestion.finish()
-    committed.database.ingest(ingestion)
+    write_to_database(committed, keys)
     spill = Runs((run_of(tmp_path, puts([b"0011", b"00115"], b"spilled")),))
     ranges: list[tuple[bytes, bytes | None]] = [
         (b"%04d" % low, b"%04d" % (low + 3)) for low in range(0, 100, 10)
@@ -473,3 +468,45 @@ def test_ranges_end_at_their_limits(
     plain = [key for key in expected if key != b"00115"]
     assert read(1000, 30, Runs()) == (plain, False)
     assert read(1000, 29, Runs()) == (plain[:29], True)
+
+
+def test_a_page_of_ranges_that_has_no_row_is_the_last(
+    tmp_path: Path, committed: CommittedRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shim looks for the range of the last row, if more follow."""
+    keys = [b"%04d" % number for number in range(40)]
+    write_to_database(committed, keys)
+    rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:30]]
+    spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
+    monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", 5)
+    ranges: list[tuple[bytes, bytes | None]] = [(b"0000", b"0002"), (b"0002", b"0033")]
+    whole: list[tuple[bytes, bytes | None]] = [(b"", None)]
+    for some, expected in ((ranges, keys[30:33]), (whole, keys[30:35])):
+        _, page = all_steps(reads.read_ranges(committed, spill, 0, some, SystemClock()))
+
+        assert keys_of([page.rows]) == expected
+        assert page.more == (expected == keys[30:35])
+
+
+def test_a_dropped_family_stays_empty_while_its_ranges_are_read(committed: CommittedRows) -> None:
+    """The run with the drop may be written into the database between two steps."""
+    keys = [b"%04d" % number for number in range(40)]
+    drop = [{"op": OP_DROP_CF, "cf": 0, "key": b"", "value": None, "presence": 0}]
+    committed.runs = Runs((Run(puts(keys)), Run(pa.RecordBatch.from_pylist(drop, WRITES_SCHEMA))))
+    steps = reads.read_ranges(
+        committed, Runs(), 0, [(key, key + b"0") for key in keys], HurriedClock()
+    )
+    next(steps)
+
+    committed.runs = Runs()
+
+    _, page = all_steps(steps)
+    assert keys_of([page.rows]) == []
+
+
+def write_to_database(committed: CommittedRows, keys: list[bytes]) -> None:
+    rows = puts(keys).select(["op", "cf", "key", "value"])
+    ingestion = committed.database.new_ingestion(rows, 1, frozenset())
+    ingestion.add(1000)
+    ingestion.finish()
+    committed.database.ingest(ingestion)
