@@ -174,11 +174,14 @@ class RowChecksumTest {
     // The worker answers with the last byte of each value changed.
     fixture.patchEngine(
         """
+        import pyarrow as pa
         from cairn.store.reads import ScanReply
         init = ScanReply.__init__
-        def changed(self, *arguments, **named):
-            init(self, *arguments, **named)
-            self.values = [value[:-1] + bytes([value[-1] ^ 1]) for value in self.values]
+        def changed(self, rows, more):
+            origins, keys, values = rows.columns
+            values = [value[:-1] + bytes([value[-1] ^ 1]) for value in values.to_pylist()]
+            columns = [origins, keys, pa.array(values, pa.binary())]
+            init(self, pa.RecordBatch.from_arrays(columns, schema=rows.schema), more)
         ScanReply.__init__ = changed
         """);
 
