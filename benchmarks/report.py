@@ -97,7 +97,8 @@ def figures_table(outcome: dict[str, Any]) -> str:
     runs = 1 + max(run["run"] for run in outcome["runs"])
     minutes = outcome["duration_s"] / 60
     where = f"commit `{outcome['machine']['commit']}`"
-    return f"{table}\n\nMedians of {runs} runs at {where}, in {minutes:.0f} minutes."
+    what = "One run" if runs == 1 else f"Medians of {runs} runs"
+    return f"{table}\n\n{what} at {where}, in {minutes:.0f} minutes."
 
 
 def resources_table(outcome: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from cairn.store.committed import ScanRequest
 from cairn.store.merge import value_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
     from concurrent.futures import Executor
 
     from cairn.engine.channel import Connection
@@ -203,7 +203,7 @@ class _Request:
 def _look_up(request: _Request) -> Steps:
     cf, keys = frames.decode_lookup(bytes(request.payload), request.header.rows)
     origins, values = yield from request.instance.get(request.session, [cf] * len(keys), keys)
-    _check_size(sum(map(len, filter(None, values))))
+    _check_values(values)
     reply = frames.encode_lookup_reply(origins, values)
     return reply, len(origins), len(origins) < len(keys)
 
@@ -213,7 +213,7 @@ def _get(request: _Request) -> Steps:
     cfs, keys = cast("tuple[list[int], list[bytes]]", [one.to_pylist() for one in names.columns])
     origins, values = yield from request.instance.get(request.session, cfs, keys)
     request.instance.note_found(request.session, request.applied, names, origins)
-    _check_size(sum(map(len, filter(None, values))))
+    _check_values(values)
     rows = pa.RecordBatch.from_arrays(
         [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
     )
@@ -337,6 +337,10 @@ def reported(
     if version is None and current is not None:
         version = current.version
     return unexpected(failure).with_context(store=instance.store, version=version)
+
+
+def _check_values(values: Iterable[bytes | None]) -> None:
+    _check_size(sum(map(len, filter(None, values))))
 
 
 def _check_size(size: int) -> None:

@@ -151,15 +151,16 @@ class RocksDb:
             if len(keys) == 1:
                 return [cast("bytes | None", self._db.get(prefix + keys[0]))]
             if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
-                return self._get_sorted([prefix + key for key in keys])
+                return self._multi_get([prefix + key for key in keys])
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = self._get_sorted([prefix + keys[index] for index in order])
+            found = self._multi_get([prefix + keys[index] for index in order])
             result: list[bytes | None] = [None] * len(keys)
             for index, value in zip(order, found, strict=True):
                 result[index] = value
         return result
 
-    def _get_sorted(self, names: list[Any]) -> list[bytes | None]:
+    def _multi_get(self, names: list[Any]) -> list[bytes | None]:
+        """Return the value of each RocksDB key, ``None`` where absent."""
         return cast("list[bytes | None]", self._db.get(names))
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:

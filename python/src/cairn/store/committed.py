@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.rocks.keys import scan_bounds
-from cairn.store.merge import merged
+from cairn.store.merge import Layers
 from cairn.store.runs import NO_RUNS, Runs
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class CommittedRows:
         else:
             keys, values, through = self._scan_database(request)
         if not runs:
-            return ScannedRows(merged(keys, values, [], 0, limits)[0], through)
+            return ScannedRows(Layers(keys, values).merged(limits)[0], through)
         parts = []
         # What a run has behind the last key of another one is read again for the next rows.
         limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
@@ -155,8 +155,8 @@ class CommittedRows:
             count = bisect_right(keys, through)
             keys, values = keys[:count], values[:count]
             parts = [(run, first, run.rows_up_to(cf, through, stop)) for run, first, stop in parts]
-        layers = [run.rows.slice(first, stop - first) for run, first, stop in parts]
-        rows, is_cut = merged(keys, values, layers, committed_count, limits)
+        writes = [run.rows.slice(first, stop - first) for run, first, stop in parts]
+        rows, is_cut = Layers(keys, values, writes, committed_count).merged(limits)
         if is_cut:
             through = rows.column("key")[-1].as_py()
         return ScannedRows(rows, through)

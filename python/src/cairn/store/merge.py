@@ -5,6 +5,7 @@ Layer: store. The cost is some 0.2 us per row and 0.1 ms per call; only lists ar
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,83 +23,87 @@ if TYPE_CHECKING:
 _BYTES = pa.binary()
 # Arrow counts the bytes of a column in 32 bits, and single values may have 1 GiB.
 _MAX_COLUMN_BYTES = 1 << 30
-
-
-def merged(
-    keys: list[bytes],
-    values: list[bytes],
-    layers: Sequence[pa.RecordBatch],
-    committed_count: int,
-    limits: tuple[int, int],
-) -> tuple[pa.RecordBatch, bool]:
-    """Return the first rows in ascending order of their keys, and whether there are more.
-
-    Args:
-        keys: those of the rows of the database, ascending.
-        values: their values, within the limits.
-        layers: writes of one family from the oldest to the newest, each with one op per key:
-            columns ``op``, ``key`` and ``value``.
-        committed_count: so many of the first layers are committed; the others are spilled.
-        limits: rows; bytes of values, which the last row may exceed.
-
-    Returns:
-        Rows with ``SCAN_REPLY_SCHEMA``.
-    """
-    if not any(layer.num_rows for layer in layers):
-        origins = pa.array(np.full(len(keys), ORIGIN_COMMITTED, np.uint8))
-        return _rows(origins, pa.array(keys, _BYTES), pa.array(values, _BYTES)), False
-    ops = np.concatenate(
-        [np.full(len(keys), OP_PUT, np.uint8), *(layer.column("op").to_numpy() for layer in layers)]
-    )
-    sizes = np.concatenate(
-        [
-            np.fromiter(map(len, values), np.int64, len(values)),
-            *(np.diff(BinaryColumn(layer.column("value")).offsets) for layer in layers),
-        ]
-    )
-    if (ops == OP_APPEND).any() or int(sizes.sum()) > _MAX_COLUMN_BYTES:
-        return _merged_one_by_one(keys, values, layers, committed_count, limits)
-    names = pa.concat_arrays([pa.array(keys, _BYTES), *(one.column("key") for one in layers)])
-    of_one_family = pa.array(np.zeros(len(ops), np.uint8))
-    sorting = key_order(pa.RecordBatch.from_arrays([of_one_family, names], names=["cf", "key"]))
-    newest = np.flatnonzero(sorting.is_last())
-    if sorting.order is not None:
-        newest = sorting.order[newest]
-    newest = newest[ops[newest] == OP_PUT]
-    count = _count_within(sizes[newest], limits)
-    is_cut, newest = count < len(newest), newest[:count]
-    spilled_from = len(keys) + sum(layer.num_rows for layer in layers[:committed_count])
-    origins = pa.array(np.where(newest < spilled_from, _COMMITTED, _SPILL))
-    column = pa.concat_arrays([pa.array(values, _BYTES), *(one.column("value") for one in layers)])
-    rows = pa.RecordBatch.from_arrays([names, column], names=["key", "value"])
-    return _rows(origins, *take([rows], newest).columns), is_cut
-
-
 _COMMITTED, _SPILL = np.uint8(ORIGIN_COMMITTED), np.uint8(ORIGIN_SPILL)
 
 
-def _merged_one_by_one(
-    keys: list[bytes],
-    values: list[bytes],
-    layers: Sequence[pa.RecordBatch],
-    committed_count: int,
-    limits: tuple[int, int],
-) -> tuple[pa.RecordBatch, bool]:
-    rows = dict(zip(keys, values, strict=True))
-    spilled: set[bytes] = set()
-    for number, layer in enumerate(layers):
-        names = cast("list[bytes]", layer.column("key").to_pylist())
-        ops = cast("list[int]", layer.column("op").to_pylist())
-        _apply(ops, names, layer.column("value").to_pylist(), rows)
-        if number >= committed_count:
-            spilled.update(names)
-    names = sorted(rows)
-    sizes = np.array([len(rows[name]) for name in names], np.int64)
-    count = _count_within(sizes, limits)
-    is_cut, names = count < len(names), names[:count]
-    origins = [ORIGIN_SPILL if name in spilled else ORIGIN_COMMITTED for name in names]
-    found = pa.array([rows[name] for name in names], _BYTES)
-    return _rows(pa.array(origins, pa.uint8()), pa.array(names, _BYTES), found), is_cut
+@dataclass(frozen=True)
+class Layers:
+    """Rows of the database, and writes over them.
+
+    Attributes:
+        keys: those of the rows of the database, ascending.
+        values: their values.
+        writes: of one family, from the oldest to the newest, each with one op per key: columns
+            ``op``, ``key`` and ``value``.
+        committed_count: so many of the first ``writes`` are committed; the others are spilled.
+    """
+
+    keys: list[bytes]
+    values: list[bytes]
+    writes: Sequence[pa.RecordBatch] = ()
+    committed_count: int = 0
+
+    def merged(self, limits: tuple[int, int]) -> tuple[pa.RecordBatch, bool]:
+        """Return the first rows in ascending order of their keys, and whether there are more.
+
+        Args:
+            limits: rows; bytes of values, which the last row may exceed. REQUIRES: without writes,
+                the rows of the database are within them.
+
+        Returns:
+            Rows with ``SCAN_REPLY_SCHEMA``.
+        """
+        if not any(layer.num_rows for layer in self.writes):
+            origins = pa.array(np.full(len(self.keys), ORIGIN_COMMITTED, np.uint8))
+            return _rows(origins, pa.array(self.keys, _BYTES), pa.array(self.values, _BYTES)), False
+        in_database = len(self.keys)
+        ops = np.concatenate(
+            [np.full(in_database, OP_PUT, np.uint8), *(one["op"].to_numpy() for one in self.writes)]
+        )
+        sizes = np.concatenate(
+            [
+                np.fromiter(map(len, self.values), np.int64, in_database),
+                *(np.diff(BinaryColumn(layer["value"]).offsets) for layer in self.writes),
+            ]
+        )
+        if (ops == OP_APPEND).any() or int(sizes.sum()) > _MAX_COLUMN_BYTES:
+            return self._merged_one_by_one(limits)
+        keys = self._column("key", self.keys)
+        of_one_family = pa.array(np.zeros(len(ops), np.uint8))
+        sorting = key_order(pa.RecordBatch.from_arrays([of_one_family, keys], names=["cf", "key"]))
+        newest = np.flatnonzero(sorting.is_last())
+        if sorting.order is not None:
+            newest = sorting.order[newest]
+        newest = newest[ops[newest] == OP_PUT]
+        count = _count_within(sizes[newest], limits)
+        is_cut, newest = count < len(newest), newest[:count]
+        committed = self.writes[: self.committed_count]
+        spilled_from = in_database + sum(layer.num_rows for layer in committed)
+        origins = pa.array(np.where(newest < spilled_from, _COMMITTED, _SPILL))
+        columns = [keys, self._column("value", self.values)]
+        rows = pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+        return _rows(origins, *take([rows], newest).columns), is_cut
+
+    def _column(self, name: str, in_database: list[bytes]) -> pa.Array[Any]:
+        parts = [pa.array(in_database, _BYTES), *(layer[name] for layer in self.writes)]
+        return pa.concat_arrays(parts)
+
+    def _merged_one_by_one(self, limits: tuple[int, int]) -> tuple[pa.RecordBatch, bool]:
+        rows = dict(zip(self.keys, self.values, strict=True))
+        spilled: set[bytes] = set()
+        for number, layer in enumerate(self.writes):
+            keys = cast("list[bytes]", layer["key"].to_pylist())
+            ops = cast("list[int]", layer["op"].to_pylist())
+            _apply(ops, keys, layer["value"].to_pylist(), rows)
+            if number >= self.committed_count:
+                spilled.update(keys)
+        names = sorted(rows)
+        sizes = np.array([len(rows[name]) for name in names], np.int64)
+        count = _count_within(sizes, limits)
+        is_cut, names = count < len(names), names[:count]
+        origins = [ORIGIN_SPILL if name in spilled else ORIGIN_COMMITTED for name in names]
+        found = pa.array([rows[name] for name in names], _BYTES)
+        return _rows(pa.array(origins, pa.uint8()), pa.array(names, _BYTES), found), is_cut
 
 
 def _apply(

@@ -21,7 +21,8 @@ from cairn.protocol.frames import (
     ORIGIN_SPILL,
 )
 from cairn.store.committed import ScanRequest
-from cairn.store.merge import merged, value_bytes
+from cairn.store.merge import Layers, value_bytes
+from cairn.store.writes import one_batch
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -196,20 +197,11 @@ def read_page(
         size += value_bytes(page.rows)
         is_full = count >= limit_rows or size >= limit_bytes or (is_plain and count)
         if page.through is None or is_full:
-            return ScanReply(_one_batch(parts), more=page.through is not None)
+            return ScanReply(one_batch(parts), more=page.through is not None)
         request = replace(request, start=page.through, inclusive=False)
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
-
-
-def _one_batch(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(parts) == 1:
-        return parts[0]
-    columns = zip(*(part.columns for part in parts), strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.concat_arrays(column) for column in columns], schema=parts[0].schema
-    )
 
 
 class _RangeReader:
@@ -230,7 +222,6 @@ class _RangeReader:
         self._cf = cf
         self._ranges = ranges
         self._starts = [start for start, _ in ranges]
-        self._ends = [end for _, end in ranges]
         # The rows of each run in each range.
         self._layers: list[tuple[Run, RowNumbers, RowNumbers]] = []
         self._committed_count = 0
@@ -243,10 +234,10 @@ class _RangeReader:
 
     def find_layers(self) -> Generator[None, None, None]:
         """Steps that find which runs have rows of which ranges."""
-        committed = self._rows.runs
-        self._layers = yield from committed.rows_of_ranges(self._cf, self._starts, self._ends)
+        starts, ends = self._starts, [end for _, end in self._ranges]
+        self._layers = yield from self._rows.runs.rows_of_ranges(self._cf, starts, ends)
         self._committed_count = len(self._layers)
-        spilled = yield from self._spill.rows_of_ranges(self._cf, self._starts, self._ends)
+        spilled = yield from self._spill.rows_of_ranges(self._cf, starts, ends)
         self._layers += spilled
         for _, firsts, lasts in spilled:
             self.is_spilled |= firsts < lasts
@@ -277,11 +268,12 @@ class _RangeReader:
         )
         some = slice(place, following)
         through = found.keys[-1] if found.more else None
-        layers = [
+        writes = [
             run.rows_at(_numbers(firsts[some], lasts[some]), through)
             for run, firsts, lasts in self._layers
         ]
-        rows, is_cut = merged(found.keys, found.values, layers, self._committed_count, limits)
+        layers = Layers(found.keys, found.values, writes, self._committed_count)
+        rows, is_cut = layers.merged(limits)
         if is_cut:
             following = bisect_right(self._starts, rows.column("key")[-1].as_py())
         if found.more and not rows.num_rows:
@@ -339,7 +331,7 @@ def read_ranges(
         count += some.num_rows
         size += value_bytes(some)
     return RangesReply(
-        _one_batch(parts),
+        one_batch(parts),
         more=more or place < len(ranges),
         is_spilled=reader.is_spilled.tolist(),
         read_count=place - 1 if more else place,

@@ -70,7 +70,7 @@ def coalesce(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         batches: have ``WRITES_SCHEMA`` or ``CHANGELOG_SCHEMA``, in the order of the writes; at
             least one.
     """
-    rows = _one_batch(batches)
+    rows = one_batch(batches)
     if _has_drops(rows):
         rows = _without_dropped(rows)
     return _fold(rows, key_order(rows)) if rows.num_rows else rows
@@ -80,7 +80,7 @@ def newest(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return ``coalesce`` of the batches; needs less memory if there are only puts and deletes."""
     if any(cast("int", batch.column("op").to_numpy().max()) > OP_DELETE for batch in batches):
         return coalesce(batches)
-    names = _one_batch([batch.select(["cf", "key"]) for batch in batches])
+    names = one_batch([batch.select(["cf", "key"]) for batch in batches])
     sorting = key_order(names)
     is_last = np.flatnonzero(sorting.is_last())
     return take(batches, is_last if sorting.order is None else sorting.order[is_last])
@@ -100,7 +100,7 @@ def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBat
         ProtocolError: a key of a family with appends occurs twice although ``are_distinct``. Both
             writes would become the list's chunk of this version, and one would be lost.
     """
-    rows = _one_batch(batches)
+    rows = one_batch(batches)
     batches.clear()
     if are_distinct and not _has_drops(rows) and not pc.any(_is_unknown(rows)).as_py():
         _check_distinct(rows)
@@ -137,7 +137,12 @@ def check_size(batches: Sequence[pa.RecordBatch]) -> None:
             )
 
 
-def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of all batches, which have one schema; at least one batch.
+
+    Raises:
+        BatchTooLargeError: as ``check_size``.
+    """
     if len(batches) == 1:
         return batches[0]
     check_size(batches)
@@ -159,7 +164,7 @@ def _without_dropped(rows: pa.RecordBatch) -> pa.RecordBatch:
         pa.array([PRESENCE_UNKNOWN] * count, pa.uint8()),
     ]
     drops = pa.record_batch(columns[: len(rows.schema)], schema=rows.schema)
-    return _one_batch([kept, drops])
+    return one_batch([kept, drops])
 
 
 def _fold(rows: pa.RecordBatch, sorting: KeyOrder) -> pa.RecordBatch:

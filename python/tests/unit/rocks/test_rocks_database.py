@@ -240,7 +240,7 @@ def test_a_restored_database_uses_the_shared_block_cache(
 def test_scans_do_not_fill_a_cache_that_is_smaller_than_the_database(
     tmp_path: Path, cache_bytes: int, *, may_fill: bool
 ) -> None:
-    """Their blocks would replace the filters, which gets need."""
+    """Their blocks would replace the filters, which reads of single keys need."""
     memory = RocksMemory(cache_bytes, 8 << 20)
     db = RocksDb(tmp_path / "db", memory, create=True)
     values = [Random(n).randbytes(100) for n in range(30_000)]

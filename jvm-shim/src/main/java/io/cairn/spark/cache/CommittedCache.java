@@ -39,6 +39,7 @@ final class CommittedCache {
   /** Rows that the open session has requested before their scans. */
   final PrefetchedRanges ranges = new PrefetchedRanges();
 
+  /** Rows that the open session has spilled, and requested before their reads. */
   private final SpilledAnswers spilled = new SpilledAnswers();
 
   /** Of the open session, by family. */
@@ -211,7 +212,7 @@ final class CommittedCache {
     if (row.value() == null) {
       return false;
     }
-    row.value(out);
+    RowPage.unpad(row.value(), out);
     return true;
   }
 
@@ -219,11 +220,7 @@ final class CommittedCache {
   private boolean takeRow(RowPage rows, int row, ByteSpan out) {
     boolean isCommitted = rows.origin[row] == RowPage.COMMITTED;
     lastPresence = isCommitted ? WriteBlock.PRESENT : WriteBlock.UNKNOWN;
-    // As in a slab: the row after the version byte is 8-aligned.
-    int length = rows.valueLength[row];
-    byte[] copy = new byte[Math.addExact(length, 7)];
-    System.arraycopy(rows.data, rows.valueOffset[row], copy, 7, length);
-    out.set(copy, Bytes.ARRAY + 7, length);
+    RowPage.unpad(rows.paddedValue(row), out);
     return true;
   }
 
@@ -268,7 +265,6 @@ final class CommittedCache {
    * Caches the reply to {@link #start}. If values are large, it lacks the last keys. Returns how
    * many keys can be read now.
    *
-   * @param keys ascending
    * @param skipped the keys that are not cached
    */
   int cacheReply(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage rows) {

@@ -1,14 +1,15 @@
 package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
-import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.protocol.RowPage;
-import java.util.ArrayList;
+import java.util.ArrayDeque;
+import java.util.Arrays;
 import java.util.BitSet;
+import java.util.Deque;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 
 /**
  * Rows that the open session has spilled and requested before their reads: of each family those of
@@ -23,80 +24,60 @@ final class SpilledAnswers {
   private static final int MAX_BYTES = 1 << 18;
   private static final int ANSWERS = 2;
 
-  /** Before a value, so that the row after its version byte is 8-aligned, as in a slab. */
-  private static final int PADDING = 7;
-
   /**
    * A spilled row.
    *
-   * @param value after {@link #PADDING} bytes; null: the session has deleted the key
+   * @param hash that of the key
+   * @param value as {@link RowPage#paddedValue} returns it; null: the session has deleted the key
    */
-  record Row(byte[] key, int hash, byte[] value) {
-    /** Sets a span to the value. REQUIRES: the key is not deleted. */
-    void value(ByteSpan out) {
-      out.set(value, Bytes.ARRAY + PADDING, value.length - PADDING);
-    }
-  }
+  record Row(int hash, byte[] value) {}
 
-  /** Of each family the newest answer first; its rows ascend. */
-  private final Map<CachedFamily, List<List<Row>>> answers = new HashMap<>();
+  /** Of each family the newest answer first: rows by their keys. */
+  private final Map<CachedFamily, Deque<Map<byte[], Row>>> answers = new HashMap<>();
 
-  private final ByteSpan other = new ByteSpan();
+  private final ByteSpan writtenKey = new ByteSpan();
 
   /**
    * Keeps the spilled rows of a reply, and drops those of the oldest one. Returns their number.
    *
-   * @param keys those of the request, ascending
    * @param skipped the keys that were spilled since the request
    */
   int add(CachedFamily family, byte[][] keys, int[] hashes, BitSet skipped, RowPage reply) {
     if (!family.isSpilled) {
       return 0;
     }
-    List<Row> rows = new ArrayList<>();
-    int bytes = 0;
+    Map<byte[], Row> rows = new TreeMap<>(Arrays::compareUnsigned);
+    long bytes = 0;
     for (int i = skipped.nextClearBit(0); i < reply.count; i = skipped.nextClearBit(i + 1)) {
-      boolean isDeleted = reply.origin[i] == RowPage.SPILL_DELETED;
-      if (!isDeleted && reply.origin[i] != RowPage.SPILL) {
+      boolean isPresent = reply.origin[i] == RowPage.SPILL;
+      if (!isPresent && reply.origin[i] != RowPage.SPILL_DELETED) {
         continue;
       }
-      int length = isDeleted ? 0 : reply.valueLength[i];
-      bytes += keys[i].length + length;
+      bytes += keys[i].length + (isPresent ? reply.valueLength[i] : 0);
       if (bytes > MAX_BYTES) {
         break;
       }
-      byte[] value = null;
-      if (!isDeleted) {
-        value = new byte[PADDING + length];
-        System.arraycopy(reply.data, reply.valueOffset[i], value, PADDING, length);
-      }
-      rows.add(new Row(keys[i], hashes[i], value));
+      rows.put(keys[i], new Row(hashes[i], isPresent ? reply.paddedValue(i) : null));
     }
-    List<List<Row>> last = answers.computeIfAbsent(family, any -> new ArrayList<>());
-    if (last.size() == ANSWERS) {
-      last.remove(ANSWERS - 1);
+    Deque<Map<byte[], Row>> last = answers.computeIfAbsent(family, any -> new ArrayDeque<>());
+    last.addFirst(rows);
+    if (last.size() > ANSWERS) {
+      last.removeLast();
     }
-    last.add(0, rows);
     return rows.size();
   }
 
   /** Finds the row of a key that neither the write buffer nor the cache can answer, or null. */
   Row find(CachedFamily family, ByteSpan key) {
-    for (List<Row> rows : answers.getOrDefault(family, List.of())) {
-      int low = 0;
-      int high = rows.size();
-      while (low < high) {
-        int middle = (low + high) >>> 1;
-        other.set(rows.get(middle).key);
-        int order = Bytes.compare(other, key);
-        if (order == 0) {
-          return rows.get(middle);
-        }
-        if (order < 0) {
-          low = middle + 1;
-        } else {
-          high = middle;
-        }
+    Deque<Map<byte[], Row>> last = answers.get(family);
+    if (last == null) {
+      return null;
+    }
+    byte[] wanted = key.toArray();
+    for (Map<byte[], Row> rows : last) {
+      Row row = rows.get(wanted);
+      if (row != null) {
+        return row;
       }
     }
     return null;
@@ -104,18 +85,23 @@ final class SpilledAnswers {
 
   /** Drops the rows of keys with one of these writes, which are about to be spilled. */
   void noteSpill(CachedFamily family, EntryMap written) {
-    for (List<Row> rows : answers.getOrDefault(family, List.of())) {
-      rows.removeIf(
-          row -> {
-            other.set(row.key);
-            return written.find(row.hash, other) != 0;
-          });
+    Deque<Map<byte[], Row>> last = answers.get(family);
+    if (last == null) {
+      return;
+    }
+    for (Map<byte[], Row> rows : last) {
+      rows.entrySet()
+          .removeIf(
+              entry -> {
+                writtenKey.set(entry.getKey());
+                return written.find(entry.getValue().hash(), writtenKey) != 0;
+              });
     }
   }
 
   /** Forgets all rows; the session has ended. */
   void clear() {
     answers.clear();
-    other.clear();
+    writtenKey.clear();
   }
 }

@@ -19,6 +19,8 @@ public final class RowPage {
   public static final byte SPILL = 2;
   public static final byte SPILL_DELETED = 3;
 
+  private static final int VALUE_PADDING = 7;
+
   public int count;
   public byte[] data = new byte[0];
   public int[] keyOffset = new int[0];
@@ -64,6 +66,21 @@ public final class RowPage {
   /** Sets a span to the value of a row that has one. */
   public void value(int row, ByteSpan into) {
     into.set(data, Bytes.ARRAY + valueOffset[row], valueLength[row]);
+  }
+
+  /**
+   * Returns a copy of the value of a row that has one, after {@link #VALUE_PADDING} bytes: the row
+   * after its version byte is then 8-aligned, as in a slab.
+   */
+  public byte[] paddedValue(int row) {
+    byte[] copy = new byte[Math.addExact(valueLength[row], VALUE_PADDING)];
+    System.arraycopy(data, valueOffset[row], copy, VALUE_PADDING, valueLength[row]);
+    return copy;
+  }
+
+  /** Sets a span to the value that {@link #paddedValue} has returned. */
+  public static void unpad(byte[] padded, ByteSpan into) {
+    into.set(padded, Bytes.ARRAY + VALUE_PADDING, padded.length - VALUE_PADDING);
   }
 
   /** Copies the page; the copy stays valid after the next request. */
