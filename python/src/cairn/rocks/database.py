@@ -31,13 +31,14 @@ from rocksdict import (
 from cairn.errors import ClosedError
 from cairn.rocks import keys as layout
 from cairn.rocks.failures import Translation, translate
-from cairn.rocks.ingestion import Ingestion, RowEncoding, chunks
+from cairn.rocks.ingestion import Ingestion, RowEncoding
 from cairn.rocks.options import (
     RocksMemory,
     database_options,
     file_options,
     write_options,
 )
+from cairn.rocks.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,10 +169,9 @@ class RocksDb:
         if cf not in self.multi_families:
             return [value is not None for value in self.get_many(cf, keys)]
         with self._translated:
-            seeker = self._db.iter()
-            return [
-                next(chunks(seeker, layout.list_start(cf, key)), None) is not None for key in keys
-            ]
+            walk = Walk(self._db.iter(self._read_options()))
+            starts = (layout.list_start(cf, key) for key in keys)
+            return [walk.to(start).startswith(start) for start in starts]
 
     def scan(
         self, cf: int, low: bytes, high: bytes, *, limit_rows: int, limit_bytes: int
@@ -224,7 +224,7 @@ class RocksDb:
         some: tuple[int, int],
         limits: tuple[int, int],
     ) -> tuple[ScanPage, int]:
-        """Return the rows of short ranges of a family of single values, and the range after them.
+        """Return the rows of short ranges of a family, and the range after them.
 
         Args:
             seeker: of ``seeker``; may serve several calls.
@@ -236,6 +236,8 @@ class RocksDb:
         Raises:
             CorruptError: a block in a range is corrupt; no page is returned.
         """
+        if cf in self.multi_families:
+            return self._read_ranges_of_lists(seeker, cf, ranges, some, limits)
         limit_rows, bytes_left = limits
         prefix, family_end = layout.family_start(cf), layout.family_end(cf)
         skip = layout.CF_BYTES
@@ -264,6 +266,49 @@ class RocksDb:
                     return ScanPage(keys, values, more=False), place + 1
         return ScanPage(keys, values, more=False), last
 
+    def _read_ranges_of_lists(
+        self,
+        seeker: Seeker,
+        cf: int,
+        ranges: Sequence[tuple[bytes, bytes | None]],
+        some: tuple[int, int],
+        limits: tuple[int, int],
+    ) -> tuple[ScanPage, int]:
+        limit_rows, bytes_left = limits
+        keys: list[bytes] = []
+        lists: list[list[bytes]] = []
+        more, following = False, some[1]
+        walk = Walk(seeker)
+        with self._translated:
+            for place in range(*some):
+                start, end = ranges[place]
+                low, high = layout.scan_bounds(cf, multi=True, start=start, inclusive=True, end=end)
+                group = b""
+                key = walk.to(low)
+                while key < high:
+                    if key[: -layout.CHUNK_SUFFIX_BYTES] != group:
+                        more = len(keys) >= limit_rows or bytes_left <= 0
+                        if more:
+                            break
+                        group = key[: -layout.CHUNK_SUFFIX_BYTES]
+                        keys.append(layout.key_of_chunk(key))
+                        lists.append([])
+                    value: bytes = walk.value()
+                    lists[-1].append(value)
+                    bytes_left -= len(value)
+                    walk.step()
+                    key = walk.key
+                if more or len(keys) >= limit_rows or bytes_left <= 0:
+                    following = place + 1
+                    break
+        return ScanPage(keys, self._joined(cf, keys, lists), more), following
+
+    def _joined(self, cf: int, keys: list[bytes], lists: list[list[bytes]]) -> list[bytes]:
+        """Return the lists of keys, of which ``lists`` has the chunks."""
+        for key, parts in zip(keys, lists, strict=True):
+            self._note_length(cf, key, len(parts))
+        return [b"".join(parts) for parts in lists]
+
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.
         check = self._db.iter(self._read_options())
@@ -277,10 +322,10 @@ class RocksDb:
         return False
 
     def _get_lists(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        seeker = self._db.iter()
+        walk = Walk(self._db.iter())
         result: list[bytes | None] = []
         for key in keys:
-            parts = [value for _, value in chunks(seeker, layout.list_start(cf, key))]
+            parts = [value for _, value in walk.chunks(layout.list_start(cf, key))]
             self._note_length(cf, key, len(parts))
             result.append(b"".join(parts) if parts else None)
         return result
@@ -303,9 +348,7 @@ class RocksDb:
             lists[-1].append(value)
             size += len(value) + _ROW_OVERHEAD_BYTES
             last = rocks_key
-        for key, parts in zip(keys, lists, strict=True):
-            self._note_length(cf, key, len(parts))
-        return keys, [b"".join(parts) for parts in lists], last
+        return keys, self._joined(cf, keys, lists), last
 
     # -- writes --------------------------------------------------------------------------------
 
@@ -376,7 +419,7 @@ class RocksDb:
         cf, key = next(iter(self.long_lists))
         del self.long_lists[cf, key]
         with self._translated:
-            found = list(chunks(self._db.iter(), layout.list_start(cf, key)))
+            found = list(Walk(self._db.iter()).chunks(layout.list_start(cf, key)))
             joined = b"".join(value for _, value in found)
             if len(found) > 1:
                 batch = WriteBatch(raw_mode=True)

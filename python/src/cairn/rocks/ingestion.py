@@ -22,6 +22,7 @@ from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
 from cairn.rocks.options import BLOCK_BYTES
 from cairn.rocks.sst import FixedRows, TableWriter, fixed_rows
+from cairn.rocks.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -215,14 +216,14 @@ class RowEncoding:
         return zip(names, cast("list[bytes | None]", values.to_pylist()), strict=True)
 
     def _chunks(self, cf: int, rows: pa.RecordBatch) -> Iterable[tuple[bytes, bytes | None]]:
-        seeker: RdictIter | None = None
+        walk: Walk | None = None
         columns = (rows.column(name).to_pylist() for name in ("op", "key", "value"))
         for op, key, value in zip(*columns, strict=True):
             start = layout.list_start(cf, key)
             if op != OP_APPEND:
                 # Only a write that replaces the list must find its chunks.
-                seeker = seeker or self._seeker()
-                for chunk, _ in chunks(seeker, start):
+                walk = walk or Walk(self._seeker())
+                for chunk, _ in walk.chunks(start):
                     yield chunk, None
             if op in (OP_PUT, OP_APPEND):
                 yield layout.chunk_key(start, self._version), value
@@ -245,23 +246,6 @@ def _below_all_keys() -> FixedRows:
     """Return the deletion of ``BELOW_ALL_KEYS``."""
     none = np.zeros((1, 0), np.uint8)
     return FixedRows(layout.BELOW_ALL_KEYS, none, none[:0], np.zeros(1, np.bool_))
-
-
-def chunks(seeker: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the chunks, key and value, of the list whose chunk keys begin with ``start``.
-
-    Raises:
-        Exception: rocksdict raises it at a corrupt block.
-    """
-    seeker.seek(start)
-    while seeker.valid():
-        key: bytes = seeker.key()
-        if not key.startswith(start):
-            return
-        yield key, seeker.value()
-        seeker.next()
-    # An iterator that is not valid is at the end, or at a block that it cannot read.
-    seeker.status()
 
 
 def _fixed_rows(

@@ -20,6 +20,8 @@ MAX_CF = 0xFFFF
 CF_BYTES = 2
 BELOW_ALL_KEYS = b"\0"
 """No row has this key: it is shorter than a family's id."""
+ABOVE_ALL_KEYS = b"\xff\xff\xff"
+"""No row has this key, nor one above it."""
 _END = b"\x00\x01"
 _AFTER_END = b"\x00\x02"
 CHUNK_SUFFIX_BYTES = len(_END) + _VERSION.size
@@ -32,7 +34,7 @@ def family_start(cf: int) -> bytes:
 
 def family_end(cf: int) -> bytes:
     """Return a key above all keys of family ``cf``, for an exclusive bound."""
-    return _CF.pack(cf + 1) if cf < MAX_CF else b"\xff\xff\xff"
+    return _CF.pack(cf + 1) if cf < MAX_CF else ABOVE_ALL_KEYS
 
 
 def list_start(cf: int, key: bytes) -> bytes:

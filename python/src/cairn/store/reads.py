@@ -207,11 +207,9 @@ def read_page(
 class _RangeReader:
     """Reads the rows of ranges that ascend and do not overlap; see ``read_ranges``.
 
-    Between two steps runs may be written into the database. It then has the same rows.
-
     Attributes:
         is_spilled: for each range whether the spill has writes of it.
-        is_one_by_one: each range is read as a scan of its own: lists, or a family that was dropped.
+        is_one_by_one: each range is read as a scan of its own: the family was dropped.
     """
 
     def __init__(
@@ -225,22 +223,30 @@ class _RangeReader:
         # The rows of each run in each range.
         self._layers: list[tuple[Run, RowNumbers, RowNumbers]] = []
         self._committed_count = 0
+        # The runs among them that are committed, of which others may have taken the place since.
+        self._committed: Runs | None = None
         self.is_spilled = np.zeros(len(ranges), np.bool_)
-        self.is_one_by_one = cf in rows.database.multi_families or any(
-            cf in run.dropped for run in (*rows.runs.runs, *spill.runs)
-        )
+        self.is_one_by_one = False
         # An iterator of RocksDB. It must not outlive the database, which another load may close.
         self._seeker: Seeker | None = None
 
     def find_layers(self) -> Generator[None, None, None]:
-        """Steps that find which runs have rows of which ranges."""
-        starts, ends = self._starts, [end for _, end in self._ranges]
-        self._layers = yield from self._rows.runs.rows_of_ranges(self._cf, starts, ends)
-        self._committed_count = len(self._layers)
-        spilled = yield from self._spill.rows_of_ranges(self._cf, starts, ends)
-        self._layers += spilled
-        for _, firsts, lasts in spilled:
-            self.is_spilled |= firsts < lasts
+        """Steps that find which runs have rows of which ranges, if that is not known.
+
+        To be called in each step. Between two steps runs may be written into the database: an
+        append that is there must not be applied again.
+        """
+        while self._committed is not self._rows.runs:
+            self._committed = self._rows.runs
+            starts, ends = self._starts, [end for _, end in self._ranges]
+            runs = (*self._committed.runs, *self._spill.runs)
+            self.is_one_by_one = any(self._cf in run.dropped for run in runs)
+            self._layers = yield from self._committed.rows_of_ranges(self._cf, starts, ends)
+            self._committed_count = len(self._layers)
+            spilled = yield from self._spill.rows_of_ranges(self._cf, starts, ends)
+            self._layers += spilled
+            for _, firsts, lasts in spilled:
+                self.is_spilled |= firsts < lasts
 
     def end_step(self) -> None:
         """Forget what must not be used in another step."""
@@ -308,7 +314,6 @@ def read_ranges(
 ) -> Generator[None, None, RangesReply]:
     """Steps that return the rows of ranges that ascend and do not overlap."""
     reader = _RangeReader(rows, spill, cf, ranges)
-    yield from reader.find_layers()
     parts: list[pa.RecordBatch] = []
     count = size = place = 0
     more = False
@@ -318,6 +323,7 @@ def read_ranges(
             reader.end_step()
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
+        yield from reader.find_layers()
         limits = (_MAX_PAGE_ROWS - count, _MAX_RANGES_BYTES - size)
         part = None if reader.is_one_by_one else reader.read(place, limits)
         if part is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from itertools import count
+from itertools import count, pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,33 @@ def test_put_and_delete_of_a_list_replace_all_its_chunks(db: RocksDb) -> None:
     assert db.get_many(LISTS, [b"a"]) == [b"new+"]
 
 
+def test_lists_of_ranges_are_those_of_scans(db: RocksDb) -> None:
+    """Some have several chunks; ranges touch, are empty, or end with the family."""
+    random = Random(5)
+    for version in range(1, 6):
+        chosen = sorted(bytes((n // 4, n % 4, 0)) for n in random.sample(range(96), 40))
+        ingest(db, rows(*((OP_APPEND, LISTS, key, b"%d," % version) for key in chosen)), version)
+    expected = whole_scan(db, LISTS)
+    for stride in (1, 3, 7):
+        bounds = [bytes((n,)) for n in range(0, 24, stride)]
+        ranges = [*pairwise(bounds), (bounds[-1], None)]
+        for limits in ((1000, 1 << 20), (5, 1 << 20), (1000, 7), (1, 1)):
+            page, following = db.read_ranges(db.seeker(), LISTS, ranges, (0, len(ranges)), limits)
+
+            found = list(zip(page.keys, page.values, strict=True))
+            assert found == list(expected.items())[: len(found)]
+            through = ranges[following - 1][1]
+            is_whole = len(found) == len(
+                [key for key in expected if through is None or key < through]
+            )
+            assert page.more == (not is_whole)
+            if limits[1] == 1 << 20:
+                assert len(found) == min(len(expected), limits[0])
+            else:
+                size = sum(map(len, page.values[:-1]))
+                assert size < limits[1] <= size + len(page.values[-1])
+
+
 def test_a_long_list_is_joined_after_a_read_found_it_long(db: RocksDb) -> None:
     """Otherwise each read of a growing list would cost one more seek."""
     for version in range(1, 50):
@@ -165,6 +192,10 @@ def test_an_append_to_a_long_list_reads_nothing(db: RocksDb, tmp_path: Path) -> 
         put.add(1)
     with pytest.raises(CorruptError):
         again.get_many(LISTS, [b"L"])
+    with pytest.raises(CorruptError):
+        again.present(LISTS, [b"L"])
+    with pytest.raises(CorruptError):
+        again.read_ranges(again.seeker(), LISTS, [(b"L", b"M")], (0, 1), (10, 1 << 20))
     with suppress(CorruptError):  # a compaction may have met the damage, too
         again.close()
 

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -504,9 +505,44 @@ def test_a_dropped_family_stays_empty_while_its_ranges_are_read(committed: Commi
     assert keys_of([page.rows]) == []
 
 
+@pytest.mark.parametrize("steps_before", [0, 1, 2, 3, 4, 9])
+def test_appends_are_read_once_while_their_run_is_written(
+    tmp_path: Path,
+    committed: CommittedRows,
+    monkeypatch: pytest.MonkeyPatch,
+    steps_before: int,
+) -> None:
+    """Between two steps the rows of a run may become rows of the database."""
+    monkeypatch.setattr(reads, "_RANGES_PER_STEP", 4)
+    committed.database.multi_families = frozenset({0})
+    keys = [b"%04d" % number for number in range(40)]
+    rows = [{"op": OP_APPEND, "cf": 0, "key": key, "value": b"1", "presence": 1} for key in keys]
+    appends = pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)
+    more = [{**row, "value": b"2"} for row in rows[::4]]
+    spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(more, WRITES_SCHEMA)),))
+    committed.runs = Runs((Run(appends),))
+    ranges: list[tuple[bytes, bytes | None]] = [(key, key + b"0") for key in keys]
+
+    steps = reads.read_ranges(committed, spill, 0, ranges, HurriedClock())
+    for _ in islice(steps, steps_before):
+        assert committed.runs
+    write_rows(committed, appends)
+    committed.runs = Runs()
+
+    _, page = all_steps(steps)
+    assert keys_of([page.rows]) == keys
+    values = page.rows.to_pydict()["value"]
+    assert values == [b"1" if int(key) % 4 else b"12" for key in keys]
+
+
 def write_to_database(committed: CommittedRows, keys: list[bytes]) -> None:
-    rows = puts(keys).select(["op", "cf", "key", "value"])
-    ingestion = committed.database.new_ingestion(rows, 1, frozenset())
+    write_rows(committed, puts(keys))
+
+
+def write_rows(committed: CommittedRows, rows: pa.RecordBatch) -> None:
+    database = committed.database
+    changes = rows.select(["op", "cf", "key", "value"])
+    ingestion = database.new_ingestion(changes, 1, database.multi_families)
     ingestion.add(1000)
     ingestion.finish()
-    committed.database.ingest(ingestion)
+    database.ingest(ingestion)
