@@ -37,7 +37,8 @@ class Walk:
         self.value = seeker.value
         self._seek, self._next, self._key = seeker.seek, seeker.next, seeker.key
         self._check = seeker.status
-        self._wanted = b""
+        # There is no key between this one and `key`.
+        self._above = b""
         self._max_steps = 0  # the first key is sought
         self._sampled = 0
         self._steps = 0
@@ -48,6 +49,7 @@ class Walk:
         Raises:
             Exception: rocksdict raises it at a corrupt block.
         """
+        self._above = self.key
         self._next()
         self._arrive()
 
@@ -66,7 +68,7 @@ class Walk:
             Exception: rocksdict raises it at a corrupt block.
         """
         left = self._max_steps
-        if start < self._wanted:
+        if start <= self._above:
             self.key, left = b"", 0
         while left and self.key < start:
             self.step()
@@ -74,7 +76,7 @@ class Walk:
         if self.key < start:
             self._seek(start)
             self._arrive()
-        self._wanted = start
+        self._above = start
         if self._sampled <= _SAMPLE_KEYS:
             self._sample(self._max_steps - left)
         return self.key

@@ -126,7 +126,7 @@ def test_put_and_delete_of_a_list_replace_all_its_chunks(db: RocksDb) -> None:
 
     ingest(db, rows((OP_PUT, LISTS, b"a", b"new"), (OP_DELETE, LISTS, b"b", None)), 4)
 
-    assert db.get_many(LISTS, [b"a", b"b"]) == [b"new", None]
+    assert db.get_many(LISTS, [b"a", b"a", b"b", b"a"]) == [b"new", b"new", None, b"new"]
     assert db.present(LISTS, [b"a", b"b"]) == [True, False]
     ingest(db, rows((OP_APPEND, LISTS, b"a", b"+")), 5)
     assert db.get_many(LISTS, [b"a"]) == [b"new+"]
