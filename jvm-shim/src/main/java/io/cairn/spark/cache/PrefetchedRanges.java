@@ -108,6 +108,8 @@ final class PrefetchedRanges {
   }
 
   private static final int ANSWERS = 2;
+  private static final int MARGIN_PART = 16;
+  private static final int GROWTH_PART = 64;
   private static final Answer[] NONE = {};
 
   /** Of each family the newest first. */
@@ -115,6 +117,15 @@ final class PrefetchedRanges {
 
   private boolean isUsed;
   private long misses;
+  private int limit = Integer.MAX_VALUE;
+
+  /**
+   * Ranges that the next request should have at most: so many as one reply can answer. The others
+   * are read one by one, so the limit grows slowly. It outlives the session.
+   */
+  int limit() {
+    return limit;
+  }
 
   /** Adds an answer, and drops the oldest one. Returns the number of ranges that it answers. */
   int add(CachedFamily family, Ranges ranges, RowPage page) {
@@ -127,11 +138,14 @@ final class PrefetchedRanges {
       }
       count--;
     }
+    count = Math.max(0, count);
+    limit =
+        page.more ? count - count / MARGIN_PART : Math.max(limit, count + count / GROWTH_PART + 1);
     isUsed = true;
     Answer[] last = answers.computeIfAbsent(family, any -> new Answer[ANSWERS]);
     System.arraycopy(last, 0, last, 1, ANSWERS - 1);
-    last[0] = new Answer(ranges, Math.max(0, count), page);
-    return Math.max(0, count);
+    last[0] = new Answer(ranges, count, page);
+    return count;
   }
 
   /** Marks the ranges of a family that have one of these writes, which are about to be spilled. */

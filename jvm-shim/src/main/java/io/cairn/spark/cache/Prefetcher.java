@@ -42,9 +42,6 @@ public final class Prefetcher {
 
   private final long rangeMissesBefore;
 
-  /** Prefixes that the next request should have at most: so many as one reply can answer. */
-  private int prefixLimit = MAX_KEYS;
-
   /** Keys that were requested and whose reply is not cached yet. */
   public final class Request {
     private final CachedFamily family;
@@ -122,10 +119,7 @@ public final class Prefetcher {
       RowPage rows = isCurrent(family) ? committed.pages.take(reply) : null;
       if (rows != null) {
         committed.notePaid(rows);
-        int answered = committed.ranges.add(family, ranges, rows);
-        hits += answered;
-        prefixLimit =
-            rows.more ? Math.max(MIN_KEYS, answered) : Math.min(MAX_KEYS, 2 * prefixLimit);
+        hits += committed.ranges.add(family, ranges, rows);
       }
       waitedNs += System.nanoTime() - startedNs;
     }
@@ -170,7 +164,7 @@ public final class Prefetcher {
 
   /** As {@link #keyLimit}, for {@link #startPrefixes}. */
   public int prefixLimit() {
-    return prefixLimit;
+    return Math.max(MIN_KEYS, Math.min(MAX_KEYS, committed.ranges.limit()));
   }
 
   /**

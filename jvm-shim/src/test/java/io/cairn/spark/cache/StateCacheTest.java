@@ -15,6 +15,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -601,12 +602,37 @@ class StateCacheTest {
     assertEquals(new TreeMap<>(Map.of("a1", "two", "a2", "three")), prefixRows(f, "a"));
   }
 
+  /** Prefixes beyond that are read one by one: some of every second request, or of every batch. */
+  @Test
+  void requestsOfPrefixesAreAsLargeAsAReplyCanAnswer() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    byte[][] prefixes = new byte[200][];
+    for (int i = 0; i < prefixes.length; i++) {
+      String key = String.format("%03d", i);
+      f.put(ORDERED, key, "value");
+      prefixes[i] = bytes(key);
+    }
+    f.commitAndBeginElsewhere();
+    f.session.prefetcher.startPrefixes(ORDERED, prefixes.clone(), prefixes.length).finish();
+
+    int answered = (int) f.session.prefetcher.hits();
+    int limit = f.session.prefetcher.prefixLimit();
+    assertTrue(answered > 32 && answered < prefixes.length, "answered " + answered);
+    assertEquals(answered - answered / 16, limit);
+    f.commitAndBeginElsewhere();
+    assertEquals(limit, f.session.prefetcher.prefixLimit());
+    byte[][] some = Arrays.copyOfRange(prefixes, 100, 100 + limit);
+    f.session.prefetcher.startPrefixes(ORDERED, some, limit).finish();
+    assertEquals(limit, f.session.prefetcher.hits());
+    assertEquals(limit + 1, f.session.prefetcher.prefixLimit());
+  }
+
   private static TreeMap<String, String> prefixRows(CacheFixture f, String prefix) {
     byte[] from = bytes(prefix);
     return rows(f.session.range(ORDERED, from, Bytes.successor(from)));
   }
 
-  /** The next session is at another version. */
   /** A batch that reads its own spilled keys again would otherwise request each of them alone. */
   @Test
   void aPrefetchedSpilledKeyNeedsNoRequestUntilItIsSpilledAgain() {
@@ -666,6 +692,7 @@ class StateCacheTest {
     assertEquals("one", f.get(PLAIN, "k"));
   }
 
+  /** The next session is at another version. */
   @Test
   void aReplyToAnEndedSessionIsDropped() {
     CacheFixture f = new CacheFixture(1 << 20);
