@@ -206,7 +206,7 @@ class RocksDb:
             return self._db.iter(self._read_options())
 
     def _read_options(self) -> ReadOptions:
-        """Return the options of scans and ranges.
+        """Return the options of reads in the order of keys.
 
         Those of a database that is larger than the block cache leave no blocks there: they would
         replace the filters, and a read of many keys would then read a whole filter for every 32.
@@ -236,72 +236,44 @@ class RocksDb:
         Raises:
             CorruptError: a block in a range is corrupt; no page is returned.
         """
-        if cf in self.multi_families:
-            return self._read_ranges_of_lists(seeker, cf, ranges, some, limits)
+        multi = cf in self.multi_families
+        # Rows that are equal but for these last bytes are the chunks of one list.
+        name_end = -layout.CHUNK_SUFFIX_BYTES if multi else None
         limit_rows, bytes_left = limits
-        prefix, family_end = layout.family_start(cf), layout.family_end(cf)
-        skip = layout.CF_BYTES
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        # Once per row or range: looked up here.
-        seek, read_key, read_value, go_on = seeker.seek, seeker.key, seeker.value, seeker.next
-        first, last = some
-        with self._translated:
-            for place in range(first, last):
-                start, end = ranges[place]
-                high = family_end if end is None else prefix + end
-                seek(prefix + start)
-                # No key: the end of the database, or a corrupt block.
-                while (key := cast("bytes | None", read_key())) is not None and key < high:
-                    if len(keys) >= limit_rows or bytes_left <= 0:
-                        return ScanPage(keys, values, more=True), place + 1
-                    value = cast("bytes", read_value())
-                    keys.append(key[skip:])
-                    values.append(value)
-                    bytes_left -= len(value)
-                    go_on()
-                if key is None:
-                    seeker.status()  # raises after a corrupt block
-                if len(keys) >= limit_rows or bytes_left <= 0:
-                    return ScanPage(keys, values, more=False), place + 1
-        return ScanPage(keys, values, more=False), last
-
-    def _read_ranges_of_lists(
-        self,
-        seeker: Seeker,
-        cf: int,
-        ranges: Sequence[tuple[bytes, bytes | None]],
-        some: tuple[int, int],
-        limits: tuple[int, int],
-    ) -> tuple[ScanPage, int]:
-        limit_rows, bytes_left = limits
-        keys: list[bytes] = []
-        lists: list[list[bytes]] = []
+        names: list[bytes] = []
+        parts: list[list[bytes]] = []
         more, following = False, some[1]
         walk = Walk(seeker)
         with self._translated:
             for place in range(*some):
                 start, end = ranges[place]
-                low, high = layout.scan_bounds(cf, multi=True, start=start, inclusive=True, end=end)
-                group = b""
+                low, high = layout.scan_bounds(
+                    cf, multi=multi, start=start, inclusive=True, end=end
+                )
+                name = b""
                 key = walk.to(low)
                 while key < high:
-                    if key[: -layout.CHUNK_SUFFIX_BYTES] != group:
-                        more = len(keys) >= limit_rows or bytes_left <= 0
+                    if key[:name_end] != name:
+                        more = len(names) >= limit_rows or bytes_left <= 0
                         if more:
                             break
-                        group = key[: -layout.CHUNK_SUFFIX_BYTES]
-                        keys.append(layout.key_of_chunk(key))
-                        lists.append([])
+                        name = key[:name_end]
+                        names.append(key)
+                        parts.append([])
                     value: bytes = walk.value()
-                    lists[-1].append(value)
+                    parts[-1].append(value)
                     bytes_left -= len(value)
-                    walk.step()
-                    key = walk.key
-                if more or len(keys) >= limit_rows or bytes_left <= 0:
+                    key = walk.step()
+                if more or len(names) >= limit_rows or bytes_left <= 0:
                     following = place + 1
                     break
-        return ScanPage(keys, self._joined(cf, keys, lists), more), following
+        if multi:
+            keys = [layout.key_of_chunk(key) for key in names]
+            values = self._joined(cf, keys, parts)
+        else:
+            keys = [key[layout.CF_BYTES :] for key in names]
+            values = [value for (value,) in parts]
+        return ScanPage(keys, values, more), following
 
     def _joined(self, cf: int, keys: list[bytes], lists: list[list[bytes]]) -> list[bytes]:
         """Return the lists of keys, of which ``lists`` has the chunks."""

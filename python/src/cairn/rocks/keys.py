@@ -21,7 +21,7 @@ CF_BYTES = 2
 BELOW_ALL_KEYS = b"\0"
 """No row has this key: it is shorter than a family's id."""
 ABOVE_ALL_KEYS = b"\xff\xff\xff"
-"""No row has this key, nor one above it."""
+"""Above all keys, but for those of family ``MAX_CF`` that begin with FF."""
 _END = b"\x00\x01"
 _AFTER_END = b"\x00\x02"
 CHUNK_SUFFIX_BYTES = len(_END) + _VERSION.size

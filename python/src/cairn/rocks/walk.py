@@ -38,28 +38,29 @@ class Walk:
         self._seek, self._next, self._key = seeker.seek, seeker.next, seeker.key
         self._check = seeker.status
         # There is no key between this one and `key`.
-        self._above = b""
+        self._after = b""
         self._max_steps = 0  # the first key is sought
         self._sampled = 0
         self._steps = 0
 
-    def step(self) -> None:
-        """Go to the next key. REQUIRES: not at the end.
+    def step(self) -> bytes:
+        """Go to the next key, and return it. REQUIRES: not at the end.
 
         Raises:
             Exception: rocksdict raises it at a corrupt block.
         """
-        self._above = self.key
+        self._after = self.key
         self._next()
-        self._arrive()
+        return self._arrive()
 
-    def _arrive(self) -> None:
+    def _arrive(self) -> bytes:
         key: bytes | None = self._key()
         if key is None:
             # The iterator is at the end, or at a block that it cannot read.
             self._check()
             key = ABOVE_ALL_KEYS
         self.key = key
+        return key
 
     def to(self, start: bytes) -> bytes:
         """Go to the first key that is not below ``start``, and return it.
@@ -68,7 +69,7 @@ class Walk:
             Exception: rocksdict raises it at a corrupt block.
         """
         left = self._max_steps
-        if start <= self._above:
+        if start <= self._after:
             self.key, left = b"", 0
         while left and self.key < start:
             self.step()
@@ -76,7 +77,7 @@ class Walk:
         if self.key < start:
             self._seek(start)
             self._arrive()
-        self._above = start
+        self._after = start
         if self._sampled <= _SAMPLE_KEYS:
             self._sample(self._max_steps - left)
         return self.key

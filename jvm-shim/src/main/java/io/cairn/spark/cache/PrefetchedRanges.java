@@ -117,14 +117,16 @@ final class PrefetchedRanges {
 
   private boolean isUsed;
   private long misses;
-  private int limit = Integer.MAX_VALUE;
+
+  /** By the family's id. They outlive the session. */
+  private final Map<Integer, Integer> limits = new HashMap<>();
 
   /**
-   * Ranges that the next request should have at most: so many as one reply can answer. The others
-   * are read one by one, so the limit grows slowly. It outlives the session.
+   * Ranges of a family that its next request should have at most: so many as one reply can answer.
+   * The others are read one by one, so the limit grows slowly.
    */
-  int limit() {
-    return limit;
+  int limit(int family) {
+    return limits.getOrDefault(family, Integer.MAX_VALUE);
   }
 
   /** Adds an answer, and drops the oldest one. Returns the number of ranges that it answers. */
@@ -139,8 +141,11 @@ final class PrefetchedRanges {
       count--;
     }
     count = Math.max(0, count);
-    limit =
-        page.more ? count - count / MARGIN_PART : Math.max(limit, count + count / GROWTH_PART + 1);
+    limits.put(
+        family.id,
+        page.more
+            ? count - count / MARGIN_PART
+            : Math.max(limit(family.id), count + count / GROWTH_PART + 1));
     isUsed = true;
     Answer[] last = answers.computeIfAbsent(family, any -> new Answer[ANSWERS]);
     System.arraycopy(last, 0, last, 1, ANSWERS - 1);

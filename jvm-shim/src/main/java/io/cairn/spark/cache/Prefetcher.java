@@ -163,8 +163,8 @@ public final class Prefetcher {
   }
 
   /** As {@link #keyLimit}, for {@link #startPrefixes}. */
-  public int prefixLimit() {
-    return Math.max(MIN_KEYS, Math.min(MAX_KEYS, committed.ranges.limit()));
+  public int prefixLimit(int family) {
+    return Math.max(MIN_KEYS, Math.min(MAX_KEYS, committed.ranges.limit(family)));
   }
 
   /**

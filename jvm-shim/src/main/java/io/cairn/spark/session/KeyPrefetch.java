@@ -77,7 +77,7 @@ public final class KeyPrefetch {
   /** Keys that the next request should have at most; see {@link Prefetcher#keyLimit}. */
   public int keyLimit() {
     Prefetcher prefetcher = session.cache.prefetcher;
-    return arePrefixes ? prefetcher.prefixLimit() : prefetcher.keyLimit(family.id());
+    return arePrefixes ? prefetcher.prefixLimit(family.id()) : prefetcher.keyLimit(family.id());
   }
 
   /** Adds a key to the next request; the row may be reused afterwards. */

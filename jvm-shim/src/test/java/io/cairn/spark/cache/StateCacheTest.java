@@ -617,15 +617,16 @@ class StateCacheTest {
     f.session.prefetcher.startPrefixes(ORDERED, prefixes.clone(), prefixes.length).finish();
 
     int answered = (int) f.session.prefetcher.hits();
-    int limit = f.session.prefetcher.prefixLimit();
+    int limit = f.session.prefetcher.prefixLimit(ORDERED);
     assertTrue(answered > 32 && answered < prefixes.length, "answered " + answered);
     assertEquals(answered - answered / 16, limit);
     f.commitAndBeginElsewhere();
-    assertEquals(limit, f.session.prefetcher.prefixLimit());
+    assertEquals(limit, f.session.prefetcher.prefixLimit(ORDERED));
     byte[][] some = Arrays.copyOfRange(prefixes, 100, 100 + limit);
     f.session.prefetcher.startPrefixes(ORDERED, some, limit).finish();
     assertEquals(limit, f.session.prefetcher.hits());
-    assertEquals(limit + 1, f.session.prefetcher.prefixLimit());
+    assertEquals(limit + 1, f.session.prefetcher.prefixLimit(ORDERED));
+    assertTrue(f.session.prefetcher.prefixLimit(LISTS) > prefixes.length, "another family");
   }
 
   private static TreeMap<String, String> prefixRows(CacheFixture f, String prefix) {
