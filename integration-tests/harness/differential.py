@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from harness.events import Events
 from harness.operators import Operator, StateView
@@ -156,10 +157,13 @@ class Run:
     def _read(self, view: StateView, options: Mapping[str, Any]) -> DataFrame:
         reader = self.session().read.format("statestore").options(**dict(view.options))
         frame = reader.options(**options).load(self.checkpoint)
-        for column in VALUE_COLUMNS & set(frame.columns) if view.volatile_fields else ():
-            kept = f.col(column).dropFields(*view.volatile_fields)
-            frame = frame.withColumn(column, kept)
-        return frame.drop(*view.volatile_fields)
+        volatile = set(view.volatile_fields)
+        for column in frame.schema.fields:
+            kind = column.dataType
+            dropped = volatile.intersection(kind.names) if isinstance(kind, StructType) else ()
+            if dropped:
+                frame = frame.withColumn(column.name, f.col(column.name).dropFields(*dropped))
+        return frame.drop(*volatile)
 
     def snapshot_versions(self, view: StateView, partition: int = 0) -> list[int]:
         """List the versions with a snapshot in a view's store; `file://` only."""

@@ -40,7 +40,13 @@ JOIN_STORES = ("right-keyToNumValues", "right-keyWithIndexToValue")
 
 @dataclass(frozen=True)
 class StateView:
-    """One way to read a query's state: options of the `statestore` source."""
+    """One way to read a query's state: options of the `statestore` source.
+
+    Attributes:
+        options: options of the source.
+        has_changes: whether the source can read the change feed of it.
+        volatile_fields: fields of the rows, or of their structs, that differ between two runs.
+    """
 
     options: tuple[tuple[str, str], ...] = ()
     has_changes: bool = True
@@ -314,7 +320,13 @@ def _windows_once(left: DataFrame, _: DataFrame) -> DataFrame:
 
 
 def _join_views(version: int, sides: tuple[str, ...] = ("left", "right")) -> tuple[StateView, ...]:
-    by_side = tuple(StateView((("joinSide", side),), has_changes=False) for side in sides)
+    # The source declares the event time of format 4 as a field of the key, but the key's row lacks
+    # it: Spark reads the 8 bytes of the heap behind the row, which change when objects move.
+    volatile = ("__event_time",) if version == 4 else ()
+    by_side = tuple(
+        StateView((("joinSide", side),), has_changes=False, volatile_fields=volatile)
+        for side in sides
+    )
     if version > 2:
         return by_side
     return (*by_side, *(StateView((("storeName", name),)) for name in JOIN_STORES))
@@ -331,7 +343,7 @@ def _join_operator(how: str, version: int = 2) -> Operator:
 
 def _all_joins_operator(version: int) -> Operator:
     views = tuple(
-        StateView((("operatorId", str(number)), *view.options), has_changes=view.has_changes)
+        replace(view, options=(("operatorId", str(number)), *view.options))
         for number in range(len(JOINS))
         # All kinds have the same stores: those of one are enough.
         for view in _join_views(version)

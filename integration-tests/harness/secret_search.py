@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -24,10 +26,15 @@ def of_process(pid: int, name: str) -> Iterator[Found]:
 
 
 def of_folder(folder: Path, leave_out: Path | None = None) -> Iterator[Found]:
-    """Yield all files below a folder, except the specification that the test itself wrote."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink() and path != leave_out:
-            yield from of_object(str(path), path.read_bytes())
+    """Yield all files below a folder, except the specification that the test itself wrote.
+
+    A file that is removed meanwhile is not left: workers clear their folders when they end.
+    """
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            if path.is_file() and not path.is_symlink() and path != leave_out:
+                with suppress(FileNotFoundError):
+                    yield from of_object(str(path), path.read_bytes())
 
 
 def of_bucket(bucket: S3Bucket) -> Iterator[Found]:
