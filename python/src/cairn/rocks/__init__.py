@@ -6,7 +6,7 @@ and creates a directory of hard links for a snapshot.
 
 from __future__ import annotations
 
-from cairn.rocks.database import RocksDb, ScanPage, Seeker
+from cairn.rocks.database import RocksDb, ScanPage
 from cairn.rocks.ingestion import Ingestion
 from cairn.rocks.options import RocksMemory, engine_description
 
@@ -15,6 +15,5 @@ __all__ = [
     "RocksDb",
     "RocksMemory",
     "ScanPage",
-    "Seeker",
     "engine_description",
 ]

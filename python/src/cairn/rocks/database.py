@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 from rocksdict import (
     Checkpoint,
     IngestExternalFileOptions,
     Rdict,
-    RdictIter,
     ReadOptions,
     WriteBatch,
 )
@@ -38,13 +40,16 @@ from cairn.rocks.options import (
     file_options,
     write_options,
 )
-from cairn.rocks.walk import Walk
+from cairn.rocks.ranges import RangeRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
+    Column = pa.Array[Any]
+
+# Arrow's type hints cover neither plain numbers as operands nor the results.
+pc: Any = pyarrow.compute
 
 _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
@@ -52,9 +57,6 @@ _SORT_FROM_KEYS = 64
 _LONG_LIST_CHUNKS = 32
 """A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
-
-Seeker = RdictIter
-"""An iterator of RocksDB, which must not outlive the database."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,23 @@ class ScanPage:
     keys: list[bytes]
     values: list[bytes]
     more: bool
+
+
+@dataclass(frozen=True)
+class RangesPage:
+    """Rows of ranges of one family in ascending key order.
+
+    Attributes:
+        keys: their keys.
+        values: their values.
+        more: whether the last range that was read may have more rows.
+        count: the number of ranges that were read, the first ones.
+    """
+
+    keys: Column
+    values: Column
+    more: bool
+    count: int
 
 
 class RocksDb:
@@ -168,10 +187,12 @@ class RocksDb:
         """Return for each key whether it is present; sorted keys are faster."""
         if cf not in self.multi_families:
             return [value is not None for value in self.get_many(cf, keys)]
+        found = [False] * len(keys)
         with self._translated:
-            walk = Walk(self._db.iter(self._read_options()))
-            starts = (layout.list_start(cf, key) for key in keys)
-            return [walk.to(start).startswith(start) for start in starts]
+            lists = layout.lists(cf, keys)
+            for place, _, _ in RangeRows(self._db, lists, self._read_options(), keys_only=True):
+                found[place] = True
+        return found
 
     def scan(
         self, cf: int, low: bytes, high: bytes, *, limit_rows: int, limit_bytes: int
@@ -200,11 +221,6 @@ class RocksDb:
                 keys, values, last = _read_rows(rows, limit_rows, limit_bytes)
             return ScanPage(keys, values, self._follows(last, low, high))
 
-    def seeker(self) -> Seeker:
-        """Return an iterator for ``read_ranges``, to be dropped before the database closes."""
-        with self._translated:
-            return self._db.iter(self._read_options())
-
     def _read_options(self) -> ReadOptions:
         """Return the options of reads in the order of keys.
 
@@ -218,67 +234,75 @@ class RocksDb:
 
     def read_ranges(
         self,
-        seeker: Seeker,
         cf: int,
         ranges: Sequence[tuple[bytes, bytes | None]],
-        some: tuple[int, int],
         limits: tuple[int, int],
-    ) -> tuple[ScanPage, int]:
-        """Return the rows of short ranges of a family, and the range after them.
+    ) -> RangesPage:
+        """Return the rows of short ranges of a family.
 
         Args:
-            seeker: of ``seeker``; may serve several calls.
             cf: the family.
-            ranges: first key, and the key above the last; ``None``: the family's end.
-            some: the first of the ranges to read, and the one after the last.
-            limits: rows, at least 1; bytes of values: the page ends after the row that reaches it.
+            ranges: first key, and the key above the last, ``None``: the family's end; they ascend
+                and do not overlap.
+            limits: rows, or chunks of lists, at least 1; bytes of values. The page ends after the
+                row that reaches one of them.
 
         Raises:
             CorruptError: a block in a range is corrupt; no page is returned.
         """
         multi = cf in self.multi_families
-        # Rows that are equal but for these last bytes are the chunks of one list.
-        name_end = -layout.CHUNK_SUFFIX_BYTES if multi else None
+        bounds = [
+            layout.scan_bounds(cf, multi=multi, start=start, inclusive=True, end=end)
+            for start, end in ranges
+        ]
+        # Entries that are equal but for these last bytes are the chunks of one list.
+        name_end = -layout.VERSION_BYTES
         limit_rows, bytes_left = limits
         names: list[bytes] = []
-        parts: list[list[bytes]] = []
-        more, following = False, some[1]
-        walk = Walk(seeker)
+        values: list[bytes] = []
+        last, is_cut = 0, False
         with self._translated:
-            for place in range(*some):
-                start, end = ranges[place]
-                low, high = layout.scan_bounds(
-                    cf, multi=multi, start=start, inclusive=True, end=end
-                )
-                name = b""
-                key = walk.to(low)
-                while key < high:
-                    if key[:name_end] != name:
-                        more = len(names) >= limit_rows or bytes_left <= 0
-                        if more:
-                            break
-                        name = key[:name_end]
-                        names.append(key)
-                        parts.append([])
-                    value: bytes = walk.value()
-                    parts[-1].append(value)
-                    bytes_left -= len(value)
-                    key = walk.step()
-                if more or len(names) >= limit_rows or bytes_left <= 0:
-                    following = place + 1
+            for place, key, value in RangeRows(self._db, bounds, self._read_options()):
+                is_full = len(names) >= limit_rows or bytes_left <= 0
+                if is_full and not (multi and key[:name_end] == names[-1][:name_end]):
+                    is_cut = place == last
                     break
+                names.append(key)
+                values.append(value)
+                bytes_left -= len(value)
+                last = place
+            else:
+                place = len(ranges)
+        column: Column = pa.array(values, pa.binary())
         if multi:
-            keys = [layout.key_of_chunk(key) for key in names]
-            values = self._joined(cf, keys, parts)
+            keys: Column = pa.array(layout.keys_of_chunks(names), pa.binary())
+            keys, column = self._lists(cf, keys, column)
         else:
-            keys = [key[layout.CF_BYTES :] for key in names]
-            values = [value for (value,) in parts]
-        return ScanPage(keys, values, more), following
+            keys = pa.array([key[layout.CF_BYTES :] for key in names], pa.binary())
+        return RangesPage(keys, column, is_cut, place + is_cut)
+
+    def _lists(self, cf: int, keys: Column, chunks: Column) -> tuple[Column, Column]:
+        """Return each key once, and its chunks as one value."""
+        count = len(keys)
+        is_first = np.ones(count, np.bool_)
+        is_first[1:] = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+        if is_first.all():
+            return keys, chunks
+        firsts = np.flatnonzero(is_first)
+        for place in np.flatnonzero(np.diff(firsts, append=count) > _LONG_LIST_CHUNKS).tolist():
+            self._note_long(cf, keys[firsts[place]].as_py())
+        # The chunks of a list lie behind each other: the offsets that part them are left out.
+        _, offsets, data = chunks.buffers()
+        ends = np.frombuffer(cast("Any", offsets), np.int32)[np.append(firsts, count)]
+        joined = [None, pa.py_buffer(ends.data), data]
+        lists = pa.Array.from_buffers(pa.binary(), len(firsts), joined)
+        return keys.filter(pa.array(is_first)), lists
 
     def _joined(self, cf: int, keys: list[bytes], lists: list[list[bytes]]) -> list[bytes]:
         """Return the lists of keys, of which ``lists`` has the chunks."""
         for key, parts in zip(keys, lists, strict=True):
-            self._note_length(cf, key, len(parts))
+            if len(parts) > _LONG_LIST_CHUNKS:
+                self._note_long(cf, key)
         return [b"".join(parts) for parts in lists]
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
@@ -294,13 +318,11 @@ class RocksDb:
         return False
 
     def _get_lists(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        walk = Walk(self._db.iter())
-        result: list[bytes | None] = []
-        for key in keys:
-            parts = [value for _, value in walk.chunks(layout.list_start(cf, key))]
-            self._note_length(cf, key, len(parts))
-            result.append(b"".join(parts) if parts else None)
-        return result
+        parts: list[list[bytes]] = [[] for _ in keys]
+        for place, _, value in RangeRows(self._db, layout.lists(cf, keys)):
+            parts[place].append(value)
+        found = self._joined(cf, keys, parts)
+        return [value if chunks else None for value, chunks in zip(found, parts, strict=True)]
 
     def _read_lists(
         self, cf: int, rows: Iterator[tuple[bytes, bytes]], limit_rows: int, limit_bytes: int
@@ -337,7 +359,7 @@ class RocksDb:
         """
         self._ingestions += 1
         path = self.directory / f"incoming-{self._ingestions}.sst"
-        encoding = RowEncoding(version, multi_families, self._db.iter)
+        encoding = RowEncoding(version, multi_families, self._db)
         return Ingestion(path, self._file_options, rows, encoding, self._translated)
 
     def write(self, ingestion: Ingestion, is_wanted: Callable[[], bool]) -> bool:
@@ -377,8 +399,8 @@ class RocksDb:
         """Whether a flush or compaction failed: all writes fail until the database is recreated."""
         return bool(self._property("rocksdb.background-errors"))
 
-    def _note_length(self, cf: int, key: bytes, chunk_count: int) -> None:
-        if chunk_count > _LONG_LIST_CHUNKS and len(self.long_lists) < _LONG_LISTS_MAX:
+    def _note_long(self, cf: int, key: bytes) -> None:
+        if len(self.long_lists) < _LONG_LISTS_MAX:
             self.long_lists[cf, key] = None
 
     def join_one_long_list(self) -> int:
@@ -391,14 +413,14 @@ class RocksDb:
         cf, key = next(iter(self.long_lists))
         del self.long_lists[cf, key]
         with self._translated:
-            found = list(Walk(self._db.iter()).chunks(layout.list_start(cf, key)))
-            joined = b"".join(value for _, value in found)
+            found = list(RangeRows(self._db, layout.lists(cf, [key])))
+            joined = b"".join(value for _, _, value in found)
             if len(found) > 1:
                 batch = WriteBatch(raw_mode=True)
-                for chunk, _ in found[:-1]:
+                for _, chunk, _ in found[:-1]:
                     batch.delete(chunk)
                 # Under the newest chunk's key: chunks of later deltas still sort after it.
-                batch.put(found[-1][0], joined)
+                batch.put(found[-1][1], joined)
                 self._db.write(batch, self._write_options)
         return max(1, len(joined))
 

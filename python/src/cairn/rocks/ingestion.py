@@ -21,14 +21,14 @@ from rocksdict import SstFileWriter
 from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
 from cairn.rocks.options import BLOCK_BYTES
+from cairn.rocks.ranges import RangeRows
 from cairn.rocks.sst import FixedRows, TableWriter, fixed_rows
-from cairn.rocks.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from rocksdict import Options, RdictIter
+    from rocksdict import Options, Rdict
 
     from cairn.rocks.failures import Translation
 
@@ -183,18 +183,18 @@ class RowEncoding:
     Args:
         version: the newest version of the rows; part of the keys of list chunks.
         multi_families: ids of the families whose values are lists.
-        seeker: returns a new iterator over the database.
+        database: has the lists that rows replace.
     """
 
     def __init__(
         self,
         version: int,
         multi_families: frozenset[int],
-        seeker: Callable[[], RdictIter],
+        database: Rdict,
     ) -> None:
         self._version = version
         self._multi_families = multi_families
-        self._seeker = seeker
+        self._database = database
 
     def fixed(self, cf: int, rows: pa.RecordBatch) -> FixedRows | None:
         """Return the entries of rows, at least one; ``None`` if they have no fixed widths."""
@@ -216,17 +216,21 @@ class RowEncoding:
         return zip(names, cast("list[bytes | None]", values.to_pylist()), strict=True)
 
     def _chunks(self, cf: int, rows: pa.RecordBatch) -> Iterable[tuple[bytes, bytes | None]]:
-        walk: Walk | None = None
         columns = (rows.column(name).to_pylist() for name in ("op", "key", "value"))
-        for op, key, value in zip(*columns, strict=True):
-            start = layout.list_start(cf, key)
+        written = list(zip(*columns, strict=True))
+        # Only a write that replaces the list must find its chunks.
+        replaced = layout.lists(cf, (key for op, key, _ in written if op != OP_APPEND))
+        chunks: dict[int, list[bytes]] = {}
+        for place, chunk, _ in RangeRows(self._database, replaced, keys_only=True):
+            chunks.setdefault(place, []).append(chunk)
+        place = 0
+        for op, key, value in written:
             if op != OP_APPEND:
-                # Only a write that replaces the list must find its chunks.
-                walk = walk or Walk(self._seeker())
-                for chunk, _ in walk.chunks(start):
+                for chunk in chunks.get(place, ()):
                     yield chunk, None
+                place += 1
             if op in (OP_PUT, OP_APPEND):
-                yield layout.chunk_key(start, self._version), value
+                yield layout.chunk_key(layout.list_start(cf, key), self._version), value
 
 
 def _write_table(path: Path, parts: list[FixedRows], is_wanted: Callable[[], bool]) -> bool:

@@ -13,6 +13,10 @@ so the chunks of one key are adjacent and keys keep their order.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _CF = struct.Struct(">H")
 _VERSION = struct.Struct(">Q")
@@ -24,7 +28,8 @@ ABOVE_ALL_KEYS = b"\xff\xff\xff"
 """Above all keys, but for those of family ``MAX_CF`` that begin with FF."""
 _END = b"\x00\x01"
 _AFTER_END = b"\x00\x02"
-CHUNK_SUFFIX_BYTES = len(_END) + _VERSION.size
+VERSION_BYTES = _VERSION.size
+CHUNK_SUFFIX_BYTES = len(_END) + VERSION_BYTES
 
 
 def family_start(cf: int) -> bytes:
@@ -44,7 +49,18 @@ def list_start(cf: int, key: bytes) -> bytes:
 
 def list_end(cf: int, key: bytes) -> bytes:
     """Return the first possible key above all chunks of ``key``."""
-    return _CF.pack(cf) + key.replace(b"\x00", b"\x00\xff") + _AFTER_END
+    return end_of_chunks(list_start(cf, key))
+
+
+def end_of_chunks(start: bytes) -> bytes:
+    """Return ``list_end`` of the key that ``start`` is the ``list_start`` of."""
+    return start[: -len(_END)] + _AFTER_END
+
+
+def lists(cf: int, keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return ``list_start`` and ``list_end`` of each key."""
+    starts = [list_start(cf, key) for key in keys]
+    return [(start, end_of_chunks(start)) for start in starts]
 
 
 def successor(prefix: bytes) -> bytes | None:
@@ -61,6 +77,12 @@ def chunk_key(start: bytes, version: int) -> bytes:
 def key_of_chunk(rocks_key: bytes) -> bytes:
     """Return the multi-value key of a chunk."""
     return rocks_key[CF_BYTES:-CHUNK_SUFFIX_BYTES].replace(b"\x00\xff", b"\x00")
+
+
+def keys_of_chunks(rocks_keys: Iterable[bytes]) -> list[bytes]:
+    """Return ``key_of_chunk`` of each; without a call for each."""
+    body = slice(CF_BYTES, -CHUNK_SUFFIX_BYTES)
+    return [key[body].replace(b"\x00\xff", b"\x00") for key in rocks_keys]
 
 
 def scan_bounds(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.rocks.keys import scan_bounds
@@ -17,8 +19,6 @@ from cairn.store.runs import NO_RUNS, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow as pa
 
     from cairn.rocks import RocksDb
 
@@ -136,7 +136,7 @@ class CommittedRows:
         else:
             keys, values, through = self._scan_database(request)
         if not runs:
-            return ScannedRows(Layers(keys, values).merged(limits)[0], through)
+            return ScannedRows(Layers(_column(keys), _column(values)).merged(limits)[0], through)
         parts = []
         # What a run has behind the last key of another one is read again for the next rows.
         limit_rows = max(_MIN_MERGED_ROWS, request.limit_rows // len(runs))
@@ -156,7 +156,8 @@ class CommittedRows:
             keys, values = keys[:count], values[:count]
             parts = [(run, first, run.rows_up_to(cf, through, stop)) for run, first, stop in parts]
         writes = [run.rows.slice(first, stop - first) for run, first, stop in parts]
-        rows, is_cut = Layers(keys, values, writes, committed_count).merged(limits)
+        layers = Layers(_column(keys), _column(values), writes, committed_count)
+        rows, is_cut = layers.merged(limits)
         if is_cut:
             through = rows.column("key")[-1].as_py()
         return ScannedRows(rows, through)
@@ -198,3 +199,7 @@ class CommittedRows:
             if page.through is None:
                 return
             start = page.through
+
+
+def _column(cells: list[bytes]) -> pa.Array[Any]:
+    return pa.array(cells, pa.binary())

@@ -38,8 +38,8 @@ class Layers:
         committed_count: so many of the first ``writes`` are committed; the others are spilled.
     """
 
-    keys: list[bytes]
-    values: list[bytes]
+    keys: pa.Array[Any]
+    values: pa.Array[Any]
     writes: Sequence[pa.RecordBatch] = ()
     committed_count: int = 0
 
@@ -55,15 +55,15 @@ class Layers:
         """
         if not any(layer.num_rows for layer in self.writes):
             origins = pa.array(np.full(len(self.keys), ORIGIN_COMMITTED, np.uint8))
-            return _rows(origins, pa.array(self.keys, _BYTES), pa.array(self.values, _BYTES)), False
+            return _rows(origins, self.keys, self.values), False
         in_database = len(self.keys)
         ops = np.concatenate(
             [np.full(in_database, OP_PUT, np.uint8), *(one["op"].to_numpy() for one in self.writes)]
         )
         sizes = np.concatenate(
             [
-                np.fromiter(map(len, self.values), np.int64, in_database),
-                *(np.diff(BinaryColumn(layer["value"]).offsets) for layer in self.writes),
+                np.diff(BinaryColumn(values).offsets)
+                for values in (self.values, *(layer["value"] for layer in self.writes))
             ]
         )
         if (ops == OP_APPEND).any() or int(sizes.sum()) > _MAX_COLUMN_BYTES:
@@ -84,12 +84,12 @@ class Layers:
         rows = pa.RecordBatch.from_arrays(columns, names=["key", "value"])
         return _rows(origins, *take([rows], newest).columns), is_cut
 
-    def _column(self, name: str, in_database: list[bytes]) -> pa.Array[Any]:
-        parts = [pa.array(in_database, _BYTES), *(layer[name] for layer in self.writes)]
-        return pa.concat_arrays(parts)
+    def _column(self, name: str, in_database: pa.Array[Any]) -> pa.Array[Any]:
+        return pa.concat_arrays([in_database, *(layer[name] for layer in self.writes)])
 
     def _merged_one_by_one(self, limits: tuple[int, int]) -> tuple[pa.RecordBatch, bool]:
-        rows = dict(zip(self.keys, self.values, strict=True))
+        columns = (cast("list[bytes]", column.to_pylist()) for column in (self.keys, self.values))
+        rows: dict[bytes, bytes] = dict(zip(*columns, strict=True))
         spilled: set[bytes] = set()
         for number, layer in enumerate(self.writes):
             keys = cast("list[bytes]", layer["key"].to_pylist())

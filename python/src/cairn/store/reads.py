@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from cairn.clock import Clock
-    from cairn.rocks import Seeker
     from cairn.store.committed import CommittedRows
     from cairn.store.runs import Hit, RowNumbers, Run, Runs
 
@@ -227,8 +226,6 @@ class _RangeReader:
         self._committed: Runs | None = None
         self.is_spilled = np.zeros(len(ranges), np.bool_)
         self.is_one_by_one = False
-        # An iterator of RocksDB. It must not outlive the database, which another load may close.
-        self._seeker: Seeker | None = None
 
     def find_layers(self) -> Generator[None, None, None]:
         """Steps that find which runs have rows of which ranges, if that is not known.
@@ -248,10 +245,6 @@ class _RangeReader:
             for _, firsts, lasts in spilled:
                 self.is_spilled |= firsts < lasts
 
-    def end_step(self) -> None:
-        """Forget what must not be used in another step."""
-        self._seeker = None
-
     def read(self, place: int, limits: tuple[int, int]) -> tuple[pa.RecordBatch, int, bool] | None:
         """Return the rows of some ranges, the range after them, and whether its last has more.
 
@@ -268,17 +261,18 @@ class _RangeReader:
             if last == place + 1:
                 return None
             last = place + (last - place) // 2
-        self._seeker = self._seeker or self._rows.database.seeker()
-        found, following = self._rows.database.read_ranges(
-            self._seeker, self._cf, self._ranges, (place, last), limits
-        )
+        found = self._rows.database.read_ranges(self._cf, self._ranges[place:last], limits)
+        following = place + found.count
         some = slice(place, following)
-        through = found.keys[-1] if found.more else None
-        writes = [
-            run.rows_at(_numbers(firsts[some], lasts[some]), through)
-            for run, firsts, lasts in self._layers
-        ]
-        layers = Layers(found.keys, found.values, writes, self._committed_count)
+        through = found.keys[-1].as_py() if found.more else None
+        writes: list[pa.RecordBatch] = []
+        committed_count = 0
+        for place_of_run, (run, firsts, lasts) in enumerate(self._layers):
+            numbers = _numbers(firsts[some], lasts[some])
+            if len(numbers):
+                writes.append(run.rows_at(numbers, through))
+                committed_count += place_of_run < self._committed_count
+        layers = Layers(found.keys, found.values, writes, committed_count)
         rows, is_cut = layers.merged(limits)
         if is_cut:
             following = bisect_right(self._starts, rows.column("key")[-1].as_py())
@@ -320,14 +314,12 @@ def read_ranges(
     step_end_ns = clock.monotonic_ns() + _STEP_NS
     while place < len(ranges) and not more and count < _MAX_PAGE_ROWS and size < _MAX_RANGES_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
-            reader.end_step()
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
         yield from reader.find_layers()
         limits = (_MAX_PAGE_ROWS - count, _MAX_RANGES_BYTES - size)
         part = None if reader.is_one_by_one else reader.read(place, limits)
         if part is None:
-            reader.end_step()
             start, end = ranges[place]
             request = ScanRequest(cf, start, True, end, *limits)  # noqa: FBT003
             page = yield from read_page(rows, spill, request, clock)

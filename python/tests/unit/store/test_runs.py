@@ -351,7 +351,10 @@ def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataO
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge, "_MAX_COLUMN_BYTES", column_bytes)
         found, is_cut = merge.Layers(
-            list(rows), list(rows.values()), batches, committed_count
+            pa.array(rows, pa.binary()),
+            pa.array(rows.values(), pa.binary()),
+            batches,
+            committed_count,
         ).merged(limits)
 
     found.validate(full=True)

@@ -19,7 +19,7 @@ import java.util.Map;
  * <p>The rows are those below the session's write buffer: a scan merges the writes over them. When
  * the writes are spilled, the ranges that have one of them are outdated, because the engine would
  * answer with the spilled rows from then on. A range may be scanned several times. Holds at most
- * two pages per family, whose size the engine bounds.
+ * four pages per family, whose size the engine bounds; mostly two are much smaller.
  */
 final class PrefetchedRanges {
   /** The rows of one range: those of a page from {@code first} to before {@code end}. */
@@ -34,6 +34,24 @@ final class PrefetchedRanges {
   record Ranges(byte[][] from, byte[][] to, BitSet outdated) {
     Ranges(byte[][] from, byte[][] to) {
       this(from, to, new BitSet());
+    }
+
+    int count() {
+      return from.length;
+    }
+
+    /** The ranges from the one of this index on, and those before it that are outdated. */
+    Ranges rest(int index) {
+      int count = outdated.get(0, index).cardinality() + from.length - index;
+      byte[][] restFrom = new byte[count][];
+      byte[][] restTo = new byte[count][];
+      for (int i = 0, place = 0; i < from.length; i++) {
+        if (i >= index || outdated.get(i)) {
+          restFrom[place] = from[i];
+          restTo[place++] = to[i];
+        }
+      }
+      return new Ranges(restFrom, restTo);
     }
 
     /**
@@ -107,12 +125,14 @@ final class PrefetchedRanges {
     }
   }
 
-  private static final int ANSWERS = 2;
+  /** The replies to two requests: of each to the request itself, and to that of its rest. */
+  private static final int ANSWERS = 4;
+
   private static final int MARGIN_PART = 16;
   private static final int GROWTH_PART = 64;
   private static final Answer[] NONE = {};
 
-  /** Of each family the newest first. */
+  /** Of each family those to the newest request first. */
   private final Map<CachedFamily, Answer[]> answers = new HashMap<>();
 
   private boolean isUsed;
@@ -123,14 +143,44 @@ final class PrefetchedRanges {
 
   /**
    * Ranges of a family that its next request should have at most: so many as one reply can answer.
-   * The others are read one by one, so the limit grows slowly.
+   * The task waits for the reply to the others, so the limit grows slowly.
    */
   int limit(int family) {
     return limits.getOrDefault(family, Integer.MAX_VALUE);
   }
 
-  /** Adds an answer, and drops the oldest one. Returns the number of ranges that it answers. */
+  /**
+   * Adds the reply to a request, and drops those to the oldest one.
+   *
+   * @return the number of ranges that it answers: the first ones
+   */
   int add(CachedFamily family, Ranges ranges, RowPage page) {
+    int count = answered(ranges, page);
+    limits.put(
+        family.id,
+        page.more
+            ? count - count / MARGIN_PART
+            : Math.max(limit(family.id), count + count / GROWTH_PART + 1));
+    isUsed = true;
+    Answer[] last = answers.computeIfAbsent(family, any -> new Answer[ANSWERS]);
+    System.arraycopy(last, 0, last, 2, ANSWERS - 2);
+    last[0] = new Answer(ranges, count, page);
+    last[1] = null;
+    return count;
+  }
+
+  /**
+   * Adds the reply to the rest of the newest request.
+   *
+   * @return the number of ranges that it answers: the first ones
+   */
+  int addRest(CachedFamily family, Ranges rest, RowPage page) {
+    int count = answered(rest, page);
+    answers.get(family)[1] = new Answer(rest, count, page);
+    return count;
+  }
+
+  private static int answered(Ranges ranges, RowPage page) {
     int count = ranges.from.length;
     if (page.more) {
       // The range of the last row may have more rows.
@@ -140,17 +190,7 @@ final class PrefetchedRanges {
       }
       count--;
     }
-    count = Math.max(0, count);
-    limits.put(
-        family.id,
-        page.more
-            ? count - count / MARGIN_PART
-            : Math.max(limit(family.id), count + count / GROWTH_PART + 1));
-    isUsed = true;
-    Answer[] last = answers.computeIfAbsent(family, any -> new Answer[ANSWERS]);
-    System.arraycopy(last, 0, last, 1, ANSWERS - 1);
-    last[0] = new Answer(ranges, count, page);
-    return count;
+    return Math.max(0, count);
   }
 
   /** Marks the ranges of a family that have one of these writes, which are about to be spilled. */

@@ -109,19 +109,36 @@ public final class Prefetcher {
     }
 
     /**
-     * Waits for the rows and keeps them for the scans of their ranges, except ranges that were
-     * spilled meanwhile. A reply that was lost is not used: the scans request their rows. Called
-     * once.
+     * Waits for the rows and keeps them for the scans of their ranges. Ranges that the reply lacks,
+     * or that were spilled meanwhile, are requested once more; those that are left then, or whose
+     * reply was lost, are read by their scans. Called once.
      */
     public void finish() {
       long startedNs = System.nanoTime();
       buffer.beforeSpill.remove(beforeSpill);
-      RowPage rows = isCurrent(family) ? committed.pages.take(reply) : null;
+      RowPage rows = isCurrent(family) ? take(reply) : null;
       if (rows != null) {
-        committed.notePaid(rows);
-        hits += committed.ranges.add(family, ranges, rows);
+        int answered = committed.ranges.add(family, ranges, rows);
+        PrefetchedRanges.Ranges rest = ranges.rest(answered);
+        hits += ranges.count() - rest.count() + finishRest(rest);
       }
       waitedNs += System.nanoTime() - startedNs;
+    }
+
+    private int finishRest(PrefetchedRanges.Ranges rest) {
+      if (rest.count() == 0) {
+        return 0;
+      }
+      RowPage rows = take(committed.pages.startRanges(family.id, rest.from(), rest.to()));
+      return rows == null ? 0 : committed.ranges.addRest(family, rest, rows);
+    }
+
+    private RowPage take(PendingRows pending) {
+      RowPage rows = committed.pages.take(pending);
+      if (rows != null) {
+        committed.notePaid(rows);
+      }
+      return rows;
     }
   }
 

@@ -602,21 +602,14 @@ class StateCacheTest {
     assertEquals(new TreeMap<>(Map.of("a1", "two", "a2", "three")), prefixRows(f, "a"));
   }
 
-  /** Prefixes beyond that are read one by one: some of every second request, or of every batch. */
+  /** The others take a second request, for which the task waits. */
   @Test
   void requestsOfPrefixesAreAsLargeAsAReplyCanAnswer() {
     CacheFixture f = new CacheFixture(1 << 20);
-    f.begin();
-    byte[][] prefixes = new byte[200][];
-    for (int i = 0; i < prefixes.length; i++) {
-      String key = String.format("%03d", i);
-      f.put(ORDERED, key, "value");
-      prefixes[i] = bytes(key);
-    }
-    f.commitAndBeginElsewhere();
+    byte[][] prefixes = withPrefixes(f, 200);
     f.session.prefetcher.startPrefixes(ORDERED, prefixes.clone(), prefixes.length).finish();
 
-    int answered = (int) f.session.prefetcher.hits();
+    int answered = (int) f.session.prefetcher.hits() / 2;
     int limit = f.session.prefetcher.prefixLimit(ORDERED);
     assertTrue(answered > 32 && answered < prefixes.length, "answered " + answered);
     assertEquals(answered - answered / 16, limit);
@@ -627,6 +620,55 @@ class StateCacheTest {
     assertEquals(limit, f.session.prefetcher.hits());
     assertEquals(limit + 1, f.session.prefetcher.prefixLimit(ORDERED));
     assertTrue(f.session.prefetcher.prefixLimit(LISTS) > prefixes.length, "another family");
+  }
+
+  /** Each of them would be a request of its scan. */
+  @Test
+  void prefixesThatAReplyLacksAreRequestedTogether() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    byte[][] prefixes = withPrefixes(f, 110);
+
+    f.session.prefetcher.startPrefixes(ORDERED, prefixes.clone(), prefixes.length).finish();
+
+    long scans = f.engine.scanRequests;
+    for (int i = 0; i < prefixes.length; i++) {
+      String key = String.format("%03d", i);
+      assertEquals(new TreeMap<>(Map.of(key, "value")), prefixRows(f, key));
+    }
+    assertEquals(scans, f.engine.scanRequests);
+    assertEquals(prefixes.length, f.session.prefetcher.hits());
+    assertEquals(0, f.session.prefetcher.misses());
+  }
+
+  @Test
+  void prefixesThatAreSpilledBeforeTheReplyAreRequestedAgain() {
+    CacheFixture f = new CacheFixture(64 << 10);
+    byte[][] prefixes = withPrefixes(f, 20);
+    Prefetcher.RangeRequest request =
+        f.session.prefetcher.startPrefixes(ORDERED, prefixes.clone(), prefixes.length);
+    f.put(ORDERED, "007", "new");
+    f.fillUntilSpilled();
+
+    request.finish();
+
+    long scans = f.engine.scanRequests;
+    assertEquals(new TreeMap<>(Map.of("006", "value")), prefixRows(f, "006"));
+    assertEquals(new TreeMap<>(Map.of("007", "new")), prefixRows(f, "007"));
+    assertEquals(scans, f.engine.scanRequests);
+    assertEquals(prefixes.length, f.session.prefetcher.hits());
+  }
+
+  /** Opens a session on a store with these keys, "000" and up; returns the keys. */
+  private static byte[][] withPrefixes(CacheFixture f, int count) {
+    f.begin();
+    byte[][] keys = new byte[count][];
+    for (int i = 0; i < count; i++) {
+      String key = String.format("%03d", i);
+      f.put(ORDERED, key, "value");
+      keys[i] = bytes(key);
+    }
+    f.commitAndBeginElsewhere();
+    return keys;
   }
 
   private static TreeMap<String, String> prefixRows(CacheFixture f, String prefix) {
