@@ -216,21 +216,32 @@ class RowEncoding:
         return zip(names, cast("list[bytes | None]", values.to_pylist()), strict=True)
 
     def _chunks(self, cf: int, rows: pa.RecordBatch) -> Iterable[tuple[bytes, bytes | None]]:
-        columns = (rows.column(name).to_pylist() for name in ("op", "key", "value"))
-        written = list(zip(*columns, strict=True))
+        ops, keys, values = (rows.column(name).to_pylist() for name in ("op", "key", "value"))
+        new_chunks = layout.chunk_keys(cf, cast("list[bytes]", keys), self._version)
         # Only a write that replaces the list must find its chunks.
-        replaced = layout.lists(cf, (key for op, key, _ in written if op != OP_APPEND))
+        replaced = [key for op, key in zip(ops, keys, strict=True) if op != OP_APPEND]
+        if not replaced:
+            return zip(new_chunks, values, strict=True)
         chunks: dict[int, list[bytes]] = {}
-        for place, chunk, _ in RangeRows(self._database, replaced, keys_only=True):
+        lists = layout.lists(cf, cast("list[bytes]", replaced))
+        for place, chunk, _ in RangeRows(self._database, lists, keys_only=True):
             chunks.setdefault(place, []).append(chunk)
-        place = 0
-        for op, key, value in written:
-            if op != OP_APPEND:
-                for chunk in chunks.get(place, ()):
-                    yield chunk, None
-                place += 1
-            if op in (OP_PUT, OP_APPEND):
-                yield layout.chunk_key(layout.list_start(cf, key), self._version), value
+        written = zip(cast("list[int]", ops), new_chunks, values, strict=True)
+        return _replaced(written, chunks)
+
+
+def _replaced(
+    rows: Iterable[tuple[int, bytes, bytes | None]], chunks: dict[int, list[bytes]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the entries of rows, of which some replace lists with these chunks."""
+    place = 0
+    for op, new_chunk, value in rows:
+        if op != OP_APPEND:
+            for chunk in chunks.get(place, ()):
+                yield chunk, None
+            place += 1
+        if op in (OP_PUT, OP_APPEND):
+            yield new_chunk, value
 
 
 def _write_table(path: Path, parts: list[FixedRows], is_wanted: Callable[[], bool]) -> bool:

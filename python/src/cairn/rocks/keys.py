@@ -49,18 +49,14 @@ def list_start(cf: int, key: bytes) -> bytes:
 
 def list_end(cf: int, key: bytes) -> bytes:
     """Return the first possible key above all chunks of ``key``."""
-    return end_of_chunks(list_start(cf, key))
-
-
-def end_of_chunks(start: bytes) -> bytes:
-    """Return ``list_end`` of the key that ``start`` is the ``list_start`` of."""
-    return start[: -len(_END)] + _AFTER_END
+    return _CF.pack(cf) + key.replace(b"\x00", b"\x00\xff") + _AFTER_END
 
 
 def lists(cf: int, keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
     """Return ``list_start`` and ``list_end`` of each key."""
-    starts = [list_start(cf, key) for key in keys]
-    return [(start, end_of_chunks(start)) for start in starts]
+    prefix = _CF.pack(cf)
+    names = [prefix + key.replace(b"\x00", b"\x00\xff") for key in keys]
+    return [(name + _END, name + _AFTER_END) for name in names]
 
 
 def successor(prefix: bytes) -> bytes | None:
@@ -69,9 +65,10 @@ def successor(prefix: bytes) -> bytes | None:
     return head[:-1] + bytes((head[-1] + 1,)) if head else None
 
 
-def chunk_key(start: bytes, version: int) -> bytes:
-    """Return the key of the chunk of appends up to ``version``; ``start`` is ``list_start``."""
-    return start + _VERSION.pack(version)
+def chunk_keys(cf: int, keys: Iterable[bytes], version: int) -> list[bytes]:
+    """Return for each multi-value key that of its chunk of appends up to ``version``."""
+    prefix, suffix = _CF.pack(cf), _END + _VERSION.pack(version)
+    return [prefix + key.replace(b"\x00", b"\x00\xff") + suffix for key in keys]
 
 
 def key_of_chunk(rocks_key: bytes) -> bytes:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     Row = tuple[int, bytes, bytes]
 
 # The rows before a range are walked past, by at most so many steps, to learn how many there are.
-_SAMPLE_STEPS = 8
+_SAMPLE_STEPS = 14
 _SAMPLE_RANGES = 16
 # If there are at most so many per range, all rows are read.
-_CLOSE_ROWS = 6
+_CLOSE_ROWS = 10
 # Until there are more in one place.
 _MAX_GAP_ROWS = 32
 

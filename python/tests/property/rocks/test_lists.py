@@ -1,0 +1,95 @@
+"""Lists in a database against a dictionary: appends, replaced chunks, reads of keys and ranges."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cairn.format.changelog import CHANGELOG_SCHEMA
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
+from cairn.rocks import RocksDb, RocksMemory
+from cairn.rocks import keys as layout
+
+CF = 5
+Write = tuple[int, bytes, bytes]
+
+# Escaped bytes, keys that begin with others, and many keys: then rows are read past, not sought.
+KEYS = st.one_of(
+    st.sampled_from([b"", b"\0", b"\0\0\xff", b"a", b"a\0", b"a\xff", b"\0\xff\0", b"\xff"]),
+    st.integers(0, 60).map(lambda number: b"k" + bytes([0, number])),
+)
+WRITES = st.lists(
+    st.tuples(
+        st.sampled_from([OP_APPEND, OP_APPEND, OP_PUT, OP_DELETE]),
+        KEYS,
+        st.sampled_from([b"", b"1", b"22", b"\0\0\0"]),
+    ),
+    max_size=50,
+    unique_by=lambda write: write[1],
+)
+
+
+def batch(writes: list[Write]) -> pa.RecordBatch:
+    columns: list[list[Any]] = [
+        [op for op, _, _ in writes],
+        [CF] * len(writes),
+        [key for _, key, _ in writes],
+        [None if op == OP_DELETE else value for op, _, value in writes],
+    ]
+    fields = zip(columns, CHANGELOG_SCHEMA, strict=True)
+    return pa.record_batch([pa.array(c, f.type) for c, f in fields], schema=CHANGELOG_SCHEMA)
+
+
+def apply(expected: dict[bytes, bytes], writes: list[Write]) -> None:
+    for op, key, value in writes:
+        before = expected.pop(key, b"")
+        if op != OP_DELETE:
+            expected[key] = (before if op == OP_APPEND else b"") + value
+
+
+@settings(max_examples=80)
+@given(versions=st.lists(WRITES, min_size=1, max_size=6), slice_rows=st.sampled_from([1, 7, 100]))
+def test_lists_equal_a_dictionary(versions: list[list[Write]], slice_rows: int) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        lists = frozenset({CF})
+        memory = RocksMemory(1 << 20, 4 << 20)
+        db = RocksDb(Path(root, "db"), memory, create=True, multi_families=lists)
+        expected: dict[bytes, bytes] = {}
+        names = sorted({key for writes in versions for _, key, _ in writes})
+        for version, writes in enumerate(versions, start=1):
+            ordered = sorted(writes, key=lambda write: write[1])
+            ingestion = db.new_ingestion(batch(ordered), version, lists)
+            while ingestion.rows_left:
+                ingestion.add(slice_rows)
+            ingestion.finish()
+            db.ingest(ingestion)
+            apply(expected, ordered)
+
+            check(db, names, expected)
+        db._db.compact_range(None, None)
+        check(db, names, expected)
+        db.close()
+
+
+def check(db: RocksDb, names: list[bytes], expected: dict[bytes, bytes]) -> None:
+    assert db.get_many(CF, names) == [expected.get(name) for name in names]
+    assert db.present(CF, names) == [name in expected for name in names]
+    low, high = layout.scan_bounds(CF, multi=True, start=None, inclusive=True, end=None)
+    page = db.scan(CF, low, high, limit_rows=1000, limit_bytes=1 << 20)
+    assert list(zip(page.keys, page.values, strict=True)) == sorted(expected.items())
+    ranges = [*pairwise(names[::3]), (names[-1], None)] if names else []
+    found = db.read_ranges(CF, ranges, (1000, 1 << 20))
+    rows = zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)
+    assert list(rows) == [
+        (name, expected[name])
+        for start, end in ranges
+        for name in sorted(expected)
+        if start <= name and (end is None or name < end)
+    ]
+    assert (found.more, found.count) == (False, len(ranges))
