@@ -43,7 +43,7 @@ from cairn.rocks.options import (
 from cairn.rocks.ranges import RangeRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     Column = pa.Array[Any]
@@ -54,6 +54,7 @@ pc: Any = pyarrow.compute
 _SCAN_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
+_FEW_CHUNKS = 16
 _LONG_LIST_CHUNKS = 32
 """A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
@@ -184,15 +185,35 @@ class RocksDb:
         return cast("list[bytes | None]", self._db.get(names))
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
-        """Return for each key whether it is present; sorted keys are faster."""
+        """Return for each key whether it is present; REQUIRES: they ascend."""
         if cf not in self.multi_families:
             return [value is not None for value in self.get_many(cf, keys)]
-        found = [False] * len(keys)
         with self._translated:
+            few = self._few_lists(cf, keys[0], keys[-1]) if keys else ()
+            if few is not None:
+                return [key in few for key in keys]
+            found = [False] * len(keys)
             lists = layout.lists(cf, keys)
             for place, _, _ in RangeRows(self._db, lists, self._read_options(), keys_only=True):
                 found[place] = True
         return found
+
+    def _few_lists(self, cf: int, first: bytes, last: bytes) -> Collection[bytes] | None:
+        """Return the keys of all lists from one key to another; ``None``: they are many.
+
+        An operator that writes keys in the order of time writes most of them behind all others.
+        """
+        seeker = self._db.iter(self._read_options())
+        seeker.seek(layout.list_start(cf, first))
+        end = layout.list_end(cf, last)
+        chunks: list[bytes] = []
+        while (chunk := cast("bytes | None", seeker.key())) is not None and chunk < end:
+            if len(chunks) == _FEW_CHUNKS:
+                return None
+            chunks.append(chunk)
+            seeker.next()
+        seeker.status()
+        return set(layout.keys_of_chunks(chunks))
 
     def scan(
         self, cf: int, low: bytes, high: bytes, *, limit_rows: int, limit_bytes: int
@@ -251,10 +272,7 @@ class RocksDb:
             CorruptError: a block in a range is corrupt; no page is returned.
         """
         multi = cf in self.multi_families
-        bounds = [
-            layout.scan_bounds(cf, multi=multi, start=start, inclusive=True, end=end)
-            for start, end in ranges
-        ]
+        bounds = layout.ranges(cf, ranges, multi=multi)
         # Entries that are equal but for these last bytes are the chunks of one list.
         name_end = -layout.VERSION_BYTES
         limit_rows, bytes_left = limits

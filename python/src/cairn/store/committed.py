@@ -98,7 +98,7 @@ class CommittedRows:
         return values
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
-        """Return for each key whether it is present; sorted keys are faster."""
+        """Return for each key whether it is present; REQUIRES: they ascend."""
         if not self.runs:
             return self.database.present(cf, keys)
         hits = self.runs.find_now(cf, keys)

@@ -95,7 +95,8 @@ def _tally_all(ops: bytes, cfs: bytes, presences: bytes) -> Tally:
     families = np.frombuffer(cfs, np.uint16)
     counts: dict[tuple[int, int, int], int] = {}
     lowest, highest = int(families.min()), int(families.max())
-    for cf in [lowest] if lowest == highest else np.unique(families).tolist():
+    present = [lowest] if lowest == highest else np.flatnonzero(np.bincount(families)).tolist()
+    for cf in present:
         rows = np.bincount(codes if lowest == highest else codes[families == cf])
         for code in np.flatnonzero(rows).tolist():
             counts[cf, code & 0xFF, code >> 8] = int(rows[code])

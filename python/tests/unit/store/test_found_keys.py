@@ -100,6 +100,35 @@ def test_the_presences_of_keys_of_read_prefixes_are_found(
     ]
 
 
+@pytest.mark.parametrize(("read_count", "known_count"), [(4000, 4000), (1000, 1000), (0, 0)])
+def test_many_keys_are_looked_for_only_if_reads_have_found_some(
+    read_count: int, known_count: int
+) -> None:
+    """A join writes a hundred thousand keys a batch, and reads prefixes of other ones."""
+    written = [b"%04d-%04d" % (number, number) for number in range(4000)]
+    prefixes = [key[:4] for key in written[:read_count]] or [b"none"]
+    columns: list[pa.Array[Any]] = [pa.array([], pa.uint8()), pa.array([], pa.binary())]
+    found = FoundKeys()
+    found.add_prefixes(0, prefixes, pa.RecordBatch.from_arrays(columns, names=["origin", "key"]))
+
+    presences = found.presences([(0, pa.array(written, pa.binary()))]).tolist()
+
+    unknown_count = len(written) - known_count
+    assert presences == [PRESENCE_ABSENT] * known_count + [PRESENCE_UNKNOWN] * unknown_count
+
+
+def test_a_few_keys_are_not_looked_for_among_many_read_ones() -> None:
+    """The commit of a deduplication knows all of 100,000 keys, but for some."""
+    found = FoundKeys()
+    read = [b"%04d" % number for number in range(1000)]
+    found.add(names([(0, key) for key in read]), [ORIGIN_COMMITTED] * len(read))
+
+    few, many = (found.presences([(0, pa.array(read[:count], pa.binary()))]) for count in (10, 100))
+
+    assert few.tolist() == [PRESENCE_UNKNOWN] * 10
+    assert many.tolist() == [PRESENCE_PRESENT] * 100
+
+
 def test_the_memory_of_read_keys_is_bounded() -> None:
     """A session may read any number of keys."""
     found = FoundKeys()
