@@ -2,9 +2,15 @@ package io.cairn.spark.engine;
 
 import java.nio.file.Path;
 import java.util.ArrayDeque;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** The connections to one worker: one per running session, reused by later ones. Thread-safe. */
 final class ChannelPool implements AutoCloseable {
+  private static final int CORES = Runtime.getRuntime().availableProcessors();
+
+  /** Channels of all pools of this JVM that sessions have. */
+  private static final AtomicInteger IN_USE = new AtomicInteger();
+
   private final Path socket;
   private final String token;
   private final int timeoutMs;
@@ -17,18 +23,26 @@ final class ChannelPool implements AutoCloseable {
     this.timeoutMs = timeoutMs;
   }
 
-  DataChannel acquire() {
-    synchronized (this) {
-      DataChannel channel = idle.pollLast();
-      if (channel != null) {
-        return channel;
-      }
-    }
-    return DataChannel.connect(socket, token, timeoutMs);
+  /** Whether each session that has a channel can use two cores: its thread's and a worker's. */
+  static boolean leavesCores() {
+    return 2 * IN_USE.get() <= CORES;
   }
 
-  /** Returns a channel to the pool; a broken one is closed. */
+  DataChannel acquire() {
+    DataChannel channel;
+    synchronized (this) {
+      channel = idle.pollLast();
+    }
+    if (channel == null) {
+      channel = DataChannel.connect(socket, token, timeoutMs);
+    }
+    IN_USE.incrementAndGet();
+    return channel;
+  }
+
+  /** Returns a channel, once, to the pool; a broken one is closed. */
   void release(DataChannel channel) {
+    IN_USE.decrementAndGet();
     synchronized (this) {
       if (!isClosed && !channel.isBroken()) {
         idle.addLast(channel);

@@ -36,6 +36,12 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
   private static final int CHUNK_BYTES = 128 << 10;
   private static final Consumer<SelectionKey> READY_KEYS_ARE_IGNORED = ready -> {};
 
+  /** To sleep until a reply comes and to be woken takes some 10 us, even if it comes sooner. */
+  private static final long SOON_NS = 50_000;
+
+  /** After so many replies in a row that came soon, the thread polls for the next. */
+  private static final int SOON_REPLIES = 8;
+
   private final SocketChannel socket;
   private final Selector selector;
   private final SelectionKey key;
@@ -50,6 +56,9 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
 
   /** When an interrupt was noticed during the call in progress; 0: there was none. */
   private long interruptedNs;
+
+  /** The number of replies in a row that came soon. */
+  private int soonReplies;
 
   private byte[] payload = new byte[0];
   private volatile boolean isBroken;
@@ -198,19 +207,11 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
     boolean interrupted = Thread.interrupted();
     try {
       long deadline = deadline(waitMs, interrupted);
-      while (!in.hasRemaining()) {
-        in.clear();
-        int read = socket.read(in);
-        in.flip();
-        if (read < 0) {
-          throw new IOException("the engine closed it");
+      while (!in.hasRemaining() && !readAvailable()) {
+        if (System.nanoTime() >= deadline) {
+          return false;
         }
-        if (read == 0) {
-          if (System.nanoTime() >= deadline) {
-            return false;
-          }
-          interrupted |= await(SelectionKey.OP_READ, deadline);
-        }
+        interrupted |= await(SelectionKey.OP_READ, deadline);
       }
       return true;
     } catch (SocketTimeoutException e) {
@@ -237,8 +238,7 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
     try {
       long deadline = deadline(waitMs, interrupted);
       if (!in.hasRemaining()) {
-        // The worker needs longer than a read that finds nothing.
-        interrupted |= await(SelectionKey.OP_READ, deadline);
+        interrupted |= awaitFirst(deadline);
       }
       interrupted |= fill(headerBytes, FrameHeader.BYTES, deadline);
       FrameHeader header = FrameHeader.read(headerBytes, 0);
@@ -289,13 +289,7 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
     int filled = 0;
     while (filled < bytes) {
       if (!in.hasRemaining()) {
-        in.clear();
-        int read = socket.read(in);
-        in.flip();
-        if (read < 0) {
-          throw new IOException("the engine closed it");
-        }
-        if (read == 0) {
+        if (!readAvailable()) {
           interrupted |= await(SelectionKey.OP_READ, deadline);
         }
         continue;
@@ -304,6 +298,34 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
       in.get(into, filled, part);
       filled += part;
     }
+    return interrupted;
+  }
+
+  /** Reads into {@link #in}, which is empty; returns whether there was anything. */
+  private boolean readAvailable() throws IOException {
+    in.clear();
+    int read = socket.read(in);
+    in.flip();
+    if (read < 0) {
+      throw new IOException("the engine closed it");
+    }
+    return read > 0;
+  }
+
+  /**
+   * Waits for the first bytes of a frame; as {@link #await}. The thread does not poll where the
+   * worker, or another task, needs its core.
+   */
+  private boolean awaitFirst(long deadline) throws IOException {
+    long began = System.nanoTime();
+    boolean isHere = false;
+    boolean polls = soonReplies >= SOON_REPLIES && ChannelPool.leavesCores();
+    while (polls && !isHere && System.nanoTime() - began < SOON_NS) {
+      isHere = readAvailable();
+    }
+    boolean interrupted = !isHere && await(SelectionKey.OP_READ, deadline);
+    boolean isSoon = System.nanoTime() - began < SOON_NS;
+    soonReplies = isSoon ? Math.min(soonReplies + 1, SOON_REPLIES) : 0;
     return interrupted;
   }
 

@@ -190,6 +190,37 @@ class DataChannelTest {
     worker.get(10, TimeUnit.SECONDS);
   }
 
+  /** After replies that came soon the thread polls; a late one must not be lost, nor time out. */
+  @Test
+  void repliesThatComeSoonAndLateArriveInOrder() throws Exception {
+    int soon = 1000;
+    CompletableFuture<Void> worker =
+        worker(
+            channel -> {
+              for (int request = 0; request <= soon; request++) {
+                FrameHeader header = readHeader(channel);
+                Thread.sleep(request < soon ? 0 : 100);
+                write(channel, header, new byte[0]);
+              }
+              channel.read(ByteBuffer.allocate(1)); // until the channel is closed
+            });
+    try (DataChannel channel = DataChannel.connect(socket, TOKEN, 400)) {
+      byte[] frame = new byte[FrameHeader.BYTES];
+      for (int request = 0; request <= soon; request++) {
+        new FrameHeader(FrameKind.GET, 0, 1, request, 0, 0, 0).write(frame, 0);
+        channel.send(frame);
+
+        assertEquals(request, channel.receive().sequence());
+      }
+      Thread.currentThread().interrupt();
+      CairnException error = assertThrows(CairnException.class, channel::receive);
+
+      assertTrue(Thread.interrupted(), "the interrupt was swallowed");
+      assertEquals("CAIRN_ENGINE_TIMEOUT", error.code());
+    }
+    worker.get(10, TimeUnit.SECONDS);
+  }
+
   /** The error of a worker that hangs names the setting, and the channel is not used again. */
   @Test
   void aMissingReplyEndsInATimeout() throws Exception {
