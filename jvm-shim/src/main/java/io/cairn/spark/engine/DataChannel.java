@@ -36,18 +36,13 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
   private static final int CHUNK_BYTES = 128 << 10;
   private static final Consumer<SelectionKey> READY_KEYS_ARE_IGNORED = ready -> {};
 
-  /** To sleep until a reply comes and to be woken takes some 10 us, even if it comes sooner. */
-  private static final long SOON_NS = 50_000;
-
-  /** After so many replies in a row that came soon, the thread polls for the next. */
-  private static final int SOON_REPLIES = 8;
-
   private final SocketChannel socket;
   private final Selector selector;
   private final SelectionKey key;
   private final ByteBuffer out = ByteBuffer.allocateDirect(CHUNK_BYTES);
   private final ByteBuffer in = ByteBuffer.allocateDirect(CHUNK_BYTES);
   private final byte[] headerBytes = new byte[FrameHeader.BYTES];
+  private final ReplyPolling polling = new ReplyPolling();
   private final int maxPayloadBytes;
   private final int timeoutMs;
 
@@ -56,9 +51,6 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
 
   /** When an interrupt was noticed during the call in progress; 0: there was none. */
   private long interruptedNs;
-
-  /** The number of replies in a row that came soon. */
-  private int soonReplies;
 
   private byte[] payload = new byte[0];
   private volatile boolean isBroken;
@@ -312,20 +304,16 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
     return read > 0;
   }
 
-  /**
-   * Waits for the first bytes of a frame; as {@link #await}. The thread does not poll where the
-   * worker, or another task, needs its core.
-   */
+  /** Waits for the first bytes of a frame: polls for them or sleeps; as {@link #await}. */
   private boolean awaitFirst(long deadline) throws IOException {
     long began = System.nanoTime();
+    long pollNs = polling.pollNs();
     boolean isHere = false;
-    boolean polls = soonReplies >= SOON_REPLIES && ChannelPool.leavesCores();
-    while (polls && !isHere && System.nanoTime() - began < SOON_NS) {
+    while (!isHere && System.nanoTime() - began < pollNs) {
       isHere = readAvailable();
     }
     boolean interrupted = !isHere && await(SelectionKey.OP_READ, deadline);
-    boolean isSoon = System.nanoTime() - began < SOON_NS;
-    soonReplies = isSoon ? Math.min(soonReplies + 1, SOON_REPLIES) : 0;
+    polling.noteWait(System.nanoTime() - began);
     return interrupted;
   }
 

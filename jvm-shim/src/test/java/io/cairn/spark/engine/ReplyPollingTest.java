@@ -1,0 +1,47 @@
+package io.cairn.spark.engine;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.junit.jupiter.api.Test;
+
+/** A thread that polls while its core is needed slows down what it waits for. */
+class ReplyPollingTest {
+  private static ReplyPolling afterSoonReplies(int count) {
+    ReplyPolling polling = new ReplyPolling();
+    for (int reply = 0; reply < count; reply++) {
+      polling.noteWait(20_000);
+    }
+    return polling;
+  }
+
+  @Test
+  void onlySomeRepliesInARowThatCameSoonMakeTheThreadPoll() {
+    assertEquals(0, afterSoonReplies(0).pollNs());
+    assertEquals(0, afterSoonReplies(7).pollNs());
+    ReplyPolling polling = afterSoonReplies(100);
+    assertTrue(polling.pollNs() > 0);
+
+    polling.noteWait(60_000);
+
+    assertEquals(0, polling.pollNs());
+    polling.noteWait(20_000);
+    assertEquals(0, polling.pollNs());
+  }
+
+  @Test
+  void noThreadPollsIfSessionsAndWorkersNeedAllCores() {
+    ReplyPolling polling = afterSoonReplies(8);
+    int sessions = Runtime.getRuntime().availableProcessors() / 2 + 1;
+    for (int session = 0; session < sessions; session++) {
+      ReplyPolling.sessionBegins();
+    }
+
+    assertEquals(0, polling.pollNs());
+
+    for (int session = 0; session < sessions; session++) {
+      ReplyPolling.sessionEnds();
+    }
+    assertTrue(polling.pollNs() > 0);
+  }
+}
