@@ -272,7 +272,10 @@ class RocksDb:
             CorruptError: a block in a range is corrupt; no page is returned.
         """
         multi = cf in self.multi_families
-        bounds = layout.ranges(cf, ranges, multi=multi)
+        bounds = [
+            layout.scan_bounds(cf, multi=multi, start=start, inclusive=True, end=end)
+            for start, end in ranges
+        ]
         # Entries that are equal but for these last bytes are the chunks of one list.
         name_end = -layout.VERSION_BYTES
         limit_rows, bytes_left = limits

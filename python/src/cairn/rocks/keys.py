@@ -59,25 +59,6 @@ def lists(cf: int, keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
     return [(name + _END, name + _AFTER_END) for name in names]
 
 
-def ranges(
-    cf: int, bounds: Iterable[tuple[bytes, bytes | None]], *, multi: bool
-) -> list[tuple[bytes, bytes]]:
-    """Return ``scan_bounds`` of ranges that include their first key; without calls for each."""
-    prefix, end_of_family = family_start(cf), family_end(cf)
-    if not multi:
-        return [
-            (prefix + start, end_of_family if end is None else prefix + end)
-            for start, end in bounds
-        ]
-    return [
-        (
-            prefix + start.replace(b"\x00", b"\x00\xff") + _END,
-            end_of_family if end is None else prefix + end.replace(b"\x00", b"\x00\xff") + _END,
-        )
-        for start, end in bounds
-    ]
-
-
 def successor(prefix: bytes) -> bytes | None:
     """Return the first key above all keys that begin with a prefix; ``None``: there is none."""
     head = prefix.rstrip(b"\xff")

@@ -29,7 +29,7 @@ final class ChannelPool implements AutoCloseable {
     return channel;
   }
 
-  /** Returns a channel, once, to the pool; a broken one is closed. */
+  /** Takes back a channel of {@link #acquire}; a broken one is closed. */
   void release(DataChannel channel) {
     ReplyPolling.sessionEnds();
     synchronized (this) {

@@ -16,12 +16,21 @@ final class ReplyPolling {
   /** After so many replies in a row that came soon, the thread polls for the next. */
   private static final int SOON_REPLIES = 8;
 
-  private static final int CORES = Runtime.getRuntime().availableProcessors();
-
   /** The sessions of this JVM that have a channel: each needs a core, and its worker another. */
   private static final AtomicInteger SESSIONS = new AtomicInteger();
 
+  private final AtomicInteger sessions;
+  private final int cores;
   private int soonReplies;
+
+  ReplyPolling() {
+    this(SESSIONS, Runtime.getRuntime().availableProcessors());
+  }
+
+  ReplyPolling(AtomicInteger sessions, int cores) {
+    this.sessions = sessions;
+    this.cores = cores;
+  }
 
   /** Notes that a session has got a channel. */
   static void sessionBegins() {
@@ -35,7 +44,7 @@ final class ReplyPolling {
 
   /** Returns for how long to poll before the thread sleeps; 0: not at all. */
   long pollNs() {
-    return soonReplies >= SOON_REPLIES && 2 * SESSIONS.get() <= CORES ? SOON_NS : 0;
+    return soonReplies >= SOON_REPLIES && 2 * sessions.get() <= cores ? SOON_NS : 0;
   }
 
   /** Notes how long the thread has waited for a reply. */

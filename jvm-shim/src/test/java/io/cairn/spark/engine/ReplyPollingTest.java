@@ -3,12 +3,16 @@ package io.cairn.spark.engine;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 
 /** A thread that polls while its core is needed slows down what it waits for. */
 class ReplyPollingTest {
-  private static ReplyPolling afterSoonReplies(int count) {
-    ReplyPolling polling = new ReplyPolling();
+  private final AtomicInteger sessions = new AtomicInteger(2);
+
+  /** With four cores. */
+  private ReplyPolling afterSoonReplies(int count) {
+    ReplyPolling polling = new ReplyPolling(sessions, 4);
     for (int reply = 0; reply < count; reply++) {
       polling.noteWait(20_000);
     }
@@ -32,16 +36,11 @@ class ReplyPollingTest {
   @Test
   void noThreadPollsIfSessionsAndWorkersNeedAllCores() {
     ReplyPolling polling = afterSoonReplies(8);
-    int sessions = Runtime.getRuntime().availableProcessors() / 2 + 1;
-    for (int session = 0; session < sessions; session++) {
-      ReplyPolling.sessionBegins();
-    }
+
+    sessions.set(3);
 
     assertEquals(0, polling.pollNs());
-
-    for (int session = 0; session < sessions; session++) {
-      ReplyPolling.sessionEnds();
-    }
+    sessions.set(2);
     assertTrue(polling.pollNs() > 0);
   }
 }
