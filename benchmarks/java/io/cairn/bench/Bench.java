@@ -60,6 +60,7 @@ public final class Bench {
       case "query_aggregation" -> queries.aggregation();
       case "query_deduplication" -> queries.deduplication();
       case "query_join" -> queries.join();
+      case "query_outer_join" -> queries.outerJoin();
       case "query_sessions" -> queries.sessions();
       case "query_groups" -> queries.groups();
       case "memory" -> new MemoryWorkload(options, results).run();

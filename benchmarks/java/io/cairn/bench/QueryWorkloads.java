@@ -106,17 +106,27 @@ final class QueryWorkloads {
 
   /** Joins each row with the row of the other stream that has its key, one batch earlier. */
   void join() throws InterruptedException, TimeoutException {
+    join(lit(true), "inner");
+  }
+
+  /** As {@link #join}, with only half of the right rows: the other left rows match none. */
+  void outerJoin() throws InterruptedException, TimeoutException {
+    join(col("value").mod(2).equalTo(0), "left_outer");
+  }
+
+  private void join(Column isRight, String type) throws InterruptedException, TimeoutException {
     Dataset<Row> left = rows().withWatermark("timestamp", ADVANCE).alias("l");
     Column earlier = col("value").minus(options.batchRows() / 2);
     Dataset<Row> right =
         rows()
+            .where(isRight)
             .withWatermark("timestamp", ADVANCE)
             .select(earlier.as("value"), col("timestamp"))
             .alias("r");
     Column isNear =
         expr("r.timestamp >= l.timestamp AND r.timestamp <= l.timestamp + interval 20 seconds");
-    Dataset<Row> frame = left.join(right, col("l.value").equalTo(col("r.value")).and(isNear));
-    measure(frame, "append", options.warmUpBatches(), -1);
+    Column isMatch = col("l.value").equalTo(col("r.value")).and(isNear);
+    measure(left.join(right, isMatch, type), "append", options.warmUpBatches(), -1);
   }
 
   /** Counts the rows of each key's session; a session ends 15 s after its last row. */
@@ -141,7 +151,7 @@ final class QueryWorkloads {
   }
 
   private Dataset<Row> rows() {
-    boolean isJoin = options.workload().equals("query_join"); // two streams share the batch
+    boolean isJoin = options.workload().endsWith("join"); // two streams share the batch
     return SparkSession.builder()
         .getOrCreate()
         .readStream()

@@ -22,6 +22,7 @@ public final class CacheSession {
   /** Requests keys of coming reads while the session goes on. */
   public final Prefetcher prefetcher;
 
+  private final IndexedReads indexed;
   private final List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
   private boolean isFinished;
@@ -42,6 +43,7 @@ public final class CacheSession {
     this.buffer = new WriteBuffer(committed, source);
     this.onEnd = onEnd;
     this.prefetcher = new Prefetcher(committed, buffer);
+    this.indexed = new IndexedReads(prefetcher);
   }
 
   /**
@@ -51,7 +53,9 @@ public final class CacheSession {
   public boolean get(int family, ByteSpan key, ByteSpan out) {
     buffer.beginCall();
     reads++;
-    return buffer.get(families.get(family), key, out);
+    CachedFamily from = families.get(family);
+    indexed.beforeRead(from, key);
+    return buffer.get(from, key, out);
   }
 
   public boolean exists(int family, ByteSpan key) {
@@ -127,7 +131,7 @@ public final class CacheSession {
       throw new IllegalArgumentException(
           "[CAIRN_INTERNAL] a range of column family " + family + ", which keeps no order");
     }
-    return new OrderedScan(buffer, committed, in, from, to);
+    return new OrderedScan(buffer, committed, in, indexed, from, to);
   }
 
   /**

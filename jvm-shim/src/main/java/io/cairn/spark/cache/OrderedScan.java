@@ -26,6 +26,7 @@ final class OrderedScan extends RowCursor {
   private final WriteBuffer buffer;
   private final CommittedCache committed;
   private final CachedFamily family;
+  private final IndexedReads indexed;
   private final ScanPages pages;
   private final ByteSpan to;
   private final Side written = new Side();
@@ -86,15 +87,37 @@ final class OrderedScan extends RowCursor {
   }
 
   OrderedScan(
-      WriteBuffer buffer, CommittedCache committed, CachedFamily family, byte[] from, byte[] to) {
+      WriteBuffer buffer,
+      CommittedCache committed,
+      CachedFamily family,
+      IndexedReads indexed,
+      byte[] from,
+      byte[] to) {
     this.buffer = buffer;
     this.committed = committed;
     this.family = family;
+    this.indexed = indexed;
+    indexed.follow(this);
     pages = new ScanPages(committed.pages);
     if (from != null) {
       last.set(from);
     }
     this.to = to == null ? null : new ByteSpan(to);
+  }
+
+  /** The page that has the committed rows at this place; null: they do not come in pages. */
+  RowPage page() {
+    return page;
+  }
+
+  /** The first row of the page that the scan has not passed. */
+  int row() {
+    return row;
+  }
+
+  /** The end of the page's rows that belong to the scan. */
+  int rowEnd() {
+    return rowEnd;
   }
 
   @Override
@@ -233,6 +256,7 @@ final class OrderedScan extends RowCursor {
   @Override
   public void close() {
     isClosed = true;
+    indexed.end(this);
     buffer.forgetScanned();
     page = null;
     pages.drop();

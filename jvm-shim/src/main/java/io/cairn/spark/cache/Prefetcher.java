@@ -72,6 +72,11 @@ public final class Prefetcher {
       }
     }
 
+    /** Ends the request without its reply, instead of {@link #finish}. */
+    void drop() {
+      buffer.beforeSpill.remove(beforeSpill);
+    }
+
     /**
      * Waits for the reply and caches it as far as memory allows, without keys that were spilled
      * meanwhile. A reply that was lost is requested again. Called once.

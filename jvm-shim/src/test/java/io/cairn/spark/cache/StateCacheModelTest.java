@@ -32,6 +32,7 @@ class StateCacheModelTest {
   private static final int LISTS = 2;
   private static final int ORDERED_LISTS = 5;
   private static final int[] FAMILIES = {PLAIN, ORDERED, LISTS, ORDERED_LISTS};
+  private static final int[] ORDERED_FAMILIES = {ORDERED, ORDERED_LISTS};
   private static final long FLOOR_BYTES = 16_384;
 
   @Test
@@ -359,7 +360,7 @@ class StateCacheModelTest {
       // Often the key of the last step, as an array of its own: the cache remembers the last key.
       int family = lastFamily;
       byte[] key = lastKey.clone();
-      switch (random.nextInt(21)) {
+      switch (random.nextInt(22)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
@@ -380,6 +381,7 @@ class StateCacheModelTest {
         case 17 -> writeMany(family);
         case 18 -> readInOrder(family);
         case 19 -> removeScanned(family);
+        case 20 -> readIndexed(family);
         default -> prefetch(family);
       }
     }
@@ -519,6 +521,31 @@ class StateCacheModelTest {
           scans.remove(scan);
           return;
         }
+      }
+    }
+
+    /** Reads the keys that the rows of an ordered family name as an index by time; writes some. */
+    void readIndexed(int family) {
+      int index = ORDERED_FAMILIES[random.nextInt(ORDERED_FAMILIES.length)];
+      boolean writes = index != family && random.nextBoolean();
+      RowCursor scan = session.range(index, random.nextInt(3) == 0 ? null : key(), null);
+      for (int left = random.nextInt(80); left > 0 && scan.next(); left--) {
+        byte[] row = scan.key.toArray();
+        if (row.length < 8) {
+          continue;
+        }
+        byte[] named =
+            MapEngine.join(Arrays.copyOfRange(row, 8, row.length), Arrays.copyOf(row, 8));
+        if (writes && random.nextInt(3) == 0) {
+          put(family, named);
+        }
+        checkGet(family, named);
+        if (writes && random.nextInt(4) == 0) {
+          remove(family, named);
+        }
+      }
+      if (random.nextBoolean()) {
+        scan.close();
       }
     }
 
