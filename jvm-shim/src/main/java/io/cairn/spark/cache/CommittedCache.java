@@ -173,13 +173,18 @@ final class CommittedCache {
       hits++;
       return takeSpilled(known, out);
     }
+    PrefetchedRanges.Slice range = ranges.find(family, key);
+    if (range != null) {
+      hits++;
+      return range.first() < range.end()
+          ? takeRow(range.page(), range.first(), out)
+          : takeAbsent(family);
+    }
     AscendingReads inOrder = family.isMulti ? null : ascendingReads(family);
     int row = inOrder == null ? AscendingReads.UNKNOWN : inOrder.find(key);
     if (row != AscendingReads.UNKNOWN) {
       hits++;
-      return row != AscendingReads.ABSENT
-          ? takeRow(inOrder.page(), row, out)
-          : takeAbsent(family.isSpilled ? WriteBlock.UNKNOWN : WriteBlock.MISSING);
+      return row != AscendingReads.ABSENT ? takeRow(inOrder.page(), row, out) : takeAbsent(family);
     }
     misses++;
     singleReads++;
@@ -200,6 +205,12 @@ final class CommittedCache {
   private AscendingReads ascendingReads(CachedFamily family) {
     return ascending.computeIfAbsent(
         family, any -> new AscendingReads(family, pages, this::notePaid));
+  }
+
+  /** Takes the answer that neither the committed version nor a spill has the key. */
+  private boolean takeAbsent(CachedFamily family) {
+    // A spill may have deleted it.
+    return takeAbsent(family.isSpilled ? WriteBlock.UNKNOWN : WriteBlock.MISSING);
   }
 
   private boolean takeAbsent(byte presence) {

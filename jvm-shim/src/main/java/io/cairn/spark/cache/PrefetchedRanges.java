@@ -214,6 +214,15 @@ final class PrefetchedRanges {
     return found;
   }
 
+  /** Finds the row of a key, or that there is none, for its read; null: it must be requested. */
+  Slice find(CachedFamily family, ByteSpan key) {
+    if (!answers.containsKey(family)) {
+      return null;
+    }
+    byte[] from = key.toArray();
+    return lookUp(family, from, Arrays.copyOf(from, from.length + 1));
+  }
+
   private Slice lookUp(CachedFamily family, byte[] from, byte[] to) {
     Answer[] last = from == null ? null : answers.get(family);
     if (last == null) {

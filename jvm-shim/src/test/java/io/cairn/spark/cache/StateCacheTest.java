@@ -587,6 +587,29 @@ class StateCacheTest {
     assertNull(f.session.prefetcher.startPrefixes(ORDERED, prefixes, 3), "all are here");
   }
 
+  /** A join reads the list of one time if the event time is a part of its key. */
+  @Test
+  void aKeyWithinAPrefetchedPrefixNeedsNoRequest() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(ORDERED, "a1", "one");
+    f.put(ORDERED, "a11", "longer");
+    f.put(ORDERED, "b1", "other");
+    f.commitAndBeginElsewhere();
+
+    f.session.prefetcher.startPrefixes(ORDERED, new byte[][] {bytes("a")}, 1).finish();
+
+    assertEquals("one", f.get(ORDERED, "a1"));
+    assertNull(f.get(ORDERED, "a"));
+    assertNull(f.get(ORDERED, "a2"));
+    assertEquals(0, f.engine.getRequests);
+    assertEquals("other", f.get(ORDERED, "b1"));
+    f.put(ORDERED, "a2", "new");
+    f.fillUntilSpilled();
+    assertEquals("new", f.get(ORDERED, "a2"));
+    assertEquals("one", f.get(ORDERED, "a1"));
+  }
+
   /** The engine has newer rows of the prefix since. */
   @Test
   void rowsOfAPrefixFromBeforeASpillAreNotUsed() {
