@@ -18,9 +18,6 @@ import io.cairn.spark.protocol.RowPage;
 final class IndexedReads {
   private static final int TIME_BYTES = 8;
 
-  /** The reader has taken so many rows of the scan before it reads what the first one names. */
-  private static final int MAX_ROWS_BACK = 4;
-
   private static final int FIRST_KEYS = 64;
   private static final int MAX_KEYS = 4096;
 
@@ -108,7 +105,7 @@ final class IndexedReads {
   /** Finds the row that names a key among the last ones before a place. -1: there is none. */
   private static int find(RowPage in, int before, ByteSpan key) {
     int shared = key.length - TIME_BYTES;
-    for (int row = before - 1; row >= Math.max(0, before - MAX_ROWS_BACK); row--) {
+    for (int row = before - 1; row >= Math.max(0, before - ScannedKeys.MAX_ROWS_BACK); row--) {
       long at = Bytes.ARRAY + in.keyOffset[row];
       if (shared >= 0
           && in.keyLength[row] == key.length

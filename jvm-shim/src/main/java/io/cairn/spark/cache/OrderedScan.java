@@ -248,7 +248,7 @@ final class OrderedScan extends RowCursor {
     page.key(row, key);
     page.value(row, value);
     if (page.origin[row] == RowPage.COMMITTED) {
-      buffer.noteScanned(family, key);
+      buffer.scanned.note(family, key);
     }
     return true;
   }
@@ -257,7 +257,7 @@ final class OrderedScan extends RowCursor {
   public void close() {
     isClosed = true;
     indexed.end(this);
-    buffer.forgetScanned();
+    buffer.scanned.forget();
     page = null;
     pages.drop();
     last.base = null;

@@ -262,7 +262,7 @@ final class UnorderedScan extends RowCursor {
       boolean isCommitted = page.origin[row++] == RowPage.COMMITTED;
       if (writes == null || !wasWritten(writes.find(Bytes.hash(key), key))) {
         if (isCommitted) {
-          buffer.noteScanned(family, key);
+          buffer.scanned.note(family, key);
         }
         return true;
       }
@@ -279,7 +279,7 @@ final class UnorderedScan extends RowCursor {
     pages.drop();
     slab = null;
     if (buffer.isOpen()) {
-      buffer.forgetScanned();
+      buffer.scanned.forget();
       if (writes != null) {
         buffer.closeScan(writes);
       }

@@ -43,10 +43,7 @@ final class WriteBuffer {
   private final ByteSpan entryKey = new ByteSpan();
   private final ByteSpan entryValue = new ByteSpan();
 
-  /** The committed row that a scan has returned last; without family there is none. */
-  private final ByteSpan scannedKey = new ByteSpan();
-
-  private CachedFamily scannedFamily;
+  final ScannedKeys scanned = new ScannedKeys();
 
   /** Spilled writes that open scans still read. */
   private final List<Writes> retired = new ArrayList<>();
@@ -413,26 +410,10 @@ final class WriteBuffer {
     if (last.presence == LastKey.NOT_SEARCHED) {
       last.presence = committed.presence(family, last.hash, key);
     }
-    if (last.presence == WriteBlock.UNKNOWN
-        && family == scannedFamily
-        && Bytes.compare(key, scannedKey) == 0) {
+    if (last.presence == WriteBlock.UNKNOWN && scanned.has(family, key)) {
       last.presence = WriteBlock.PRESENT;
     }
     return last.presence;
-  }
-
-  /**
-   * Notes the row that a scan returns, which the engine has found committed: removals of old rows
-   * follow their scan. The span's bytes must not change until {@link #forgetScanned}.
-   */
-  void noteScanned(CachedFamily family, ByteSpan key) {
-    scannedFamily = family;
-    scannedKey.set(key);
-  }
-
-  void forgetScanned() {
-    scannedFamily = null;
-    scannedKey.clear();
   }
 
   /** Reserves memory for a write. False: there was none, and all writes so far were spilled. */
@@ -599,7 +580,7 @@ final class WriteBuffer {
     latest.clear();
     endScans();
     last.forget();
-    forgetScanned();
+    scanned.forget();
     latestKey.clear();
     latestValue.clear();
     entryKey.clear();

@@ -47,6 +47,9 @@ final class MapEngine implements EngineSource {
   long blocks;
   long spillBlocks;
 
+  /** Writes of which the cache did not know whether their keys are committed. */
+  long unknownPresences;
+
   long earlyRows;
   long earlyRowsEver;
 
@@ -156,7 +159,9 @@ final class MapEngine implements EngineSource {
 
   private void checkPresence(WriteBlock block, int row) {
     boolean present = state(base, block.family(row)).containsKey(block.key(row));
-    if (block.presence(row) != WriteBlock.UNKNOWN) {
+    if (block.presence(row) == WriteBlock.UNKNOWN) {
+      unknownPresences++;
+    } else {
       assertEquals(
           present ? WriteBlock.PRESENT : WriteBlock.MISSING,
           block.presence(row),

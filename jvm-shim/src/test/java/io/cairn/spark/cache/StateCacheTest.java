@@ -15,7 +15,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import java.util.ArrayDeque;
 import java.util.Arrays;
+import java.util.Deque;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -585,6 +587,30 @@ class StateCacheTest {
     assertEquals(new TreeMap<>(Map.of("b1", "other")), prefixRows(f, "b"));
     assertEquals(1, f.session.prefetcher.misses());
     assertNull(f.session.prefetcher.startPrefixes(ORDERED, prefixes, 3), "all are here");
+  }
+
+  /** A join takes up to two further rows of its index before it removes one. */
+  @Test
+  void rowsThatAreRemovedBehindTheirScanAreKnownToBeCommitted() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    for (int i = 0; i < 200; i++) {
+      f.put(ORDERED, String.format("k%03d", i), "v");
+    }
+    f.commitAndBeginElsewhere();
+
+    RowCursor scan = f.session.range(ORDERED, null, null);
+    Deque<String> taken = new ArrayDeque<>();
+    while (scan.next()) {
+      taken.add(CacheFixture.text(scan.key));
+      if (taken.size() > 2) {
+        f.remove(ORDERED, taken.remove());
+      }
+    }
+    f.commit();
+
+    assertEquals(0, f.engine.unknownPresences);
+    assertEquals(2, f.engine.state(f.engine.newest(), ORDERED).size());
   }
 
   /** A join reads the list of one time if the event time is a part of its key. */
