@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME
-from harness.processes import descendants, wait_until
+from harness.processes import descendants, wait_until, wait_until_ended
 from harness.spark import CAIRN_CONF, CONTROL, EXTENSIONS, REPOSITORY, SUBJECT
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ def test_the_example_prints_visits(tmp_path: Path) -> None:
             )
             assert example.poll() is None, output.read_text()[-2000:]
         finally:
-            for process in reversed(descendants(example.pid)):
+            started = descendants(example.pid)
+            # As Ctrl-C would: Python and Spark remove their temporary folders.
+            example.send_signal(signal.SIGINT)
+            for process in reversed(wait_until_ended(started, 30)):
                 process.kill()
             example.kill()
             example.wait()

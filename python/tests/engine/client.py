@@ -176,6 +176,7 @@ class WorkerProcess:
             self.process.wait(10)
             self.process.stdin.close()
             self.process.stdout.close()
+            self._remove_sockets()
             raise EngineError(self.ready["error"])
         self.pid = self.process.pid
         self._channels: list[Channel] = []
@@ -232,6 +233,7 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait(10)
         self._close_pipes()
+        self._remove_sockets()
 
     def close(self) -> None:
         """End its standard input, as the JVM's death would."""
@@ -240,6 +242,9 @@ class WorkerProcess:
             self.process.stdin.close()
             self.process.wait(10)
         self._close_pipes()
+        self._remove_sockets()
+
+    def _remove_sockets(self) -> None:
         shutil.rmtree(self.socket_dir, ignore_errors=True)
 
     def _close_pipes(self) -> None:

@@ -3,6 +3,7 @@ package io.cairn.spark;
 import io.cairn.spark.minor.MinorStore;
 import io.cairn.spark.settings.SettingsTable;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
@@ -72,13 +73,7 @@ public final class StoreFixture implements AutoCloseable {
     folder = Files.createTempDirectory("cairn-test-");
     id = new StateStoreId(folder.resolve("state").toString(), 0, 0, storeName);
     settings.put(CAIRN + "python", System.getProperty("cairn.test.python", "python3"));
-    // One for all tests of the JVM, because each set of settings starts a worker.
-    Path local =
-        Path.of(
-            System.getProperty("java.io.tmpdir"),
-            "cairn-test-local-" + ProcessHandle.current().pid());
-    local.toFile().deleteOnExit();
-    settings.put(CAIRN + "localDir", local.toString());
+    settings.put(CAIRN + "localDir", LocalDir.PATH.toString());
     settings.put(CAIRN + "workers", "1");
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
   }
@@ -315,8 +310,35 @@ public final class StoreFixture implements AutoCloseable {
   @Override
   public void close() throws IOException {
     providers.forEach(CairnStateStoreProvider::close);
+    delete(folder);
+  }
+
+  private static void delete(Path folder) throws IOException {
     try (Stream<Path> files = Files.walk(folder)) {
       files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
+    }
+  }
+
+  /** One local directory for all tests of the JVM, because each set of settings starts a worker. */
+  private static final class LocalDir {
+    static final Path PATH = create();
+
+    private static Path create() {
+      try {
+        Path path = Files.createTempDirectory("cairn-test-local-");
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> deleteQuietly(path)));
+        return path;
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+
+    private static void deleteQuietly(Path path) {
+      try {
+        delete(path);
+      } catch (IOException | UncheckedIOException e) {
+        System.err.println("not deleted: " + path + ": " + e);
+      }
     }
   }
 }
