@@ -18,6 +18,12 @@ import io.cairn.spark.protocol.RowPage;
 final class IndexedReads {
   private static final int TIME_BYTES = 8;
 
+  /**
+   * The requests have this part of the keys that a prefetch may have. The rows are removed as they
+   * are read, and with all of them the removals evicted one of eight before its read.
+   */
+  private static final int MEMORY_PART = 2;
+
   private static final int FIRST_KEYS = 64;
   private static final int MAX_KEYS = 4096;
 
@@ -122,7 +128,7 @@ final class IndexedReads {
     if (usedCount * MIN_USED_PART < requestedCount) {
       return;
     }
-    int limit = Math.min(keyCount, prefetcher.keyLimit(family.id));
+    int limit = Math.min(keyCount, prefetcher.keyLimit(family.id) / MEMORY_PART);
     int count = Math.min(limit, scan.rowEnd() - end);
     if (count <= 0) {
       return;
