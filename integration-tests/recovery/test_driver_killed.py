@@ -11,13 +11,15 @@ import pytest
 
 from harness.differential import Run
 from harness.events import Events
-from harness.job import Query, continue_after_a_kill
+from harness.job import KILL_AFTER_BATCH, Query, continue_after_a_kill
 from harness.operators import BY_NAME
+from harness.processes import wait_until
 from harness.spark import CONTROL, SUBJECT
 
 pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.slow]
 
 FILES = 5
+NEXT_BATCH_S = 60
 
 
 def test_a_query_continues_after_its_driver_was_killed(tmp_path: Path) -> None:
@@ -44,7 +46,12 @@ def test_transform_with_state_continues_after_its_driver_was_killed(
     query = query_of(operator, tmp_path, checkpoint_format)
     control = Run(BY_NAME[operator], query.events, str(tmp_path / "control"), CONTROL)
 
-    job = continue_after_a_kill(query, tmp_path)
+    def await_next_batch() -> None:
+        # Killed before its offsets are written, the batch gets the next file of the input, too.
+        offsets = Path(query.checkpoint) / "offsets" / str(KILL_AFTER_BATCH + 1)
+        wait_until(offsets.exists, NEXT_BATCH_S, "the next batch")
+
+    job = continue_after_a_kill(query, tmp_path, await_next_batch)
     control.advance()
 
     assert job.rows() == control.record.rows

@@ -30,10 +30,22 @@ final class IndexedReads {
   /** Requests of which a smaller part of the keys is read cost more than they save. */
   private static final int MIN_USED_PART = 16;
 
+  /** An open scan, at the place that it has reached. */
+  interface Scan {
+    /** The page that has the committed rows at this place; null: they do not come in pages. */
+    RowPage page();
+
+    /** The first row of the page that the scan has not passed. */
+    int row();
+
+    /** The end of the page's rows that belong to the scan. */
+    int rowEnd();
+  }
+
   private final Prefetcher prefetcher;
 
-  /** The scan that was opened last, with the place that it has reached; null: it has ended. */
-  private OrderedScan scan;
+  /** The scan that was opened last; null: it has ended. */
+  private Scan scan;
 
   /** Null: no read has followed the scan. */
   private CachedFamily family;
@@ -55,7 +67,7 @@ final class IndexedReads {
   }
 
   /** Begins to compare reads with the rows of a scan. */
-  void follow(OrderedScan opened) {
+  void follow(Scan opened) {
     forget();
     scan = opened;
     keyCount = FIRST_KEYS;
@@ -64,7 +76,7 @@ final class IndexedReads {
   }
 
   /** Ends what {@link #follow} began, unless another scan was opened since. */
-  void end(OrderedScan closed) {
+  void end(Scan closed) {
     if (scan == closed) {
       forget();
     }

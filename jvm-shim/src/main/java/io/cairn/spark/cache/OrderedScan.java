@@ -17,7 +17,7 @@ import io.cairn.spark.protocol.WriteBlock;
  * <p>The place of the scan is the last key that it passed. After any change (a write, a spill, an
  * eviction), both sides start again from there.
  */
-final class OrderedScan extends RowCursor {
+final class OrderedScan extends RowCursor implements IndexedReads.Scan {
   private static final int FIRST_PAGE_ROWS = 256;
   private static final int MAX_PAGE_ROWS = 16_384;
   private static final int FIRST_PAGE_BYTES = 1 << 16;
@@ -105,18 +105,18 @@ final class OrderedScan extends RowCursor {
     this.to = to == null ? null : new ByteSpan(to);
   }
 
-  /** The page that has the committed rows at this place; null: they do not come in pages. */
-  RowPage page() {
+  @Override
+  public RowPage page() {
     return page;
   }
 
-  /** The first row of the page that the scan has not passed. */
-  int row() {
+  @Override
+  public int row() {
     return row;
   }
 
-  /** The end of the page's rows that belong to the scan. */
-  int rowEnd() {
+  @Override
+  public int rowEnd() {
     return rowEnd;
   }
 
