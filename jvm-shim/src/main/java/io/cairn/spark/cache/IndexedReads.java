@@ -156,7 +156,7 @@ final class IndexedReads {
     requestedCount += count;
     aheadFrom = end;
     end += count;
-    ahead = prefetcher.start(family.id, keys, named);
+    ahead = prefetcher.startUncounted(family.id, keys, named);
   }
 
   private static byte[] named(RowPage in, int row) {

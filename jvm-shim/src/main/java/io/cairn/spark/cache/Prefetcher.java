@@ -50,13 +50,17 @@ public final class Prefetcher {
     private final PendingRows reply;
     private final Runnable beforeSpill = this::noteSpill;
 
+    /** Whether the metrics of prefetch have it. */
+    private final boolean isCounted;
+
     /** Keys that were spilled since the request: the reply may have their committed values. */
     private final BitSet spilled = new BitSet();
 
-    private Request(CachedFamily family, byte[][] keys, int[] hashes) {
+    private Request(CachedFamily family, byte[][] keys, int[] hashes, boolean isCounted) {
       this.family = family;
       this.keys = keys;
       this.hashes = hashes;
+      this.isCounted = isCounted;
       reply = committed.start(family, keys, keys.length);
       buffer.beforeSpill.add(beforeSpill);
     }
@@ -85,13 +89,17 @@ public final class Prefetcher {
       long startedNs = System.nanoTime();
       buffer.beforeSpill.remove(beforeSpill);
       RowPage rows = reply.take();
+      int answered = 0;
       if (isCurrent(family)) {
-        hits +=
+        answered =
             rows != null
                 ? committed.cacheReply(family, keys, hashes, spilled, rows)
                 : committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
       }
-      waitedNs += System.nanoTime() - startedNs;
+      if (isCounted) {
+        hits += answered;
+        waitedNs += System.nanoTime() - startedNs;
+      }
     }
   }
 
@@ -197,6 +205,15 @@ public final class Prefetcher {
    * @return null if no key needs a request
    */
   public Request start(int family, byte[][] keys, int count) {
+    return start(family, keys, count, true);
+  }
+
+  /** As {@link #start}, for reads that no operator has announced: the metrics leave it out. */
+  Request startUncounted(int family, byte[][] keys, int count) {
+    return start(family, keys, count, false);
+  }
+
+  private Request start(int family, byte[][] keys, int count, boolean isCounted) {
     buffer.beginCall();
     if (committed.refillIfWorthwhile() && !isUseful(family)) {
       return null;
@@ -224,10 +241,10 @@ public final class Prefetcher {
     if (wantedCount == 0) {
       return null;
     }
-    if (singleReadsBefore < 0) {
+    if (isCounted && singleReadsBefore < 0) {
       singleReadsBefore = committed.singleReads();
     }
-    return new Request(of, Arrays.copyOf(wanted, wantedCount), hashes);
+    return new Request(of, Arrays.copyOf(wanted, wantedCount), hashes, isCounted);
   }
 
   /**

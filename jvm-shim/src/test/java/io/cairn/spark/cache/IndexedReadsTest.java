@@ -48,6 +48,8 @@ class IndexedReadsTest {
 
     // This engine's pages have 20 rows on average; each page may need two requests.
     assertTrue(f.engine.getRequests < ROWS / 8, "gets: " + f.engine.getRequests);
+    assertEquals(0, f.session.prefetcher.hits(), "no operator has announced them");
+    assertEquals(0, f.session.prefetcher.misses());
   }
 
   /** As Spark's join does: it takes the next row of the index before it reads what one names. */
