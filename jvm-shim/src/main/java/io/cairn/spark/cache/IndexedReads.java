@@ -16,6 +16,7 @@ import io.cairn.spark.protocol.RowPage;
  * <p>Threads: as the session.
  */
 final class IndexedReads {
+  /** A time in a key, as Spark's encoders write it. */
   private static final int TIME_BYTES = 8;
 
   /**

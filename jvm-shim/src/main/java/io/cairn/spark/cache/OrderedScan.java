@@ -97,12 +97,12 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan {
     this.committed = committed;
     this.family = family;
     this.indexed = indexed;
-    indexed.follow(this);
     pages = new ScanPages(committed.pages);
     if (from != null) {
       last.set(from);
     }
     this.to = to == null ? null : new ByteSpan(to);
+    indexed.follow(this);
   }
 
   @Override

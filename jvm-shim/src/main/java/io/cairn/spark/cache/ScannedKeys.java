@@ -9,8 +9,8 @@ import io.cairn.spark.bytes.Bytes;
  */
 final class ScannedKeys {
   /**
-   * Spark's joins of format 4 have taken two further rows from the scan before they remove one, and
-   * any scan may be asked whether it has another row.
+   * Spark's joins of format 4 read two rows further before they remove a row. One more is kept, so
+   * that this does not depend on when exactly they ask for the next row.
    */
   static final int MAX_ROWS_BACK = 4;
 

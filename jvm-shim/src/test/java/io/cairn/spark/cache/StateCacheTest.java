@@ -562,15 +562,21 @@ class StateCacheTest {
     assertNull(f.get(PLAIN, "removed"));
   }
 
+  /** A session on another executor, which has these committed keys and values. */
+  private static CacheFixture withOrderedRows(String... keysAndValues) {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    for (int i = 0; i < keysAndValues.length; i += 2) {
+      f.put(ORDERED, keysAndValues[i], keysAndValues[i + 1]);
+    }
+    f.commitAndBeginElsewhere();
+    return f;
+  }
+
   /** A session window reads the sessions of its key, and once more when it stores them. */
   @Test
   void aScanOfAPrefetchedPrefixNeedsNoRequest() {
-    CacheFixture f = new CacheFixture(1 << 20);
-    f.begin();
-    f.put(ORDERED, "a1", "one");
-    f.put(ORDERED, "a2", "two");
-    f.put(ORDERED, "b1", "other");
-    f.commitAndBeginElsewhere();
+    CacheFixture f = withOrderedRows("a1", "one", "a2", "two", "b1", "other");
     byte[][] prefixes = {bytes("c"), bytes("a"), bytes("c")};
 
     f.session.prefetcher.startPrefixes(ORDERED, prefixes, 3).finish();
@@ -616,12 +622,7 @@ class StateCacheTest {
   /** A join reads the list of one time if the event time is a part of its key. */
   @Test
   void aKeyWithinAPrefetchedPrefixNeedsNoRequest() {
-    CacheFixture f = new CacheFixture(1 << 20);
-    f.begin();
-    f.put(ORDERED, "a1", "one");
-    f.put(ORDERED, "a11", "longer");
-    f.put(ORDERED, "b1", "other");
-    f.commitAndBeginElsewhere();
+    CacheFixture f = withOrderedRows("a1", "one", "a11", "longer", "b1", "other");
 
     f.session.prefetcher.startPrefixes(ORDERED, new byte[][] {bytes("a")}, 1).finish();
 
