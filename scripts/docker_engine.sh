@@ -20,7 +20,9 @@ start_docker_engine() {
             return 1
         fi
     fi
+    end_engines_of_killed_shells
     docker_folder=$(mktemp -d /tmp/cairn-docker.XXXXXX)
+    echo $$ >"$docker_folder/owner"
     local program
     program=$(command -v dockerd || echo /usr/sbin/dockerd)
     setsid "$program" --data-root "$docker_folder/data" --exec-root "$docker_folder/exec" \
@@ -45,23 +47,47 @@ start_docker_engine() {
 }
 
 stop_docker_engine() {
-    if [ -n "$docker_pid" ] && kill -0 "$docker_pid" 2>/dev/null; then
-        kill "$docker_pid" 2>/dev/null || true
-        local tries
-        for tries in $(seq 1 60); do
-            kill -0 "$docker_pid" 2>/dev/null || break
-            sleep 0.5
-        done
-        kill -9 "$docker_pid" 2>/dev/null || true
-        wait "$docker_pid" 2>/dev/null || true
+    if [ -n "$docker_folder" ]; then
+        end_engine "$docker_folder" "$docker_pid"
+        [ -z "$docker_pid" ] || wait "$docker_pid" 2>/dev/null || true
     fi
     docker_pid=
-    if [ -n "$docker_folder" ]; then
-        # The folder cannot be removed while mounts of killed containers exist.
-        awk -v under="$docker_folder/" 'index($2, under) == 1 {print $2}' /proc/mounts | sort -r |
-            while read -r mount; do umount -l "$mount" 2>/dev/null || true; done
-        rm -rf "$docker_folder"
-    fi
     docker_folder=
     unset DOCKER_HOST
+}
+
+# Ends the engine of a folder by its process id ("" if it did not start), and removes the folder.
+end_engine() {
+    local folder=$1 pid=$2
+    if [ -n "$pid" ] && kill "$pid" 2>/dev/null; then
+        local tries
+        for tries in $(seq 1 60); do
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.5
+        done
+        kill -9 "$pid" 2>/dev/null || true
+    fi
+    # The folder cannot be removed while mounts of killed containers exist.
+    awk -v under="$folder/" 'index($2, under) == 1 {print $2}' /proc/mounts | sort -r |
+        while read -r mount; do umount -l "$mount" 2>/dev/null || true; done
+    rm -rf "$folder"
+}
+
+# Ends the engines whose shell was killed. Their containers' network namespaces stay mounted and keep their addresses
+# on the bridge: a new container has one of these addresses again, and connections to it are refused now and then.
+end_engines_of_killed_shells() {
+    local folder owner pid
+    for folder in /tmp/cairn-docker.*; do
+        owner=$(cat "$folder/owner" 2>/dev/null) || continue
+        if kill -0 "$owner" 2>/dev/null; then
+            continue
+        fi
+        pid=$(cat "$folder/dockerd.pid" 2>/dev/null) || pid=
+        # The process id may belong to another program by now.
+        if [ -n "$pid" ] && ! grep -qsF "$folder/data" "/proc/$pid/cmdline"; then
+            pid=
+        fi
+        echo "Removing $folder of a private Docker engine whose shell was killed"
+        end_engine "$folder" "$pid"
+    done
 }
