@@ -36,6 +36,7 @@ from cairn.rocks.failures import Translation, translate
 from cairn.rocks.ingestion import Ingestion, RowEncoding
 from cairn.rocks.options import (
     RocksMemory,
+    compaction_options,
     database_options,
     file_options,
     write_options,
@@ -127,6 +128,7 @@ class RocksDb:
         self._ingest_options = IngestExternalFileOptions()
         self._ingest_options.set_move_files(True)
         self._ingestions = 0
+        self._is_read = False
         memory.count_database(1)
         try:
             with self._translated:
@@ -393,6 +395,20 @@ class RocksDb:
         """
         with self._in_use():
             return ingestion.write(is_wanted)
+
+    def expect_reads(self, *, is_read: bool) -> None:
+        """Merge files early if many reads search them, else late; initially late.
+
+        Any thread; ``close`` waits for it. A change holds the GIL for some 2 ms.
+
+        Raises:
+            ClosedError: ``retire`` was called before.
+            DiskFullError: the local disk is full.
+        """
+        if is_read != self._is_read:
+            with self._in_use(), self._translated:
+                self._db.set_options(compaction_options(is_read=is_read))
+            self._is_read = is_read
 
     def ingest(self, ingestion: Ingestion) -> None:
         """Make the rows of a finished ingestion part of the database.

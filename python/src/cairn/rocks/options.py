@@ -30,6 +30,7 @@ _MANIFEST_BYTES = 256 * 1024
 _ENTRIES_OF_ANY_SIZE = 0
 _NEVER = 1 << 20  # files in level 0
 _FILES_BEFORE_COMPACTION = 10
+_READ_FILES_BEFORE_COMPACTION = 4
 
 
 @dataclass
@@ -146,6 +147,17 @@ def database_options(memory: RocksMemory, *, create: bool) -> Options:
     options.set_manifest_preallocation_size(64 * 1024)
     options.set_paranoid_checks(True)
     return options
+
+
+def compaction_options(*, is_read: bool) -> dict[str, str]:
+    """Return the options that change with the use of an open database.
+
+    Args:
+        is_read: many reads search its files: to merge them early then costs less CPU than it saves.
+            Otherwise to merge them late saves CPU, and a third of the bytes that snapshots upload.
+    """
+    files = _READ_FILES_BEFORE_COMPACTION if is_read else _FILES_BEFORE_COMPACTION
+    return {"level0_file_num_compaction_trigger": str(files)}
 
 
 def write_options() -> WriteOptions:

@@ -116,6 +116,9 @@ class LocalState:
         self._sort_done = threading.Event()
         self._sort_through = 0  # deltas up to this version must be sorted
         self._read_at = -_READ_LATELY_VERSIONS  # the newest version at the last read
+        self._read_before_write = self._read_at  # `_read_at` at the last write into the database
+        self._was_read = False  # between the last two writes
+        self._expects_reads = False
         self._merging: Sequence[CommittedRun] = ()
         self._writing: tuple[CommittedRun, Ingestion] | None = None  # the first run
         self._write_through = 0  # runs up to this version must be written
@@ -201,6 +204,8 @@ class LocalState:
         self.applied_through = self.readable_through = self.written_through = version
         self._write_through = self._sort_through = 0
         self._read_at = version - _READ_LATELY_VERSIONS
+        self._read_before_write = self._read_at
+        self._was_read = self._expects_reads = False
         self.incarnation += 1
         self.failure = None
         self._scheduler.add(self)
@@ -464,14 +469,21 @@ class LocalState:
         database = self.db
         ingestion = database.new_ingestion(run.run.rows, run.last, run.multi_families)
         self._writing = run, ingestion
-        self._resources.in_background(lambda: self._write(database, ingestion))
+        was_read, self._was_read = self._was_read, self._read_at != self._read_before_write
+        self._read_before_write = self._read_at
+        if was_read == self._was_read:  # once may be a refill
+            self._expects_reads = was_read
+        is_read = self._expects_reads
+        self._resources.in_background(lambda: self._write(database, ingestion, is_read=is_read))
 
-    def _write(self, database: RocksDb, ingestion: Ingestion) -> None:
+    def _write(self, database: RocksDb, ingestion: Ingestion, *, is_read: bool) -> None:
         """Write the file at once, or let the event loop write it in slices. In the background."""
-        failure = self._tried(
-            ingestion,
-            lambda: database.write(ingestion, lambda: self._is_writing_file(ingestion)),
-        )
+
+        def write() -> None:
+            database.expect_reads(is_read=is_read)
+            database.write(ingestion, lambda: self._is_writing_file(ingestion))
+
+        failure = self._tried(ingestion, write)
         if failure is None and ingestion.rows_left:
             self._resources.event_loop.post(lambda: self._write_in_slices(ingestion))
         else:

@@ -244,6 +244,27 @@ def test_small_files_of_new_keys_are_compacted(db: RocksDb, tmp_path: Path) -> N
     assert len(whole_scan(db, 0)) == 59
 
 
+def test_a_database_that_is_read_has_fewer_files(db: RocksDb) -> None:
+    """Each read searches all of them; a database that nobody reads is compacted less often."""
+
+    def files_after(first: int) -> int:
+        """Ingest six overlapping files, and count all files once no compaction is due."""
+        for version in range(first, first + 6):
+            ingest(db, rows((OP_PUT, 0, b"a", b"v"), (OP_PUT, 0, b"z%d" % version, b"v")), version)
+        deadline = SYSTEM_CLOCK.monotonic_ns() + 20_000_000_000
+        while db._property("rocksdb.compaction-pending") or db._property(
+            "rocksdb.num-running-compactions"
+        ):
+            assert SYSTEM_CLOCK.monotonic_ns() < deadline
+            SYSTEM_CLOCK.sleep(0.01)
+        return len(db._db.live_files())
+
+    assert files_after(1) == 6
+    db.expect_reads(is_read=True)
+    assert files_after(7) < 4
+    assert len(whole_scan(db, 0)) == 13
+
+
 def test_a_restored_checkpoint_has_exactly_the_flushed_rows(
     db: RocksDb, memory: RocksMemory, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rig import Rig, family
 
+from cairn.rocks import RocksDb
 from cairn.store import deltas, local_state
 from cairn.store.deltas import Delta
 
@@ -112,6 +113,36 @@ def test_the_estimate_of_keys_has_rows_that_the_database_lacks(rig: Rig) -> None
 
     rig.look_up(0, [b"all"], 0)  # sorts and merges them
     assert rig.state.figures()["estimated_keys_count"] == VERSIONS + 1
+
+
+def test_a_database_is_told_whether_reads_search_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read is no reason to compact it early: it may be a refill of the shim's cache."""
+    told: list[bool] = []
+    expect_reads = RocksDb.expect_reads
+
+    def noted(database: RocksDb, *, is_read: bool) -> None:
+        told.append(is_read)
+        expect_reads(database, is_read=is_read)
+
+    monkeypatch.setattr(RocksDb, "expect_reads", noted)
+    last, through = commit(rig, 1, 1), 1
+
+    def write(*, is_read: bool) -> list[bool]:
+        """Commit a version, read perhaps, write it; return what the database was told."""
+        nonlocal last, through
+        last, through = commit(rig, through + 1, through + 1, last), through + 1
+        if is_read:
+            rig.look_up(0, [b"all"], 0)
+        told.clear()
+        rig.local.wait_until_written(through)
+        return list(told)
+
+    reads = [False, True, False, True, True, False, False]
+    answers = [write(is_read=is_read) for is_read in reads]
+    assert answers == [[False], [False], [False], [False], [True], [True], [False]]
+    assert rig.contents(0, through) == expected(through)
 
 
 def test_newer_versions_are_read_while_a_snapshot_holds_them_back(
