@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from client import PUT, EngineError, Job, Store, WorkerProcess
 
+from cairn.protocol.frames import PRESENCE_ABSENT
+
 CONF = {"minDeltasForSnapshot": "1"}
 SNAPSHOTS = 6
 
@@ -59,12 +61,15 @@ def patched(spawn: Callable[..., WorkerProcess], faults: Path) -> Callable[..., 
 
 
 def committed(worker: WorkerProcess, url: str, *, extra_versions: int = 0) -> str:
-    """Commit versions of 50 KB, each with a snapshot, and some without; return the last id."""
+    """Commit versions of 50 KB, each with a snapshot, and some without; return the last id.
+
+    The commits state that the keys are new, so nothing is read: each version keeps its own file.
+    """
     store = Store(worker, 1, url, conf=CONF)
     for version in range(1, SNAPSHOTS + 1 + extra_versions):
         store.load(version - 1, store.checkpoint_id)
         value = random.Random(version).randbytes(50_000)
-        store.write([(PUT, 0, b"k%d" % version, value)])
+        store.write([(PUT, 0, b"k%d" % version, value, PRESENCE_ABSENT)])
         store.commit()
         if version <= SNAPSHOTS:
             worker.call("maintain", instance=1, storage=None, snapshot=True, cleanup=False)
