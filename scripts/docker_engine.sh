@@ -78,6 +78,7 @@ end_engine() {
 end_engines_of_killed_shells() {
     local folder owner pid
     for folder in /tmp/cairn-docker.*; do
+        [ -O "$folder" ] || continue
         owner=$(cat "$folder/owner" 2>/dev/null) || continue
         if kill -0 "$owner" 2>/dev/null; then
             continue

@@ -128,7 +128,7 @@ class RocksDb:
         self._ingest_options = IngestExternalFileOptions()
         self._ingest_options.set_move_files(True)
         self._ingestions = 0
-        self._is_read = False
+        self._was_read = self._is_read = False  # see `note_use`
         memory.count_database(1)
         try:
             with self._translated:
@@ -396,16 +396,20 @@ class RocksDb:
         with self._in_use():
             return ingestion.write(is_wanted)
 
-    def expect_reads(self, *, is_read: bool) -> None:
-        """Merge files early if many reads search them, else late; initially late.
+    def note_use(self, *, is_read: bool) -> None:
+        """Take whether reads have searched the files since the last call.
 
-        Any thread; ``close`` waits for it. A change holds the GIL for some 2 ms.
+        Two equal answers in a row decide whether files are merged early; at first they are not.
+        Any thread, one call at a time; ``close`` waits for it. A change of the options holds the
+        GIL for 2 to 12 ms.
 
         Raises:
             ClosedError: ``retire`` was called before.
             DiskFullError: the local disk is full.
         """
-        if is_read != self._is_read:
+        was_read, self._was_read = self._was_read, is_read
+        # A single answer may be due to a refill of the shim's cache.
+        if is_read == was_read and is_read != self._is_read:
             with self._in_use(), self._translated:
                 self._db.set_options(compaction_options(is_read=is_read))
             self._is_read = is_read

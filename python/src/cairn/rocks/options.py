@@ -154,7 +154,7 @@ def compaction_options(*, is_read: bool) -> dict[str, str]:
 
     Args:
         is_read: many reads search its files: to merge them early then costs less CPU than it saves.
-            Otherwise to merge them late saves CPU, and a third of the bytes that snapshots upload.
+            Otherwise to merge them late saves CPU, and half of the bytes that snapshots upload.
     """
     files = _READ_FILES_BEFORE_COMPACTION if is_read else _FILES_BEFORE_COMPACTION
     return {"level0_file_num_compaction_trigger": str(files)}

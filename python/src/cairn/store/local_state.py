@@ -117,8 +117,6 @@ class LocalState:
         self._sort_through = 0  # deltas up to this version must be sorted
         self._read_at = -_READ_LATELY_VERSIONS  # the newest version at the last read
         self._read_before_write = self._read_at  # `_read_at` at the last write into the database
-        self._was_read = False  # between the last two writes
-        self._expects_reads = False
         self._merging: Sequence[CommittedRun] = ()
         self._writing: tuple[CommittedRun, Ingestion] | None = None  # the first run
         self._write_through = 0  # runs up to this version must be written
@@ -205,7 +203,6 @@ class LocalState:
         self._write_through = self._sort_through = 0
         self._read_at = version - _READ_LATELY_VERSIONS
         self._read_before_write = self._read_at
-        self._was_read = self._expects_reads = False
         self.incarnation += 1
         self.failure = None
         self._scheduler.add(self)
@@ -469,18 +466,15 @@ class LocalState:
         database = self.db
         ingestion = database.new_ingestion(run.run.rows, run.last, run.multi_families)
         self._writing = run, ingestion
-        was_read, self._was_read = self._was_read, self._read_at != self._read_before_write
+        is_read = self._read_at != self._read_before_write
         self._read_before_write = self._read_at
-        if was_read == self._was_read:  # once may be a refill
-            self._expects_reads = was_read
-        is_read = self._expects_reads
         self._resources.in_background(lambda: self._write(database, ingestion, is_read=is_read))
 
     def _write(self, database: RocksDb, ingestion: Ingestion, *, is_read: bool) -> None:
         """Write the file at once, or let the event loop write it in slices. In the background."""
 
         def write() -> None:
-            database.expect_reads(is_read=is_read)
+            database.note_use(is_read=is_read)
             database.write(ingestion, lambda: self._is_writing_file(ingestion))
 
         failure = self._tried(ingestion, write)

@@ -248,8 +248,8 @@ def test_a_database_that_is_read_has_fewer_files(db: RocksDb) -> None:
     """Each read searches all of them; a database that nobody reads is compacted less often."""
 
     def files_after(first: int) -> int:
-        """Ingest six overlapping files, and count all files once no compaction is due."""
-        for version in range(first, first + 6):
+        """Ingest three overlapping files, and count all files once no compaction is due."""
+        for version in range(first, first + 3):
             ingest(db, rows((OP_PUT, 0, b"a", b"v"), (OP_PUT, 0, b"z%d" % version, b"v")), version)
         deadline = SYSTEM_CLOCK.monotonic_ns() + 20_000_000_000
         while db._property("rocksdb.compaction-pending") or db._property(
@@ -259,10 +259,12 @@ def test_a_database_that_is_read_has_fewer_files(db: RocksDb) -> None:
             SYSTEM_CLOCK.sleep(0.01)
         return len(db._db.live_files())
 
-    assert files_after(1) == 6
-    db.expect_reads(is_read=True)
-    assert files_after(7) < 4
-    assert len(whole_scan(db, 0)) == 13
+    assert files_after(1) == 3
+    db.note_use(is_read=True)
+    assert files_after(4) == 6, "one read may be a refill of the shim's cache"
+    db.note_use(is_read=True)
+    assert files_after(7) < 5
+    assert len(whole_scan(db, 0)) == 10
 
 
 def test_a_restored_checkpoint_has_exactly_the_flushed_rows(

@@ -1,4 +1,4 @@
-"""Committed deltas are sorted when somebody needs them."""
+"""What is done with committed deltas depends on whether somebody reads them."""
 
 from __future__ import annotations
 
@@ -118,15 +118,15 @@ def test_the_estimate_of_keys_has_rows_that_the_database_lacks(rig: Rig) -> None
 def test_a_database_is_told_whether_reads_search_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read is no reason to compact it early: it may be a refill of the shim's cache."""
+    """Between each two writes: it then merges its files early."""
     told: list[bool] = []
-    expect_reads = RocksDb.expect_reads
+    note_use = RocksDb.note_use
 
     def noted(database: RocksDb, *, is_read: bool) -> None:
         told.append(is_read)
-        expect_reads(database, is_read=is_read)
+        note_use(database, is_read=is_read)
 
-    monkeypatch.setattr(RocksDb, "expect_reads", noted)
+    monkeypatch.setattr(RocksDb, "note_use", noted)
     last, through = commit(rig, 1, 1), 1
 
     def write(*, is_read: bool) -> list[bool]:
@@ -139,9 +139,8 @@ def test_a_database_is_told_whether_reads_search_it(
         rig.local.wait_until_written(through)
         return list(told)
 
-    reads = [False, True, False, True, True, False, False]
-    answers = [write(is_read=is_read) for is_read in reads]
-    assert answers == [[False], [False], [False], [False], [True], [True], [False]]
+    for is_read in (False, True, False, True, True, False):
+        assert write(is_read=is_read) == [is_read]
     assert rig.contents(0, through) == expected(through)
 
 
