@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 # Arrow's type hints cover neither plain numbers as operands nor the results.
 pc: Any = pyarrow.compute
 
-_SCAN_STRIDE_ROWS = 512
+_FIRST_STRIDE_ROWS = 16
+_STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
 _FEW_CHUNKS = 16
@@ -583,13 +584,29 @@ def _read_rows(
     keys: list[bytes] = []
     values: list[bytes] = []
     last, size = None, 0
+    stride_rows = _FIRST_STRIDE_ROWS
     while len(keys) < limit_rows and size < limit_bytes:
-        stride = list(islice(rows, min(_SCAN_STRIDE_ROWS, limit_rows - len(keys))))
+        stride = list(islice(rows, min(stride_rows, limit_rows - len(keys))))
         if not stride:
             break
-        stride_keys, stride_values = zip(*stride, strict=True)
-        keys += [key[layout.CF_BYTES :] for key in stride_keys]
-        values += stride_values
-        last = stride_keys[-1]
-        size += sum(map(len, stride_values)) + _ROW_OVERHEAD_BYTES * len(stride)
+        names, cells = zip(*stride, strict=True)
+        stride_size = sum(map(len, cells)) + _ROW_OVERHEAD_BYTES * len(cells)
+        if size + stride_size > limit_bytes:
+            wanted = _count_within(cells, limit_bytes - size)
+            names, cells = names[:wanted], cells[:wanted]
+        keys += [name[layout.CF_BYTES :] for name in names]
+        values += cells
+        last = names[-1]
+        size += stride_size
+        # About as many as will reach the limit: those behind it are read again.
+        stride_rows = min(_STRIDE_ROWS, 1 + max(0, limit_bytes - size) * len(keys) // size)
     return keys, values, last
+
+
+def _count_within(values: Sequence[bytes], limit_bytes: int) -> int:
+    """Return how many values there are up to the one that reaches a limit."""
+    for count, value in enumerate(values, start=1):
+        limit_bytes -= len(value) + _ROW_OVERHEAD_BYTES
+        if limit_bytes <= 0:
+            return count
+    return len(values)

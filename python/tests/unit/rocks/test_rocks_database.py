@@ -326,6 +326,17 @@ def test_scans_do_not_fill_a_cache_that_is_smaller_than_the_database(
     db.close()
 
 
+def test_a_page_of_large_values_ends_at_its_bytes(db: RocksDb) -> None:
+    """A page is one message, so it must not have hundreds of large values."""
+    ingest(db, rows(*((OP_PUT, 0, b"%03d" % n, bytes(100_000)) for n in range(200))), 1)
+    bounds = layout.scan_bounds(0, multi=False, start=None, inclusive=True, end=None)
+
+    page = db.scan(0, *bounds, limit_rows=1000, limit_bytes=2_000_000)
+
+    assert page.more
+    assert page.keys == [b"%03d" % n for n in range(20)]
+
+
 def test_an_empty_directory_is_not_opened_as_a_restored_one(
     memory: RocksMemory, tmp_path: Path
 ) -> None:

@@ -63,6 +63,8 @@ public final class Bench {
       case "query_outer_join" -> queries.outerJoin();
       case "query_sessions" -> queries.sessions();
       case "query_groups" -> queries.groups();
+      case "query_windows" -> queries.windows();
+      case "query_deduplication_within" -> queries.deduplicationWithinWatermark();
       case "memory" -> new MemoryWorkload(options, results).run();
       case "worker_start" -> workerStart(options, results);
       default -> throw new IllegalArgumentException("no workload named " + options.workload());

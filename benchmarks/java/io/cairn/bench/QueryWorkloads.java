@@ -8,6 +8,7 @@ import static org.apache.spark.sql.functions.pmod;
 import static org.apache.spark.sql.functions.session_window;
 import static org.apache.spark.sql.functions.sum;
 import static org.apache.spark.sql.functions.when;
+import static org.apache.spark.sql.functions.window;
 import static org.apache.spark.sql.functions.xxhash64;
 
 import java.util.ArrayList;
@@ -44,6 +45,10 @@ final class QueryWorkloads {
   private static final long BATCH_LIMIT_MS = 600_000;
   private static final String ADVANCE = "10 seconds";
   private static final long ADVANCE_MS = 10_000;
+
+  /** The state has the rows of about so much event time. */
+  private static final String STAYS = "50 seconds";
+
   private static final String COUNTS_KEYS =
       "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows";
 
@@ -137,6 +142,33 @@ final class QueryWorkloads {
             .select(col("timestamp"), anyOf(lit(options.keyCount())).as("key"))
             .groupBy(session_window(col("timestamp"), "15 seconds"), col("key"))
             .agg(count("*"));
+    measure(frame, "append", options.warmUpBatches(), -1);
+  }
+
+  /** Counts the rows of each key in windows of one batch; a batch ends one of six open windows. */
+  void windows() throws InterruptedException, TimeoutException {
+    Dataset<Row> frame =
+        rows()
+            .withWatermark("timestamp", STAYS)
+            .select(col("timestamp"), anyOf(lit(options.keyCount())).as("key"))
+            .groupBy(window(col("timestamp"), ADVANCE), col("key"))
+            .agg(count("*"));
+    measure(frame, "append", options.warmUpBatches(), -1);
+  }
+
+  /**
+   * Drops rows with a key of the batch before. Of even numbers the key is new, and forgotten after
+   * six batches.
+   */
+  void deduplicationWithinWatermark() throws InterruptedException, TimeoutException {
+    Column number = col("value");
+    Column known = number.minus(options.batchRows() + 1);
+    Column key = when(number.mod(2).equalTo(0), number).otherwise(known);
+    Dataset<Row> frame =
+        rows()
+            .withWatermark("timestamp", STAYS)
+            .select(col("timestamp"), key.as("key"))
+            .dropDuplicatesWithinWatermark("key");
     measure(frame, "append", options.warmUpBatches(), -1);
   }
 
