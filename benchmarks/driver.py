@@ -228,6 +228,8 @@ def _run(command: list[str], run: Path) -> int:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
+    # SIGTERM ends the JVM and its workers too, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (run / "stdout.txt").open("wb") as out, (run / "stderr.txt").open("wb") as err:
         process = subprocess.Popen(
             command,

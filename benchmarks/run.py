@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import dataclasses
 import shutil
-import signal
 import sys
 import time
 import tomllib
@@ -317,6 +316,4 @@ def print_tables(outcome: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    # As Ctrl-C: the JVM of a run, and its workers, are ended.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise SystemExit(main())

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 pc: Any = pyarrow.compute
 
 _FIRST_STRIDE_ROWS = 16
+"""Rows of a page that are read before their size is known."""
 _STRIDE_ROWS = 512
 _ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
@@ -599,12 +600,12 @@ def _read_rows(
         last = names[-1]
         size += stride_size
         # About as many as will reach the limit: those behind it are read again.
-        stride_rows = min(_STRIDE_ROWS, 1 + max(0, limit_bytes - size) * len(keys) // size)
+        stride_rows = min(_STRIDE_ROWS, 1 + (limit_bytes - size) * len(keys) // size)
     return keys, values, last
 
 
 def _count_within(values: Sequence[bytes], limit_bytes: int) -> int:
-    """Return how many values there are up to the one that reaches a limit."""
+    """Return the number of the first values that reach a limit together, or of all."""
     for count, value in enumerate(values, start=1):
         limit_bytes -= len(value) + _ROW_OVERHEAD_BYTES
         if limit_bytes <= 0:

@@ -45,10 +45,6 @@ final class QueryWorkloads {
   private static final long BATCH_LIMIT_MS = 600_000;
   private static final String ADVANCE = "10 seconds";
   private static final long ADVANCE_MS = 10_000;
-
-  /** The state has the rows of about so much event time. */
-  private static final String STAYS = "50 seconds";
-
   private static final String COUNTS_KEYS =
       "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows";
 
@@ -145,11 +141,11 @@ final class QueryWorkloads {
     measure(frame, "append", options.warmUpBatches(), -1);
   }
 
-  /** Counts the rows of each key in windows of one batch; a batch ends one of six open windows. */
+  /** Counts the rows of each key in windows of one batch; a batch removes one of six windows. */
   void windows() throws InterruptedException, TimeoutException {
     Dataset<Row> frame =
         rows()
-            .withWatermark("timestamp", STAYS)
+            .withWatermark("timestamp", "40 seconds")
             .select(col("timestamp"), anyOf(lit(options.keyCount())).as("key"))
             .groupBy(window(col("timestamp"), ADVANCE), col("key"))
             .agg(count("*"));
@@ -157,8 +153,8 @@ final class QueryWorkloads {
   }
 
   /**
-   * Drops rows with a key of the batch before. Of even numbers the key is new, and forgotten after
-   * six batches.
+   * Drops rows with a key of the batch before. Of even numbers the key is new, and removed six
+   * batches later: Spark keeps a key for twice the delay of the watermark.
    */
   void deduplicationWithinWatermark() throws InterruptedException, TimeoutException {
     Column number = col("value");
@@ -166,7 +162,7 @@ final class QueryWorkloads {
     Column key = when(number.mod(2).equalTo(0), number).otherwise(known);
     Dataset<Row> frame =
         rows()
-            .withWatermark("timestamp", STAYS)
+            .withWatermark("timestamp", "25 seconds")
             .select(col("timestamp"), key.as("key"))
             .dropDuplicatesWithinWatermark("key");
     measure(frame, "append", options.warmUpBatches(), -1);
