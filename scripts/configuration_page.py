@@ -32,13 +32,14 @@ from Spark's for checkpoints on S3 ([operations.md](operations.md#sparks-own-fil
 The settings below are optional. Each is a session setting under `{prefix}`;
 `cairn.spark_conf()` takes them by the names of the tables. An unknown name is an error that names
 the nearest known one; the former name of a setting is an error that names the new one. Settings are
-read when a query starts.
+read when a query starts. A size without a unit is in bytes; `k`, `m` and `g` are powers of 1024.
 
 Some of Spark's settings of state stores are honoured, others have no effect: see
 [Spark's settings](#sparks-settings). S3's endpoint, region, credentials and path style are those of
 the job's `fs.s3a.*` settings, unless a setting below overrides them.
 """
 
+_MIB = 1 << 20
 _TYPES = {
     "string": "text",
     "int": "whole number",
@@ -103,6 +104,8 @@ def _value(setting: dict[str, Any]) -> str:
         return " or ".join(f"`{value}`" for value in setting["values"])
     text = _TYPES[setting["type"]]
     low, high = setting.get("min"), setting.get("max")
+    if setting["type"] == "bytes":
+        return f"{text}, at least {setting['min'] // _MIB} MiB"
     if low is not None and high is not None:
         text += f", {low:,} to {high:,}"
     elif low is not None:

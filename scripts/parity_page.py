@@ -45,9 +45,9 @@ INTRODUCTION = """\
 <!-- Written by scripts/parity_page.py from integration-tests/parity. Do not edit. -->
 
 What works under Spark's HDFS-backed provider, under Spark's RocksDB provider (with changelogs) and
-under Cairn, on Spark {spark}. A cell is the outcome of a run that is recorded ({dates}), or says
-that there is none; in a row that is closed to Cairn it is the reason. results.json has the date of
-each outcome and, of newer ones, the commit.
+under Cairn, on Spark {spark}. A cell is the outcome of a recorded run ({dates}), or says
+that there is none. For a feature that Spark closes to other providers, the cell gives the reason.
+results.json has the date of each outcome and, of newer ones, the commit.
 
 - **yes**: a query over three micro-batches, with a restart after the second, gave the same rows as
   Spark's RocksDB provider in checkpoint format 1 (or as the HDFS-backed one, where that fails). So
@@ -72,8 +72,9 @@ SUITES = """
 provider passes, except for the tests in
 [expected.toml](../integration-tests/spark_suites/expected.toml), each with its reason. What Spark's
 RocksDB provider passes is recorded in
-[control.toml](../integration-tests/spark_suites/control.toml). A test that fails there says nothing
-of Cairn: the test classes are of Spark {suites_of_spark}. HDFS-backed: not run.
+[control.toml](../integration-tests/spark_suites/control.toml). The test classes
+are of Spark {suites_of_spark}, so some fail under Spark's own provider: these say nothing about
+Cairn. HDFS-backed: not run.
 {run_of_cairn}
 
 | suite | Spark RocksDB: passed | failed | Cairn: passed | failed | of these, in expected.toml |

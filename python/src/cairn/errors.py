@@ -32,6 +32,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- ForeignObjectError            CAIRN_FOREIGN_OBJECT
     +-- InvalidError                      invalid
     |   +-- ConfigError                   CAIRN_CONFIG
+    |   +-- PackageMissingError           CAIRN_PYTHON
     |   +-- AccessError                   CAIRN_ACCESS_DENIED
     |   +-- NoSuchBucketError             CAIRN_NO_SUCH_BUCKET
     |   +-- SchemeError                   CAIRN_SCHEME
@@ -53,6 +54,7 @@ Messages appear in logs and in Spark's task failures: they never contain a secre
 from __future__ import annotations
 
 import errno
+import sys
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 if TYPE_CHECKING:
@@ -265,6 +267,12 @@ class ConfigError(InvalidError):
     code = "CAIRN_CONFIG"
 
 
+class PackageMissingError(InvalidError):
+    """This Python lacks a package that the engine needs."""
+
+    code = "CAIRN_PYTHON"
+
+
 class AccessError(InvalidError):
     """The storage denies these credentials, or this user, access to the object."""
 
@@ -400,5 +408,10 @@ def unexpected(failure: Exception) -> CairnError:
             f"the worker ran out of memory ({kind})",
             next_step="let Spark retry the task; if it happens again, raise "
             "spark.sql.streaming.stateStore.cairn.workerMemory",
+        )
+    if isinstance(failure, ModuleNotFoundError):
+        return PackageMissingError(
+            f"Python '{sys.executable}' has no package {failure.name}",
+            next_step="install cairn-state into that Python on every executor",
         )
     return InternalError(f"the engine failed ({kind})", next_step="report it with the log")

@@ -19,7 +19,7 @@ def jar_path(spark: str | None = None) -> Path:
     The jar that was built in a checkout has precedence: the copy inside the package may be older.
 
     Args:
-        spark: minor version of Spark, e.g. ``4.3``; None: that of the installed Spark.
+        spark: version of Spark, e.g. ``4.3`` or ``4.3.0``; None: that of the installed Spark.
 
     Raises:
         ConfigError: no Spark is installed, or this installation lacks the jar.

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from typing import TypeVar
 
 from cairn.config import explain_unknown, read_settings
 from cairn.errors import ConfigError
@@ -25,11 +26,15 @@ _MIB = 1024 * 1024
 # Resident memory of a worker after its start, with an S3 client; measured on Linux x86-64.
 _WORKER_BASE_MIB = 100
 _SLOTS_PER_WORKER = 4
+# The default of workerMemory, which the shim computes too.
+_MEMORY_MIB = 256
+_MEMORY_PER_WORKER_MIB = 128
 # Spark's own minimum and shares of spark.executor.memoryOverhead; the larger share is that of
 # Kubernetes for programs in Python.
 _OVERHEAD_MIN_MIB = 384
 _OVERHEAD_SHARE = 0.10
 _OVERHEAD_SHARE_K8S_PYTHON = 0.40
+_Number = TypeVar("_Number", int, float)
 _SIZE = re.compile(r"(?P<count>\d+)(?:(?P<unit>b)|(?P<binary>[kmgtp])(?:i?b)?)?", re.IGNORECASE)
 _SIZE_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgtp")}
 
@@ -53,8 +58,8 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
             ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
     Raises:
-        ConfigError: Cairn has no such setting (the message names the one to use), a size cannot be
-            read, no Spark is installed, or the installation has no jar for it.
+        ConfigError: Cairn has no such setting (the message names the one to use), a size or number
+            cannot be read, no Spark is installed, or the installation has no jar for it.
         SparkVersionError: this release does not support the installed Spark.
     """
     table = read_settings()
@@ -118,12 +123,31 @@ def _overhead_mib(job: Mapping[str, str], own: Mapping[str, str]) -> int:
     else:
         on_k8s = _master(job).startswith("k8s")
         share = _OVERHEAD_SHARE_K8S_PYTHON if on_k8s else _OVERHEAD_SHARE
-        share = float(job.get("spark.executor.memoryOverheadFactor", share))
+        share = _number(job, "spark.executor.memoryOverheadFactor", share, float)
         base_mib = max(_OVERHEAD_MIN_MIB, math.ceil(memory_mib * share))
-    slots = int(job.get("spark.executor.cores", "1")) // int(job.get("spark.task.cpus", "1"))
-    workers = int(own.get("workers", max(1, math.ceil(slots / _SLOTS_PER_WORKER))))
-    bound = own.get("workerMemory", str(read_settings().settings["workerMemory"].default))
-    return base_mib + workers * _WORKER_BASE_MIB + _size_mib("workerMemory", bound, bare=1)
+    cores = _number(job, "spark.executor.cores", 1, int)
+    slots = cores // _number(job, "spark.task.cpus", 1, int)
+    workers = _number(own, "workers", max(1, slots // _SLOTS_PER_WORKER), int)
+    if "workerMemory" in own:
+        bound_mib = _size_mib("workerMemory", own["workerMemory"], bare=1)
+    else:
+        bound_mib = max(_MEMORY_MIB, workers * _MEMORY_PER_WORKER_MIB)
+    return base_mib + workers * _WORKER_BASE_MIB + bound_mib
+
+
+def _number(
+    settings: Mapping[str, str], name: str, default: _Number, kind: type[_Number]
+) -> _Number:
+    """Return a positive number of the settings."""
+    try:
+        value = kind(settings.get(name, default))
+    except ValueError:
+        value = kind(0)
+    if not value > 0:
+        raise ConfigError(
+            f"{name} is not a positive number: {settings[name]!r}", next_step="correct it"
+        )
+    return value
 
 
 def _size_mib(name: str, text: str, *, bare: int = _MIB) -> int:

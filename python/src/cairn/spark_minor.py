@@ -13,14 +13,17 @@ from cairn.errors import ConfigError, SparkVersionError
 SUPPORTED = ("4.1", "4.2", "4.3")
 
 _CORE_JAR = re.compile(r"spark-core_2\.\d+-(\d+\.\d+)\..*\.jar")
+_VERSION = re.compile(r"(\d+\.\d+)(\.\d.*)?")
 
 
-def require_supported(minor: str) -> str:
-    """Return ``minor``, e.g. ``4.3``.
+def require_supported(version: str) -> str:
+    """Return the minor version, e.g. ``4.3``, of a version such as ``4.3`` or ``4.3.0``.
 
     Raises:
         SparkVersionError: this release has no jar for it.
     """
+    match = _VERSION.fullmatch(version)
+    minor = match[1] if match else version
     if minor not in SUPPORTED:
         raise SparkVersionError(
             f"Cairn has no jar for Spark {minor}; it has jars for {', '.join(SUPPORTED)}",

@@ -1,5 +1,7 @@
 """The command `cairn`: its standard output for shells, its errors for people."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,31 @@ def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("Error: [CAIRN_CONFIG]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["undo-repartition", ""], "checkpointLocation"),
+        (["undo-repartition", "s3a://b/x", "--s3-endpoint", "minio:9000"], "https://host"),
+        (["undo-repartition", "hdfs://h/x", "--jar", "/nowhere.jar"], "/nowhere.jar"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], word: str) -> None:
+    """The exit code 2 is that of all commands which were called wrongly."""
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 2
+    assert word in result.stderr
+
+
+def test_the_package_runs_as_the_command() -> None:
+    """Executors often have no folder of scripts on PATH."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cairn", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == CliRunner().invoke(main, ["--version"]).stdout
 
 
 def test_version_is_that_of_the_package() -> None:

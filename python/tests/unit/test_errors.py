@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cairn import errors
-from cairn.errors import CairnError, CorruptError, MissingError, all_codes
+from cairn.errors import CairnError, CorruptError, MissingError, all_codes, unexpected
 
 CODES = {
     "UnavailableError": ("retry", "CAIRN_STORAGE_UNAVAILABLE"),
@@ -27,6 +27,7 @@ CODES = {
     "FormatVersionError": ("corrupt", "CAIRN_FORMAT_VERSION"),
     "ForeignObjectError": ("corrupt", "CAIRN_FOREIGN_OBJECT"),
     "ConfigError": ("invalid", "CAIRN_CONFIG"),
+    "PackageMissingError": ("invalid", "CAIRN_PYTHON"),
     "AccessError": ("invalid", "CAIRN_ACCESS_DENIED"),
     "NoSuchBucketError": ("invalid", "CAIRN_NO_SUCH_BUCKET"),
     "SchemeError": ("invalid", "CAIRN_SCHEME"),
@@ -101,6 +102,17 @@ def test_context_overwrites_no_field_that_is_set() -> None:
 
     assert same is error
     assert (error.object_name, error.version, error.store) == ("inner", 0, "0/0/default")
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    """boto3 is imported at the first location on S3, long after the start of the worker."""
+    missing = ModuleNotFoundError("No module named 'boto3'", name="boto3")
+
+    text = str(unexpected(missing))
+
+    assert re.fullmatch(
+        r"\[CAIRN_PYTHON\] Python '.*python.*' has no package boto3\. Next: .*", text
+    )
 
 
 def test_an_error_crosses_to_the_jvm_as_data() -> None:

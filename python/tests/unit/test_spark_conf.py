@@ -105,7 +105,8 @@ def test_a_local_master_runs_the_engine_on_this_python() -> None:
         ({"spark.master": "yarn", "spark.executor.memory": "8g"}, {}, 820 + 100 + 256),
         ({"spark.master": "k8s://https://host"}, {}, 410 + 100 + 256),
         ({"spark.master": "yarn", "spark.executor.memoryOverhead": "1g"}, {}, 1024 + 100 + 256),
-        ({"spark.master": "yarn", "spark.executor.cores": "9"}, {}, 384 + 300 + 256),
+        ({"spark.master": "yarn", "spark.executor.cores": "9"}, {}, 384 + 200 + 256),
+        ({"spark.master": "yarn", "spark.executor.cores": "32"}, {}, 384 + 800 + 1024),
         ({"spark.master": "yarn"}, {"workers": 2, "workerMemory": "1g"}, 384 + 200 + 1024),
     ],
 )
@@ -137,6 +138,22 @@ def test_a_malformed_size_is_refused() -> None:
     """A size like 0.5g would otherwise fail minutes later, on the cluster."""
     with pytest.raises(ConfigError, match="workerMemory is not a size"):
         spark_conf_function({"spark.master": "yarn"}, workerMemory="0.5g")
+
+
+@pytest.mark.parametrize(
+    ("job", "settings"),
+    [
+        ({"spark.executor.cores": "four"}, {}),
+        ({"spark.task.cpus": "0"}, {}),
+        ({"spark.executor.memoryOverheadFactor": "10%"}, {}),
+        ({}, {"workers": "many"}),
+    ],
+)
+def test_a_malformed_number_is_refused(job: dict[str, str], settings: dict[str, object]) -> None:
+    """The message of int() names neither the setting nor what to do."""
+    (name,) = [*job, *settings]
+    with pytest.raises(ConfigError, match=f"{name} is not a positive number"):
+        spark_conf_function({"spark.master": "yarn", **job}, **settings)
 
 
 def test_an_installation_without_the_jar_is_an_error(

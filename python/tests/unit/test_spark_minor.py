@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,9 @@ def test_a_spark_without_a_jar_is_refused(
 
 def test_a_version_without_a_jar_is_refused() -> None:
     """`cairn jar --spark` takes what a user types."""
-    with pytest.raises(SparkVersionError, match=r"no jar for Spark 4\.0"):
-        jar_path("4.0")
+    for version in ("4.0", "4.30", "43"):
+        with pytest.raises(SparkVersionError, match=f"no jar for Spark {re.escape(version)};"):
+            jar_path(version)
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -88,9 +90,10 @@ def test_each_minor_has_its_jar(no_spark: pytest.MonkeyPatch, tmp_path: Path) ->
     no_spark.setattr("cairn.jar._PACKAGED", tmp_path)
     no_spark.setattr("cairn.jar._BUILT", tmp_path / "absent")
 
-    assert [jar_path(minor).name for minor in SUPPORTED] == [
-        f"cairn-shim-{minor}.jar" for minor in SUPPORTED
-    ]
+    jars = [f"cairn-shim-{minor}.jar" for minor in SUPPORTED]
+    assert [jar_path(minor).name for minor in SUPPORTED] == jars
+    # As `spark-submit --version` prints it.
+    assert [jar_path(f"{minor}.0").name for minor in SUPPORTED] == jars
 
 
 def test_the_supported_minors_are_those_that_are_built() -> None:

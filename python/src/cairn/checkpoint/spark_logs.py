@@ -105,7 +105,7 @@ def find_unfinished_repartition(checkpoint: ObjectStore) -> UnfinishedRepartitio
     commits = _batches(checkpoint, COMMITS_PREFIX)
     if not offsets:
         raise RepartitionError(
-            "there is no offset log here",
+            "there is no offset log here, or the folder does not exist",
             object_name=checkpoint.object_url(OFFSETS_PREFIX),
             next_step="name the query's checkpointLocation, the folder that has 'offsets'",
         )

@@ -12,7 +12,7 @@ from cairn.jar import jar_path
 @click.option(
     "--spark",
     metavar="VERSION",
-    help="Minor version of Spark, e.g. 4.3. Default: the Spark in SPARK_HOME, else pyspark's.",
+    help="Version of Spark, e.g. 4.3. Default: that of the Spark in SPARK_HOME, else pyspark's.",
 )
 def jar(spark: str | None) -> None:
     """Print the path of the jar that Spark needs."""

@@ -13,13 +13,49 @@ from cairn.checkpoint.spark_logs import (
 from cairn.cli.location import open_location
 
 
-@click.command()
-@click.argument("checkpoint")
-@click.option("--apply", "is_applied", is_flag=True, help="Delete them. Stop the query first.")
-@click.option("--s3-endpoint", default="", help="Endpoint of the S3 service; default: AWS.")
-@click.option("--s3-region", default="", help="Region of the S3 service; default: the AWS chain.")
-@click.option("--hadoop-conf", multiple=True, metavar="NAME=VALUE", help="Setting of Hadoop.")
-@click.option("--jar", "jars", multiple=True, help="Jar of a file system that Spark lacks.")
+def _location(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty; name the query's checkpointLocation.")
+    return value
+
+
+def _url(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value and not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is not a URL; write it as https://host[:port].")
+    return value
+
+
+@click.command(short_help="Take back an offline repartition that was refused.")
+@click.argument("checkpoint", callback=_location)
+@click.option(
+    "--apply",
+    "is_applied",
+    is_flag=True,
+    help="Delete the listed entries of Spark's logs. Stop the query first.",
+)
+@click.option(
+    "--s3-endpoint",
+    default="",
+    metavar="URL",
+    callback=_url,
+    help="URL of an S3 service other than AWS, e.g. https://minio:9000.",
+)
+@click.option(
+    "--s3-region", default="", help="Region of the S3 service. Default: from the AWS chain."
+)
+@click.option(
+    "--hadoop-conf",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of Hadoop's, not for S3 and local files; may be repeated.",
+)
+@click.option(
+    "--jar",
+    "jars",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Jar of a file system that Spark does not have, e.g. hadoop-azure; may be repeated.",
+)
 def undo_repartition(
     checkpoint: str,
     is_applied: bool,  # noqa: FBT001 - click passes options by name
@@ -30,10 +66,11 @@ def undo_repartition(
 ) -> None:
     """Take back a refused offline repartition, so that the query starts again.
 
-    CHECKPOINT is the query's checkpointLocation: a folder, a URL of S3 (s3a://bucket/path), whose
-    credentials come from the AWS chain, or a URL of any file system of Hadoop's (hdfs://...), whose
-    settings come from HADOOP_CONF_DIR; a JVM then runs meanwhile. Without --apply the command only
-    says what it found and which objects it would delete.
+    CHECKPOINT is the query's checkpointLocation: a folder; s3a://bucket/path, with credentials from
+    the AWS chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, ...); or the URL of another file system that
+    Hadoop reaches, such as hdfs://..., with settings from HADOOP_CONF_DIR. For the last one the
+    command starts a JVM. Without --apply nothing is deleted: the command prints what it found and
+    what it would delete.
     """
     settings = {"endpoint_url": s3_endpoint, "region": s3_region}
     with open_location(checkpoint, settings, hadoop_conf, jars) as store:

@@ -58,13 +58,13 @@ def test_settings_never_show_secrets() -> None:
 @pytest.mark.parametrize(
     ("mapping", "said"),
     [
-        ({"endpoint_url": "127.0.0.1:9000"}, "endpoint_url is http"),
+        ({"endpoint_url": "127.0.0.1:9000"}, "endpoint_url must be http"),
         ({"endpoint_url": "http://me:pass@host"}, "contains credentials"),
         ({"access_key": "a"}, "set both"),
         ({"session_token": "a"}, "belongs to an access_key"),
         ({"anonymous": "true", "access_key": "a", "secret_key": "b"}, "anonymous"),
         ({"anonymous": "yes"}, "true or false"),
-        ({"sse": "aes"}, "sse is one of"),
+        ({"sse": "aes"}, "sse must be one of"),
         ({"sse_kms_key": "k"}, "belongs to sse=aws:kms"),
         ({"max_connections": "many"}, "whole number"),
         ({"max_connections": "0"}, "at least 1"),
@@ -81,7 +81,7 @@ def test_bad_settings_are_refused(mapping: dict[str, str], said: str) -> None:
 
 def test_all_faults_are_reported_at_once() -> None:
     """One start of the job per fault would take too long."""
-    with pytest.raises(ConfigError, match=r"sse is one of.*max_attempts"):
+    with pytest.raises(ConfigError, match=r"sse must be one of.*max_attempts"):
         S3Settings.from_mapping({"sse": "none", "max_attempts": "0"})
 
 

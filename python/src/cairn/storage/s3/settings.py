@@ -93,25 +93,26 @@ class S3Settings:
         )
         has_kms = self.sse is not None and self.sse.startswith("aws:kms")
         rules = {
-            "endpoint_url is http(s)://host[:port]": _is_url(self.endpoint_url),
+            "endpoint_url must be http(s)://host[:port]": _is_url(self.endpoint_url),
             "endpoint_url contains credentials; use access_key and secret_key": not (
                 _has_credentials(self.endpoint_url)
             ),
-            "proxy_url is http(s)://host:port": _is_url(self.proxy_url),
-            "sts_endpoint_url is http(s)://host[:port], without credentials": (
+            "proxy_url must be http(s)://host:port": _is_url(self.proxy_url),
+            "sts_endpoint_url must be http(s)://host[:port], without credentials": (
                 _is_url(self.sts_endpoint_url) and not _has_credentials(self.sts_endpoint_url)
             ),
-            "access_point is an ARN": (self.access_point or "arn:").startswith("arn:"),
-            "role_arn is an ARN": (self.role_arn or "arn:").startswith("arn:"),
+            "access_point must be an ARN": (self.access_point or "arn:").startswith("arn:"),
+            "role_arn must be an ARN": (self.role_arn or "arn:").startswith("arn:"),
             "anonymous contradicts role_arn": not (self.anonymous and self.role_arn),
             "set both access_key and secret_key, or neither": has_key == has_secret,
             "session_token belongs to an access_key": has_key or self.session_token is None,
             "anonymous contradicts access_key": not (self.anonymous and has_key),
-            f"sse is one of {', '.join(_SSE_KINDS)}": self.sse is None or self.sse in _SSE_KINDS,
+            f"sse must be one of {', '.join(_SSE_KINDS)}": self.sse is None
+            or self.sse in _SSE_KINDS,
             "sse_kms_key belongs to sse=aws:kms": self.sse_kms_key is None or has_kms,
             "sse_customer_key contradicts sse": not (self.sse_customer_key and self.sse),
-            "sse_customer_key is base64 of 32 bytes": _is_customer_key(self.sse_customer_key),
-            **{f"{name} is at least 1": getattr(self, name) >= 1 for name in counts},
+            "sse_customer_key must be base64 of 32 bytes": _is_customer_key(self.sse_customer_key),
+            **{f"{name} must be at least 1": getattr(self, name) >= 1 for name in counts},
         }
         faults = [rule for rule, holds in rules.items() if not holds]
         if faults:
@@ -170,10 +171,10 @@ def _is_customer_key(key: str | None) -> bool:
 def _parse(name: str, kind: str, text: str) -> object:
     if kind.startswith("bool"):
         if text.lower() not in {"true", "false"}:
-            raise ConfigError(f"S3 settings: {name} is true or false")
+            raise ConfigError(f"S3 settings: {name} must be true or false")
         return text.lower() == "true"
     if kind.startswith("int"):
         if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS_MAX:
-            raise ConfigError(f"S3 settings: {name} is a whole number")
+            raise ConfigError(f"S3 settings: {name} must be a whole number")
         return int(text)
     return text

@@ -23,6 +23,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -36,6 +38,9 @@ final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
   private static final int LAST_LINES = 20;
   private static final int SOCKET_PATH_BYTES = 100;
+
+  /** Python's text for a package that is not installed. */
+  private static final Pattern NO_MODULE = Pattern.compile("No module named '?(\\w+)");
 
   private final String name;
   private final Process process;
@@ -187,18 +192,12 @@ final class WorkerProcess implements AutoCloseable {
       Thread.currentThread().interrupt();
     }
     String output = lastOutput();
-    String missing = null;
-    for (String module : new String[] {"cairn", "rocksdict", "py4j", "pyarrow", "boto3"}) {
-      if (output.contains("No module named '" + module)
-          || output.contains("No module named " + module)) {
-        missing = module;
-      }
-    }
-    if (missing != null) {
+    Matcher missing = NO_MODULE.matcher(output);
+    if (missing.find()) {
       return CairnException.of(
           ErrorKind.INVALID,
           "CAIRN_PYTHON",
-          "Python '" + settings.python() + "' has no package " + missing,
+          "Python '" + settings.python() + "' has no package " + missing.group(1),
           "install cairn-state into that Python on every executor (pip install cairn-state), or set"
               + " spark.sql.streaming.stateStore.cairn.python to one that has it");
     }

@@ -70,13 +70,13 @@ final class FileErrors {
           new Meaning(
               ErrorKind.INVALID,
               "Hadoop has no file system for this scheme",
-              "add the jar of the file system to the job (spark.jars), or correct the checkpoint"
-                  + " location"),
+              "add the jar of the file system (spark.jars; --jar of the command cairn), or correct"
+                  + " the checkpoint location"),
           "CAIRN_STORAGE_UNAVAILABLE",
           new Meaning(
               ErrorKind.RETRY,
               "the file system failed",
-              "look at the file system's state; Spark retries the task"));
+              "look at the file system's state; in a query Spark retries the task"));
 
   /** For example of a connector that is older than Hadoop's defaults with suffixes, such as 64m. */
   private static final Meaning NOT_A_NUMBER =
@@ -157,7 +157,7 @@ final class FileErrors {
         // Hadoop's answer to an invalid name.
         return "CAIRN_CONFIG";
       }
-      if (one instanceof UnsupportedFileSystemException) {
+      if (one instanceof UnsupportedFileSystemException || one instanceof ClassNotFoundException) {
         return "CAIRN_SCHEME";
       }
       String known = BY_NAME.get(simpleName(one));

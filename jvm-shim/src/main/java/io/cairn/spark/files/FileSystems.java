@@ -31,7 +31,8 @@ public final class FileSystems {
     try {
       FileSystem.getFileSystemClass(root.toUri().getScheme(), conf);
       return register(root, UserGroupInformation.getCurrentUser(), conf);
-    } catch (IOException e) {
+    } catch (IOException | RuntimeException e) {
+      // A RuntimeException: Hadoop knows the class of the file system, but no jar has it.
       throw FileErrors.translate(e, root.toString());
     }
   }

@@ -22,6 +22,8 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class StoreSettings {
   private static final String TRACK_ROWS =
       "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows";
+  private static final long DEFAULT_MEMORY = 256 << 20;
+  private static final long DEFAULT_MEMORY_PER_WORKER = 128 << 20;
 
   public final int lockTimeoutMs;
   public final long cacheMemoryBytes;
@@ -129,12 +131,17 @@ public final class StoreSettings {
         text("localDir") != null,
         workers,
         new WorkerSettings.Resources(
-            number("workerMemory") / workers,
+            workerMemory(workers) / workers,
             number("localDiskBytes") / workers,
             number("downloadThreads").intValue(),
             number("uploadThreads").intValue()),
         new WorkerSettings.Timeouts(
             number("startTimeoutMs").intValue(), number("requestTimeoutMs").intValue()));
+  }
+
+  private long workerMemory(int workers) {
+    Long set = number("workerMemory");
+    return set != null ? set : Math.max(DEFAULT_MEMORY, workers * DEFAULT_MEMORY_PER_WORKER);
   }
 
   private String python(SparkConf spark) {

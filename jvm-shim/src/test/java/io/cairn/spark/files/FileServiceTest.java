@@ -457,6 +457,22 @@ class FileServiceTest {
     assertTrue(error.getMessage().contains("nosuch"), error.getMessage());
   }
 
+  /** Hadoop's defaults name the classes of abfs and gs, whose jars are not Spark's. */
+  @Test
+  void aKnownSchemeWithoutItsJarIsNamed() {
+    Configuration conf = new Configuration();
+    conf.set("fs.jarless.impl", "org.example.NoSuchFileSystem");
+
+    CairnException error =
+        assertThrows(
+            CairnException.class,
+            () -> FileSystems.register(new org.apache.hadoop.fs.Path("jarless://host/x"), conf));
+
+    assertEquals("CAIRN_SCHEME", error.code());
+    assertTrue(
+        error.getMessage().contains("org.example.NoSuchFileSystem not found"), error.getMessage());
+  }
+
   @Test
   void errorsOfServersHaveCairnsCodesAndNoSignature() {
     String quota = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException";

@@ -69,6 +69,24 @@ class StoreSettingsTest {
     }
   }
 
+  /** Each worker needs 32 MiB for its code alone: many workers must not share 256 MiB. */
+  @Test
+  void manyWorkersHaveMoreMemoryByDefault() throws IOException {
+    for (int workers : new int[] {1, 2, 8}) {
+      try (StoreFixture fixture = new StoreFixture()) {
+        fixture.settings.put(StoreFixture.CAIRN + "workers", String.valueOf(workers));
+        long expected = workers == 1 ? 256 << 20 : 128 << 20;
+        assertEquals(
+            expected, StoreSettings.of(fixture.conf()).worker.resources().memoryBytes(), "default");
+
+        fixture.settings.put(StoreFixture.CAIRN + "workerMemory", "512m");
+        assertEquals(
+            (512 << 20) / workers,
+            StoreSettings.of(fixture.conf()).worker.resources().memoryBytes());
+      }
+    }
+  }
+
   /** The error names type and range. */
   @Test
   void valuesOutOfTypeOrRangeAreRefusedTogether() throws IOException {
