@@ -25,7 +25,6 @@ public final class CacheSession {
   private final IndexedReads indexed;
   private final List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
-  private boolean isFinished;
 
   /** The committed cache has the writes, or some of them. */
   private boolean hasFolded;
@@ -106,7 +105,7 @@ public final class CacheSession {
 
   private CachedFamily startWrite(int family) {
     buffer.checkOpen();
-    if (isFinished || buffer.hasFailed()) {
+    if (buffer.isFinished() || buffer.hasFailed()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a write after the session's writes were finished, or after sending them"
               + " failed");
@@ -170,7 +169,7 @@ public final class CacheSession {
    */
   public void refillUntil(BooleanSupplier stops) {
     buffer.beginCall();
-    if (hasSpilled() || !droppedFamilies.isEmpty() || isFinished) {
+    if (hasSpilled() || !droppedFamilies.isEmpty() || buffer.isFinished()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a refill after a session has sent writes to the engine");
     }
@@ -187,7 +186,7 @@ public final class CacheSession {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the session is finished after sending its writes failed");
     }
-    isFinished = true;
+    buffer.finish();
     committed.endRefills();
     buffer.send(droppedFamilies);
   }
@@ -244,7 +243,7 @@ public final class CacheSession {
 
   private void checkFinished() {
     buffer.beginCall();
-    if (!isFinished) {
+    if (!buffer.isFinished()) {
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] a commit before the session's writes were finished");
     }

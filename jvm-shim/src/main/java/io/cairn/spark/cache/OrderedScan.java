@@ -132,6 +132,10 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan {
         committed.refillIfWorthwhile();
       }
       boolean isCached = family.knowsAbsentKeys();
+      if (isCached) {
+        // The scan goes on behind the page; after an eviction a new one begins at the last key.
+        dropPage();
+      }
       boolean hasCommitted = isCached ? seekCached() : seekInPage();
       int order = 1;
       if (hasWrite) {
@@ -258,8 +262,12 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan {
     isClosed = true;
     indexed.end(this);
     buffer.scanned.forget();
+    dropPage();
+    last.base = null;
+  }
+
+  private void dropPage() {
     page = null;
     pages.drop();
-    last.base = null;
   }
 }

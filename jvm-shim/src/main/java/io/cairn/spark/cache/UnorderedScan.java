@@ -278,7 +278,8 @@ final class UnorderedScan extends RowCursor {
     page = null;
     pages.drop();
     slab = null;
-    if (buffer.isOpen()) {
+    // A finished session may be folded in another thread, which ends all scans.
+    if (buffer.isOpen() && !buffer.isFinished()) {
       buffer.scanned.forget();
       if (writes != null) {
         buffer.closeScan(writes);

@@ -50,6 +50,7 @@ final class WriteBuffer {
 
   private Writes[] families = new Writes[0];
   private volatile boolean isOpen = true;
+  private volatile boolean isFinished;
   private boolean hasFailed;
   private long spillCount;
 
@@ -99,6 +100,15 @@ final class WriteBuffer {
 
   boolean isOpen() {
     return isOpen;
+  }
+
+  /** Whether no write follows: from now on another thread may fold the writes. */
+  boolean isFinished() {
+    return isFinished;
+  }
+
+  void finish() {
+    isFinished = true;
   }
 
   /**

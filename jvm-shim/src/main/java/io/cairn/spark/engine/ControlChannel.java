@@ -11,6 +11,7 @@ import java.net.SocketTimeoutException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -130,8 +131,12 @@ final class ControlChannel implements AutoCloseable {
       isDone = true;
       return result(answer, method);
     } finally {
-      if (!isDone && !threads.isShutdown()) {
-        threads.execute(() -> giveUp(job));
+      if (!isDone) {
+        try {
+          threads.execute(() -> giveUp(job));
+        } catch (RejectedExecutionException ended) {
+          LOG.debug("worker {} was ended, with the call {}", worker, method);
+        }
       }
     }
   }
@@ -176,9 +181,6 @@ final class ControlChannel implements AutoCloseable {
   private JsonNode exchange(
       String method, ObjectNode arguments, Cancellation cancellation, String call) {
     String text = arguments.toString();
-    if (threads.isShutdown()) {
-      throw CairnException.workerLost("worker " + worker + " was ended", null);
-    }
     try {
       String answer =
           cancellation.await(
@@ -186,6 +188,8 @@ final class ControlChannel implements AutoCloseable {
               limits.messageMs + 1000L,
               "the call " + call);
       return Json.MAPPER.readTree(answer);
+    } catch (RejectedExecutionException e) {
+      throw CairnException.workerLost("worker " + worker + " was ended", null);
     } catch (TimeoutException e) {
       throw stuck(call);
     } catch (ExecutionException e) {

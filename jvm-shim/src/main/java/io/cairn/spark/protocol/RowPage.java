@@ -88,12 +88,22 @@ public final class RowPage {
     RowPage copy = new RowPage();
     copy.count = count;
     copy.more = more;
-    copy.data = data.clone();
-    copy.keyOffset = keyOffset.clone();
-    copy.keyLength = keyLength.clone();
-    copy.valueOffset = valueOffset.clone();
-    copy.valueLength = valueLength.clone();
-    copy.origin = origin.clone();
+    copy.data = Arrays.copyOf(data, usedBytes());
+    copy.keyOffset = Arrays.copyOf(keyOffset, count);
+    copy.keyLength = Arrays.copyOf(keyLength, count);
+    copy.valueOffset = Arrays.copyOf(valueOffset, count);
+    copy.valueLength = Arrays.copyOf(valueLength, count);
+    copy.origin = Arrays.copyOf(origin, count);
     return copy;
+  }
+
+  /** The end of the last row in the array, which may have been made for a longer page. */
+  private int usedBytes() {
+    int used = 0;
+    for (int row = 0; row < count; row++) {
+      int valueEnd = valueOffset[row] + Math.max(0, valueLength[row]);
+      used = Math.max(used, Math.max(keyOffset[row] + keyLength[row], valueEnd));
+    }
+    return used;
   }
 }

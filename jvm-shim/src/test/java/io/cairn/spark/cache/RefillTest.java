@@ -12,8 +12,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.cache.memory.MemoryPool;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
 /** A store that lost a part of its cache, and reads it again. */
@@ -347,6 +350,47 @@ class RefillTest {
       assertEquals(2, rows(f.session.range(ORDERED, bytes(key(i)), bytes(key(i + 2)))).size());
     }
     assertTrue(f.isComplete(ORDERED));
+  }
+
+  /** The page of before the refill is far behind then, and has rows that are removed since. */
+  @Test
+  void aScanGoesOnAfterARefillAndAnEviction() {
+    int rows = 11_000;
+    CacheFixture large = new CacheFixture(2 << 20);
+    large.begin();
+    for (int i = 0; i < rows; i++) {
+      large.put(ORDERED, key(i), "x".repeat(60));
+    }
+    for (int i = 0; i < 800; i++) {
+      large.put(PLAIN, "plain" + i, "x");
+    }
+    large.commit();
+    beginOnDemand(large, rows + 800);
+    List<String> found = new ArrayList<>();
+    RowCursor scan = large.session.range(ORDERED, null, null);
+    takeAndRemove(large, scan, 3, found);
+    assertFalse(large.isComplete(ORDERED));
+    for (int i = 0; i < 800 && !large.isComplete(ORDERED); i++) {
+      large.get(PLAIN, "plain" + i);
+    }
+    assertTrue(large.isComplete(ORDERED));
+    takeAndRemove(large, scan, 1000, found);
+    for (int i = 0; i < rows && large.isComplete(ORDERED); i++) {
+      large.put(PLAIN, key(i), "x".repeat(100));
+    }
+    assertFalse(large.isComplete(ORDERED) || large.session.hasSpilled());
+    takeAndRemove(large, scan, rows, found);
+
+    assertEquals(IntStream.range(0, rows).mapToObj(RefillTest::key).toList(), found);
+    assertFalse(large.session.range(ORDERED, null, null).next());
+  }
+
+  private static void takeAndRemove(
+      CacheFixture from, RowCursor scan, int count, List<String> found) {
+    for (int i = 0; i < count && scan.next(); i++) {
+      found.add(CacheFixture.text(scan.key));
+      from.remove(ORDERED, found.get(found.size() - 1));
+    }
   }
 
   /** The pages of the engine have what was spilled, which an abort takes back. */

@@ -24,6 +24,26 @@ import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
 class StateCacheTest {
+  /** A task closes its iterators at its end, when another thread may fold the writes. */
+  @Test
+  void aScanThatIsClosedAfterTheFoldBeganChangesNoCount() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(PLAIN, "a", "1");
+    f.commit();
+    f.begin();
+    RowCursor scan = f.session.scan(PLAIN);
+    assertTrue(scan.next());
+    f.put(PLAIN, "b", "2");
+    f.session.sendWrites();
+    f.session.foldEarly(2);
+    scan.close();
+    f.engine.commit();
+    f.session.commit(2, "v2");
+
+    assertEquals(0, f.cache.committed.families.get(PLAIN).openScans);
+  }
+
   @Test
   void abortAfterOverwritingAPinnedKey() {
     CacheFixture f = new CacheFixture(1 << 20);
