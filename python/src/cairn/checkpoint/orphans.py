@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
+from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
 from cairn.checkpoint.retention import lowest_kept_base
-from cairn.errors import DataError
-from cairn.format import manifest as manifest_format
 from cairn.format.names import (
     CHANGELOG_PREFIX,
     SNAPSHOT_PREFIX,
@@ -21,7 +20,6 @@ from cairn.format.names import (
     SstName,
     parse_name,
 )
-from cairn.ids import VersionRef
 
 if TYPE_CHECKING:
     from cairn.checkpoint.pins import Pin
@@ -142,22 +140,12 @@ def _named_ssts(
     objects: ObjectStore, newest: Manifest, listed: list[ObjectInfo]
 ) -> set[str] | None:
     """Return the SSTs that manifests name; ``None`` if one of the manifests cannot be read."""
-    chain = (*newest.retained, newest.as_retained())
-    named = {name for entry in chain for name in entry.objects}
+    named = named_outside_chain(objects, newest, listed)
+    if named is None:
+        return None
+    for entry in (*newest.retained, newest.as_retained()):
+        named.update(entry.objects)
     named.update(entry.object_name for entry in newest.garbage)  # retention deletes these
-    known = {entry.ref for entry in chain}
-    for info in listed:
-        name = parse_name(info.key)
-        if not isinstance(name, ManifestName):
-            continue
-        if VersionRef(name.version, name.checkpoint_id) in known:
-            continue
-        try:
-            data = objects.get(info.key, max_bytes=manifest_format.MAX_OBJECT_BYTES).data
-            other = manifest_format.decode(data, object_name=objects.object_url(info.key))
-        except DataError:
-            return None
-        named.update(file.object_name for file in other.files)
     return named
 
 

@@ -11,11 +11,12 @@ thread. All other methods are called by the one thread that takes the snapshot.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.pins import PinObjects
-from cairn.errors import BusyError, MissingError
+from cairn.errors import BusyError, CairnError, MissingError
 from cairn.format.names import new_sst_name, new_upload_id, upload_pin_name
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cairn.format.manifest import SstFile
     from cairn.storage.base import ObjectStore
 
+_LOG = logging.getLogger(__name__)
 _NS_PER_MS = 1_000_000
 # The pin is renewed after a quarter of the grace period, so that three renewals may fail.
 _RENEWAL_PART = 4
@@ -128,7 +130,8 @@ class PendingUpload:
     def verify(self, objects: ObjectStore) -> None:
         """Check that no sweep has deleted files. REQUIRES: the manifest that names them is stored.
 
-        Sweeps that begin later list the manifest.
+        Sweeps that begin later list the manifest. If the storage does not answer, it is enough that
+        the pin was renewed lately.
 
         Raises:
             BusyError: a sweep may have deleted files; ``is_lost`` is set.
@@ -136,7 +139,12 @@ class PendingUpload:
         """
         if self._safe_since_ns is None or not self._grace_ns:
             return
-        self._check(objects)
+        try:
+            self._check(objects)
+        except CairnError as failure:
+            if self._is_lost or self._is_old():
+                raise
+            _LOG.info("the pin %s was not looked at: %s", self._pin, failure)
 
     def release(self, objects: ObjectStore) -> None:
         """Delete the pin; after a failure a sweep deletes it. Never raises."""

@@ -6,13 +6,20 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md#deletion.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
+from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
 from cairn.checkpoint.retention import floor_of, plan_retention
 from cairn.errors import CairnError
-from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
+from cairn.format.names import (
+    SNAPSHOT_PREFIX,
+    changelog_name,
+    manifest_name,
+    plain_changelog_name,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -106,6 +113,7 @@ class Purger:
         kept: KeptVersions,
         store_time: datetime | None,
         *,
+        age_ms: int = 0,
         is_garbage_young: bool = False,
         schedule: PurgeSchedule | None = None,
     ) -> PurgeResult | None:
@@ -119,10 +127,11 @@ class Purger:
         Args:
             manifest: the newest one: of the last ``SnapshotResult``, or of the last purge after it.
             kept: the versions that must stay loadable.
-            store_time: now by the storage's clock (``SnapshotResult.store_time``); ``None``: read
-                it with one LIST of the manifest's name.
-            is_garbage_young: an earlier purge with this manifest kept its garbage. The manifest's
-                time does not change, so its garbage is not due now either.
+            store_time: when the manifest was stored, by the storage's clock
+                (``SnapshotResult.store_time``); ``None``: read it with one LIST of its name.
+            age_ms: how long ago that was.
+            is_garbage_young: an earlier purge with this manifest kept its garbage. It waits for the
+                next manifest: an idle store sends no requests.
             schedule: the store's; without it a purge is due whenever something can be deleted.
 
         Returns:
@@ -147,19 +156,26 @@ class Purger:
                 schedule.done(floor)
             return None
         self._fault(FaultPoint.PURGE_AFTER_PINS)
-        now = store_time or self._stored_at(manifest)
-        if now is None:
+        stored_at = store_time or self._stored_at(manifest)
+        if stored_at is None:
             # A later writer has deleted this manifest, and purges all that is older than its own.
             return PurgeResult(manifest, 0)
-        now_ms = int(now.timestamp() * 1000)
-        plan = plan_retention(
+        now_ms = int(stored_at.timestamp() * 1000) + age_ms
+        planned = partial(
+            plan_retention,
             manifest,
             kept,
             now_ms=now_ms,
             grace_ms=self._grace_ms,
             reads=young_reads(pins, now_ms - self._grace_ms),
         )
+        plan = planned()
         try:
+            if plan.ssts:
+                # Another executor that was at an older version may have stored a newer manifest.
+                listed = self._objects.list(SNAPSHOT_PREFIX)
+                shared = named_outside_chain(self._objects, manifest, listed)
+                plan = planned(shared=plan.ssts if shared is None else shared)
             self._delete(plan)
         except CairnError as error:
             error.with_context(store=str(manifest.store), version=manifest.ref.version)

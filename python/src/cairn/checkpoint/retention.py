@@ -13,6 +13,8 @@ from cairn.checkpoint.pins import NO_READS
 from cairn.format.manifest import Garbage, Manifest, Retained
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from cairn.checkpoint.pins import PinnedReads
     from cairn.format.header import Base
     from cairn.format.manifest import ChangelogRef
@@ -105,6 +107,7 @@ def plan_retention(
     now_ms: int,
     grace_ms: int,
     reads: PinnedReads = NO_READS,
+    shared: Collection[str] = (),
 ) -> DeletionPlan:
     """Return the objects that no kept version and no pinned read needs.
 
@@ -114,6 +117,7 @@ def plan_retention(
         now_ms: the time, by the storage's clock.
         grace_ms: how long an SST outlives the last manifest that named it.
         reads: what pins of readers protect.
+        shared: SSTs that manifests outside the chain name; they stay garbage.
     """
     cut = floor_of(manifest, kept)
 
@@ -143,7 +147,7 @@ def plan_retention(
     due = {
         name
         for name, dropped_at_ms in garbage.items()
-        if name not in named and now_ms - dropped_at_ms >= grace_ms
+        if name not in named and name not in shared and now_ms - dropped_at_ms >= grace_ms
     }
     remaining = replace(
         manifest,

@@ -169,17 +169,8 @@ class SstCache:
         if entry is None:
             return False
         path = self._directory / name
-        # If another program has deleted the file, the cache does not have it.
-        with suppress(FileNotFoundError):
-            status = path.lstat()
-            if not entry.is_verified or entry.modified_ns != status.st_mtime_ns:
-                entry.is_verified = (
-                    _is_own_file(status)
-                    and status.st_size == file.size_bytes
-                    and crc32c_file(path) == file.crc32c
-                )
-                entry.modified_ns = status.st_mtime_ns
-            if entry.is_verified and entry.size_bytes == file.size_bytes:
+        with suppress(FileNotFoundError):  # another program has deleted it
+            if self._is_whole(path, entry, file):
                 _link_or_copy(path, target)
                 with suppress(FileNotFoundError):  # evicted meanwhile; the target keeps its link
                     os.utime(path)  # keeps the order of use for the next process
@@ -191,6 +182,23 @@ class SstCache:
         with self._lock:
             self._remove(name)
         return False
+
+    @staticmethod
+    def _is_whole(path: Path, entry: _Entry, file: SstFile) -> bool:
+        """Whether a cached file is that of the manifest; one that cannot be read is not."""
+        try:
+            status = path.lstat()
+            if not entry.is_verified or entry.modified_ns != status.st_mtime_ns:
+                entry.is_verified = (
+                    _is_own_file(status)
+                    and status.st_size == file.size_bytes
+                    and crc32c_file(path) == file.crc32c
+                )
+                entry.modified_ns = status.st_mtime_ns
+        except OSError as error:
+            _LOG.warning("the cached SST %s cannot be read, it is fetched again: %s", path, error)
+            return False
+        return entry.is_verified and entry.size_bytes == file.size_bytes
 
     def _take_from_others(self, name: str, file: SstFile) -> bool:
         """Add a file of another cache, to be verified; return whether there was one."""

@@ -98,12 +98,13 @@ class StoreCheckpoint:
         kept: KeptVersions,
         time: datetime | None,
         *,
+        age_ms: int,
         is_young: bool,
         schedule: PurgeSchedule,
     ) -> PurgeResult | None:
         """Delete the objects that no kept version needs; see ``Purger.purge``."""
         return self._purger.purge(
-            manifest, kept, time, is_garbage_young=is_young, schedule=schedule
+            manifest, kept, time, age_ms=age_ms, is_garbage_young=is_young, schedule=schedule
         )
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:

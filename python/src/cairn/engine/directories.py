@@ -8,14 +8,18 @@ A worker that starts removes the directories of dead workers. SST caches are in 
 takes the first one that no other worker has, with the files that are in it. Files
 in other slots are found too. A worker that ends cleanly leaves nothing, or its slot alone.
 
-    <local_dir>/cairn-worker-<random>/   lock  i<instance>/…
-    <local_dir>/cairn-cache-<slot>/      lock  <hex32>.sst…
+    <local_dir>/cairn-worker-<random>/   i<instance>/…
+    <local_dir>/cairn-cache-<slot>/      <hex32>.sst…
+
+The lock is one of the folder itself, which programs that clean up temporary folders respect. Where
+the file system has no locks of folders, it is one of a file ``lock`` in it.
 
 The folder of its socket is elsewhere (``socket_folder``): paths of local directories are too long.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
@@ -110,7 +114,7 @@ class WorkerDirectories:
         self._socket.remove()
         with suppress(OSError):  # the folder of a worker without a slot is gone
             if self._keeps_cache:
-                os.utime(self.cache_directory / _LOCK)
+                os.utime(self.cache_directory)
             else:
                 # At once, so that no other worker takes a slot that is being removed.
                 self.cache_directory.rename(self.root / "removed-cache")
@@ -168,7 +172,7 @@ def _check_length(socket_path: Path) -> None:
 
 @contextmanager
 def _alone(local_dir: Path) -> Iterator[bool]:
-    """Let one worker start at a time: a worker without a locked lock file counts as dead.
+    """Let one worker start at a time: a worker whose folder is not locked counts as dead.
 
     Yields false on a file system that cannot lock directories (NFS): two starts may collide.
     """
@@ -183,33 +187,48 @@ def _alone(local_dir: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _lock(root: Path) -> int:
-    """Lock a directory; raise ``BlockingIOError`` if another process has locked it."""
-    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+def _lock(root: Path, *, creates: bool = True) -> int:
+    """Lock a directory; return what holds the lock until it is closed.
+
+    Args:
+        root: the directory.
+        creates: whether to create the lock file that is needed without locks of folders.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+        OSError: it is gone, or there is no lock file.
+    """
+    # The kernel releases the lock however the process ends: a free lock means a dead worker.
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if _try_lock(descriptor):
+        return descriptor
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if creates else 0)
     descriptor = os.open(root / _LOCK, flags, 0o600)
+    if _try_lock(descriptor):
+        return descriptor
+    raise OSError(errno.ENOLCK, "the file system has no locks", str(root))
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock what is open, or close it; return false if the file system has no such locks."""
     try:
-        # The kernel releases the lock however the process ends: a free lock means a dead worker.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
-        raise
-    return descriptor
+        if isinstance(error, BlockingIOError):
+            raise
+        return False
+    return True
 
 
 def _remove_stale(local_dir: Path, *, is_alone: bool) -> None:
     """Remove the directories of dead workers, except their SST caches. REQUIRES: ``_alone``."""
-    # Without a lock file: its worker died right after its start, or starts now.
-    create = os.O_CREAT if is_alone else 0
     for root in filter(_is_private, local_dir.glob(f"{_PREFIX}*")):
-        try:
-            flags = create | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(root / _LOCK, flags, 0o600)
-        except OSError:
-            continue
+        # Without a lock file: its worker died right after its start, or starts now.
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _lock(root, creates=is_alone)
             shutil.rmtree(root, ignore_errors=True)
-        os.close(descriptor)
+            os.close(lock)
 
 
 def _take_slot(local_dir: Path) -> tuple[Path, int] | None:
@@ -248,7 +267,7 @@ def _remove_unused_slots(local_dir: Path) -> None:
             if not _is_private(slot):
                 continue
             # Of the last file that was added or removed, or of the end of the last worker.
-            used_at = max(slot.stat().st_mtime, (slot / _LOCK).stat().st_mtime)
+            used_at = slot.stat().st_mtime
             if SYSTEM_CLOCK.now().timestamp() - used_at < _UNUSED_CACHE_S:
                 continue
             lock = _lock(slot)

@@ -190,7 +190,6 @@ class Worker:
     def _open(self, request: OpenRequest) -> Answer:
         number = request.instance
         with self._instances_lock:
-            self._opened[number] = request
             checkpoint = StoreCheckpoint(
                 open_store(request.url, request.storage, self._storage),
                 request.store,
@@ -199,6 +198,7 @@ class Worker:
                 SnapshotWriter(request.run_id, f"{self._name}/{number}", engine_description()),
                 self._resources.transfers,
             )
+            self._opened[number] = request  # not before: a client that failed is created again
             known = self._instances.get(number)
             if known is None:
                 self._instances[number] = ProviderInstance(

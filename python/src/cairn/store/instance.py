@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, ClosedError, DiskFullError, ProtocolError
 from cairn.protocol.calls import MaintainAnswer
+from cairn.rocks.failures import translate
 from cairn.rocks.keys import successor
 from cairn.storage.progress import Progress
 from cairn.store import commit, load, snapshot
@@ -75,6 +76,7 @@ class ProviderInstance:
         self, checkpoint: StoreCheckpoint, directory: Path, resources: WorkerResources
     ) -> None:
         self.state = StoreState(checkpoint, directory, resources)
+        self._directory = directory
         self.changes = ChangeFeed(lambda: self.state.checkpoint, resources.reader_pins)
         self._resources = resources
         self._lock = threading.RLock()
@@ -261,12 +263,16 @@ class ProviderInstance:
     def _context(self, version: int | None = None) -> Iterator[None]:
         try:
             yield
-        except CairnError as failure:
+        except (CairnError, OSError) as problem:
+            # Storages have translated their errors: an OSError is one of the local disk.
+            failure = translate(problem, str(self._directory))
             failure.with_context(store=self.store, version=version)
             if isinstance(failure, DiskFullError):
                 # For the next attempt, whatever failed: a spill, a replay, a checkpoint.
                 self._resources.transfers.cache.give_way()
-            raise
+            if failure is problem:
+                raise
+            raise failure from problem
 
     # -- sessions ------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ by any thread. All other methods run on the event loop. Sorting and merging run 
 thread, the end of a file in the background; each gives its result to the event loop, which ignores
 it if the database was closed meanwhile.
 
-A database that fails to write, or in which a read finds corruption, is *broken*: it is not used
-again, waiters receive the error, and the next load opens a new one.
+A database that fails to write, or whose files cannot be read or are corrupt, is *broken*: it is not
+used again, waiters receive the error, and the next load opens a new one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from cairn.errors import (
@@ -75,6 +76,8 @@ _MAX_UNSORTED = 64
 _LIVENESS_CHECK_S = 1.0
 # A read searches every run: some 1 us for a key.
 _MAX_RUNS = 8
+# A file of the database is corrupt, unreadable or gone: the object store has it.
+_DISK_FAULTS = (CorruptError, LocalDiskError)
 # Arrow counts the bytes of a column in 32 bits.
 _MAX_MERGED_BYTES = 256 << 20
 
@@ -162,11 +165,11 @@ class LocalState:
 
     @contextmanager
     def reading(self) -> Iterator[CommittedRows]:
-        """Yield the committed rows; if a read finds corruption, the database becomes broken."""
+        """Yield the committed rows; if the disk fails a read, the database becomes broken."""
         rows = self._committed
         try:
             yield rows
-        except CorruptError as failure:
+        except _DISK_FAULTS as failure:
             self.give_up(failure)  # no other database: a closed one raises ClosedError
             raise
         if rows.database.long_lists and rows is self._rows:
@@ -189,7 +192,7 @@ class LocalState:
         self.looked_up_count += 1
         try:
             value = rows.get(cf, key)
-        except CorruptError as failure:
+        except _DISK_FAULTS as failure:
             self.give_up(failure)
             raise
         if rows.database.long_lists:
@@ -720,9 +723,16 @@ class LocalState:
             # Flush in this thread, without the GIL; then the checkpoint has nothing to flush.
             database.flush()
             database.checkpoint(directory)
+        except _DISK_FAULTS as failure:
+            event_loop.run(partial(self._give_up_if, incarnation, failure))
+            raise
         finally:
             event_loop.run(lambda: self.release_held(incarnation))
         return True
+
+    def _give_up_if(self, incarnation: int, failure: CairnError) -> None:
+        if incarnation == self.incarnation:
+            self.give_up(failure)
 
     def hold_above(self, version: int, incarnation: int) -> bool:
         """Write no run above ``version`` into the database until ``release_held``.

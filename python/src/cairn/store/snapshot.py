@@ -238,7 +238,7 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
     purgeable = snapshots.purgeable()
     if purgeable is None or version is None or version.ref is None:
         return 0
-    manifest, is_garbage_young = purgeable
+    manifest = purgeable.manifest
     version = snapshots.rebased(version)
     if version.base.ref != manifest.ref:
         return 0  # the newest manifest is not the base of the current version: delete later
@@ -248,7 +248,12 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
         recent=snapshots.changelogs(version.lineage),
     )
     result = state.checkpoint.purge(
-        manifest, kept, store_time, is_young=is_garbage_young, schedule=snapshots.purges
+        manifest,
+        kept,
+        store_time,
+        age_ms=purgeable.age_ms,
+        is_young=purgeable.is_garbage_young,
+        schedule=snapshots.purges,
     )
     deleted = 0
     if result is not None:

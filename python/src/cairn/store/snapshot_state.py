@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cairn.checkpoint.orphans import SweepSchedule
 from cairn.checkpoint.purge import PurgeSchedule
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from cairn.store.version import StoreVersion
 
 
+_NS_PER_MS = 1_000_000
+
+
 @dataclass(frozen=True)
 class SnapshotDone:
     """What a snapshot did: nothing, if none was due.
@@ -46,6 +49,20 @@ class SnapshotDone:
     reused_files: int = 0
     duration_ms: int = 0
     store_time: datetime | None = None
+
+
+class Purgeable(NamedTuple):
+    """What a purge begins with.
+
+    Attributes:
+        manifest: the newest one, which this instance has stored.
+        is_garbage_young: whether an earlier purge found its garbage too young.
+        age_ms: how long ago it was stored.
+    """
+
+    manifest: Manifest
+    is_garbage_young: bool
+    age_ms: int
 
 
 class SnapshotState:
@@ -75,6 +92,8 @@ class SnapshotState:
         self._pending: PendingUpload | None = None
         self._lock = threading.Lock()
         self._is_ours = False  # this instance stored `manifest`
+        self._stored_ns = 0  # and when
+        self._clock = clock
         self._purged: Manifest | None = None  # `manifest` after a purge
         self._known: Mapping[str, SstFile] = {}
         self._incarnation = -1  # the database that `_known` describes
@@ -139,6 +158,7 @@ class SnapshotState:
             if incarnation != self._incarnation:
                 return
             self.manifest, self._is_ours = result.manifest, result.won
+            self._stored_ns = self._clock.monotonic_ns()
             self.is_wanted = False
             self._known = result.known
             self._pending = None
@@ -150,15 +170,16 @@ class SnapshotState:
             if self.manifest is before:
                 self.manifest = self._purged = after
 
-    def purgeable(self) -> tuple[Manifest, bool] | None:
-        """Return the newest manifest, and whether a purge found its garbage too young.
+    def purgeable(self) -> Purgeable | None:
+        """Return what a purge begins with.
 
-        ``None`` if another writer stored it: then only that writer may delete.
+        ``None`` if another writer stored the newest manifest: then only that writer may delete.
         """
         with self._lock:
             if self.manifest is None or not self._is_ours:
                 return None
-            return self.manifest, self.manifest is self._purged
+            age_ms = (self._clock.monotonic_ns() - self._stored_ns) // _NS_PER_MS
+            return Purgeable(self.manifest, self.manifest is self._purged, age_ms)
 
     def known(self, incarnation: int) -> Mapping[str, SstFile]:
         """Return the objects behind the local SSTs of a database."""

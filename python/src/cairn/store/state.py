@@ -36,9 +36,10 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, CorruptError, RetryableError, unexpected
+from cairn.errors import CairnError, CorruptError, LocalDiskError, RetryableError, unexpected
 from cairn.metrics import Metrics
 from cairn.rocks import RocksDb
+from cairn.rocks.failures import translate
 from cairn.store.deltas import Delta
 from cairn.store.local_state import LocalState, nothing_loaded
 from cairn.store.snapshot_state import SnapshotState
@@ -107,8 +108,15 @@ class StoreState:
         return version
 
     def new_directory(self, kind: str) -> Path:
-        """Return a path that was never used before; its parent exists."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        """Return a path that was never used before; its parent exists.
+
+        Raises:
+            DiskFullError, LocalDiskError: the parent cannot be created.
+        """
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise translate(error, str(self._directory)) from error
         return self._directory / f"{kind}{next(self._directory_numbers)}"
 
     def session_directory(self, number: int) -> Path:
@@ -180,8 +188,9 @@ class StoreState:
             known: the objects behind the snapshot's SSTs.
 
         Raises:
-            CorruptError: not a whole database; the next load verifies the cache's files again.
-            CairnError: it does not open. In both cases no version is current then.
+            CorruptError, LocalDiskError: not a whole or readable database; the next load verifies
+                the cache's files again.
+            CairnError: it does not open. In all cases no version is current then.
         """
         local = self.local
         self._version = None
@@ -195,7 +204,7 @@ class StoreState:
                 create=manifest is None,
                 multi_families=version.multi_families,
             )
-        except CorruptError:
+        except (CorruptError, LocalDiskError):
             self.resources.transfers.cache.mark_unverified()
             raise
         self.resources.event_loop.run(lambda: local.attach(database, version.version))

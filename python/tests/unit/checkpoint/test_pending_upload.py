@@ -371,10 +371,11 @@ def test_pins_of_dead_writers_are_swept(query: Query) -> None:
     assert len(world.names("sst/")) == ssts - 2
 
 
-def test_a_pin_that_cannot_be_checked_is_checked_again(
-    query: Query, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_pin_that_cannot_be_checked_gives_up_no_file(
+    query: Query, monkeypatch: pytest.MonkeyPatch, *, is_old: bool
 ) -> None:
-    """The pin is there, but the answer is not: the files must not be given up."""
+    """The pin is there, but the answer is not. A pin that was renewed lately needs no answer."""
     query.run(3)
     model = grown(query)
     world = query.world
@@ -392,12 +393,18 @@ def test_a_pin_that_cannot_be_checked_is_checked_again(
     def long() -> None:
         world.clock.advance(_GRACE_S * 0.3)
         pending.keep(world.objects)
+        world.clock.advance(_GRACE_S * 0.6 if is_old else 0)
 
-    with pytest.raises(UnavailableError):
-        snapshot(query, model, pending, at(FaultPoint.SNAPSHOT_BEFORE_MANIFEST, long))
-    result = snapshot(query, model, pending)
+    fault = at(FaultPoint.SNAPSHOT_BEFORE_MANIFEST, long)
+    if is_old:
+        with pytest.raises(UnavailableError):
+            snapshot(query, model, pending, fault)
+        result = snapshot(query, model, pending)
+        assert result.uploaded_files == 0
+    else:
+        result = snapshot(query, model, pending, fault)
 
-    assert result.uploaded_files == 0
+    assert next(failures) > 1
     assert content_of(world, result) == model.content
 
 

@@ -170,6 +170,75 @@ def test_purge_gets_the_time_from_the_storage(query: Query) -> None:
     query.check()
 
 
+def test_the_grace_period_begins_when_the_manifest_is_deleted(query: Query) -> None:
+    """An idle query's newest manifest may be hours old: its time would be no grace at all."""
+    query.run(9)
+    assert query.previous is not None
+    query.world.clock.advance(3 * GRACE_MS / 1000)
+    query.run(1)
+    age_ms = 3 * GRACE_MS + 1000
+
+    result = query.world.purge(query.previous, query.kept, None, age_ms=age_ms)
+
+    assert result.manifest.garbage
+    now_ms = query.world.clock.now().timestamp() * 1000
+    for entry in result.manifest.garbage:
+        assert now_ms - entry.dropped_at_ms < GRACE_MS / 10
+
+
+def test_ssts_that_another_writer_s_snapshot_names_stay(query: Query) -> None:
+    """An executor that was at an older version has stored a newer snapshot with the same base.
+
+    It may go on from there, and a reader may have pinned that snapshot.
+    """
+    query.run(3)
+    query.newest = query.world.commit(query.newest, {b"\2": b"4"}, attempt(4))
+    query.all.append(query.newest)
+    query.since.append(changelog_ref(query.newest))
+    other = query.world.snapshot(
+        query.newest,
+        changelogs=tuple(query.since),
+        previous=query.previous,
+        known=query.known,
+        instance="another",
+    )
+    assert other.reused_files == 1
+
+    for _ in range(4):
+        query.run(6)
+        query.world.clock.advance(GRACE_MS / 1000)
+        query.purge()
+
+    named = {file.object_name for file in other.manifest.files}
+    assert named <= set(query.world.names("sst/"))
+    assert query.previous is not None
+    assert not any(entry.ref.version < 10 for entry in query.previous.retained)
+    query.check()
+
+    query.world.objects.delete([manifest_name(other.manifest.ref)])
+    query.run(6)
+    query.purge()
+
+    shared = named & {entry.object_name for entry in query.previous.garbage}
+    assert not shared & set(query.world.names("sst/"))
+    assert len(named & set(query.world.names("sst/"))) == 1  # the other one is an orphan
+
+
+def test_while_another_manifest_cannot_be_read_no_sst_is_deleted(query: Query) -> None:
+    """It may name any of them."""
+    query.run(3)
+    query.world.objects.put(f"snapshot/4_u{'0' * 32}.json", b"not a manifest")
+
+    for _ in range(4):
+        query.run(6)
+        query.world.clock.advance(GRACE_MS / 1000)
+        before = query.world.names("sst/")
+        query.purge()
+        assert query.world.names("sst/") == before
+
+    query.check()
+
+
 def test_purge_without_work_sends_no_request(query: Query) -> None:
     """It runs for each store in every maintenance interval: one request each would be many."""
     query.run(17)

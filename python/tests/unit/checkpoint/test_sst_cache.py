@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cairn.checkpoint import sst_cache
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checksum import crc32c
 from cairn.errors import DiskFullError, MissingError
@@ -65,6 +66,24 @@ def test_second_fetch_downloads_nothing(tmp_path: Path) -> None:
     assert (first, second, downloads.count) == (100, 0, 1)
     assert (tmp_path / "b").read_bytes() == b"1" * 100
     assert (tmp_path / "a").stat().st_ino == (tmp_path / "b").stat().st_ino
+
+
+def test_a_file_that_cannot_be_read_is_downloaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad block of the disk would fail each load on this machine, for ever."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000), Downloads()
+    downloads.fetch(cache, "1", tmp_path / "a")
+    cache.mark_unverified()
+
+    def fail(_: Path) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(sst_cache, "crc32c_file", fail)
+    second = downloads.fetch(cache, "1", tmp_path / "b")
+
+    assert (second, downloads.count) == (100, 2)
+    assert (tmp_path / "b").read_bytes() == b"1" * 100
 
 
 def test_least_recently_used_is_evicted_first_and_links_stay(tmp_path: Path) -> None:

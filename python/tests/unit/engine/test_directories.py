@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import stat
 import threading
 import time
 from pathlib import Path
@@ -18,17 +20,16 @@ from cairn.errors import ConfigError, DiskFullError
 def test_a_worker_that_is_starting_does_not_count_as_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock file exists and is not locked yet: the other would remove its directory."""
+    """Its directory exists and is not locked yet: the other would remove it."""
     is_created, may_continue = threading.Event(), threading.Event()
     lock = directories._lock
     started: list[WorkerDirectories] = []
 
-    def slow_lock(root: Path) -> int:
-        (root / "lock").touch()
+    def slow_lock(root: Path, *, creates: bool = True) -> int:
         if not is_created.is_set():
             is_created.set()
             assert may_continue.wait(20)
-        return lock(root)
+        return lock(root, creates=creates)
 
     def start() -> None:
         started.append(WorkerDirectories(tmp_path / "local", tmp_path / "sockets"))
@@ -45,7 +46,7 @@ def test_a_worker_that_is_starting_does_not_count_as_dead(
 
     assert len(started) == 2
     for one in started:
-        assert (one.root / "lock").exists()
+        assert one.root.exists()
         one.close()
         one.remove()
 
@@ -125,8 +126,7 @@ def test_a_slot_unused_for_a_week_is_removed(tmp_path: Path) -> None:
     for worker in (first, second, third):
         end(worker)
     for worker in (first, second):
-        for path in (worker.cache_directory / "lock", worker.cache_directory):
-            os.utime(path, (long_ago, long_ago))
+        os.utime(worker.cache_directory, (long_ago, long_ago))
 
     again = start(tmp_path)
 
@@ -197,7 +197,46 @@ def test_a_link_in_place_of_the_local_directory_is_refused(tmp_path: Path) -> No
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_worker_killed_before_it_had_a_lock_file_counts_as_dead(tmp_path: Path) -> None:
+def test_a_live_worker_needs_no_file_that_others_may_delete(tmp_path: Path) -> None:
+    """Programs that clean up /tmp delete old files, but respect the lock of a folder."""
+    worker = start(tmp_path)
+
+    assert [path for path in worker.root.rglob("*") if path.is_file()] == []
+    again = start(tmp_path)
+
+    assert worker.root.exists()
+    assert worker.cache_directory != again.cache_directory
+    end(worker)
+    end(again)
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_without_locks_of_folders_a_file_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_alive: bool
+) -> None:
+    """NFS locks files only."""
+    flock = fcntl.flock
+
+    def of_files(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", of_files)
+    worker = start(tmp_path)
+    if not is_alive:
+        worker.close()
+
+    again = start(tmp_path)
+
+    assert worker.root.exists() == is_alive
+    assert (worker.cache_directory != again.cache_directory) == is_alive
+    if is_alive:
+        end(worker)
+    end(again)
+
+
+def test_a_worker_killed_before_it_had_a_lock_counts_as_dead(tmp_path: Path) -> None:
     """Its folder would stay for ever: no worker starts beside this one, so it is no new one."""
     root = tmp_path / "local" / "cairn-worker-dead"
     root.mkdir(parents=True, mode=0o700)
@@ -211,7 +250,7 @@ def test_a_worker_killed_before_it_had_a_lock_file_counts_as_dead(tmp_path: Path
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark starts the worker again and again; each start would leave two folders."""
 
-    def fail(_: Path) -> int:
+    def fail(_: Path, **__: bool) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
     monkeypatch.setattr(directories, "_lock", fail)

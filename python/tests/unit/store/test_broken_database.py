@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
 from collections.abc import Callable, Generator
@@ -79,6 +80,67 @@ def test_after_corruption_was_read_the_next_load_starts_from_the_objects(
     assert (answer["source"], answer["changelogs_replayed"]) == ("snapshot", 1)
     assert answer["bytes_downloaded"] > len(KEYS) * 32
     assert rig.get(0, KEYS) == [b"new", b"newer", *(key * 3 for key in KEYS[2:])]
+
+
+@pytest.mark.parametrize("read", [get_all, scan_all, find_all])
+def test_after_the_disk_failed_a_read_the_next_load_starts_from_the_objects(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, read: Callable[[Rig], object]
+) -> None:
+    """RocksDB reports a bad block of the disk as an error of I/O, not as corruption."""
+    last = a_snapshot_and_a_version_above(rig)
+
+    def fail(*_: object, **__: object) -> object:
+        raise LocalDiskError("IO error: While pread: Input/output error")
+
+    for name in ("get", "get_many", "scan", "present"):
+        monkeypatch.setattr(committed.CommittedRows, name, fail)
+    with pytest.raises(LocalDiskError):
+        read(rig)
+    monkeypatch.undo()
+    answer = rig.load(3, last)
+
+    assert answer["source"] == "snapshot"
+    assert rig.get(0, KEYS) == [b"new", b"newer", *(key * 3 for key in KEYS[2:])]
+
+
+def test_after_a_local_file_was_deleted_snapshots_succeed_again(rig: Rig) -> None:
+    """A cleaner of /tmp deletes old files. Until the next load no snapshot would succeed."""
+    last = a_snapshot_and_a_version_above(rig)
+    last = commit(rig, 4, last, [(1, 0, KEYS[2], b"4", 1)])
+    next(rig.local.db.directory.glob("*.sst")).unlink()
+
+    with pytest.raises(LocalDiskError):
+        rig.maintain(cleanup=False)
+    answer = rig.load(4, last)
+
+    assert answer["source"] == "snapshot"
+    assert rig.maintain(cleanup=False)["snapshot_version"] == 4
+    assert rig.get(0, KEYS[:3]) == [b"new", b"newer", b"4"]
+
+
+def test_a_full_disk_at_the_begin_of_a_load_is_named_and_the_cache_gives_way(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder needs a block, too: the task would fail for ever beside a cache of gigabytes."""
+    last = a_snapshot_and_a_version_above(rig)
+    rig.local.give_up(CorruptError("so that the next load begins with a new folder"))
+    given_way = []
+    monkeypatch.setattr(rig.resources.transfers.cache, "give_way", lambda: given_way.append(1))
+    mkdir = Path.mkdir
+
+    def full(path: Path, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
+        if "i1" in path.parts:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(DiskFullError) as failure:
+        rig.load(3, last)
+    monkeypatch.undo()
+
+    assert (failure.value.store, failure.value.version) == ("0/3/default", 3)
+    assert given_way
+    assert rig.load(3, last)["source"] == "snapshot"
 
 
 def open_another_instance(rig: Rig, tmp_path: Path) -> ProviderInstance:

@@ -293,12 +293,15 @@ class World:
         kept: KeptVersions,
         store_time: datetime | None,
         *,
+        age_ms: int = 0,
         is_garbage_young: bool = False,
         fault: FaultHook = no_fault,
     ) -> PurgeResult:
         """Purge as the writer of ``manifest`` does."""
         purger = Purger(self.objects, self.checkpoint_format, grace_ms=GRACE_MS, fault=fault)
-        result = purger.purge(manifest, kept, store_time, is_garbage_young=is_garbage_young)
+        result = purger.purge(
+            manifest, kept, store_time, age_ms=age_ms, is_garbage_young=is_garbage_young
+        )
         assert result is not None
         return result
 

@@ -1,0 +1,99 @@
+"""Two executors that have the same store: Spark moves a partition, and moves it back."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from rig import Rig, family
+
+from cairn.store import snapshot
+
+FAMILY = family(0, multi=False)
+KEYS = [b"%032x" % number for number in random.Random(1).sample(range(1 << 60), 3000)]
+GRACE_S = 0.5
+
+
+class MovedStore:
+    """A store with its rows, which several executors serve in turn."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._tmp_path = tmp_path
+        self.ids: list[str | None] = [None]
+        self.rows: dict[bytes, bytes] = {}
+
+    def executor(self, name: str) -> Rig:
+        """Start an executor."""
+        conf = {
+            "minDeltasForSnapshot": 10,
+            "minBatchesToRetain": 2,
+            "orphanGraceMs": int(GRACE_S * 1000),
+        }
+        return Rig(self._tmp_path / name, str(self._tmp_path / "objects"), 2, conf)
+
+    def commit(self, rig: Rig, rows: dict[bytes, bytes]) -> None:
+        """Commit the next version on an executor, which loads the one before."""
+        version = len(self.ids)
+        rig.load(version - 1, self.ids[-1])
+        rig.write([(1, 0, key, value, 0) for key, value in rows.items()])
+        answer = rig.commit(version, self.ids[-1], [FAMILY])
+        self.ids.append(answer["checkpoint_id"])
+        self.rows.update(rows)
+
+    def commit_one_row(self, rig: Rig, times: int) -> None:
+        """Commit versions of one row."""
+        for _ in range(times):
+            version = len(self.ids)
+            self.commit(rig, {KEYS[version]: b"version %d" % version})
+
+
+def take_snapshot(rig: Rig) -> None:
+    """Take a snapshot of the newest version."""
+    snapshot.take_now(rig.state, 20)
+
+
+def purge(rig: Rig) -> None:
+    """Delete what no kept version needs."""
+    with rig.state.snapshots.running:
+        snapshot.purge(rig.state, None)
+
+
+def wait_for_grace_period() -> None:
+    """Dropped SSTs are deleted by the next purge after that."""
+    time.sleep(GRACE_S + 0.1)
+
+
+def test_an_executor_that_comes_back_finds_the_files_of_its_snapshot(tmp_path: Path) -> None:
+    """Its snapshot shares files with one that the other executor has deleted since."""
+    store = MovedStore(tmp_path)
+    first, second = store.executor("first"), store.executor("second")
+    store.commit(first, {key: key * 4 for key in KEYS})
+    store.commit_one_row(first, 2)
+    take_snapshot(first)  # of 3
+    store.commit_one_row(first, 1)
+    store.commit_one_row(second, 4)
+    second.until_written(8)
+    second.local.db._db.compact_range(None, None)  # as RocksDB does by itself later
+    take_snapshot(second)  # of 8: none of the files of 3
+    store.commit_one_row(first, 1)  # on version 4, which it has: it does not load 8
+    take_snapshot(first)  # of 9: the files of 3
+    store.commit_one_row(second, 3)
+    purge(second)  # the manifest of 3
+    wait_for_grace_period()
+    store.commit_one_row(second, 1)
+    take_snapshot(second)
+    purge(second)  # the files of 3, which that of 9 needs
+    store.commit_one_row(first, 1)
+    take_snapshot(first)  # of 14
+    store.commit_one_row(first, 2)
+    purge(first)
+
+    third = store.executor("third")
+    for version in (15, 16):
+        third.load(version, store.ids[version])
+    found = third.contents(0, 16, page_rows=1000)
+
+    assert found == store.rows
+    for rig in (first, second, third):
+        rig.crash()
