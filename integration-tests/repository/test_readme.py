@@ -97,7 +97,8 @@ def test_every_other_block_has_verbs_of_make_or_the_package() -> None:
     """Commands that a reader types must exist; `.ci/run` runs `make test` itself."""
     package = tomllib.loads((REPOSITORY / "python" / "pyproject.toml").read_text())["project"]
     verbs = re.findall(r"^([a-z0-9-]+):.*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
-    known = {f"pip install {package['name']}", *(f"make {verb}" for verb in verbs)}
+    wheel = f"{package['name'].replace('-', '_')}-*.whl"  # of `make wheel`
+    known = {f"pip install .build/wheel/{wheel}", *(f"make {verb}" for verb in verbs)}
 
     shown = [
         line

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CF = struct.Struct(">H")
 _VERSION = struct.Struct(">Q")
 MAX_CF = 0xFFFF
+"""The shim creates no family of this id, so that there is a key above those of all families."""
 CF_BYTES = 2
 BELOW_ALL_KEYS = b"\0"
 """No row has this key: it is shorter than a family's id."""

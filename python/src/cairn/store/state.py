@@ -225,6 +225,7 @@ class StoreState:
             for changelog in changelogs:
                 at = StoreVersion.of_header(changelog.header)
                 self.snapshots.add_changelog(at)
+                self._end_former_kinds(reached, at)
                 self._enqueue(at, changelog.table.to_batches())
                 reached = at
                 if pending.current > pending.limit_bytes:
@@ -248,13 +249,26 @@ class StoreState:
         try:
             # Add its base first: a snapshot of the version may begin as soon as it is current.
             self.snapshots.add_changelog(version)
-            self._version = version
+            before, self._version = self._version, version
+            self._end_former_kinds(before, version)
             self._enqueue(version, changes, wakes=False)
             self._data_bytes += sum(batch.get_total_buffer_size() for batch in changes)
         except Exception as problem:  # noqa: BLE001 - the version is durable, whatever fails now
             _LOG.exception("version %d is committed, but not in the local state", version.version)
             failure = unexpected(problem)
             self.resources.event_loop.run(lambda: self.local.give_up(failure))
+
+    def _end_former_kinds(self, before: StoreVersion | None, version: StoreVersion) -> None:
+        """Write the rows so far into the database if a family's values become lists, or no lists.
+
+        RocksDB's keys differ, so a run has rows of one kind alone.
+        """
+        if before is None:
+            return
+        known = {family.id for family in before.families}
+        now = {family.id for family in version.families}
+        if known & now & (before.multi_families ^ version.multi_families):
+            self.local.wait_until_written(before.version)
 
     def _enqueue(
         self, version: StoreVersion, rows: Iterable[pa.RecordBatch], *, wakes: bool = True

@@ -427,6 +427,26 @@ class FamiliesTest {
     assertThrows(Throwable.class, () -> fixture.familyProvider().getReadStore(2, two));
   }
 
+  /** A later batch must find the family as the one before has left it. */
+  @Test
+  void anEmptyDefaultFamilyMayBeginToHaveLists() {
+    StateStore single = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    single.put(key(1), value("a"), "default");
+    single.remove(key(1), "default");
+    Option<String> one = commit(single);
+    CairnStateStoreProvider provider =
+        fixture.provider(KEY, VALUE, new NoPrefixKeyStateEncoderSpec(KEY), true, true);
+
+    StateStore lists = provider.getStore(1, one, false, false);
+    lists.merge(key(9), value("b"), "default");
+    Option<String> two = commit(lists);
+    StateStore next = provider.getStore(2, two, false, false);
+
+    assertEquals("b", text(next.valuesIterator(key(9), "default").next()));
+    assertFalse(next.valuesIterator(key(1), "default").hasNext());
+    next.abort();
+  }
+
   /** Spark's state reader declares one value per key for the unused default family of lists. */
   @Test
   void theEmptyDefaultFamilyMayBeDeclaredWithoutLists() {

@@ -13,7 +13,8 @@ import java.util.List;
  * engine contains that version, so the engine answers correctly for every key that is not cached.
  */
 final class CachedFamilies {
-  private static final int MAX_ID = 0xffff;
+  /** RocksDB's keys begin with the id: FF FF is above those of all families. */
+  private static final int MAX_ID = 0xfffe;
 
   /** With fewer rows an average of their sizes says little. */
   private static final int MIN_AVERAGE_COUNT = 64;

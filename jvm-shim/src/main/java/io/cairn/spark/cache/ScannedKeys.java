@@ -43,7 +43,10 @@ final class ScannedKeys {
       return false;
     }
     for (ByteSpan scanned : keys) {
-      if (scanned.length == key.length && Bytes.compare(scanned, key) == 0) {
+      // An unused place has no bytes: it is not the empty key.
+      if (scanned.base != null
+          && scanned.length == key.length
+          && Bytes.compare(scanned, key) == 0) {
         return true;
       }
     }

@@ -173,7 +173,10 @@ public final class StoreSession {
     } else {
       checkSame(stored, declared);
     }
-    if (isNew || !TypeText.sameKeys(stored, declared) || !isSameEncoding(stored, declared)) {
+    if (isNew
+        || stored.isMulti() != declared.isMulti()
+        || !TypeText.sameKeys(stored, declared)
+        || !isSameEncoding(stored, declared)) {
       present.put(family.name(), declared);
     }
     cache.createFamily(declared.id(), declared.isOrdered(), declared.isMulti());
