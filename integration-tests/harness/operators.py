@@ -284,6 +284,11 @@ TRANSFORM_OPERATORS: tuple[Operator, ...] = (
         conf=BY_CLOCK,
         views=CLOCK_VIEWS,
     ),
+    Operator(
+        "transform_scala_ahead",
+        processors.visits_in_scala("writesAhead"),
+        views=(StateView(TIMERS, has_changes=False), *_state_views("numbers")),
+    ),
     _two_operators("transform_then_windows", processors.counts_then_windows, OF_FIRST_OPERATOR),
     _two_operators(
         "transform_then_transform",

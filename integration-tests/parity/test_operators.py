@@ -38,6 +38,7 @@ IN_FORMAT_2 = (
     "transform_then_windows",
     "transform_scala",
     "transform_scala_clock",
+    "transform_scala_ahead",
 )
 # The other cases are slow tests (`make test-all`). Each call of a store, each type of join and each
 # kind of state is in one of these. Joins with state format 3 are in test_prefetch.
@@ -45,6 +46,7 @@ QUICK = {
     *((name, 1) for name in ("windows_append", "totals_complete", "sessions", "limit")),
     *((name, 1) for name in ("join_left_outer_v2", "groups_event_time")),
     *((name, 2) for name in ("windows_update", "windows_then_distinct", "joins_v4")),
+    ("transform_scala_ahead", 2),
     *((name, 2) for name in ("distinct_within_watermark", "transform_event_time", "transform_ttl")),
 }
 

@@ -66,7 +66,11 @@ def test_without_the_extension_the_error_names_the_setting(tmp_path: Path) -> No
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
     "operator",
-    [pytest.param("transform_scala", marks=pytest.mark.slow), "transform_scala_clock"],
+    [
+        pytest.param("transform_scala", marks=pytest.mark.slow),
+        "transform_scala_clock",
+        pytest.param("transform_scala_ahead", marks=pytest.mark.slow),
+    ],
 )
 def test_state_larger_than_the_cache_has_the_same_rows(tmp_path: Path, operator: str) -> None:
     """Scans of timers, times to live and maps then read the rows of the worker."""

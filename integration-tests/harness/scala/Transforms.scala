@@ -6,8 +6,8 @@ import java.time.Duration
 import org.apache.spark.sql.{DataFrame, Encoder, Encoders, KeyValueGroupedDataset}
 import org.apache.spark.sql.functions.{col, try_divide}
 import org.apache.spark.sql.streaming.{
-  ExpiredTimerInfo, ListState, MapState, OutputMode, StatefulProcessorWithInitialState, TTLConfig,
-  TimeMode, TimerValues, ValueState}
+  ExpiredTimerInfo, ListState, MapState, OutputMode, StatefulProcessor,
+  StatefulProcessorWithInitialState, TTLConfig, TimeMode, TimerValues, ValueState}
 
 case class Event(k: Int, name: Option[String], ts: Timestamp, v: Long)
 
@@ -15,6 +15,9 @@ case class Total(events: Long, total: Long)
 
 case class Visit(
     k: Int, events: Long, total: Long, last: Option[Long], names: Long, isEnded: Boolean)
+
+/** What a key did, or what it has. */
+case class Step(k: Int, what: String, number: Long)
 
 /** The initial state of a key. */
 case class Start(k: Int, events: Long, total: Long, seen: Seq[Long])
@@ -104,12 +107,70 @@ class VisitsByClock extends Visits {
     endAt(timers.getCurrentProcessingTimeInMs() + (if (key % 2 == 0) 1 else 3600000))
 }
 
+/**
+ * Changes what its scans have still before them: entries of a map while it iterates over them, and
+ * timers while timers expire. With Spark's provider a scan has the state at its begin.
+ */
+class WritesAhead extends StatefulProcessor[Int, Event, Step] {
+  // A scan that sees its own writes would not end.
+  private val mostSteps = 100
+
+  private var numbers: MapState[Long, Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    implicit val longs: Encoder[Long] = Encoders.scalaLong
+    numbers = getHandle.getMapState[Long, Long]("numbers", TTLConfig.NONE)
+  }
+
+  override def handleInputRows(
+      key: Int,
+      rows: Iterator[Event],
+      timers: TimerValues): Iterator[Step] = {
+    val present = rows.size
+    (1L to 4L).foreach(number => numbers.updateValue(number, present))
+    var steps = 0
+    numbers.iterator().takeWhile(_ => steps < mostSteps).foreach { case (number, value) =>
+      steps += 1
+      key % 4 match {
+        case 0 => numbers.removeKey(number); numbers.updateValue(number + 5, value + 1)
+        case 1 => numbers.removeKey(number + 1)
+        case 2 => numbers.updateValue(number + 1, value + 100)
+        case _ => numbers.removeKey(number + 2); numbers.updateValue(number + 2, value + 7)
+      }
+    }
+    numbers.keys().hasNext // a scan that nobody reads to its end
+    (1 to 3).foreach(ms => getHandle.registerTimer(timers.getCurrentWatermarkInMs() + ms))
+    Iterator(
+      Step(key, "steps", steps),
+      Step(key, numbers.iterator().toList.sorted.mkString(" "), present))
+  }
+
+  override def handleExpiredTimer(
+      key: Int,
+      timers: TimerValues,
+      expired: ExpiredTimerInfo): Iterator[Step] = {
+    val at = expired.getExpiryTimeInMs()
+    if (key % 2 == 0) {
+      getHandle.registerTimer(at + 1000)
+    } else {
+      getHandle.listTimers().toList.filter(_ != at).foreach(getHandle.deleteTimer)
+    }
+    Iterator(Step(key, "timer", at))
+  }
+}
+
 /** Plans over the events of the tests, which Python starts. */
 object Transforms {
   def visits(events: DataFrame): DataFrame = transform(events, new Visits, TimeMode.EventTime())
 
   def visitsByClock(events: DataFrame): DataFrame =
     transform(events, new VisitsByClock, TimeMode.ProcessingTime())
+
+  def writesAhead(events: DataFrame): DataFrame =
+    groups(events)
+      .transformWithState(new WritesAhead, TimeMode.EventTime(), OutputMode.Append())(
+        Encoders.product[Step])
+      .toDF()
 
   def visitsFrom(events: DataFrame, initial: DataFrame): DataFrame = {
     val starts = initial

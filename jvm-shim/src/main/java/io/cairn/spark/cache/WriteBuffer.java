@@ -54,6 +54,9 @@ final class WriteBuffer {
   private boolean hasFailed;
   private long spillCount;
 
+  /** The scans that must not see later writes. */
+  final OpenRanges openRanges = new OpenRanges();
+
   /** Run before the writes so far are sent and dropped. */
   final List<Runnable> beforeSpill = new ArrayList<>();
 
@@ -272,6 +275,7 @@ final class WriteBuffer {
     int gap = isVersioned ? 1 : 0;
     int length = value.length + gap;
     int found = last.address;
+    keepForScans(family, key, found);
     int address;
     while ((address = place(family, found, key, length)) == 0) {
       search(family, key, last.hash);
@@ -303,6 +307,7 @@ final class WriteBuffer {
   private boolean tryAppend(CachedFamily family, ByteSpan key, ByteSpan value) {
     Writes writes = writesFor(family);
     int found = findToWrite(family, key);
+    keepForScans(family, key, found);
     byte state = WriteBlock.APPEND;
     entryValue.length = 0;
     if (found != 0) {
@@ -349,6 +354,7 @@ final class WriteBuffer {
       return;
     }
     int found = address;
+    keepForScans(family, key, found);
     while (address == 0) {
       address = insert(family, key, Entry.capacityFor(0));
       if (address == 0) {
@@ -362,6 +368,14 @@ final class WriteBuffer {
       early.noteRewrite(writes, found, slab, at);
     }
     Entry.setState(slab, at, WriteBlock.DELETE);
+  }
+
+  /** Lets open scans keep the write of a key that is about to be changed; 0: there is none. */
+  private void keepForScans(CachedFamily family, ByteSpan key, int found) {
+    if (!openRanges.isEmpty()) {
+      byte[] slab = found == 0 ? null : families[family.id].slab(found);
+      openRanges.forKey(family, key, scan -> scan.beforeWrite(key, slab, Slabs.at(found)));
+    }
   }
 
   /** Refuses a row that is too large for a frame. */
@@ -459,6 +473,7 @@ final class WriteBuffer {
 
   private void spill() {
     beforeSpill.forEach(Runnable::run);
+    openRanges.forAll(OpenRanges.Scan::beforeSpill);
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
     hasFailed = true;
@@ -587,6 +602,7 @@ final class WriteBuffer {
   /** Frees everything; the session has ended. */
   void close() {
     isOpen = false;
+    openRanges.clear();
     latest.clear();
     endScans();
     last.forget();

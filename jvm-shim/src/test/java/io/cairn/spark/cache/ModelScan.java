@@ -12,7 +12,10 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 
-/** A scan that stays open during writes, with all states that its keys have had since. */
+/**
+ * A scan that stays open during writes. In order of the keys it has the state at which it was
+ * opened, otherwise any of the states that its keys have had since.
+ */
 final class ModelScan {
   final RowCursor cursor;
   final int family;
@@ -44,6 +47,9 @@ final class ModelScan {
   }
 
   void note(byte[] key, byte[] before, byte[] after) {
+    if (inOrder) {
+      return;
+    }
     states.computeIfAbsent(key, k -> new ArrayList<>(Arrays.asList(before))).add(after);
   }
 
