@@ -72,9 +72,9 @@ SUITES = """
 provider passes, except for the tests in
 [expected.toml](../integration-tests/spark_suites/expected.toml), each with its reason. What Spark's
 RocksDB provider passes is recorded in
-[control.toml](../integration-tests/spark_suites/control.toml). The test classes
-are of Spark {suites_of_spark}, so some fail under Spark's own provider: these say nothing about
-Cairn. HDFS-backed: not run.
+[control.toml](../integration-tests/spark_suites/control.toml). The test classes are of Spark
+{suites_of_spark}, so some fail under Spark's own provider: these say nothing about Cairn.
+HDFS-backed: not run.
 {run_of_cairn}
 
 | suite | Spark RocksDB: passed | failed | Cairn: passed | failed | of these, in expected.toml |

@@ -265,9 +265,10 @@ class StoreState:
         """
         if before is None:
             return
-        known = {family.id for family in before.families}
-        now = {family.id for family in version.families}
-        if known & now & (before.multi_families ^ version.multi_families):
+        changed = before.multi_families ^ version.multi_families
+        for families in (before.families, version.families) if changed else ():
+            changed &= {family.id for family in families}
+        if changed:
             self.local.wait_until_written(before.version)
 
     def _enqueue(

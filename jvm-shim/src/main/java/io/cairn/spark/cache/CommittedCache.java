@@ -164,27 +164,6 @@ final class CommittedCache {
     return getFromEngine(family, hash, key, out);
   }
 
-  /** Returns the value that {@link #get} finds, without changing the cache; null: absent. */
-  byte[] peek(CachedFamily family, byte[] name) {
-    ByteSpan key = new ByteSpan(name);
-    ByteSpan found = new ByteSpan();
-    int address = family.find(Bytes.hash(key), key);
-    if (address != 0 && !Entry.has(family.slab(address), Slabs.at(address), Entry.SHADOWED)) {
-      byte[] slab = family.slab(address);
-      Entry.value(slab, Slabs.at(address), found);
-      return presenceOf(slab, Slabs.at(address)) == WriteBlock.MISSING ? null : found.toArray();
-    }
-    if (address == 0 && family.knowsAbsentKeys()) {
-      return null;
-    }
-    RowPage rows = request(family, new byte[][] {name}, 1);
-    if (rows.origin[0] != RowPage.COMMITTED && rows.origin[0] != RowPage.SPILL) {
-      return null;
-    }
-    rows.value(0, found);
-    return found.toArray();
-  }
-
   private boolean getFromEngine(CachedFamily family, int hash, ByteSpan key, ByteSpan out) {
     if (refillIfWorthwhile()) {
       return get(family, hash, key, out);

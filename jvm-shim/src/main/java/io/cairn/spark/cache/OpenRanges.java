@@ -79,7 +79,10 @@ final class OpenRanges {
 
   private final Range[] recent = new Range[RECENT];
   private int recentCount;
-  private int oldest;
+
+  /** The place that the next scan takes if all are used. */
+  private int next;
+
   private final Map<CachedFamily, OfFamily> earlier = new IdentityHashMap<>();
   private final ReferenceQueue<Range> left = new ReferenceQueue<>();
 
@@ -89,7 +92,7 @@ final class OpenRanges {
 
   /** Adds a scan of a range; null: no bound at that end. */
   Range open(Scan scan, CachedFamily family, byte[] from, byte[] to) {
-    int place = oldest;
+    int place = next;
     if (recentCount < RECENT) {
       for (place = 0; recent[place] != null; place++) {
         continue;
@@ -97,7 +100,7 @@ final class OpenRanges {
       recentCount++;
     } else {
       addEarlier(recent[place]);
-      oldest = (oldest + 1) % RECENT;
+      next = (next + 1) % RECENT;
     }
     return recent[place] = new Range(scan, family, from, to);
   }

@@ -41,9 +41,6 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
   private final ScanPages pages;
   private final OpenRanges.Range range;
 
-  /** The end of the range; null: no bound. */
-  private final byte[] end;
-
   private final ByteSpan to;
   private final Side written = new Side();
   private final Side cached = new Side();
@@ -131,7 +128,6 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
       last.set(from);
     }
     this.to = to == null ? null : new ByteSpan(to);
-    end = to;
     range = buffer.openRanges.open(this, family, from, to);
     indexed.follow(this);
   }
@@ -341,11 +337,11 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
       if (former.state == WriteBlock.PUT || former.state == WriteBlock.DELETE) {
         continue;
       }
-      byte[] row = committed.peek(family, entry.getKey());
-      if (row != null && former.state == WriteBlock.APPEND) {
-        row = Bytes.join(new ByteSpan(row), new ByteSpan(former.value));
-      } else if (row == null) {
-        row = former.value;
+      ByteSpan name = new ByteSpan(entry.getKey());
+      ByteSpan found = new ByteSpan();
+      byte[] row = former.value;
+      if (committed.get(family, Bytes.hash(name), name, found)) {
+        row = row == null ? found.toArray() : Bytes.join(found, new ByteSpan(row));
       }
       entry.setValue(row == null ? Former.DELETED : new Former(WriteBlock.PUT, row));
     }
@@ -362,6 +358,7 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
         pages.drop();
       }
       byte[] start = last.base == null ? null : last.toArray();
+      byte[] end = to == null ? null : to.toArray();
       spillsSeen = buffer.spillCount();
       if (page == null && !hasPassedLast) {
         PrefetchedRanges.Slice found = committed.ranges.find(family, start, end);
@@ -404,7 +401,7 @@ final class OrderedScan extends RowCursor implements IndexedReads.Scan, OpenRang
   public void close() {
     isClosed = true;
     // A finished session may be folded in another thread.
-    if (buffer.isOpen() && !buffer.isFinished()) {
+    if (buffer.takesWrites()) {
       buffer.openRanges.close(range);
       buffer.scanned.forget();
     }

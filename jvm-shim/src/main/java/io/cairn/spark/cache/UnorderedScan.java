@@ -279,7 +279,7 @@ final class UnorderedScan extends RowCursor {
     pages.drop();
     slab = null;
     // A finished session may be folded in another thread, which ends all scans.
-    if (buffer.isOpen() && !buffer.isFinished()) {
+    if (buffer.takesWrites()) {
       buffer.scanned.forget();
       if (writes != null) {
         buffer.closeScan(writes);

@@ -105,7 +105,11 @@ final class WriteBuffer {
     return isOpen;
   }
 
-  /** Whether no write follows: from now on another thread may fold the writes. */
+  /** Whether writes may follow. If not, another thread may fold those that there are. */
+  boolean takesWrites() {
+    return isOpen && !isFinished;
+  }
+
   boolean isFinished() {
     return isFinished;
   }
@@ -473,6 +477,7 @@ final class WriteBuffer {
 
   private void spill() {
     beforeSpill.forEach(Runnable::run);
+    committed.endRefills(); // a session that has spilled refills nothing
     openRanges.forAll(OpenRanges.Scan::beforeSpill);
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;

@@ -198,7 +198,7 @@ final class WorkerProcess implements AutoCloseable {
           ErrorKind.INVALID,
           "CAIRN_PYTHON",
           "Python '" + settings.python() + "' has no package " + missing.group(1),
-          "install cairn-state into that Python on every executor (pip install cairn-state), or set"
+          "install cairn-state into that Python on every executor (pip install its wheel), or set"
               + " spark.sql.streaming.stateStore.cairn.python to one that has it");
     }
     return CairnException.of(
