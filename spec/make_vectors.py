@@ -22,6 +22,7 @@ import pyarrow as pa
 from cairn.format import changelog, manifest
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
+from cairn.rocks import keys
 
 VECTORS = Path(__file__).parent / "vectors"
 LINE_WIDTH = 180
@@ -364,9 +365,28 @@ def make_manifests() -> None:
         retained=(first.as_retained(),),
         garbage=(manifest.Garbage("sst/" + "c" * 32 + ".sst", 1_700_000_001_000),),
     )
-    for name, value in (("first", first), ("with_chain", later)):
+    # "with_chain", which is `later` in format 1, was written before lists had heads.
+    for name, value in (("first", first), ("with_lists", later)):
         data = manifest.encode(value)
         write(f"manifest/{name}.json", data, json.loads(data))
+
+
+def make_list_keys() -> None:
+    """Write the keys of lists in RocksDB, in ascending order."""
+    lists = [(1, b""), (1, b"\0"), (1, b"\0\0\1"), (1, b"k\xff"), (65_534, b"k\0")]
+    write_once(
+        "list_keys.json",
+        [
+            {
+                "cf": cf,
+                "key": key.hex(),
+                "version": 258,
+                "head": (keys.row_prefix(cf, is_list=True) + key).hex(),
+                "chunk": keys.chunk_keys(cf, [key], 258)[0].hex(),
+            }
+            for cf, key in lists
+        ],
+    )
 
 
 def _fields(*fields: tuple[str, pa.DataType, bool]) -> pa.Schema:
@@ -709,6 +729,7 @@ def main() -> int:
     make_changelogs()
     make_void_rows()
     make_manifests()
+    make_list_keys()
     make_write_and_read_frames()
     make_lookup_frames()
     make_commit_frames()

@@ -46,9 +46,11 @@ from cairn.format.names import is_sst_name
 from cairn.ids import CheckpointId, StoreId, VersionRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
+_WITH_LISTS = 2
+"""Its SSTs may have lists with heads. Releases that know only format 1 would not find them."""
 MAX_OBJECT_BYTES = 64 << 20
 """A partition of 500 GB in files of 16 MiB, with ten to twenty manifests retained: 24 to 36 MiB."""
 
@@ -145,7 +147,7 @@ def encode(manifest: Manifest) -> bytes:
     """
     fields: dict[str, object] = {
         "magic": _MAGIC,
-        "format": FORMAT_VERSION,
+        "format": _format_of(manifest.column_families),
         "store": asdict(manifest.store),
         "version": manifest.ref.version,
         "checkpoint_id": manifest.ref.checkpoint_id,
@@ -194,6 +196,10 @@ def encode(manifest: Manifest) -> bytes:
             "checkpoint and more partitions",
         )
     return data
+
+
+def _format_of(families: Sequence[ColumnFamily]) -> int:
+    return _WITH_LISTS if any(family.multi for family in families) else _FORMAT_VERSION
 
 
 def decode(
@@ -248,9 +254,10 @@ def _decode(data: bytes) -> Manifest:
         raise CorruptError("its content differs from its checksum")
     if fields.get("magic") != _MAGIC:
         raise ForeignObjectError("not a manifest of Cairn")
-    if fields.get("format") != FORMAT_VERSION:
+    if fields.get("format") not in (_FORMAT_VERSION, _WITH_LISTS):
         raise FormatVersionError(
-            f"manifest format {fields.get('format')!r} is not {FORMAT_VERSION}",
+            f"manifest format {fields.get('format')!r} is neither {_FORMAT_VERSION} nor "
+            f"{_WITH_LISTS}",
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
     return _from_fields(fields)

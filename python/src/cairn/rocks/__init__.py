@@ -6,7 +6,7 @@ and creates a directory of hard links for a snapshot.
 
 from __future__ import annotations
 
-from cairn.rocks.database import RocksDb, ScanPage
+from cairn.rocks.database import RocksDb
 from cairn.rocks.ingestion import Ingestion
 from cairn.rocks.options import RocksMemory, engine_description
 
@@ -14,6 +14,5 @@ __all__ = [
     "Ingestion",
     "RocksDb",
     "RocksMemory",
-    "ScanPage",
     "engine_description",
 ]

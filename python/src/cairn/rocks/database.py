@@ -15,13 +15,10 @@ from __future__ import annotations
 import shutil
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from rocksdict import (
     Checkpoint,
     IngestExternalFileOptions,
@@ -32,6 +29,7 @@ from rocksdict import (
 
 from cairn.errors import ClosedError
 from cairn.rocks import keys as layout
+from cairn.rocks import pages
 from cairn.rocks.failures import Translation, translate
 from cairn.rocks.ingestion import Ingestion, RowEncoding
 from cairn.rocks.options import (
@@ -41,52 +39,18 @@ from cairn.rocks.options import (
     file_options,
     write_options,
 )
-from cairn.rocks.ranges import RangeRows
+from cairn.rocks.pages import RangesPage, ScanPage
+from cairn.rocks.ranges import RangeRows, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
-    Column = pa.Array[Any]
-
-# Arrow's type hints cover neither plain numbers as operands nor the results.
-pc: Any = pyarrow.compute
-
-_FIRST_STRIDE_ROWS = 16
-"""Rows of a page that are read before their size is known."""
-_STRIDE_ROWS = 512
-_ROW_OVERHEAD_BYTES = 16
 _SORT_FROM_KEYS = 64
-_FEW_CHUNKS = 16
+_FEW_ROWS = 16
 _LONG_LIST_CHUNKS = 32
-"""A longer list is rewritten as one chunk in idle time: many chunks make reads slow."""
+"""A longer list is rewritten as a head alone in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
-
-
-@dataclass(frozen=True)
-class ScanPage:
-    """Rows of one family in ascending key order; ``more`` says that rows follow."""
-
-    keys: list[bytes]
-    values: list[bytes]
-    more: bool
-
-
-@dataclass(frozen=True)
-class RangesPage:
-    """Rows of ranges of one family in ascending key order.
-
-    Attributes:
-        keys: their keys.
-        values: their values.
-        more: whether the last range that was read may have more rows.
-        count: the number of ranges that were read, the first ones.
-    """
-
-    keys: Column
-    values: Column
-    more: bool
-    count: int
 
 
 class RocksDb:
@@ -125,6 +89,7 @@ class RocksDb:
         self._retired: Rdict | None = None
         self._is_closed = False
         self.long_lists: dict[tuple[int, bytes], None] = {}
+        self._chunked: dict[int, bool] = {}  # see `has_chunks`
         self._write_options = write_options()
         self._file_options = file_options()
         self._ingest_options = IngestExternalFileOptions()
@@ -149,18 +114,39 @@ class RocksDb:
 
     # -- reads ---------------------------------------------------------------------------------
 
+    def _prefix(self, cf: int) -> bytes:
+        """Return the first bytes of the keys of a family's rows; those of lists are heads."""
+        return layout.row_prefix(cf, is_list=cf in self.multi_families)
+
+    def has_chunks(self, cf: int) -> bool:
+        """Return whether a family may have rows that are chunks of lists. Also in ``write``.
+
+        Most lists are written at once and never grow: they have heads alone.
+        """
+        if cf not in self.multi_families:
+            return False
+        found = self._chunked.get(cf)
+        if found is None:
+            with self._translated:
+                seeker = self._db.iter(self._read_options())
+                low, high = layout.chunk_bounds(cf, start=None, inclusive=True, end=None)
+                seeker.seek(low)
+                found = low <= key_of(seeker) < high
+            self._chunked[cf] = found
+        return found
+
     def get(self, cf: int, key: bytes) -> bytes | None:
         """Return the value of one key, as ``get_many`` does."""
-        if cf in self.multi_families:
+        if self.has_chunks(cf):
             return self.get_many(cf, [key])[0]
         try:
-            value: bytes | None = self._db.get(layout.family_start(cf) + key)
+            value: bytes | None = self._db.get(self._prefix(cf) + key)
         except Exception as failure:
             raise translate(failure, self._name) from failure
         return value
 
     def get_many(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        """Return the value of each key, ``None`` where absent; the chunks of a list are joined.
+        """Return the value of each key, ``None`` where absent; the parts of a list are joined.
 
         Args:
             cf: the family.
@@ -170,81 +156,127 @@ class RocksDb:
             CorruptError: a block with one of the keys is corrupt.
         """
         with self._translated:
-            if cf in self.multi_families:
-                return self._get_lists(cf, keys)
-            prefix = layout.family_start(cf)
-            if len(keys) == 1:
-                return [cast("bytes | None", self._db.get(prefix + keys[0]))]
-            if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
-                return self._multi_get([prefix + key for key in keys])
-            order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = self._multi_get([prefix + keys[index] for index in order])
-            result: list[bytes | None] = [None] * len(keys)
-            for index, value in zip(order, found, strict=True):
-                result[index] = value
+            rows = self._get_rows(self._prefix(cf), keys)
+            return self._with_chunks(cf, keys, rows) if self.has_chunks(cf) else rows
+
+    def _get_rows(self, prefix: bytes, keys: list[bytes]) -> list[bytes | None]:
+        if len(keys) == 1:
+            return [cast("bytes | None", self._db.get(prefix + keys[0]))]
+        if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
+            return self._multi_get([prefix + key for key in keys])
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        found = self._multi_get([prefix + keys[index] for index in order])
+        result: list[bytes | None] = [None] * len(keys)
+        for index, value in zip(order, found, strict=True):
+            result[index] = value
         return result
 
     def _multi_get(self, names: list[Any]) -> list[bytes | None]:
         """Return the value of each RocksDB key, ``None`` where absent."""
         return cast("list[bytes | None]", self._db.get(names))
 
+    def _with_chunks(
+        self, cf: int, keys: list[bytes], heads: list[bytes | None]
+    ) -> list[bytes | None]:
+        """Return whole lists, of which ``heads`` has the heads."""
+        chunks: dict[int, list[bytes]] = {}
+        for place, _, value in RangeRows(self._db, layout.chunks_of(cf, keys)):
+            chunks.setdefault(place, []).append(value)
+        for place, parts in chunks.items():
+            heads[place] = self._join(cf, keys[place], heads[place], parts)
+        return heads
+
+    def _join(self, cf: int, key: bytes, head: bytes | None, chunks: list[bytes]) -> bytes:
+        """Return a whole list."""
+        if len(chunks) > _LONG_LIST_CHUNKS:
+            self._note_long(cf, key)
+        return b"".join(chunks) if head is None else b"".join((head, *chunks))
+
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
-        """Return for each key whether it is present; REQUIRES: they ascend."""
-        if cf not in self.multi_families:
-            return [value is not None for value in self.get_many(cf, keys)]
+        """Return for each key whether it is present; REQUIRES: they ascend. Also in ``write``."""
+        if not keys:
+            return []
+        prefix = self._prefix(cf)
         with self._translated:
-            few = self._few_lists(cf, keys[0], keys[-1]) if keys else ()
-            if few is not None:
-                return [key in few for key in keys]
-            found = [False] * len(keys)
-            lists = layout.lists(cf, keys)
-            for place, _, _ in RangeRows(self._db, lists, self._read_options(), keys_only=True):
-                found[place] = True
+            few = self._few_keys(prefix, keys[0], keys[-1])
+            if few is None:
+                found = [value is not None for value in self._get_rows(prefix, keys)]
+            else:
+                found = [key in few for key in keys]
+            if self.has_chunks(cf):
+                for place, _ in self.chunks(cf, keys):
+                    found[place] = True
         return found
 
-    def _few_lists(self, cf: int, first: bytes, last: bytes) -> Collection[bytes] | None:
-        """Return the keys of all lists from one key to another; ``None``: they are many.
+    def chunks(self, cf: int, keys: list[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield the index of its list, and the RocksDB key, of each chunk of some lists.
+
+        REQUIRES: the keys ascend. Also in ``write``.
+        """
+        lists = layout.chunks_of(cf, keys)
+        for place, name, _ in RangeRows(self._db, lists, self._read_options(), keys_only=True):
+            yield place, name
+
+    def _few_keys(self, prefix: bytes, first: bytes, last: bytes) -> Collection[bytes] | None:
+        """Return all keys from one key to another; ``None``: they are many.
 
         An operator that writes keys in the order of time writes most of them behind all others.
         """
         seeker = self._db.iter(self._read_options())
-        seeker.seek(layout.list_start(cf, first))
-        end = layout.list_end(cf, last)
-        chunks: list[bytes] = []
-        while (chunk := cast("bytes | None", seeker.key())) is not None and chunk < end:
-            if len(chunks) == _FEW_CHUNKS:
+        seeker.seek(prefix + first)
+        end = prefix + last
+        names: list[bytes] = []
+        while (name := key_of(seeker)) <= end:
+            if len(names) == _FEW_ROWS:
                 return None
-            chunks.append(chunk)
+            names.append(name)
             seeker.next()
-        seeker.status()
-        return set(layout.keys_of_chunks(chunks))
+        return {name[len(prefix) :] for name in names}
 
     def scan(
-        self, cf: int, low: bytes, high: bytes, *, limit_rows: int, limit_bytes: int
+        self,
+        cf: int,
+        *,
+        start: bytes | None = None,
+        inclusive: bool = True,
+        end: bytes | None = None,
+        limit_rows: int,
+        limit_bytes: int,
     ) -> ScanPage:
-        """Return rows of a family between two bounds of ``keys.scan_bounds``.
+        """Return rows of a family in ascending key order.
 
         Args:
             cf: the family.
-            low: first RocksDB key.
-            high: the RocksDB key above the last.
+            start: first key, or ``None`` for the family's first.
+            inclusive: whether the page may have ``start``.
+            end: the key above the last, or ``None`` for the family's end.
             limit_rows: at most this number of rows, at least 1.
             limit_bytes: the page ends after the row that reaches it.
 
         Raises:
             CorruptError: a block in the range is corrupt; no page is returned.
         """
+        prefix = self._prefix(cf)
+        low, high = layout.row_bounds(prefix, start=start, inclusive=inclusive, end=end)
         with self._translated:
-            reading = self._read_options()
-            reading.set_iterate_upper_bound(high)
-            rows = cast(
-                "Iterator[tuple[bytes, bytes]]", self._db.items(from_key=low, read_opt=reading)
-            )
-            if cf in self.multi_families:
-                keys, values, last = self._read_lists(cf, rows, limit_rows, limit_bytes)
-            else:
-                keys, values, last = _read_rows(rows, limit_rows, limit_bytes)
-            return ScanPage(keys, values, self._follows(last, low, high))
+            rows = self._rows_between(low, high)
+            keys, values = pages.read_rows(rows, len(prefix), limit_rows, limit_bytes)
+            last = prefix + keys[-1] if keys else None
+            page = ScanPage(keys, values, self._follows(last, low, high))
+            if not self.has_chunks(cf):
+                return page
+            limits = limit_rows, limit_bytes
+            low, high = layout.chunk_bounds(cf, start=start, inclusive=inclusive, end=end)
+            chunks, last = pages.read_chunks(self._rows_between(low, high), *limits)
+            more = self._follows(last, low, high)
+            return pages.merged_page(page, chunks, limits, partial(self._join, cf), more=more)
+
+    def _rows_between(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the rows from one RocksDB key to before another, or to a corrupt block."""
+        reading = self._read_options()
+        reading.set_iterate_upper_bound(high)
+        rows = self._db.items(from_key=low, read_opt=reading)
+        return cast("Iterator[tuple[bytes, bytes]]", rows)
 
     def _read_options(self) -> ReadOptions:
         """Return the options of reads in the order of keys.
@@ -275,104 +307,43 @@ class RocksDb:
         Raises:
             CorruptError: a block in a range is corrupt; no page is returned.
         """
-        multi = cf in self.multi_families
+        prefix, reading = self._prefix(cf), self._read_options()
+        count = len(ranges)
         bounds = [
-            layout.scan_bounds(cf, multi=multi, start=start, inclusive=True, end=end)
-            for start, end in ranges
+            layout.row_bounds(prefix, start=start, inclusive=True, end=end) for start, end in ranges
         ]
-        # Entries that are equal but for these last bytes are the chunks of one list.
-        name_end = -layout.VERSION_BYTES
-        limit_rows, bytes_left = limits
-        names: list[bytes] = []
-        values: list[bytes] = []
-        last, is_cut = 0, False
         with self._translated:
-            for place, key, value in RangeRows(self._db, bounds, self._read_options()):
-                is_full = len(names) >= limit_rows or bytes_left <= 0
-                if is_full and not (multi and key[:name_end] == names[-1][:name_end]):
-                    is_cut = place == last
-                    break
-                names.append(key)
-                values.append(value)
-                bytes_left -= len(value)
-                last = place
-            else:
-                place = len(ranges)
-        column: Column = pa.array(values, pa.binary())
-        if multi:
-            keys: Column = pa.array(layout.keys_of_chunks(names), pa.binary())
-            keys, column = self._lists(cf, keys, column)
-        else:
-            keys = pa.array([key[layout.CF_BYTES :] for key in names], pa.binary())
-        return RangesPage(keys, column, is_cut, place + is_cut)
-
-    def _lists(self, cf: int, keys: Column, chunks: Column) -> tuple[Column, Column]:
-        """Return each key once, and its chunks as one value."""
-        count = len(keys)
-        is_first = np.ones(count, np.bool_)
-        is_first[1:] = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
-        if is_first.all():
-            return keys, chunks
-        firsts = np.flatnonzero(is_first)
-        for place in np.flatnonzero(np.diff(firsts, append=count) > _LONG_LIST_CHUNKS).tolist():
-            self._note_long(cf, keys[firsts[place]].as_py())
-        # The chunks of a list lie behind each other: the offsets that part them are left out.
-        _, offsets, data = chunks.buffers()
-        ends = np.frombuffer(cast("Any", offsets), np.int32)[np.append(firsts, count)]
-        joined = [None, pa.py_buffer(ends.data), data]
-        lists = pa.Array.from_buffers(pa.binary(), len(firsts), joined)
-        return keys.filter(pa.array(is_first)), lists
-
-    def _joined(self, cf: int, keys: list[bytes], lists: list[list[bytes]]) -> list[bytes]:
-        """Return the lists of keys, of which ``lists`` has the chunks."""
-        for key, parts in zip(keys, lists, strict=True):
-            if len(parts) > _LONG_LIST_CHUNKS:
-                self._note_long(cf, key)
-        return [b"".join(parts) for parts in lists]
+            rows = RangeRows(self._db, bounds, reading)
+            read = pages.read_ranges(rows, count, limits, len(prefix))
+            if self.has_chunks(cf):
+                bounds = [
+                    layout.chunk_bounds(cf, start=start, inclusive=True, end=end)
+                    for start, end in ranges
+                ]
+                rows = RangeRows(self._db, bounds, reading)
+                chunks = pages.read_ranges(rows, count, limits, None)
+                read = pages.merged_ranges(read, chunks, limits, partial(self._join, cf))
+        keys, values = pa.array(read.keys, pa.binary()), pa.array(read.values, pa.binary())
+        place, key = read.end
+        return RangesPage(keys, values, more=bool(key), count=place + bool(key))
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.
-        check = self._db.iter(self._read_options())
-        check.seek(low if last is None else last)
-        if last is not None and check.valid() and check.key() == last:
-            check.next()
-        if check.valid():
-            following: bytes = check.key()
-            return following < high
-        check.status()
-        return False
-
-    def _get_lists(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        parts: list[list[bytes]] = [[] for _ in keys]
-        for place, _, value in RangeRows(self._db, layout.lists(cf, keys)):
-            parts[place].append(value)
-        found = self._joined(cf, keys, parts)
-        return [value if chunks else None for value, chunks in zip(found, parts, strict=True)]
-
-    def _read_lists(
-        self, cf: int, rows: Iterator[tuple[bytes, bytes]], limit_rows: int, limit_bytes: int
-    ) -> tuple[list[bytes], list[bytes], bytes | None]:
-        """Return keys, whole lists, and the RocksDB key of the last chunk."""
-        keys: list[bytes] = []
-        lists: list[list[bytes]] = []
-        current, last, size = b"", None, 0
-        for rocks_key, value in rows:
-            group = rocks_key[: -layout.CHUNK_SUFFIX_BYTES]
-            if last is None or group != current:
-                if len(keys) >= limit_rows or size >= limit_bytes:
-                    break
-                current = group
-                keys.append(layout.key_of_chunk(rocks_key))
-                lists.append([])
-            lists[-1].append(value)
-            size += len(value) + _ROW_OVERHEAD_BYTES
-            last = rocks_key
-        return keys, self._joined(cf, keys, lists), last
+        seeker = self._db.iter(self._read_options())
+        seeker.seek(low if last is None else last)
+        if last is not None and key_of(seeker) == last:
+            seeker.next()
+        return key_of(seeker) < high
 
     # -- writes --------------------------------------------------------------------------------
 
     def new_ingestion(
-        self, rows: pa.RecordBatch, version: int, multi_families: frozenset[int]
+        self,
+        rows: pa.RecordBatch,
+        version: int,
+        multi_families: frozenset[int],
+        *,
+        may_begin_lists: bool = True,
     ) -> Ingestion:
         """Return an ingestion of rows; one at a time.
 
@@ -381,10 +352,11 @@ class RocksDb:
                 has no other row.
             version: the newest version of these rows, above all that the database has.
             multi_families: ids of the families whose values are lists, at that version.
+            may_begin_lists: whether there may be appends to absent lists.
         """
         self._ingestions += 1
         path = self.directory / f"incoming-{self._ingestions}.sst"
-        encoding = RowEncoding(version, multi_families, self._db)
+        encoding = RowEncoding(version, multi_families, self, may_begin_lists=may_begin_lists)
         return Ingestion(path, self._file_options, rows, encoding, self._translated)
 
     def write(self, ingestion: Ingestion, is_wanted: Callable[[], bool]) -> bool:
@@ -426,8 +398,12 @@ class RocksDb:
             if ingestion.dropped:
                 batch = WriteBatch(raw_mode=True)
                 for cf in ingestion.dropped:
-                    batch.delete_range(layout.family_start(cf), layout.family_end(cf))
+                    for is_list in (False, True):
+                        prefix = layout.row_prefix(cf, is_list=is_list)
+                        low, high = layout.row_bounds(prefix, start=None, inclusive=True, end=None)
+                        batch.delete_range(low, high)
                 self._db.write(batch, self._write_options)
+            self._chunked.update(dict.fromkeys(ingestion.chunked, True))
             if ingestion.has_file:
                 self._db.ingest_external_file([str(ingestion.path)], self._ingest_options)
 
@@ -447,7 +423,7 @@ class RocksDb:
             self.long_lists[cf, key] = None
 
     def join_one_long_list(self) -> int:
-        """Rewrite one list that a read found long as one chunk; return its bytes, 0 if none.
+        """Rewrite one list that a read found long as a head alone; return its bytes, 0 if none.
 
         REQUIRES: no ingestion is in progress, and ``is_write_stopped`` is false.
         """
@@ -456,14 +432,15 @@ class RocksDb:
         cf, key = next(iter(self.long_lists))
         del self.long_lists[cf, key]
         with self._translated:
-            found = list(RangeRows(self._db, layout.lists(cf, [key])))
-            joined = b"".join(value for _, _, value in found)
-            if len(found) > 1:
+            found = list(RangeRows(self._db, layout.chunks_of(cf, [key])))
+            name = self._prefix(cf) + key
+            head = cast("bytes | None", self._db.get(name))
+            joined = b"".join((head or b"", *(value for _, _, value in found)))
+            if found:
                 batch = WriteBatch(raw_mode=True)
-                for _, chunk, _ in found[:-1]:
+                for _, chunk, _ in found:
                     batch.delete(chunk)
-                # Under the newest chunk's key: chunks of later deltas still sort after it.
-                batch.put(found[-1][1], joined)
+                batch.put(name, joined)
                 self._db.write(batch, self._write_options)
         return max(1, len(joined))
 
@@ -576,38 +553,3 @@ class _Retired:
 
     def __getattr__(self, _: str) -> object:
         raise _closed(self._name)
-
-
-def _read_rows(
-    rows: Iterator[tuple[bytes, bytes]], limit_rows: int, limit_bytes: int
-) -> tuple[list[bytes], list[bytes], bytes | None]:
-    """Return keys, values, and the RocksDB key of the last row."""
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    last, size = None, 0
-    stride_rows = _FIRST_STRIDE_ROWS
-    while len(keys) < limit_rows and size < limit_bytes:
-        stride = list(islice(rows, min(stride_rows, limit_rows - len(keys))))
-        if not stride:
-            break
-        names, cells = zip(*stride, strict=True)
-        stride_size = sum(map(len, cells)) + _ROW_OVERHEAD_BYTES * len(cells)
-        if size + stride_size > limit_bytes:
-            wanted = _count_within(cells, limit_bytes - size)
-            names, cells = names[:wanted], cells[:wanted]
-        keys += [name[layout.CF_BYTES :] for name in names]
-        values += cells
-        last = names[-1]
-        size += stride_size
-        # About as many as will reach the limit: those behind it are read again.
-        stride_rows = min(_STRIDE_ROWS, 1 + (limit_bytes - size) * len(keys) // size)
-    return keys, values, last
-
-
-def _count_within(values: Sequence[bytes], limit_bytes: int) -> int:
-    """Return the number of the first values that reach a limit together, or of all."""
-    for count, value in enumerate(values, start=1):
-        limit_bytes -= len(value) + _ROW_OVERHEAD_BYTES
-        if limit_bytes <= 0:
-            return count
-    return len(values)

@@ -2,16 +2,20 @@
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
 
-``write`` makes the whole file with numpy, in any thread, if the rows have fixed widths. All other
-rows are added in slices on the event loop; then ``finish`` completes the file in any thread. At
-last ``RocksDb.ingest`` makes the rows part of the database.
+A list that is written whole is a head, a row like those of other families. Appends to it are
+chunks, which the next write of the whole list deletes.
+
+``write`` makes the whole file with numpy, in any thread, if the rows have fixed widths and no list
+has chunks. All other rows are added in slices on the event loop; then ``finish`` completes the file
+in any thread. At last ``RocksDb.ingest`` makes the rows part of the database.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +25,13 @@ from rocksdict import SstFileWriter
 from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.rocks import keys as layout
 from cairn.rocks.options import BLOCK_BYTES
-from cairn.rocks.ranges import RangeRows
 from cairn.rocks.sst import FixedRows, TableWriter, fixed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from rocksdict import Options, Rdict
+    from rocksdict import Options
 
     from cairn.rocks.failures import Translation
 
@@ -37,6 +40,7 @@ SMALL_FILE_BYTES = 16 << 20
 # A call of numpy for so many rows takes less than 1 ms, and its arrays fit into the caches.
 _PART_ROWS = 1 << 14
 _PART_BYTES = 2 << 20
+_PRESENCE_STRIDE = 4096
 
 
 class Ingestion:
@@ -46,7 +50,8 @@ class Ingestion:
         path: the file.
         dropped: families whose rows in the database must be deleted first.
         row_count: the number of rows, without the dropped families.
-        rows_left: rows that were not added yet.
+        rows_left: how often rows must still be added: a row once for each entry that it may have.
+        chunked: families of which the file has chunks of lists.
     """
 
     def __init__(
@@ -67,15 +72,52 @@ class Ingestion:
         self.dropped = cast("list[int]", rows.column("cf").filter(is_drop).to_pylist())
         self._rows = rows.filter(pc.invert(is_drop)) if self.dropped else rows
         self.row_count = self._rows.num_rows
-        cfs = self._rows.column("cf").to_numpy()
-        # Where each family ends, in descending order.
-        self._ends = [self.row_count, *(np.flatnonzero(np.diff(cfs)) + 1).tolist()[::-1]]
-        self._offset = 0
+        self.chunked: set[int] = set()
+        self._sections: list[_Section] | None = None
 
     @property
     def rows_left(self) -> int:
         """See the class."""
-        return self.row_count - self._offset
+        if self._sections is None:
+            return self.row_count
+        return sum(section.rows.num_rows for section in self._sections)
+
+    def _begin(self) -> list[_Section]:
+        """Return the sections that are left, in descending order of their keys."""
+        if self._sections is None:
+            self._sections = self._ordered_sections()[::-1]
+        return self._sections
+
+    def _ordered_sections(self) -> list[_Section]:
+        """Return all rows in the order of their keys in RocksDB."""
+        sections: list[_Section] = []
+        heads: list[_Section] = []
+        for cf, rows in self._families():
+            if not self._encoding.is_list(cf):
+                sections.append(_Section(cf, rows))
+                continue
+            lists = self._encoding.with_new_lists_put(cf, rows)
+            is_append = pc.equal(lists.column("op"), pa.scalar(OP_APPEND, pa.uint8()))
+            appends, whole = lists.filter(is_append), lists.filter(pc.invert(is_append))
+            if appends.num_rows:
+                self.chunked.add(cf)
+            # The write of a whole list deletes its chunks.
+            replaces = whole.num_rows and self._encoding.has_chunks(cf)
+            in_chunks = lists if replaces else appends
+            if in_chunks.num_rows:
+                sections.append(_Section(cf, in_chunks, has_chunks=True))
+            if whole.num_rows:
+                heads.append(_Section(cf, whole))
+        return sections + heads
+
+    def _families(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        cfs = self._rows.column("cf").to_numpy()
+        ends = [*(np.flatnonzero(np.diff(cfs)) + 1).tolist(), self.row_count]
+        start = 0
+        for end in ends if self.row_count else ():
+            rows = self._rows.slice(start, end - start)
+            yield cast("int", rows.column("cf")[0].as_py()), rows
+            start = end
 
     @property
     def row_bytes(self) -> int:
@@ -88,7 +130,7 @@ class Ingestion:
         return self._writer is not None or self._is_written
 
     def write(self, is_wanted: Callable[[], bool]) -> bool:
-        """Write and sync the whole file, if the rows of each family have fixed widths.
+        """Write and sync the whole file, if its rows have fixed widths and it has no chunks.
 
         Any thread, once, before all other methods; called by ``RocksDb.write``.
 
@@ -101,25 +143,19 @@ class Ingestion:
         Raises:
             DiskFullError: the local disk is full.
         """
-        parts: list[FixedRows] = []
-        for cf, rows in self._families():
-            fixed = self._encoding.fixed(cf, rows)
-            if fixed is None:
-                return False
-            parts.append(fixed)
-        if parts and self._is_small:
-            parts.insert(0, _below_all_keys())
         with self._translated:
+            sections = self._begin()
+            parts: list[FixedRows] = []
+            for section in reversed(sections):
+                fixed = self._encoding.fixed(section)
+                if fixed is None:
+                    return False
+                parts.append(fixed)
+            if parts and self._is_small:
+                parts.insert(0, _below_all_keys())
             self._is_written = bool(parts) and _write_table(self.path, parts, is_wanted)
-        self._offset = self.row_count
+        sections.clear()
         return True
-
-    def _families(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        start = 0
-        for end in reversed(self._ends) if self.row_count else ():
-            rows = self._rows.slice(start, end - start)
-            yield cast("int", rows.column("cf")[0].as_py()), rows
-            start = end
 
     @property
     def _is_small(self) -> bool:
@@ -136,19 +172,19 @@ class Ingestion:
             DiskFullError: the local disk is full.
             CorruptError: a list to be replaced cannot be read.
         """
-        while self._ends[-1] <= self._offset:
-            self._ends.pop()
-        count = min(row_count, self._ends[-1] - self._offset)
-        piece = self._rows.slice(self._offset, count)
         with self._translated:
-            cf = cast("int", piece.column("cf")[0].as_py())
-            for key, value in self._encoding.entries(cf, piece):
+            sections = self._begin()
+            section = sections[-1]
+            count = min(row_count, section.rows.num_rows)
+            for key, value in self._encoding.entries(section.first(count)):
                 writer = self._writer or self._opened()
                 if value is None:
                     del writer[key]
                 else:
                     writer[key] = value
-        self._offset += count
+            sections.pop()
+            if count < section.rows.num_rows:
+                sections.append(section.after(count))
         return count
 
     def _opened(self) -> SstFileWriter:
@@ -177,37 +213,92 @@ class Ingestion:
                 os.close(descriptor)
 
 
+class StoredLists(Protocol):
+    """The lists of a database, as ``RocksDb`` has them."""
+
+    def has_chunks(self, cf: int) -> bool:
+        """Return whether a family's lists may have chunks."""
+
+    def present(self, cf: int, keys: list[bytes]) -> list[bool]:
+        """Return for each key whether it is present; REQUIRES: they ascend."""
+
+    def chunks(self, cf: int, keys: list[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield the index of its list, and the RocksDB key, of each chunk of some lists."""
+
+
+@dataclass(frozen=True)
+class _Section:
+    """Sorted rows of a family; ``has_chunks``: they make entries of chunks, not of heads."""
+
+    cf: int
+    rows: pa.RecordBatch
+    has_chunks: bool = False
+
+    def first(self, row_count: int) -> _Section:
+        return replace(self, rows=self.rows.slice(0, row_count))
+
+    def after(self, row_count: int) -> _Section:
+        return replace(self, rows=self.rows.slice(row_count))
+
+
 class RowEncoding:
     """Turns sorted rows of one family into entries of RocksDB, in the order of their keys.
 
     Args:
         version: the newest version of the rows; part of the keys of list chunks.
         multi_families: ids of the families whose values are lists.
-        database: has the lists that rows replace.
+        lists: those that rows replace.
+        may_begin_lists: whether there may be appends to absent lists.
     """
 
     def __init__(
         self,
         version: int,
         multi_families: frozenset[int],
-        database: Rdict,
+        lists: StoredLists,
+        *,
+        may_begin_lists: bool,
     ) -> None:
         self._version = version
         self._multi_families = multi_families
-        self._database = database
+        self._lists = lists
+        self._may_begin_lists = may_begin_lists
 
-    def fixed(self, cf: int, rows: pa.RecordBatch) -> FixedRows | None:
+    def is_list(self, cf: int) -> bool:
+        """Return whether the values of a family are lists."""
+        return cf in self._multi_families
+
+    def has_chunks(self, cf: int) -> bool:
+        """Return whether stored lists of a family may have chunks."""
+        return self._lists.has_chunks(cf)
+
+    def with_new_lists_put(self, cf: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of lists in which appends to absent lists are puts."""
+        ops = rows.column("op").to_numpy()
+        places = np.flatnonzero(ops == OP_APPEND)
+        if not self._may_begin_lists or not len(places):
+            return rows
+        ops = ops.copy()
+        keys = rows.column("key").take(cast("Any", places))
+        for start in range(0, len(places), _PRESENCE_STRIDE):
+            stride = cast("list[bytes]", keys.slice(start, _PRESENCE_STRIDE).to_pylist())
+            is_new = np.invert(self._lists.present(cf, stride))
+            ops[places[start : start + _PRESENCE_STRIDE][is_new]] = OP_PUT
+        return rows.set_column(0, rows.schema.field(0), pa.array(ops))
+
+    def fixed(self, section: _Section) -> FixedRows | None:
         """Return the entries of rows, at least one; ``None`` if they have no fixed widths."""
-        if cf in self._multi_families:
-            return None
-        return fixed_rows(layout.family_start(cf), rows)
+        return None if section.has_chunks else fixed_rows(self._prefix(section.cf), section.rows)
 
-    def entries(self, cf: int, rows: pa.RecordBatch) -> Iterable[tuple[bytes, bytes | None]]:
+    def _prefix(self, cf: int) -> bytes:
+        return layout.row_prefix(cf, is_list=self.is_list(cf))
+
+    def entries(self, section: _Section) -> Iterable[tuple[bytes, bytes | None]]:
         """Return key and value of each entry; a value of ``None`` deletes the key."""
-        if cf in self._multi_families:
-            return self._chunks(cf, rows)
-        prefix = layout.family_start(cf)
-        keys, values = rows.column("key"), rows.column("value")
+        if section.has_chunks:
+            return self._chunks(section.cf, section.rows)
+        prefix = self._prefix(section.cf)
+        keys, values = section.rows.column("key"), section.rows.column("value")
         if values.null_count == 0:
             fixed = _fixed_rows(prefix, keys, values)
             if fixed is not None:
@@ -218,13 +309,11 @@ class RowEncoding:
     def _chunks(self, cf: int, rows: pa.RecordBatch) -> Iterable[tuple[bytes, bytes | None]]:
         ops, keys, values = (rows.column(name).to_pylist() for name in ("op", "key", "value"))
         new_chunks = layout.chunk_keys(cf, cast("list[bytes]", keys), self._version)
-        # Only a write that replaces the list must find its chunks.
         replaced = [key for op, key in zip(ops, keys, strict=True) if op != OP_APPEND]
         if not replaced:
             return zip(new_chunks, values, strict=True)
         chunks: dict[int, list[bytes]] = {}
-        lists = layout.lists(cf, cast("list[bytes]", replaced))
-        for place, chunk, _ in RangeRows(self._database, lists, keys_only=True):
+        for place, chunk in self._lists.chunks(cf, cast("list[bytes]", replaced)):
             chunks.setdefault(place, []).append(chunk)
         written = zip(cast("list[int]", ops), new_chunks, values, strict=True)
         return _replaced(written, chunks)
@@ -236,12 +325,12 @@ def _replaced(
     """Yield the entries of rows, of which some replace lists with these chunks."""
     place = 0
     for op, new_chunk, value in rows:
-        if op != OP_APPEND:
-            for chunk in chunks.get(place, ()):
-                yield chunk, None
-            place += 1
-        if op in (OP_PUT, OP_APPEND):
+        if op == OP_APPEND:
             yield new_chunk, value
+            continue
+        for chunk in chunks.get(place, ()):
+            yield chunk, None
+        place += 1
 
 
 def _write_table(path: Path, parts: list[FixedRows], is_wanted: Callable[[], bool]) -> bool:

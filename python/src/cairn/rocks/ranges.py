@@ -78,16 +78,16 @@ class RangeRows:
                 left = _SAMPLE_STEPS if is_sampling and free_from <= low else 0
                 while left and at < low:
                     seeker.next()
-                    at = _key(seeker)
+                    at = key_of(seeker)
                     left -= 1
                     steps += 1
                 if not free_from <= low <= at:
                     seeker.seek(low)
-                    at = _key(seeker)
+                    at = key_of(seeker)
             while at < high:
                 yield place, at, b"" if self._keys_only else seeker.value()
                 seeker.next()
-                at = _key(seeker)
+                at = key_of(seeker)
             free_from = max(low, high)
             if is_sampling:
                 is_sampling = steps <= _CLOSE_ROWS * (sampled + 1)
@@ -131,7 +131,7 @@ class RangeRows:
         return cast("Iterator[tuple[bytes, bytes]]", rows)
 
 
-def _key(seeker: RdictIter) -> bytes:
+def key_of(seeker: RdictIter) -> bytes:
     """Return the key of an iterator, or ``ABOVE_ALL_KEYS`` at the end."""
     key: bytes | None = seeker.key()
     if key is None:

@@ -55,7 +55,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         counts = _kept_counts(base, request)
     else:
         parts, counts = _counted(state, base, parts, request, session.found)
-    changes = [part.changes for part in parts]
+    changes = [part.applied for part in parts]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
     if not changes and _is_empty(state, base, request, counts):
@@ -69,7 +69,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         changelog_bytes = len(data)
         del data  # before the deltas are copied to be sorted
         version = StoreVersion.of_header(header)
-    state.advance(version, changes)
+    state.advance(version, changes, may_begin_lists=not request.track_counts)
     state.metrics.add("commits_count")
     state.metrics.add("changelog_bytes", changelog_bytes)
     answer = CommitAnswer(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cairn.format.ops import OP_APPEND, OP_DELETE
-from cairn.rocks.keys import scan_bounds
 from cairn.store.merge import Layers
 from cairn.store.runs import NO_RUNS, Runs
 
@@ -163,16 +162,13 @@ class CommittedRows:
         return ScannedRows(rows, through)
 
     def _scan_database(self, request: ScanRequest) -> tuple[list[bytes], list[bytes], bytes | None]:
-        cf = request.cf
-        low, high = scan_bounds(
-            cf,
-            multi=cf in self.database.multi_families,
+        page = self.database.scan(
+            request.cf,
             start=request.start,
             inclusive=request.inclusive,
             end=request.end,
-        )
-        page = self.database.scan(
-            cf, low, high, limit_rows=request.limit_rows, limit_bytes=request.limit_bytes
+            limit_rows=request.limit_rows,
+            limit_bytes=request.limit_bytes,
         )
         return page.keys, page.values, page.keys[-1] if page.more else None
 

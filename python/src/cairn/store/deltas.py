@@ -31,6 +31,7 @@ class CommittedRun:
         first: the first version.
         last: the last version.
         multi_families: ids of the families whose values are lists, after the last version.
+        may_begin_lists: whether there may be appends to absent lists.
         size_bytes: its memory.
         since_ns: when the first version arrived.
     """
@@ -39,6 +40,7 @@ class CommittedRun:
     first: Version
     last: Version
     multi_families: frozenset[int]
+    may_begin_lists: bool
     size_bytes: int
     since_ns: int
 
@@ -51,6 +53,7 @@ class Delta:
         batches: the rows; kept, not copied.
         multi_families: ids of the families whose values are lists, after this version.
         since_ns: the time of its arrival.
+        may_begin_lists: whether there may be appends to absent lists.
 
     Attributes:
         run: the sorted rows, if they were sorted alone.
@@ -62,9 +65,12 @@ class Delta:
         batches: Iterable[pa.RecordBatch],
         multi_families: frozenset[int],
         since_ns: int = 0,
+        *,
+        may_begin_lists: bool = True,
     ) -> None:
         self.first = self.last = version
         self.multi_families = multi_families
+        self.may_begin_lists = may_begin_lists
         self.since_ns = since_ns
         self.batches = [batch for batch in batches if batch.num_rows]
         self.row_count = sum(batch.num_rows for batch in self.batches)
@@ -91,6 +97,7 @@ def merged(parts: Sequence[Delta | CommittedRun]) -> CommittedRun:
         oldest.first,
         youngest.last,
         youngest.multi_families,
+        any(part.may_begin_lists for part in parts),
         _memory_bytes(rows),
         oldest.since_ns,
     )

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from cairn.errors import FramesMissingError, ProtocolError
 from cairn.format import changelog
-from cairn.format.ops import OP_DELETE
+from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.protocol.frames import MAX_EARLY_BYTES
 from cairn.store import writes
 from cairn.store.key_search import are_among, key_hashes
@@ -163,6 +163,13 @@ class WrittenRows:
     def changes(self) -> pa.RecordBatch:
         """The rows as a changelog has them."""
         return writes.as_changes(self.rows) if self.frame is None else self.frame.changes
+
+    @property
+    def applied(self) -> pa.RecordBatch:
+        """The rows as the local state takes them."""
+        if self.counted.highest_op < OP_APPEND:
+            return self.changes
+        return writes.as_changes(writes.with_new_lists_put(self.rows))
 
     @cached_property
     def counted(self) -> Tally:

@@ -467,7 +467,9 @@ class LocalState:
 
     def _begin_write(self, run: CommittedRun) -> None:
         database = self.db
-        ingestion = database.new_ingestion(run.run.rows, run.last, run.multi_families)
+        ingestion = database.new_ingestion(
+            run.run.rows, run.last, run.multi_families, may_begin_lists=run.may_begin_lists
+        )
         self._writing = run, ingestion
         is_read = self._read_at != self._read_before_write
         self._read_before_write = self._read_at

@@ -239,8 +239,19 @@ class StoreState:
         event_loop.run_stepwise(self.local.until_readable(version.version))
         self._version = version
 
-    def advance(self, version: StoreVersion, changes: Sequence[pa.RecordBatch]) -> None:
+    def advance(
+        self,
+        version: StoreVersion,
+        changes: Sequence[pa.RecordBatch],
+        *,
+        may_begin_lists: bool,
+    ) -> None:
         """Make a version current that was committed on the current one. Never raises.
+
+        Args:
+            version: what was committed.
+            changes: its rows.
+            may_begin_lists: whether there may be appends to absent lists.
 
         The version is durable: if its rows do not get into the local state, only that is broken,
         and the next load starts from the objects. The caller wakes the event loop afterwards, which
@@ -251,7 +262,7 @@ class StoreState:
             self.snapshots.add_changelog(version)
             before, self._version = self._version, version
             self._end_former_kinds(before, version)
-            self._enqueue(version, changes, wakes=False)
+            self._enqueue(version, changes, may_begin_lists=may_begin_lists, wakes=False)
             self._data_bytes += sum(batch.get_total_buffer_size() for batch in changes)
         except Exception as problem:  # noqa: BLE001 - the version is durable, whatever fails now
             _LOG.exception("version %d is committed, but not in the local state", version.version)
@@ -272,10 +283,17 @@ class StoreState:
             self.local.wait_until_written(before.version)
 
     def _enqueue(
-        self, version: StoreVersion, rows: Iterable[pa.RecordBatch], *, wakes: bool = True
+        self,
+        version: StoreVersion,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        may_begin_lists: bool = True,
+        wakes: bool = True,
     ) -> None:
         now = self.resources.clock.monotonic_ns()
-        delta = Delta(version.version, rows, version.multi_families, now)
+        delta = Delta(
+            version.version, rows, version.multi_families, now, may_begin_lists=may_begin_lists
+        )
         self.local.enqueue(delta, wakes=wakes)
 
     def data_bytes(self, *, is_new: bool) -> int:

@@ -224,6 +224,19 @@ def with_presences(rows: pa.RecordBatch, presences: Presences) -> pa.RecordBatch
     return pa.record_batch(columns, schema=WRITES_SCHEMA)
 
 
+def with_new_lists_put(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in which appends to keys that are known to be absent are puts.
+
+    They are the whole lists. A changelog has them as appends, as Spark's change feed does.
+    """
+    is_new = pc.and_(
+        pc.equal(rows.column("op"), OP_APPEND), pc.equal(rows.column("presence"), PRESENCE_ABSENT)
+    )
+    columns = rows.columns
+    columns[0] = pc.if_else(is_new, pa.scalar(OP_PUT, pa.uint8()), columns[0])
+    return pa.record_batch(columns, schema=WRITES_SCHEMA)
+
+
 def _is_unknown(rows: pa.RecordBatch) -> pa.BooleanArray:
     unknown: pa.BooleanArray = pc.and_(
         pc.equal(rows.column("presence"), PRESENCE_UNKNOWN),

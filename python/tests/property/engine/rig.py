@@ -230,6 +230,7 @@ class Rig:
         attempt: int = 0,
         *,
         snapshot: bool = False,
+        track_counts: bool = True,
     ) -> dict[str, Any]:
         answer = self.instance.commit(
             CommitRequest(
@@ -246,6 +247,7 @@ class Rig:
                 max_cf_id=9,
                 attempt=Attempt("run", 1, 0, 0, attempt),
                 snapshot=snapshot,
+                track_counts=track_counts,
             )
         )
         return commit_reply(answer.to_bytes(), len(answer.counts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.rocks import RocksDb, RocksMemory
-from cairn.rocks import keys as layout
 
 CF = 5
 Write = tuple[int, bytes, bytes]
+Row = tuple[bytes, bytes]
 
 # Escaped bytes, keys that begin with others, and many keys: then rows are read past, not sought.
 KEYS = st.one_of(
@@ -54,17 +54,25 @@ def apply(expected: dict[bytes, bytes], writes: list[Write]) -> None:
 
 
 @settings(max_examples=80)
-@given(versions=st.lists(WRITES, min_size=1, max_size=6), slice_rows=st.sampled_from([1, 7, 100]))
-def test_lists_equal_a_dictionary(versions: list[list[Write]], slice_rows: int) -> None:
+@given(
+    versions=st.lists(st.tuples(WRITES, st.booleans()), min_size=1, max_size=6),
+    slice_rows=st.sampled_from([1, 7, 100]),
+)
+def test_lists_equal_a_dictionary(
+    versions: list[tuple[list[Write], bool]], slice_rows: int
+) -> None:
     with tempfile.TemporaryDirectory() as root:
         lists = frozenset({CF})
         memory = RocksMemory(1 << 20, 4 << 20)
         db = RocksDb(Path(root, "db"), memory, create=True, multi_families=lists)
         expected: dict[bytes, bytes] = {}
-        names = sorted({key for writes in versions for _, key, _ in writes})
-        for version, writes in enumerate(versions, start=1):
+        names = sorted({key for writes, _ in versions for _, key, _ in writes})
+        for version, (writes, may_begin) in enumerate(versions, start=1):
             ordered = sorted(writes, key=lambda write: write[1])
-            ingestion = db.new_ingestion(batch(ordered), version, lists)
+            # Without a look at what is present, all appends are chunks.
+            ingestion = db.new_ingestion(batch(ordered), version, lists, may_begin_lists=may_begin)
+            # Values of one size, if there are only heads.
+            db.write(ingestion, lambda: True)
             while ingestion.rows_left:
                 ingestion.add(slice_rows)
             ingestion.finish()
@@ -74,6 +82,12 @@ def test_lists_equal_a_dictionary(versions: list[list[Write]], slice_rows: int) 
             check(db, names, expected)
         db._db.compact_range(None, None)
         check(db, names, expected)
+        while db.join_one_long_list():
+            check(db, names, expected)
+        db.flush()
+        db.close()
+        db = RocksDb(Path(root, "db"), memory, create=False, multi_families=lists)
+        check(db, names, expected)
         db.close()
 
 
@@ -81,16 +95,52 @@ def check(db: RocksDb, names: list[bytes], expected: dict[bytes, bytes]) -> None
     assert db.get_many(CF, names) == [expected.get(name) for name in names]
     for some in (names, names[:5], names[-5:], names[::9]):
         assert db.present(CF, some) == [name in expected for name in some]
-    low, high = layout.scan_bounds(CF, multi=True, start=None, inclusive=True, end=None)
-    page = db.scan(CF, low, high, limit_rows=1000, limit_bytes=1 << 20)
-    assert list(zip(page.keys, page.values, strict=True)) == sorted(expected.items())
+    for limits in ((1000, 1 << 20), (3, 1 << 20), (1000, 40)):
+        assert scanned(db, limits) == sorted(expected.items())
     ranges = [*pairwise(names[::3]), (names[-1], None)] if names else []
-    found = db.read_ranges(CF, ranges, (1000, 1 << 20))
-    rows = zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)
-    assert list(rows) == [
+    wanted = [
         (name, expected[name])
         for start, end in ranges
         for name in sorted(expected)
         if start <= name and (end is None or name < end)
     ]
-    assert (found.more, found.count) == (False, len(ranges))
+    for limits in ((1000, 1 << 20), (3, 1 << 20), (1000, 3)):
+        assert of_ranges(db, ranges, limits) == wanted
+
+
+def scanned(db: RocksDb, limits: tuple[int, int]) -> list[Row]:
+    """Return all rows, read in pages."""
+    rows: list[Row] = []
+    more = True
+    while more:
+        start = rows[-1][0] if rows else None
+        page = db.scan(
+            CF,
+            start=start,
+            inclusive=start is None,
+            limit_rows=limits[0],
+            limit_bytes=limits[1],
+        )
+        assert len(page.keys) <= limits[0]
+        assert page.keys or not page.more
+        rows += zip(page.keys, page.values, strict=True)
+        more = page.more
+    return rows
+
+
+def of_ranges(
+    db: RocksDb, ranges: list[tuple[bytes, bytes | None]], limits: tuple[int, int]
+) -> list[Row]:
+    """Return the rows of ranges, read in pages."""
+    rows: list[Row] = []
+    left = list(ranges)
+    while left:
+        page = db.read_ranges(CF, left, limits)
+        keys, values = page.keys.to_pylist(), page.values.to_pylist()
+        rows += cast("list[Row]", list(zip(keys, values, strict=True)))
+        if page.more:
+            left = [(rows[-1][0] + b"\0", left[page.count - 1][1]), *left[page.count :]]
+        else:
+            assert page.count
+            left = left[page.count :]
+    return rows

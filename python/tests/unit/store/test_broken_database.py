@@ -352,7 +352,7 @@ def test_a_commit_whose_rows_do_not_fit_into_memory_breaks_only_the_local_state(
     """The version is durable after its PUT: without its rows every read would be wrong."""
     last = a_snapshot_and_a_version_above(rig)
 
-    def no_memory(*_: object) -> None:
+    def no_memory(*_: object, **__: object) -> None:
         raise MemoryError
 
     rig.write([(1, 0, KEYS[0], b"newest", 1)])
