@@ -22,7 +22,7 @@ METRICS: Final[dict[str, str]] = {
     "snapshots_count": "manifests written",
     "snapshot_uploaded_bytes": "bytes of SSTs uploaded",
     "spilled_bytes": "bytes of open sessions' writes spilled to the local disk",
-    "lists_joined_count": "long lists rewritten as one chunk",
+    "lists_joined_count": "long lists rewritten as one row",
 }
 
 

@@ -26,7 +26,7 @@ from cairn.ids import Attempt, CheckpointId, StoreId, Version, VersionRef
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-COLUMN_FAMILY_ID_MAX = 2**16 - 1
+COLUMN_FAMILY_ID_MAX = 2**16 - 2
 _FAMILY_ID = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 

@@ -121,10 +121,9 @@ class RocksDb:
     def has_chunks(self, cf: int) -> bool:
         """Return whether a family may have rows that are chunks of lists. Also in ``write``.
 
-        Most lists are written at once and never grow: they have heads alone.
+        Most lists are written at once and never grow: they have heads alone. REQUIRES: the values
+        of the family are lists.
         """
-        if cf not in self.multi_families:
-            return False
         found = self._chunked.get(cf)
         if found is None:
             with self._translated:
@@ -135,9 +134,12 @@ class RocksDb:
             self._chunked[cf] = found
         return found
 
+    def _is_in_chunks(self, cf: int) -> bool:
+        return cf in self.multi_families and self.has_chunks(cf)
+
     def get(self, cf: int, key: bytes) -> bytes | None:
         """Return the value of one key, as ``get_many`` does."""
-        if self.has_chunks(cf):
+        if self._is_in_chunks(cf):
             return self.get_many(cf, [key])[0]
         try:
             value: bytes | None = self._db.get(self._prefix(cf) + key)
@@ -157,7 +159,7 @@ class RocksDb:
         """
         with self._translated:
             rows = self._get_rows(self._prefix(cf), keys)
-            return self._with_chunks(cf, keys, rows) if self.has_chunks(cf) else rows
+            return self._with_chunks(cf, keys, rows) if self._is_in_chunks(cf) else rows
 
     def _get_rows(self, prefix: bytes, keys: list[bytes]) -> list[bytes | None]:
         if len(keys) == 1:
@@ -193,17 +195,24 @@ class RocksDb:
         return b"".join(chunks) if head is None else b"".join((head, *chunks))
 
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
-        """Return for each key whether it is present; REQUIRES: they ascend. Also in ``write``."""
+        """Return for each key whether it is present; REQUIRES: they ascend."""
+        return self._present(cf, keys, is_list=cf in self.multi_families)
+
+    def present_lists(self, cf: int, keys: list[bytes]) -> list[bool]:
+        """Return what ``present`` does for a family of lists. Also in ``write``."""
+        return self._present(cf, keys, is_list=True)
+
+    def _present(self, cf: int, keys: list[bytes], *, is_list: bool) -> list[bool]:
         if not keys:
             return []
-        prefix = self._prefix(cf)
+        prefix = layout.row_prefix(cf, is_list=is_list)
         with self._translated:
             few = self._few_keys(prefix, keys[0], keys[-1])
             if few is None:
                 found = [value is not None for value in self._get_rows(prefix, keys)]
             else:
                 found = [key in few for key in keys]
-            if self.has_chunks(cf):
+            if is_list and self.has_chunks(cf):
                 for place, _ in self.chunks(cf, keys):
                     found[place] = True
         return found
@@ -263,7 +272,7 @@ class RocksDb:
             keys, values = pages.read_rows(rows, len(prefix), limit_rows, limit_bytes)
             last = prefix + keys[-1] if keys else None
             page = ScanPage(keys, values, self._follows(last, low, high))
-            if not self.has_chunks(cf):
+            if not self._is_in_chunks(cf):
                 return page
             limits = limit_rows, limit_bytes
             low, high = layout.chunk_bounds(cf, start=start, inclusive=inclusive, end=end)
@@ -315,7 +324,7 @@ class RocksDb:
         with self._translated:
             rows = RangeRows(self._db, bounds, reading)
             read = pages.read_ranges(rows, count, limits, len(prefix))
-            if self.has_chunks(cf):
+            if self._is_in_chunks(cf):
                 bounds = [
                     layout.chunk_bounds(cf, start=start, inclusive=True, end=end)
                     for start, end in ranges

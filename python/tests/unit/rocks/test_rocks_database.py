@@ -160,6 +160,29 @@ def test_lists_that_never_grow_are_not_searched_for_chunks(
     again.close()
 
 
+def test_rows_from_before_the_drop_of_their_family_are_lists(db: RocksDb) -> None:
+    """A snapshot of the version before has them; the database knows the newest families alone."""
+    for version in (1, 2):
+        ingest(
+            db, rows(*((OP_APPEND, LISTS, key, b"%d" % version) for key in (b"a", b"b"))), version
+        )
+    lists, db.multi_families = db.multi_families, frozenset()
+
+    changes = rows(
+        (OP_DELETE, LISTS, b"a", None),
+        (OP_APPEND, LISTS, b"b", b"3"),
+        (OP_APPEND, LISTS, b"c", b"3"),
+    )
+    ingestion = db.new_ingestion(changes, 3, lists)
+    while ingestion.rows_left:
+        ingestion.add(1)
+    ingestion.finish()
+    db.ingest(ingestion)
+
+    db.multi_families = lists
+    assert whole_scan(db, LISTS) == {b"b": b"123", b"c": b"3"}
+
+
 def test_a_dropped_family_has_neither_heads_nor_chunks(db: RocksDb) -> None:
     """They lie in two places, beside those of other families."""
     for version in (1, 2):
