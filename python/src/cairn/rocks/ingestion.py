@@ -99,7 +99,8 @@ class Ingestion:
                 continue
             lists = self._encoding.with_new_lists_put(cf, rows)
             is_append = pc.equal(lists.column("op"), pa.scalar(OP_APPEND, pa.uint8()))
-            appends, whole = lists.filter(is_append), lists.filter(pc.invert(is_append))
+            appends = lists.filter(is_append)
+            whole = lists.filter(pc.invert(is_append)) if appends.num_rows else lists
             if appends.num_rows:
                 self.chunked.add(cf)
             # The write of a whole list deletes its chunks.

@@ -9,12 +9,14 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
+from rocksdict import ReadOptions
+
 from cairn.rocks.keys import ABOVE_ALL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rocksdict import Rdict, RdictIter, ReadOptions
+    from rocksdict import Rdict, RdictIter
 
     Row = tuple[int, bytes, bytes]
 
@@ -37,7 +39,7 @@ class RangeRows:
         database: the database.
         ranges: the first RocksDB key of each, and the key above its last; fastest if they ascend
             and do not overlap.
-        reading: options of the reads.
+        reading: options of the reads, for this object alone.
         keys_only: values are empty, and not read.
     """
 
@@ -51,7 +53,9 @@ class RangeRows:
     ) -> None:
         self._database = database
         self._ranges = ranges
-        self._reading = reading
+        self._reading = reading or ReadOptions()
+        # A seek behind the last row would go on over all deleted rows that follow.
+        self._reading.set_iterate_upper_bound(max((high for _, high in ranges), default=b""))
         self._keys_only = keys_only
         self._place = 0
         # All rows of the range at `_place` up to this key were yielded.

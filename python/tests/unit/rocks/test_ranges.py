@@ -29,7 +29,7 @@ class Keys:
         return Seeker(self)
 
     def items(self, from_key: bytes, read_opt: object) -> Iterator[tuple[bytes, bytes]]:
-        assert read_opt is None
+        assert read_opt is not None, "it has the bound of the last range"
         self.seeks += 1
         for place in range(bisect_left(self.sorted, from_key), self.end):
             self.rows += 1

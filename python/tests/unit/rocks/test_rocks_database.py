@@ -160,6 +160,47 @@ def test_lists_that_never_grow_are_not_searched_for_chunks(
     again.close()
 
 
+@pytest.mark.parametrize("count", [20, 2000])
+def test_lists_without_chunks_any_more_are_not_searched_for_them(db: RocksDb, count: int) -> None:
+    """Many deleted chunks are skipped for a bounded time only; a compaction takes them away."""
+    for version in (1, 2):
+        ingest(db, rows(*((OP_APPEND, LISTS, b"%04d" % n, b"v") for n in range(count))), version)
+    assert db.has_chunks(LISTS)
+
+    ingest(db, rows(*((OP_PUT, LISTS, b"%04d" % n, b"new") for n in range(count))), 3)
+
+    assert db.has_chunks(LISTS) == (count > 1000)
+    assert whole_scan(db, LISTS) == {b"%04d" % n: b"new" for n in range(count)}
+    db._db.compact_range(None, None)
+    ingest(db, rows((OP_PUT, LISTS, b"x", b"new")), 4)
+    assert not db.has_chunks(LISTS)
+    assert db.get(LISTS, b"0007") == b"new"
+
+
+def test_presence_is_the_same_for_long_lists(db: RocksDb) -> None:
+    """Their values are not read."""
+    keys = [b"%04d" % n for n in range(300)]
+    ingest(db, rows(*((OP_PUT, LISTS, key, bytes(8192)) for key in keys[::3])), 1)
+    ingest(db, rows(*((OP_APPEND, LISTS, key, b"v") for key in keys[::6])), 2)
+
+    for start in (0, 1, 2, 250, 299):
+        assert db.present(LISTS, keys[start:]) == [n % 3 == 0 for n in range(start, 300)]
+
+
+def test_a_long_list_of_a_family_that_is_dropped_later_stays_whole(db: RocksDb) -> None:
+    """A snapshot of the version before may be on its way when the list is joined."""
+    for version in range(1, 50):
+        ingest(db, rows((OP_APPEND, LISTS, b"L", b"%02d" % version)), version)
+    before = db.get(LISTS, b"L")
+    lists, db.multi_families = db.multi_families, frozenset()
+
+    assert db.join_one_long_list()
+
+    db.multi_families = lists
+    assert db.get(LISTS, b"L") == before == b"".join(b"%02d" % n for n in range(1, 50))
+    assert not db.has_chunks(LISTS)
+
+
 def test_rows_from_before_the_drop_of_their_family_are_lists(db: RocksDb) -> None:
     """A snapshot of the version before has them; the database knows the newest families alone."""
     for version in (1, 2):
