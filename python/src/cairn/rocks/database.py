@@ -47,10 +47,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SORT_FROM_KEYS = 64
+# Keys with fewer rows between them are answered by reading these rows.
 _FEW_ROWS = 16
 # To skip a deleted row costs 0.3 us, with the GIL held.
 _MAX_SKIPPED = 256
 _SKIPPED_TOO_MANY = "Result incomplete"
+# Presence is found by reading values, unless those of the first keys have more bytes.
 _SAMPLE_KEYS = 32
 _SAMPLE_BYTES = 64 << 10
 _LONG_LIST_CHUNKS = 32

@@ -51,7 +51,7 @@ class Ingestion:
         path: the file.
         dropped: families whose rows in the database must be deleted first.
         row_count: the number of rows, without the dropped families.
-        rows_left: how often rows must still be added: a row once for each entry that it may have.
+        rows_left: rows that were not added yet; a list whose chunks may be deleted counts twice.
         chunked: families of which the file has chunks of lists.
     """
 
@@ -107,7 +107,7 @@ class Ingestion:
             replaces = whole.num_rows and self._encoding.has_chunks(cf)
             in_chunks = lists if replaces else appends
             if in_chunks.num_rows:
-                sections.append(_Section(cf, in_chunks, has_chunks=True))
+                sections.append(_Section(cf, in_chunks, of_chunks=True))
             if whole.num_rows:
                 heads.append(_Section(cf, whole))
         return sections + heads
@@ -233,11 +233,11 @@ class StoredLists(Protocol):
 
 @dataclass(frozen=True)
 class _Section:
-    """Sorted rows of a family; ``has_chunks``: they make entries of chunks, not of heads."""
+    """Sorted rows of a family; ``of_chunks``: they make entries of chunks, not of heads."""
 
     cf: int
     rows: pa.RecordBatch
-    has_chunks: bool = False
+    of_chunks: bool = False
 
     def first(self, row_count: int) -> _Section:
         return replace(self, rows=self.rows.slice(0, row_count))
@@ -293,14 +293,14 @@ class RowEncoding:
 
     def fixed(self, section: _Section) -> FixedRows | None:
         """Return the entries of rows, at least one; ``None`` if they have no fixed widths."""
-        return None if section.has_chunks else fixed_rows(self._prefix(section.cf), section.rows)
+        return None if section.of_chunks else fixed_rows(self._prefix(section.cf), section.rows)
 
     def _prefix(self, cf: int) -> bytes:
         return layout.row_prefix(cf, is_list=self.is_list(cf))
 
     def entries(self, section: _Section) -> Iterable[tuple[bytes, bytes | None]]:
         """Return key and value of each entry; a value of ``None`` deletes the key."""
-        if section.has_chunks:
+        if section.of_chunks:
             return self._chunks(section.cf, section.rows)
         prefix = self._prefix(section.cf)
         keys, values = section.rows.column("key"), section.rows.column("value")
