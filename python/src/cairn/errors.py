@@ -21,6 +21,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- LineageTooLongError           CAIRN_LINEAGE_TOO_LONG
     |   +-- CancelledError                CAIRN_CANCELLED
     |   +-- UnknownInstanceError          CAIRN_UNKNOWN_INSTANCE
+    |   +-- ClosedError                   CAIRN_CLOSED
     +-- ConflictError                     conflict
     |   +-- AlreadyExistsError            CAIRN_OBJECT_EXISTS
     |   +-- PreconditionFailedError       CAIRN_PRECONDITION_FAILED
@@ -45,7 +46,6 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     +-- BugError                          bug
         +-- ProtocolError                 CAIRN_PROTOCOL
         +-- FramesMissingError            CAIRN_FRAMES_MISSING
-        +-- ClosedError                   CAIRN_CLOSED
         +-- InternalError                 CAIRN_INTERNAL
 
 Messages appear in logs and in Spark's task failures: they never contain a secret.
@@ -198,6 +198,12 @@ class UnknownInstanceError(RetryableError):
     code = "CAIRN_UNKNOWN_INSTANCE"
 
 
+class ClosedError(RetryableError):
+    """A session, store or worker was used after its end; the next attempt has others."""
+
+    code = "CAIRN_CLOSED"
+
+
 class ConflictError(CairnError):
     """Another writer was first; its object is the valid one."""
 
@@ -344,12 +350,6 @@ class FramesMissingError(BugError):
     """A commit counted frames or rows that have not arrived."""
 
     code = "CAIRN_FRAMES_MISSING"
-
-
-class ClosedError(BugError):
-    """A session, store or worker was used after its end."""
-
-    code = "CAIRN_CLOSED"
 
 
 class InternalError(BugError):

@@ -19,6 +19,7 @@ CODES = {
     "LineageTooLongError": ("retry", "CAIRN_LINEAGE_TOO_LONG"),
     "CancelledError": ("retry", "CAIRN_CANCELLED"),
     "UnknownInstanceError": ("retry", "CAIRN_UNKNOWN_INSTANCE"),
+    "ClosedError": ("retry", "CAIRN_CLOSED"),
     "AlreadyExistsError": ("conflict", "CAIRN_OBJECT_EXISTS"),
     "PreconditionFailedError": ("conflict", "CAIRN_PRECONDITION_FAILED"),
     "FencedError": ("conflict", "CAIRN_FENCED"),
@@ -39,7 +40,6 @@ CODES = {
     "RepartitionError": ("invalid", "CAIRN_REPARTITION"),
     "ProtocolError": ("bug", "CAIRN_PROTOCOL"),
     "FramesMissingError": ("bug", "CAIRN_FRAMES_MISSING"),
-    "ClosedError": ("bug", "CAIRN_CLOSED"),
     "InternalError": ("bug", "CAIRN_INTERNAL"),
 }
 
