@@ -40,7 +40,7 @@ from cairn.rocks.options import (
     write_options,
 )
 from cairn.rocks.pages import RangesPage, ScanPage
-from cairn.rocks.ranges import RangeRows, key_of
+from cairn.rocks.ranges import MAX_SKIPPED, RangeRows, is_skipped_too_many, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 _SORT_FROM_KEYS = 64
 # Keys with fewer rows between them are answered by reading these rows.
 _FEW_ROWS = 16
-# To skip a deleted row costs 0.3 us, with the GIL held.
-_MAX_SKIPPED = 256
-_SKIPPED_TOO_MANY = "Result incomplete"
 # Presence is found by reading values, unless those of the first keys have more bytes.
 _SAMPLE_KEYS = 32
 _SAMPLE_BYTES = 64 << 10
@@ -147,7 +144,7 @@ class RocksDb:
         """
         reading = self._read_options()
         reading.set_iterate_upper_bound(high)
-        reading.set_max_skippable_internal_keys(_MAX_SKIPPED)
+        reading.set_max_skippable_internal_keys(MAX_SKIPPED)
         seeker = self._db.iter(reading)
         names: list[bytes] = []
         try:
@@ -156,7 +153,7 @@ class RocksDb:
                 names.append(name)
                 seeker.next()
         except Exception as failure:
-            if _SKIPPED_TOO_MANY not in str(failure):
+            if not is_skipped_too_many(failure):
                 raise
             return None
         return names
@@ -258,7 +255,7 @@ class RocksDb:
         # Long lists: their values are not worth a copy.
         found += [False] * len(left)
         names = [(prefix + key, prefix + key + b"\0") for key in left]
-        for place, _, _ in RangeRows(self._db, names, self._read_options(), keys_only=True):
+        for place, _, _ in RangeRows(self._db, names, self._read_options, keys_only=True):
             found[_SAMPLE_KEYS + place] = True
         return found
 
@@ -268,7 +265,7 @@ class RocksDb:
         REQUIRES: the keys ascend. Also in ``write``.
         """
         lists = layout.chunks_of(cf, keys)
-        for place, name, _ in RangeRows(self._db, lists, self._read_options(), keys_only=True):
+        for place, name, _ in RangeRows(self._db, lists, self._read_options, keys_only=True):
             yield place, name
 
     def scan(
@@ -351,14 +348,14 @@ class RocksDb:
             layout.row_bounds(prefix, start=start, inclusive=True, end=end) for start, end in ranges
         ]
         with self._translated:
-            rows = RangeRows(self._db, bounds, self._read_options())
+            rows = RangeRows(self._db, bounds, self._read_options)
             read = pages.read_ranges(rows, count, limits, len(prefix))
             if self._is_in_chunks(cf):
                 bounds = [
                     layout.chunk_bounds(cf, start=start, inclusive=True, end=end)
                     for start, end in ranges
                 ]
-                rows = RangeRows(self._db, bounds, self._read_options())
+                rows = RangeRows(self._db, bounds, self._read_options)
                 chunks = pages.read_ranges(rows, count, limits, None)
                 read = pages.merged_ranges(read, chunks, limits, partial(self._join, cf))
         keys, values = pa.array(read.keys, pa.binary()), pa.array(read.values, pa.binary())

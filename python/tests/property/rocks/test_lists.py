@@ -6,6 +6,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
-from cairn.rocks import RocksDb, RocksMemory
+from cairn.rocks import RocksDb, RocksMemory, ranges
 
 CF = 5
 Write = tuple[int, bytes, bytes]
@@ -57,11 +58,13 @@ def apply(expected: dict[bytes, bytes], writes: list[Write]) -> None:
 @given(
     versions=st.lists(st.tuples(WRITES, st.booleans()), min_size=1, max_size=6),
     slice_rows=st.sampled_from([1, 7, 100]),
+    max_skipped=st.sampled_from([1, 256]),
 )
 def test_lists_equal_a_dictionary(
-    versions: list[tuple[list[Write], bool]], slice_rows: int
+    versions: list[tuple[list[Write], bool]], slice_rows: int, max_skipped: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as root:
+    skipping = mock.patch.object(ranges, "MAX_SKIPPED", max_skipped)
+    with skipping, tempfile.TemporaryDirectory() as root:
         lists = frozenset({CF})
         memory = RocksMemory(1 << 20, 4 << 20)
         db = RocksDb(Path(root, "db"), memory, create=True, multi_families=lists)
