@@ -416,18 +416,20 @@ class LocalState:
     def _due_runs(self) -> list[CommittedRun]:
         """Return the oldest runs that must be written, as many as may be merged.
 
-        None if deltas are being sorted that belong into the same file.
+        None if deltas are being sorted that belong into the same file. A run is written whole, also
+        if it begins at or below ``_write_through`` and ends above it: deltas may have arrived
+        before its sort began. None ends above the barrier.
         """
-        through = self._write_through
-        if self._barrier is not None:
-            through = min(through, self._barrier)
+        barrier = self._barrier
+        through = self._write_through if barrier is None else min(self._write_through, barrier)
         if self._sorting and self._sorting[0].first <= through:
             return []
         due: list[CommittedRun] = []
         size = 0
         for run in self._runs:
             size += run.size_bytes
-            if run.last > through or (due and size > _MAX_MERGED_BYTES):
+            is_held_back = barrier is not None and run.last > barrier
+            if run.first > through or is_held_back or (due and size > _MAX_MERGED_BYTES):
                 break
             due.append(run)
         return due

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from rig import Rig, family
 
+from cairn.errors import CairnError
 from cairn.rocks import RocksDb
 from cairn.store import deltas, local_state
 from cairn.store.deltas import Delta
@@ -167,3 +170,57 @@ def test_newer_versions_are_read_while_a_snapshot_holds_them_back(
     assert rig.local.written_through == 0
     assert rig.contents(0, 6) == expected(6)
     rig.event_loop.run(lambda: rig.local.release_held(incarnation))
+
+
+def test_rows_to_be_written_are_written_with_a_version_that_arrives_before_their_sort(
+    rig: Rig, sorts: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run has both. If it is not written, no store of the worker writes to free memory."""
+    last = commit(rig, 1, 1)
+    may_sort = threading.Event()
+    submit = rig.resources.sorting.submit
+
+    def submit_late(sort: Callable[..., None], *parts: Any) -> Future[None]:  # noqa: ANN401
+        def run() -> None:
+            assert may_sort.wait(20)
+            sort(*parts)
+
+        return submit(run)
+
+    monkeypatch.setattr(rig.resources.sorting, "submit", submit_late)
+    rig.event_loop.run(lambda: rig.local.when_readable(1, lambda _: None))  # begins a sort
+    last = commit(rig, 2, 2, last)
+    rig.event_loop.run(rig.local.write_runs)
+    commit(rig, 3, 3, last)
+    written: Future[CairnError | None] = Future()
+    rig.event_loop.run(lambda: rig.local._when_written(2, None, written.set_result))
+
+    may_sort.set()
+
+    assert written.result(20) is None
+    assert sorts[:2] == [(1, 1), (2, 3)]
+    assert rig.event_loop.run(lambda: (rig.local.is_writing, rig.local.written_through)) == (
+        False,
+        3,
+    )
+    assert rig.contents(0, 3) == expected(3)
+
+
+def test_a_snapshot_holds_back_a_run_that_is_written_with_an_earlier_one(
+    rig: Rig, sorts: list[tuple[int, int]]
+) -> None:
+    """The snapshot's database must have no row above its version."""
+    last = commit(rig, 1, 3)
+    incarnation = rig.local.incarnation
+    assert rig.event_loop.run(lambda: rig.local.hold_above(3, incarnation))
+    commit(rig, 4, 6, last)
+
+    rig.event_loop.run(rig.local.write_runs)
+    rig.until_written(3)
+    rig.until_applied(6)
+
+    assert sorts == [(1, 3), (4, 6)]
+    assert rig.event_loop.run(lambda: rig.local.written_through) == 3
+    rig.event_loop.run(lambda: rig.local.release_held(incarnation))
+    rig.until_written(6)
+    assert rig.contents(0, 6) == expected(6)
