@@ -19,9 +19,12 @@ from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checksum import crc32c_file
 from cairn.errors import (
+    AccessError,
     AlreadyExistsError,
+    BusyError,
     CairnError,
     ConditionalPutUnsupportedError,
+    DataError,
     DiskFullError,
     InternalError,
 )
@@ -44,10 +47,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
 _NS_PER_S = 1_000_000_000
+_NS_PER_MS = 1_000_000
+# A manifest that this writer stored is there for a half: clocks may differ, requests take time.
+_SAFE_PART = 2
 # How often the log shows the progress of an upload that takes longer than this.
 _LOG_EVERY_NS = 300 * _NS_PER_S
 # How often an upload looks whether its pin must be renewed, if no file ends before.
 _KEEP_PIN_EVERY_S = 1.0
+
+
+class BaseLostError(BusyError):
+    """The manifest whose SSTs a snapshot reuses is gone: another writer deletes those SSTs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,8 @@ class SnapshotUploader:
         self._resources = resources
         self._grace_ms = grace_ms
         self._fault = fault
+        # The last manifest that this writer stored, and a time before that.
+        self._stored: tuple[VersionRef, int] | None = None
 
     def new_pending(self) -> PendingUpload:
         """Return the empty pending upload of the first attempt at a snapshot."""
@@ -164,12 +176,13 @@ class SnapshotUploader:
                 after a reset, so entries of another directory would be wrong.
             previous: the manifest that is the base of the newest version, or the one that this
                 writer stored after it; ``None`` if there is no manifest. Only SSTs that it names
-                are reused: no writer deletes those.
+                are reused: no writer deletes those before it deletes this manifest.
             pending: what earlier attempts from the same database directory have uploaded since its
                 last snapshot. After an error it has what this attempt has uploaded, too. The next
                 snapshot needs a new one.
 
         Raises:
+            BaseLostError: ``previous`` is gone. Never use it again, nor ``known``.
             BusyError: a sweep may have deleted uploaded files (``pending.is_lost``).
             UnavailableError and other storage errors: try again with the same ``pending``.
             CorruptError: a file changed during its upload, or the other writer's manifest is
@@ -204,11 +217,13 @@ class SnapshotUploader:
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
             if not is_exclusive:
                 pending.forget()  # even if the answer is lost, no other manifest names them
+            put_ns = self._resources.clock.monotonic_ns()
             stored = self._put_manifest(manifest, is_exclusive=is_exclusive)
             won = stored == manifest
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
             if won:
-                self._verify(pending, manifest)
+                self._verify(pending, manifest, previous)
+                self._stored = manifest.ref, put_ns
         except CairnError as error:
             error.with_context(store=str(self._store), version=content.ref.version)
             raise
@@ -286,9 +301,13 @@ class SnapshotUploader:
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
         return file
 
-    def _verify(self, pending: PendingUpload, manifest: Manifest) -> None:
-        """Check that no sweep has deleted files of the manifest; otherwise delete it."""
+    def _verify(
+        self, pending: PendingUpload, manifest: Manifest, previous: Manifest | None
+    ) -> None:
+        """Check that nobody has deleted files of the manifest; otherwise delete it."""
         try:
+            if previous is not None and _share_files(manifest, previous):
+                self._check_exists(previous.ref)
             pending.verify(self._objects)
         except CairnError:
             # Loads go around a manifest without files, if it cannot be deleted.
@@ -296,6 +315,28 @@ class SnapshotUploader:
                 self._objects.delete([manifest_name(manifest.ref)])
             raise
         pending.release(self._objects)
+
+    def _check_exists(self, base: VersionRef) -> None:
+        """Check that a manifest exists. REQUIRES: the one that shares its files is stored.
+
+        A writer deletes a manifest, and its SSTs at least the grace period later, after it has
+        listed the manifests. So if it is there, that listing will have the new one.
+        """
+        if self._stored is not None and self._stored[0] == base:
+            age_ns = self._resources.clock.monotonic_ns() - self._stored[1]
+            if age_ns < self._grace_ms * _NS_PER_MS // _SAFE_PART:
+                return
+        name = manifest_name(base)
+        try:
+            self._objects.get_start(name, 1)
+        except (DataError, AccessError):  # S3 denies access to an absent object
+            raise BaseLostError(
+                f"the snapshot of version {base.version} was deleted while this one, which shares "
+                "its files, was stored",
+                object_name=self._objects.object_url(name),
+                next_step="none, the next load starts from the newest snapshot; if it happens "
+                "again, look for a second query on this checkpoint",
+            ) from None
 
     def pin_content(self, checkpoint_id: CheckpointId | None = None) -> bytes:
         """Return the bytes of a pin; ``checkpoint_id``: of the version that a reader pins."""
@@ -359,6 +400,11 @@ class SnapshotUploader:
                 ref=manifest.ref,
             )
         return manifest
+
+
+def _share_files(manifest: Manifest, previous: Manifest) -> bool:
+    names = {file.object_name for file in previous.files}
+    return any(file.object_name in names for file in manifest.files)
 
 
 def _small_files(paths: list[Path]) -> tuple[SmallFile, ...]:

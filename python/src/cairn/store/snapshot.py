@@ -17,7 +17,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.retention import KeptVersions
-from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
+from cairn.checkpoint.upload import BaseLostError, SnapshotContent, SnapshotResult
 from cairn.errors import (
     AccessError,
     BusyError,
@@ -36,6 +36,7 @@ from cairn.store.snapshot_state import SnapshotDone
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import datetime
+    from pathlib import Path
 
     from cairn.format.manifest import Manifest
     from cairn.ids import VersionRef
@@ -144,13 +145,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     try:
         if not state.local.checkpoint(version.version, incarnation, directory):
             raise _MovedOnError
-        result = checkpoint.uploader.upload(
-            directory,
-            content,
-            known=snapshots.known(incarnation),
-            previous=previous,
-            pending=snapshots.pending(incarnation, checkpoint.uploader),
-        )
+        result = _upload(state, incarnation, directory, content, previous)
     except (CairnError, OSError) as failure:
         if state.is_closed:
             return SnapshotDone()  # a closed store has no directory
@@ -172,6 +167,27 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         duration_ms=(clock.monotonic_ns() - began) // _MS,
         store_time=result.store_time,
     )
+
+
+def _upload(
+    state: StoreState,
+    incarnation: int,
+    directory: Path,
+    content: SnapshotContent,
+    previous: Manifest | None,
+) -> SnapshotResult:
+    uploader, snapshots = state.checkpoint.uploader, state.snapshots
+    try:
+        return uploader.upload(
+            directory,
+            content,
+            known=snapshots.known(incarnation),
+            previous=previous,
+            pending=snapshots.pending(incarnation, uploader),
+        )
+    except BaseLostError:
+        snapshots.lost_base(incarnation)
+        raise
 
 
 def _is_present(
@@ -223,9 +239,10 @@ def _previous(state: StoreState, version: StoreVersion) -> Manifest | None:
     if base is None:
         return None
     known = state.snapshots.manifest
-    if known is not None and known.ref == base:
+    if known is not None and known.ref == base and not state.snapshots.needs_load:
         return known
-    # Another executor stored the base of the changelogs that were replayed here.
+    # Another executor stored the base of the changelogs that were replayed here; or the base was
+    # gone at the last snapshot.
     return state.checkpoint.recovery.fetch_manifest(base)
 
 

@@ -76,7 +76,8 @@ class SnapshotState:
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
         is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects,
             among them perhaps the snapshot of the loaded version.
-        needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
+        needs_load: whether the next load starts from the objects: a snapshot's base is damaged or
+            gone.
     """
 
     def __init__(self, clock: Clock, entropy: Entropy, *, grace_ms: int) -> None:
@@ -163,6 +164,15 @@ class SnapshotState:
             self._known = result.known
             self._pending = None
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
+
+    def lost_base(self, incarnation: int) -> None:
+        """Start the next load from the objects, unless another database was opened meanwhile.
+
+        The manifest after which the current version's lineage begins may be the one that is gone.
+        """
+        with self._lock:
+            if incarnation == self._incarnation:
+                self.needs_load = True
 
     def purged(self, before: Manifest, after: Manifest) -> None:
         """Replace the manifest by the purge's result, unless it was replaced meanwhile."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_kit import (
+    GRACE_MS,
     Crash,
     ModelVersion,
     World,
@@ -19,7 +20,12 @@ from checkpoint_kit import (
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.sst_cache import SstCache
-from cairn.checkpoint.upload import SnapshotContent, SnapshotResult, SnapshotUploader
+from cairn.checkpoint.upload import (
+    BaseLostError,
+    SnapshotContent,
+    SnapshotResult,
+    SnapshotUploader,
+)
 from cairn.errors import (
     CorruptError,
     DataError,
@@ -107,6 +113,56 @@ def test_known_ssts_that_the_previous_manifest_lacks_are_uploaded_again(world: W
     )
 
     assert (second.uploaded_files, second.reused_files) == (2, 0)
+
+
+def test_a_snapshot_whose_base_is_deleted_meanwhile_is_not_stored(world: World) -> None:
+    """The writer that deleted the base deletes the shared SSTs later: the new one must not stay."""
+    one, two = two_versions(world)
+    first = world.snapshot(one, changelogs=(changelog_ref(one),))
+    grown = replace(two, content=one.content)
+
+    def purge(point: str) -> None:
+        if point == FaultPoint.SNAPSHOT_BEFORE_MANIFEST:
+            world.objects.delete([manifest_name(first.manifest.ref)])
+
+    with pytest.raises(BaseLostError, match="snapshot of version 1 was deleted") as raised:
+        world.snapshot(
+            grown,
+            changelogs=(changelog_ref(two),),
+            previous=first.manifest,
+            known=first.known,
+            fault=purge,
+        )
+
+    assert raised.value.next_step is not None
+    assert world.names("snapshot/") == []
+    assert world.snapshot(grown, changelogs=(changelog_ref(two),)).uploaded_files == 2
+
+
+def test_a_base_that_this_writer_stored_lately_is_not_looked_at(world: World) -> None:
+    """Most snapshots are like this one, and a request per snapshot would be for nothing."""
+    one, two = two_versions(world)
+    three = world.commit(two, {b"\x0b": b"x"}, attempt(3))
+    uploader = world.uploader()
+    results: list[SnapshotResult] = []
+    sent: list[int] = []
+    for model in (one, two, three):
+        directory = world.folder("checkpoint")
+        write_directory(directory, one.content)  # so that all files are reused
+        before = world.objects.request_counts().get("GetObject", 0)
+        result = uploader.upload(
+            directory,
+            _content(model),
+            known=results[-1].known if results else {},
+            previous=results[-1].manifest if results else None,
+            pending=uploader.new_pending(),
+        )
+        sent.append(world.objects.request_counts().get("GetObject", 0) - before)
+        results.append(result)
+        world.clock.advance(GRACE_MS / 1000 * 0.3 * len(results))
+
+    assert [result.reused_files for result in results] == [0, 2, 2]
+    assert sent == [0, 0, 1]
 
 
 def test_two_executors_take_a_snapshot_of_one_version(world: World) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rig import Rig, family
 
+from cairn.checkpoint.faults import FaultPoint
 from cairn.store import snapshot
 
 FAMILY = family(0, multi=False)
@@ -81,6 +82,50 @@ def test_an_executor_that_comes_back_finds_the_files_of_its_snapshot(tmp_path: P
         third.load(version, store.ids[version])
     found = third.contents(0, 16, page_rows=1000)
 
+    assert found == store.rows
+    for rig in (first, second, third):
+        rig.crash()
+
+
+def test_an_executor_that_stood_still_stores_no_snapshot_with_deleted_files(tmp_path: Path) -> None:
+    """The other one deletes them before the manifest is stored, so no listing shows that."""
+    store = MovedStore(tmp_path)
+    first, second = store.executor("first"), store.executor("second")
+    store.commit(first, {key: key * 4 for key in KEYS})
+    store.commit_one_row(first, 2)
+    take_snapshot(first)  # of 3
+    store.commit_one_row(first, 1)
+    store.commit_one_row(second, 4)
+    second.until_written(8)
+    second.local.db._db.compact_range(None, None)
+    take_snapshot(second)  # of 8: none of the files of 3
+    store.commit_one_row(first, 1)
+
+    def meanwhile(point: str) -> None:
+        if point == FaultPoint.SNAPSHOT_BEFORE_MANIFEST:
+            store.commit_one_row(second, 3)
+            purge(second)  # the manifest of 3
+            take_snapshot(second)
+            purge(second)  # its files
+
+    uploader = first.state.checkpoint.uploader
+    uploader._fault = meanwhile
+    snapshot.take_now(first.state, 20)  # of 9: the files of 3
+    uploader._fault = lambda _: None
+    assert first.state.snapshots.failure is not None
+    assert "snapshot of version 3 was deleted" in first.state.snapshots.failure.message
+    # Not from the local disk: the next commit must not have the lost base.
+    assert first.load(9, store.ids[9])["source"] == "snapshot"
+    assert first.state.require_version().base.version == 8
+    store.commit_one_row(first, 2)
+    take_snapshot(first)  # of 14
+    store.commit_one_row(first, 1)
+
+    third = store.executor("third")
+    answer = third.load(15, store.ids[15])
+    found = third.contents(0, 15, page_rows=1000)
+
+    assert answer["repairs"] == 0
     assert found == store.rows
     for rig in (first, second, third):
         rig.crash()
