@@ -122,13 +122,14 @@ class Purger:
         Idempotent: after an error, call it again. It sends no request if nothing can be deleted.
 
         REQUIRES: this writer stored ``manifest``, and it is the present one
-        (``SnapshotResult.won``).
+        (``SnapshotResult.won``); or it is about to store the next one, with the remaining chain.
 
         Args:
             manifest: the newest one: of the last ``SnapshotResult``, or of the last purge after it.
             kept: the versions that must stay loadable.
             store_time: when the manifest was stored, by the storage's clock
-                (``SnapshotResult.store_time``); ``None``: read it with one LIST of its name.
+                (``SnapshotResult.store_time``), or any later time by that clock; ``None``: read it
+                with one LIST of its name.
             age_ms: how long ago that was.
             is_garbage_young: an earlier purge with this manifest kept its garbage. It waits for the
                 next manifest: an idle store sends no requests.

@@ -35,14 +35,18 @@ from cairn.format.names import manifest_name
 from cairn.storage.parallel import in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
     from pathlib import Path
+    from typing import TypeAlias
 
     from cairn.checkpoint.transfers import TransferResources
     from cairn.format.header import ColumnFamily
     from cairn.ids import CheckpointId, StoreId, VersionRef
     from cairn.storage.base import ObjectStore
+
+    Trim: TypeAlias = Callable[[Manifest, datetime], Manifest]
+    """Returns a manifest without a part of its chain, at a time by the storage's clock."""
 
 _LOG = logging.getLogger(__name__)
 _SMALL_PREFIXES = ("MANIFEST-", "OPTIONS-")
@@ -165,6 +169,7 @@ class SnapshotUploader:
         known: Mapping[str, SstFile],
         previous: Manifest | None,
         pending: PendingUpload,
+        trim: Trim | None = None,
     ) -> SnapshotResult:
         """Store ``directory`` as a snapshot of ``content.ref``; complete once its manifest exists.
 
@@ -180,6 +185,7 @@ class SnapshotUploader:
             pending: what earlier attempts from the same database directory have uploaded since its
                 last snapshot. After an error it has what this attempt has uploaded, too. The next
                 snapshot needs a new one.
+            trim: shortens the chain of ``previous`` before the new manifest has it.
 
         Raises:
             BaseLostError: ``previous`` is gone. Never use it again, nor ``known``.
@@ -190,26 +196,17 @@ class SnapshotUploader:
         """
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
         is_exclusive = self.excludes_others()
-        reusable: set[str] = set()
-        if previous is not None and is_exclusive:
-            reusable = {file.object_name for file in previous.files}
-        reused: list[SstFile] = []
-        missing: list[Path] = []
-        uploaded_before = pending.files
-        for path in local_files:
-            if path.suffix != ".sst":
-                continue
-            file = known.get(path.name)
-            if file is None or file.object_name not in reusable:
-                file = uploaded_before.get(path.name)
-            if file is None:
-                missing.append(path)
-            elif path.stat().st_size != file.size_bytes:
-                raise InternalError(f"{path.name} is not the file that was uploaded before")
-            else:
-                reused.append(file)
+        named = previous.files if previous is not None and is_exclusive else ()
+        reused, missing = _split(
+            [path for path in local_files if path.suffix == ".sst"],
+            known,
+            {file.object_name for file in named},
+            pending.files,
+        )
         try:
             uploaded = self._upload_all(missing, pending, content.ref)
+            if previous is not None and trim is not None and pending.stored_at is not None:
+                previous = trim(previous, pending.stored_at)
             manifest = self._manifest(
                 content, previous, (*reused, *uploaded), _small_files(local_files)
             )
@@ -400,6 +397,35 @@ class SnapshotUploader:
                 ref=manifest.ref,
             )
         return manifest
+
+
+def _split(
+    paths: list[Path],
+    known: Mapping[str, SstFile],
+    reusable: Collection[str],
+    uploaded: Mapping[str, SstFile],
+) -> tuple[list[SstFile], list[Path]]:
+    """Return the objects of the SSTs that are stored, and the SSTs that have to be uploaded.
+
+    Args:
+        paths: the local SSTs.
+        known: the objects of earlier snapshots by local names.
+        reusable: those of them that may be used.
+        uploaded: the objects of this upload by local names.
+    """
+    reused: list[SstFile] = []
+    missing: list[Path] = []
+    for path in paths:
+        file = known.get(path.name)
+        if file is None or file.object_name not in reusable:
+            file = uploaded.get(path.name)
+        if file is None:
+            missing.append(path)
+        elif path.stat().st_size != file.size_bytes:
+            raise InternalError(f"{path.name} is not the file that was uploaded before")
+        else:
+            reused.append(file)
+    return reused, missing
 
 
 def _share_files(manifest: Manifest, previous: Manifest) -> bool:

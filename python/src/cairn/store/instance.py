@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cairn.errors import CairnError, ClosedError, DiskFullError, ProtocolError
+from cairn.errors import (
+    CairnError,
+    ClosedError,
+    CredentialsExpiredError,
+    DiskFullError,
+    ProtocolError,
+    UnavailableError,
+)
 from cairn.protocol.calls import MaintainAnswer
 from cairn.rocks.failures import translate
 from cairn.rocks.keys import successor
@@ -27,10 +34,12 @@ from cairn.store.reads import (
 )
 from cairn.store.runs import NO_RUNS
 from cairn.store.session import SessionThreads, StoreSession
+from cairn.store.snapshot_state import SnapshotDone
 from cairn.store.state import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
@@ -57,6 +66,8 @@ _NS_PER_S = 1_000_000_000
 _MAX_MAINTENANCE_WAIT_S = 60.0
 _CANCEL_CHECK_S = 0.1
 _CLOSE_WAIT_S = 1.0
+# After these errors, requests of a purge would wait as long again.
+_NO_ANSWER = (UnavailableError, CredentialsExpiredError)
 
 
 def _no_reply(_answer: CommitAnswer) -> None:
@@ -180,7 +191,8 @@ class ProviderInstance:
         A snapshot that takes long goes on after the answer; a purge is left out while it runs.
 
         Raises:
-            CairnError: the storage failed; no partial snapshot is visible; the next call retries.
+            CairnError: the snapshot or the purge failed; no partial snapshot is visible; the next
+                call retries. The purge is tried although the snapshot has failed.
         """
         state = self.state
         self._check_open()
@@ -188,22 +200,32 @@ class ProviderInstance:
         wait_s = _MAX_MAINTENANCE_WAIT_S if request.wait_ms is None else request.wait_ms / 1000
         clock = self._resources.clock
         began_ns = clock.monotonic_ns()
-        with self._context():
-            done = None
-            if request.snapshot:
-                done = snapshot.wait_for(snapshot.begin(state)[0], wait_s)
+
+        def clean_up(store_time: datetime | None) -> int:
             left_s = max(0.0, wait_s - (clock.monotonic_ns() - began_ns) / _NS_PER_S)
-            if done is not None:
-                answer.uploaded_files = done.uploaded_files
-                answer.uploaded_bytes = done.uploaded_bytes
-                answer.reused_files = done.reused_files
-                answer.snapshot_ms = done.duration_ms
-            if request.cleanup and state.snapshots.running.acquire(timeout=left_s):
-                try:
-                    store_time = None if done is None else done.store_time
-                    answer.deleted_objects = snapshot.purge(state, store_time)
-                finally:
-                    state.snapshots.running.release()
+            if not request.cleanup or not state.snapshots.running.acquire(timeout=left_s):
+                return 0
+            try:
+                return snapshot.purge(state, store_time)
+            finally:
+                state.snapshots.running.release()
+
+        with self._context():
+            done = SnapshotDone()
+            try:
+                if request.snapshot:
+                    done = snapshot.wait_for(snapshot.begin(state)[0], wait_s) or done
+            except CairnError as failure:
+                # Perhaps the manifest is too large, and a purge makes the next one smaller.
+                if not isinstance(failure, _NO_ANSWER):
+                    with suppress(CairnError):
+                        clean_up(None)
+                raise
+            answer.uploaded_files = done.uploaded_files
+            answer.uploaded_bytes = done.uploaded_bytes
+            answer.reused_files = done.reused_files
+            answer.snapshot_ms = done.duration_ms
+            answer.deleted_objects = done.deleted_objects + clean_up(done.store_time)
         answer.snapshot_version = snapshot.newest_with_snapshot(state)
         answer.engine = state.figures()
         return answer

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from cairn.checkpoint.purge import PurgeResult
     from cairn.format.manifest import Manifest
     from cairn.ids import VersionRef
     from cairn.store.state import StoreState
@@ -145,7 +146,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     try:
         if not state.local.checkpoint(version.version, incarnation, directory):
             raise _MovedOnError
-        result = _upload(state, incarnation, directory, content, previous)
+        result, deleted_objects = _upload(state, incarnation, directory, content, previous)
     except (CairnError, OSError) as failure:
         if state.is_closed:
             return SnapshotDone()  # a closed store has no directory
@@ -166,6 +167,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         reused_files=result.reused_files,
         duration_ms=(clock.monotonic_ns() - began) // _MS,
         store_time=result.store_time,
+        deleted_objects=deleted_objects,
     )
 
 
@@ -175,19 +177,61 @@ def _upload(
     directory: Path,
     content: SnapshotContent,
     previous: Manifest | None,
-) -> SnapshotResult:
+) -> tuple[SnapshotResult, int]:
+    """Return the result, and how many objects were deleted before."""
     uploader, snapshots = state.checkpoint.uploader, state.snapshots
+    deleted = 0
+
+    def trim(chain: Manifest, now: datetime) -> Manifest:
+        nonlocal deleted
+        purged = _purge_before(state, content, chain, now)
+        if purged is None:
+            return chain
+        deleted = purged.deleted_objects
+        return purged.manifest
+
     try:
-        return uploader.upload(
+        result = uploader.upload(
             directory,
             content,
             known=snapshots.known(incarnation),
             previous=previous,
             pending=snapshots.pending(incarnation, uploader),
+            trim=trim,
         )
     except BaseLostError:
         snapshots.lost_base(incarnation)
         raise
+    return result, deleted
+
+
+def _purge_before(
+    state: StoreState, content: SnapshotContent, previous: Manifest, now: datetime
+) -> PurgeResult | None:
+    """Delete what no kept version needs, before a snapshot after one of another writer.
+
+    A purge shortens the chain in memory. If each writer stored one snapshot with the chain that it
+    has loaded, and purged after that, then no manifest would have a shorter chain, nor any garbage.
+    """
+    snapshots = state.snapshots
+    purgeable = snapshots.purgeable()
+    if purgeable is not None and purgeable.manifest is previous:
+        return None  # it has what the purges of this instance left
+    kept = KeptVersions(
+        newest_version=content.ref.version,
+        count=state.checkpoint.conf.min_versions_to_retain,
+        recent=content.changelogs,
+    )
+    try:
+        result = state.checkpoint.purge(
+            previous, kept, now, age_ms=0, is_young=False, schedule=snapshots.purges
+        )
+    except CairnError as failure:
+        _LOG.warning("a purge failed, the next one tries again: %s", failure)
+        return None
+    if result is not None:
+        snapshots.purged(previous, result.manifest)
+    return result
 
 
 def _is_present(

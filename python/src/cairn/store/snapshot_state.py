@@ -42,6 +42,7 @@ class SnapshotDone:
         reused_files: files that the object store had.
         duration_ms: how long it took.
         store_time: the time of the upload, by the storage's clock; ``None`` without upload.
+        deleted_objects: objects that were deleted before.
     """
 
     uploaded_files: int = 0
@@ -49,6 +50,7 @@ class SnapshotDone:
     reused_files: int = 0
     duration_ms: int = 0
     store_time: datetime | None = None
+    deleted_objects: int = 0
 
 
 class Purgeable(NamedTuple):

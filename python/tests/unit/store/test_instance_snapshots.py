@@ -13,7 +13,7 @@ from rig import Rig, family
 
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
-from cairn.errors import CorruptError, DiskFullError, MissingError
+from cairn.errors import ConfigError, CorruptError, DiskFullError, MissingError
 from cairn.store.deltas import Delta
 
 FAMILY = family(0, multi=False)
@@ -53,6 +53,22 @@ def test_maintenance_without_work_lists_nothing(rig: Rig) -> None:
     maintain(rig)
 
     assert lists(rig) == before
+
+
+def test_a_purge_does_not_need_the_snapshot_before_it(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest that is too large becomes smaller by a purge only."""
+    ids = fill(rig, 3)
+    maintain(rig)
+    fill(rig, 3, ids)
+    monkeypatch.setattr("cairn.format.manifest.MAX_OBJECT_BYTES", 100)
+
+    with pytest.raises(ConfigError, match="over the limit of 100"):
+        maintain(rig)
+
+    changelogs = [path.name for path in (tmp_path / "objects" / "changelog").iterdir()]
+    assert sorted(int(name.partition("_")[0]) for name in changelogs) == [4, 5, 6]
 
 
 def between_hold_and_wait(

@@ -1,16 +1,24 @@
-"""Two executors that have the same store: Spark moves a partition, and moves it back."""
+"""Executors that have the same store: Spark moves a partition, and perhaps moves it back."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
-from rig import Rig, family
+import pytest
+from rig import STORE, Rig, family
 
 from cairn.checkpoint.faults import FaultPoint
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.upload import SnapshotWriter
+from cairn.clock import FakeClock
+from cairn.errors import AccessError
+from cairn.format import manifest
+from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.store import snapshot
 
 FAMILY = family(0, multi=False)
+_GRACE_S = 60
 KEYS = [b"%032x" % number for number in random.Random(1).sample(range(1 << 60), 3000)]
 
 
@@ -129,3 +137,101 @@ def test_an_executor_that_stood_still_stores_no_snapshot_with_deleted_files(tmp_
     assert found == store.rows
     for rig in (first, second, third):
         rig.crash()
+
+
+class Moves:
+    """A store that moves to another executor after each snapshot.
+
+    Args:
+        tmp_path: the executors' disks.
+    """
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._tmp_path = tmp_path
+        self.clock = FakeClock()
+        self.bucket = MemoryBucket()
+        self.ids: list[str | None] = [None]
+
+    def objects(self) -> MemoryStore:
+        """Return the store's objects."""
+        return MemoryStore("memory://bucket/state", self.bucket, self.clock)
+
+    def executor(self) -> Rig:
+        """Start an executor."""
+        moves = self
+
+        class OnClock(Rig):
+            def new_checkpoint(self, writer: str) -> StoreCheckpoint:
+                return StoreCheckpoint(
+                    moves.objects(),
+                    STORE,
+                    2,
+                    self.conf,
+                    SnapshotWriter("run", writer, {}),
+                    self.resources.transfers,
+                )
+
+        conf = {
+            "minDeltasForSnapshot": 5,
+            "minBatchesToRetain": 2,
+            "orphanGraceMs": _GRACE_S * 1000,
+        }
+        return OnClock(self._tmp_path / f"l{len(self.ids)}", "", 2, conf)
+
+    def serve(self, rig: Rig) -> int:
+        """Commit some versions, and maintain the store; return how many objects were deleted."""
+        for _ in range(5):
+            version = len(self.ids)
+            rig.load(version - 1, self.ids[-1])
+            rig.write([(1, 0, key, b"%d" % version, 0) for key in KEYS[:100]])
+            answer = rig.commit(version, self.ids[-1], [FAMILY])
+            self.ids.append(answer["checkpoint_id"])
+        rig.until_written(version)
+        rig.local.db._db.compact_range(None, None)
+        return int(rig.maintain()["deleted_objects"])
+
+    def newest_manifest(self) -> manifest.Manifest:
+        """Return the manifest of the newest version."""
+        name = f"snapshot/{len(self.ids) - 1}_{self.ids[-1]}.json"
+        return manifest.decode(self.objects().get(name).data, object_name=name)
+
+
+def test_a_store_that_moves_after_each_snapshot_is_purged(tmp_path: Path) -> None:
+    """No executor stores a second snapshot, with the chain that its purge has shortened."""
+    moves = Moves(tmp_path)
+    counts: list[tuple[int, int, int]] = []
+    for _ in range(6):
+        rig = moves.executor()
+        moves.serve(rig)
+        rig.crash()
+        names = [info.key.partition("/")[0] for info in moves.objects().list("")]
+        retained = len(moves.newest_manifest().retained)
+        counts.append((names.count("snapshot"), names.count("sst"), retained))
+        moves.clock.advance(_GRACE_S)
+
+    assert counts[2:] == [(2, 3, 1)] * 4
+
+
+def test_a_snapshot_does_not_need_the_purge_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Perhaps the executor may not delete objects."""
+    moves = Moves(tmp_path)
+    for _ in range(2):
+        rig = moves.executor()
+        moves.serve(rig)
+        rig.crash()
+    rig = moves.executor()
+    rig.load(len(moves.ids) - 1, moves.ids[-1])
+
+    def refuse(_: object) -> None:
+        raise AccessError("DeleteObject is not allowed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.state.checkpoint.objects, "delete", refuse)
+        with pytest.raises(AccessError):
+            moves.serve(rig)
+
+    assert [entry.ref.version for entry in moves.newest_manifest().retained] == [5, 10]
+    assert rig.maintain()["deleted_objects"] > 0
+    rig.crash()
