@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
-from cairn.checkpoint.retention import lowest_kept_base
+from cairn.checkpoint.retention import floor_of
 from cairn.format.names import (
     CHANGELOG_PREFIX,
     SNAPSHOT_PREFIX,
@@ -86,8 +86,7 @@ def sweep_orphans(
     reads = young_reads(pins, newest_ms - grace_ms)
     fault(FaultPoint.SWEEP_AFTER_PINS)
     manifests = list(objects.list(SNAPSHOT_PREFIX))
-    lowest = lowest_kept_base(manifest, kept)
-    lowest_version = 0 if lowest is None else lowest.version
+    floor = floor_of(manifest, kept)
     named = _named_ssts(objects, manifest, manifests)
 
     def is_orphan(info: ObjectInfo) -> bool:
@@ -95,9 +94,9 @@ def sweep_orphans(
             return False
         match parse_name(info.key):
             case ManifestName(version, _):
-                return version < lowest_version and not reads.need_manifest(version)
+                return version < floor and not reads.need_manifest(version)
             case ChangelogName(version, _):
-                return version <= lowest_version and not reads.need_changelog(version)
+                return version <= floor and not reads.need_changelog(version)
             case SstName(upload_id, _):
                 return named is not None and info.key not in named and upload_id not in uploads
         return False

@@ -68,7 +68,7 @@ class DeletionPlan:
         return len(self.manifests) + len(self.changelogs) + len(self.ssts)
 
 
-def lowest_kept_base(manifest: Manifest, kept: KeptVersions) -> Base | None:
+def _lowest_kept_base(manifest: Manifest, kept: KeptVersions) -> Base | None:
     """Return the lowest base of a kept version; ``None`` if it is not known.
 
     An empty commit is loaded from its real version. The chain has a changelog for each version
@@ -93,10 +93,11 @@ def floor_of(manifest: Manifest, kept: KeptVersions) -> Version:
 
     Nor does one need a changelog up to and including it. Args: as for ``plan_retention``.
     """
-    lowest = lowest_kept_base(manifest, kept)
+    lowest = _lowest_kept_base(manifest, kept)
     chain_refs = {manifest.ref, *(entry.ref for entry in manifest.retained)}
     is_in_chain = lowest is not None and (lowest.ref is None or lowest.ref in chain_refs)
-    # A base outside the chain is another writer's manifest; this writer must not cut its chain.
+    # A base outside the chain is another writer's manifest, and this writer must not cut its chain;
+    # or a load went around it, because it is damaged. Then older objects lead to that version.
     return lowest.version if lowest is not None and is_in_chain else 0
 
 

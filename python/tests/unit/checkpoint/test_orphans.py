@@ -6,14 +6,22 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from checkpoint_kit import GRACE_MS, Crash, ModelVersion, attempt, commit, crash_at
+from checkpoint_kit import (
+    GRACE_MS,
+    Crash,
+    ModelVersion,
+    attempt,
+    changelog_ref,
+    commit,
+    crash_at,
+)
 from running_query import Query
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule
 from cairn.clock import FakeClock
 from cairn.format import manifest
-from cairn.format.names import changelog_name
+from cairn.format.names import changelog_name, manifest_name
 
 
 def upload_ssts_without_manifest(query: Query) -> None:
@@ -81,6 +89,28 @@ def test_sweep_with_an_unreadable_manifest_deletes_no_sst(query: Query) -> None:
     query.sweep()
 
     assert query.world.names("sst/") == ssts
+
+
+def test_sweep_keeps_what_leads_around_a_damaged_snapshot(query: Query) -> None:
+    """Version 7 is kept: its base is gone, and is not in the chain of those who went around it."""
+    query.run(3)
+    earlier = query.previous
+    query.run(5)
+    base = query.all[5].ref
+    assert base is not None
+    query.world.objects.delete([manifest_name(base)])
+    query.previous, query.known = earlier, {}
+    query.since = [changelog_ref(version) for version in query.all[3:]]
+    query.snapshot()
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(2)
+
+    query.purge()
+    query.sweep()
+
+    assert query.kept.first == 7
+    names = {name.split("_")[0].removesuffix(".arrow") for name in query.world.names()}
+    assert names >= {"snapshot/3", "changelog/4", "changelog/5", "changelog/6"}
 
 
 @pytest.mark.parametrize("over_bytes", [0, 1])
