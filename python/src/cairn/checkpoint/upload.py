@@ -103,10 +103,10 @@ class SnapshotResult:
     """The result of an upload.
 
     Attributes:
-        manifest: the stored one, by this writer or by another one that was first; ``previous`` of
-            the next upload.
-        won: whether this writer stored it. If not, ``known`` is empty and the next upload reuses
-            no file.
+        manifest: of this writer; ``previous`` of the next upload if it is stored.
+        won: whether it is stored. If not, the version has a manifest already, perhaps one that
+            its writer deletes because its files are gone. So it is no ``previous``: the next upload
+            has the same one as this, is of a later version, and uses the same ``pending``.
         known: the object of each SST by its local name, for the next upload from this directory.
         uploaded_files: number of SSTs uploaded by this attempt.
         uploaded_bytes: total size of these SSTs.
@@ -191,8 +191,7 @@ class SnapshotUploader:
             BaseLostError: ``previous`` is gone. Never use it again, nor ``known``.
             BusyError: a sweep may have deleted uploaded files (``pending.is_lost``).
             UnavailableError and other storage errors: try again with the same ``pending``.
-            CorruptError: a file changed during its upload, or the other writer's manifest is
-                corrupt.
+            CorruptError: a file changed during its upload.
         """
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
         is_exclusive = self.excludes_others()
@@ -215,8 +214,7 @@ class SnapshotUploader:
             if not is_exclusive:
                 pending.forget()  # even if the answer is lost, no other manifest names them
             put_ns = self._resources.clock.monotonic_ns()
-            stored = self._put_manifest(manifest, is_exclusive=is_exclusive)
-            won = stored == manifest
+            won = self._put_manifest(manifest, is_exclusive=is_exclusive)
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
             if won:
                 self._verify(pending, manifest, previous)
@@ -225,7 +223,7 @@ class SnapshotUploader:
             error.with_context(store=str(self._store), version=content.ref.version)
             raise
         return SnapshotResult(
-            manifest=stored,
+            manifest=manifest,
             won=won,
             known={file.local_name: file for file in manifest.files if won and is_exclusive},
             uploaded_files=len(uploaded),
@@ -380,23 +378,18 @@ class SnapshotUploader:
             return False
         return True
 
-    def _put_manifest(self, manifest: Manifest, *, is_exclusive: bool) -> Manifest:
-        """Store the manifest if there is none; return the one that is stored."""
+    def _put_manifest(self, manifest: Manifest, *, is_exclusive: bool) -> bool:
+        """Store the manifest if there is none; return whether that was done."""
         name = manifest_name(manifest.ref)
         if not is_exclusive:
             # A present one is of the same version: both are whole, and no other one names its SSTs.
             self._objects.put(name, manifest_format.encode(manifest))
-            return manifest
+            return True
         try:
             self._objects.put_if_absent(name, manifest_format.encode(manifest))
         except AlreadyExistsError:
-            return manifest_format.decode(
-                self._objects.get(name, max_bytes=manifest_format.MAX_OBJECT_BYTES).data,
-                object_name=self._objects.object_url(name),
-                store=self._store,
-                ref=manifest.ref,
-            )
-        return manifest
+            return False
+        return True
 
 
 def _split(

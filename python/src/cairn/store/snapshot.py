@@ -29,6 +29,7 @@ from cairn.errors import (
     MissingError,
     unexpected,
 )
+from cairn.format.names import SST_PREFIX
 from cairn.rocks.failures import translate
 from cairn.store.detours import DAMAGES
 from cairn.store.snapshot_state import SnapshotDone
@@ -159,7 +160,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     snapshots.stored(result, incarnation)
-    state.metrics.add("snapshots_count")
+    state.metrics.add("snapshots_count", int(result.won))
     state.metrics.add("snapshot_uploaded_bytes", result.uploaded_bytes)
     return SnapshotDone(
         uploaded_files=result.uploaded_files,
@@ -238,9 +239,15 @@ def _is_present(
     state: StoreState, version: StoreVersion, ref: VersionRef, incarnation: int
 ) -> bool:
     """Return whether no snapshot of a version is needed, or possible, because there is one."""
-    if state.snapshots.is_wanted:
+    snapshots = state.snapshots
+    if snapshots.taken == ref:
+        return True  # an idle store sends no requests
+    if snapshots.is_wanted:
         # A load found damaged objects, perhaps that one: the next version gets a snapshot.
-        return _is_name_taken(state, ref)
+        if _is_name_taken(state, ref):
+            snapshots.found_other(ref, incarnation)
+            return True
+        return False
     return not version.has_changelog and _adopt_snapshot(state, ref, incarnation)
 
 
@@ -259,22 +266,18 @@ def _adopt_snapshot(state: StoreState, ref: VersionRef, incarnation: int) -> boo
     """Use the snapshot that another instance may have stored; return whether there is one.
 
     An empty commit is loaded from the changelog of its real version, which does not name that
-    version's own snapshot. Each restart of an idle store would upload it again.
+    version's own snapshot. Each restart of an idle store would upload it again. It is used if its
+    files are there: its writer may have failed to delete it.
     """
     try:
         manifest = state.checkpoint.recovery.fetch_manifest(ref)
     except MissingError:
         return False
-    result = SnapshotResult(
-        manifest=manifest,
-        won=False,
-        known={},
-        uploaded_files=0,
-        uploaded_bytes=0,
-        reused_files=0,
-        store_time=None,
-    )
-    state.snapshots.stored(result, incarnation)
+    stored = {info.key for info in state.checkpoint.objects.list(SST_PREFIX)}
+    if any(file.object_name not in stored for file in manifest.files):
+        state.snapshots.found_other(ref, incarnation)
+        return True
+    state.snapshots.adopted(manifest, incarnation)
     return True
 
 

@@ -77,7 +77,9 @@ class SnapshotState:
         purges: when the next purge is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
         is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects,
-            among them perhaps the snapshot of the loaded version.
+            among them perhaps the snapshot of the loaded version; or that version has a manifest
+            that is not used.
+        taken: the version that has a manifest that is not used, if one was found.
         needs_load: whether the next load starts from the objects: a snapshot's base is damaged or
             gone.
     """
@@ -88,6 +90,7 @@ class SnapshotState:
         self.purges = PurgeSchedule(clock, grace_ms)
         self.manifest: Manifest | None = None
         self.is_wanted = False
+        self.taken: VersionRef | None = None
         self.needs_load = False
         self.failure: CairnError | None = None
         self._run: Future[SnapshotDone] | None = None
@@ -109,6 +112,7 @@ class SnapshotState:
         with self._lock:
             self.manifest, self._is_ours = manifest, False
             self.is_wanted = self.needs_load = False
+            self.taken = None
             self._known, self._incarnation = known, incarnation
             self._pending = None
             self._bases = {}
@@ -156,16 +160,40 @@ class SnapshotState:
 
     def stored(self, result: SnapshotResult, incarnation: int) -> None:
         """Remember the result of an upload, unless another database was opened meanwhile."""
-        newest = result.manifest.ref.version
+        if result.won:
+            self._use(result.manifest, result.known, incarnation, is_ours=True)
+        else:
+            self.found_other(result.manifest.ref, incarnation)
+
+    def adopted(self, manifest: Manifest, incarnation: int) -> None:
+        """Use the manifest of another writer, whose files this database does not have."""
+        self._use(manifest, {}, incarnation, is_ours=False)
+
+    def _use(
+        self,
+        manifest: Manifest,
+        known: Mapping[str, SstFile],
+        incarnation: int,
+        *,
+        is_ours: bool,
+    ) -> None:
+        newest = manifest.ref.version
         with self._lock:
             if incarnation != self._incarnation:
                 return
-            self.manifest, self._is_ours = result.manifest, result.won
+            self.manifest, self._is_ours = manifest, is_ours
             self._stored_ns = self._clock.monotonic_ns()
             self.is_wanted = False
-            self._known = result.known
+            self._known = known
             self._pending = None
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
+
+    def found_other(self, ref: VersionRef, incarnation: int) -> None:
+        """Let the next version have a snapshot: ``ref`` has a manifest that is not used."""
+        with self._lock:
+            if incarnation == self._incarnation:
+                self.taken = ref
+                self.is_wanted = True
 
     def lost_base(self, incarnation: int) -> None:
         """Start the next load from the objects, unless another database was opened meanwhile.

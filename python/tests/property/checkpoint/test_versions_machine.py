@@ -200,6 +200,7 @@ class Versions(RuleBasedStateMachine):
             self.batch({key: b"%d" % (self.attempts + number)}, None)
         if self.machine.version.lineage:
             self.snapshot(None)
+        if self.machine.previous is not None:
             self.purge(None)
 
     @precondition(lambda self: self.newest.version > 0)
@@ -299,6 +300,8 @@ class Versions(RuleBasedStateMachine):
         except Crash:
             self.take_over()
             return
+        if not result.won:
+            return  # the next version gets a snapshot
         machine.pending = None
         machine.previous, machine.known = result.manifest, dict(result.known)
         machine.version = on_own_snapshot(model)

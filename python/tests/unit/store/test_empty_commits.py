@@ -304,6 +304,28 @@ def test_a_restart_of_an_idle_store_uploads_no_second_snapshot(stores: Stores) -
     assert len(rows_at(stores.fresh(), ids, 8)) == 6
 
 
+def test_a_restarted_idle_store_does_not_use_a_snapshot_without_its_files(stores: Stores) -> None:
+    """A sweep deleted them, and the writer could not delete its manifest."""
+    rig = stores.fresh()
+    ids: Ids = [None]
+    for number in range(3):
+        commit(rig, ids, {b"%d" % number: b"x"})
+    rig.maintain()
+    idle(rig, ids, 2)
+    objects = rig.state.checkpoint.objects
+    objects.delete([info.key for info in objects.list("sst/")])
+
+    other = stores.fresh()
+    other.load(5, ids[5])
+    before = other.maintain()
+    commit(other, ids, {b"3": b"x"})
+    after = other.maintain()
+
+    assert (before["snapshot_version"], after["snapshot_version"]) == (0, 6)
+    assert other.state.checkpoint.read(6, ids[6]).header.base.ref is None
+    assert len(rows_at(stores.fresh(), ids, 6)) == 4
+
+
 def test_the_change_feed_leaves_out_empty_commits(stores: Stores) -> None:
     """They have no changes; also if the feed begins or ends with them, after retention has run."""
     rig = stores.fresh()

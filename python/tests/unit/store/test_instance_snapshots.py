@@ -231,6 +231,60 @@ def test_a_damaged_snapshot_does_not_stop_commits_at_the_bound_of_the_lineage(
     assert lineages == [6, 1]
 
 
+@pytest.fixture
+def behind(rig: Rig, tmp_path: Path) -> Iterator[tuple[Rig, list[str | None]]]:
+    """A store of whose version another executor has stored the snapshot; its ids."""
+    ids = fill(rig, 3)
+    other = Rig(
+        tmp_path / "other",
+        str(tmp_path / "objects"),
+        2,
+        {"minDeltasForSnapshot": 2, "maxLineage": 3, "minBatchesToRetain": 2},
+    )
+    other.load(3, ids[3])
+    assert maintain(rig)["snapshot_version"] == 3
+    yield other, ids
+    other.crash()
+
+
+def test_the_manifest_of_another_writer_is_no_base(
+    behind: tuple[Rig, list[str | None]], tmp_path: Path
+) -> None:
+    """Perhaps that writer deletes it, because a sweep has deleted its files."""
+    rig, ids = behind
+    before = maintain(rig)
+    sent = rig.state.checkpoint.objects.request_counts()
+    for _ in range(3):
+        maintain(rig)
+    assert rig.state.checkpoint.objects.request_counts() == sent  # a store may be idle for days
+    for path in (tmp_path / "objects" / "snapshot").iterdir():
+        path.unlink()
+
+    fill(rig, 1, ids)
+    after = maintain(rig)
+
+    assert (before["snapshot_version"], after["snapshot_version"]) == (0, 4)
+    assert after["reused_files"] > 0  # what the attempt has uploaded
+    changelog = rig.state.checkpoint.read(4, ids[4]).header
+    assert changelog.base.ref is None
+    assert len(changelog.lineage) == 4
+    assert len(rig.contents(0, 4)) == 4
+
+
+def test_the_manifest_of_another_writer_does_not_stop_commits_at_the_bound_of_the_lineage(
+    behind: tuple[Rig, list[str | None]],
+) -> None:
+    """The version cannot have another snapshot: only the next one can."""
+    rig, ids = behind
+
+    fill(rig, 2, ids)
+
+    lineages = [
+        len(rig.state.checkpoint.read(number, ids[number]).header.lineage) for number in (4, 5)
+    ]
+    assert lineages == [4, 1]
+
+
 def test_a_snapshot_begins_in_the_middle_of_a_commit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
