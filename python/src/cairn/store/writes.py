@@ -254,12 +254,22 @@ def counts_after(
         counts: the keys per family before the writes.
         parts: those of the writes, at most one op per key; every presence is known.
         families: the ids that exist after the writes; others are left out.
+
+    Raises:
+        ProtocolError: a family has fewer keys than were deleted as present.
     """
     after = {cf: counts.get(cf, 0) for cf in families}
     for part in parts:
         for cf, change in part.changes().items():
             if cf in after:
                 after[cf] += change
+    lowest = min(after, key=after.__getitem__, default=None)
+    if lowest is not None and after[lowest] < 0:
+        # No reader takes such a count: the version would be durable and could not be loaded.
+        raise ProtocolError(
+            f"family {lowest} would have {after[lowest]} keys: the writes delete keys as present "
+            "that are absent"
+        )
     return after
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rig import Rig, family
 
 from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.protocol.frames import WRITES_SCHEMA
@@ -16,6 +18,7 @@ from cairn.store import writes
 from cairn.store.tally import tally
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
+FAMILY = family(0, multi=False)
 
 
 def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -127,6 +130,16 @@ def test_counts_follow_presence() -> None:
     assert writes.counts_after({0: 10, 1: 5, 2: 7}, [tally(known)], [0, 1]) == {0: 11, 1: 5}
 
 
+def test_more_deletes_than_keys_are_refused() -> None:
+    """A negative count makes a durable version that no release can read."""
+    rows = tally(batch([(DELETE, 1, b"a", None, 1), (DELETE, 1, b"b", None, 1)]))
+
+    with pytest.raises(ProtocolError, match="family 1 would have -1 keys"):
+        writes.counts_after({0: 5, 1: 1}, [rows], [0, 1])
+
+    assert writes.counts_after({0: 5, 1: 2}, [rows], [0, 1]) == {0: 5, 1: 0}
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -152,3 +165,18 @@ def test_more_than_a_column_holds_is_refused_as_too_large(monkeypatch: pytest.Mo
 
     with pytest.raises(BatchTooLargeError, match=r"12\d\d bytes of values.*Next: make batches"):
         writes.coalesce([rows, rows])
+
+
+def test_a_commit_with_a_wrong_presence_stores_nothing(rig: Rig, tmp_path: Path) -> None:
+    """A count below zero is in a header that no load accepts: the query could not go on."""
+    rig.write([(1, 0, b"a", b"v", 2)])
+    first = rig.commit(1, None, [FAMILY])["checkpoint_id"]
+    rig.load(1, first)
+    rig.write([(2, 0, b"a", None, 1), (2, 0, b"b", None, 1)])
+
+    with pytest.raises(ProtocolError, match="family 0 would have -1 keys"):
+        rig.commit(2, first, [FAMILY])
+
+    assert [path.name[0] for path in (tmp_path / "objects" / "changelog").iterdir()] == ["1"]
+    rig.load(1, first)
+    assert rig.contents(0, 1) == {b"a": b"v"}
