@@ -108,6 +108,14 @@ final class CachedFamily extends EntryMap {
     dropOrder();
   }
 
+  /**
+   * Whether the order has an entry, or its page will add it, if its key is present. Not if the key
+   * was removed during a refill: the entry may have come before the order, and its page without it.
+   */
+  boolean isOrderedIfPresent(byte[] slab, long at) {
+    return !isRefilling || Entry.state(slab, at) != WriteBlock.DELETE;
+  }
+
   /** Whether the cache would have this key if it were committed. */
   boolean covers(byte[] slab, long at) {
     return isComplete

@@ -460,7 +460,8 @@ final class CommittedCache {
     if (address != 0) {
       byte[] slab = family.slab(address);
       long at = Slabs.at(address);
-      if (Entry.valueLength(written, writtenAt) <= Entry.capacity(slab, at)) {
+      boolean fits = Entry.valueLength(written, writtenAt) <= Entry.capacity(slab, at);
+      if (fits && family.isOrderedIfPresent(slab, at)) {
         family.markPresent(slab, at);
         Entry.copyValue(written, writtenAt, slab, at);
         noteVersion(family, address);
@@ -504,6 +505,10 @@ final class CommittedCache {
     if (Entry.has(slab, at, Entry.SHADOWED)) {
       family.remove(address);
       leaveToEngine(family);
+      return;
+    }
+    if (!family.isOrderedIfPresent(slab, at)) {
+      put(family, written, writtenAt);
       return;
     }
     family.markPresent(slab, at);

@@ -111,9 +111,19 @@ final class Refill {
     if (page.more) {
       family.noteRefilled(key);
     } else {
-      family.finishRefill();
+      finish(family);
     }
     return true;
+  }
+
+  private void finish(CachedFamily family) {
+    try {
+      family.finishRefill();
+    } catch (RuntimeException e) {
+      // The next refill must not fail as this one does.
+      families.loseCompleteness(family);
+      throw e;
+    }
   }
 
   private boolean add(CachedFamily family) {

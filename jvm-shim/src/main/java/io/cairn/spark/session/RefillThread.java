@@ -74,7 +74,7 @@ final class RefillThread {
       best.refillIfIdle();
     } catch (RuntimeException e) {
       // The cache stays incomplete, and the next session reads through the engine.
-      LOG.info("the refill of a cache failed: {}", e.getMessage());
+      LOG.warn("the refill of a cache failed", e);
     }
   }
 }

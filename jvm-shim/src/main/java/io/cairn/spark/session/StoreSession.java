@@ -335,10 +335,12 @@ public final class StoreSession {
           requireOpen("commit");
           long startedNs = System.nanoTime();
           long version = baseVersion.version() + 1;
-          BackgroundFold fold =
-              cache.isFoldLong() ? new BackgroundFold(() -> cache.foldEarly(version)) : null;
-          BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
+          BackgroundFold fold = null;
           try {
+            if (cache.isFoldLong()) {
+              fold = new BackgroundFold(() -> cache.foldEarly(version));
+            }
+            BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
             // The task waits anyway: it folds few writes itself.
             boolean foldsMeanwhile = fold == null && cache.canFoldEarly();
             commitReply =

@@ -13,15 +13,19 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.cache.memory.MemoryPool;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** A store that lost a part of its cache, and reads it again. */
 class RefillTest {
   private static final int KEYS = 300;
+  private static final int ORDERED_LISTS = 3;
 
   private final CacheFixture f = new CacheFixture(256 << 10);
 
@@ -235,6 +239,58 @@ class RefillTest {
     assertEquals(KEYS + 1, rows(f.session.range(ORDERED, null, null)).size());
     assertEquals("n", f.get(ORDERED, "a"));
     assertEquals(before, requests());
+  }
+
+  /** A key that was cached before the refill, removed before its page, and put after it. */
+  @ParameterizedTest
+  @ValueSource(ints = {ORDERED, ORDERED_LISTS})
+  void aKeyRemovedAndPutDuringARefillIsInItsOrder(int family) {
+    f.cache.defineFamily(ORDERED_LISTS, true, true);
+    f.begin();
+    for (int i = 0; i < KEYS; i++) {
+      f.put(family, key(i), "value" + i);
+    }
+    f.commit();
+    f.forget();
+    f.cache.defineFamily(ORDERED_LISTS, true, true);
+    String key = key(KEYS / 2);
+    f.begin();
+    assertEquals("value" + KEYS / 2, f.get(family, key));
+    f.commit();
+    refillUntilBehind(family, key(0));
+    f.begin();
+    f.remove(family, key);
+    f.commit();
+    refillUntilBehind(family, key);
+    f.begin();
+    // Short enough for the entry of the removed key.
+    if (family == ORDERED) {
+      f.put(family, key, "n");
+    } else {
+      f.session.append(family, CacheFixture.span(key), CacheFixture.span("n"));
+    }
+    f.commit();
+    refill();
+
+    f.begin();
+    long before = requests();
+    TreeMap<String, String> found = rows(f.session.range(family, null, null));
+    assertEquals(KEYS, found.size());
+    assertEquals("n", found.get(key));
+    assertEquals(before, requests());
+  }
+
+  private void refillUntilBehind(int family, String key) {
+    f.begin();
+    f.session.refillUntil(() -> isRefilledThrough(family, key));
+    f.session.abort();
+    assertTrue(isRefilledThrough(family, key));
+    assertFalse(f.isComplete(family));
+  }
+
+  private boolean isRefilledThrough(int family, String key) {
+    byte[] through = f.cache.committed.families.get(family).refilledThrough();
+    return through != null && Arrays.compareUnsigned(through, bytes(key)) >= 0;
   }
 
   @Test
