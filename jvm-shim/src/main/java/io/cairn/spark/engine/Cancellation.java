@@ -71,7 +71,9 @@ final class Cancellation implements AutoCloseable {
       check(what);
       long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
       try {
-        return result.get(Math.max(0, Math.min(CHECK_MS, leftMs)), TimeUnit.MILLISECONDS);
+        // After a pause of the JVM the result may be on its way: it gets some time then, too.
+        long nextMs = leftMs <= 0 ? CHECK_MS : Math.min(CHECK_MS, leftMs);
+        return result.get(nextMs, TimeUnit.MILLISECONDS);
       } catch (InterruptedException e) {
         wasInterrupted = true;
       } catch (TimeoutException e) {
