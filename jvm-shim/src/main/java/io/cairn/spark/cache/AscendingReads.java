@@ -2,8 +2,14 @@ package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.Entry;
+import io.cairn.spark.cache.memory.EntryCursor;
+import io.cairn.spark.cache.memory.EntryMap;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
+import java.util.Arrays;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.function.Consumer;
 
 /**
@@ -12,8 +18,9 @@ import java.util.function.Consumer;
  *
  * <p>Spark's joins read so when they remove old rows: they scan the lengths of all lists, and get
  * each list's elements. The pages are not put into the cache. They have the rows below the
- * session's write buffer, so a spill makes them outdated. After a page of which few rows were read,
- * some reads pass before the next one is tried. There are at most two pages, as of an open scan.
+ * session's write buffer, so a spill makes those outdated whose keys it has. After a page of which
+ * few rows were read, some reads pass before the next one is tried. There are at most two pages, as
+ * of an open scan.
  *
  * <p>Threads: as the session.
  */
@@ -37,6 +44,9 @@ final class AscendingReads {
   private static final int MIN_PAUSE = 32;
 
   private static final int MAX_PAUSE = 1024;
+
+  /** More spilled keys than this in or behind the pages make them outdated as a whole. */
+  private static final int MAX_SPILLED = 4096;
 
   /** What {@link #find} returns if the row is not here. */
   static final int UNKNOWN = -1;
@@ -69,6 +79,13 @@ final class AscendingReads {
   private int pause;
 
   private int nextPause = MIN_PAUSE;
+
+  /** Keys that were spilled after a page was requested. */
+  private final Set<byte[]> spilled = new TreeSet<>(Arrays::compareUnsigned);
+
+  /** The pages from before the last spill: this one, and the one that is requested ahead. */
+  private int olderPages;
+
   private final ByteSpan rowKey = new ByteSpan();
 
   /**
@@ -92,6 +109,9 @@ final class AscendingReads {
    */
   int find(ByteSpan key) {
     note(key);
+    if (!spilled.isEmpty() && spilled.contains(key.toArray())) {
+      return UNKNOWN;
+    }
     if (page == null || !isFromBefore(key)) {
       if (ascending < MIN_READS || pause-- > 0) {
         return UNKNOWN;
@@ -146,6 +166,9 @@ final class AscendingReads {
         new ScanRequest(family.id, start, isInclusive, null, pageRows, MAX_PAGE_BYTES);
     page = pages.read(request);
     onPage.accept(page);
+    if (olderPages > 0 && --olderPages == 0) {
+      spilled.clear();
+    }
     pageRows = Math.min(MAX_PAGE_ROWS, pageRows * 2);
     if (!isInclusive) {
       pages.readAhead(
@@ -155,6 +178,32 @@ final class AscendingReads {
     isFromInclusive = isInclusive;
     row = 0;
     usedCount = 0;
+  }
+
+  /** Notes that these writes are about to be spilled: the pages have older rows of their keys. */
+  void noteSpill(EntryMap written) {
+    if (page == null) {
+      return;
+    }
+    ByteSpan last = new ByteSpan();
+    last.set(lastKey, Bytes.ARRAY, lastLength);
+    if (isFromBefore(last)) {
+      // What was passed is not answered any more, so most of the spilled keys need not be kept.
+      from = last.toArray();
+      isFromInclusive = false;
+    }
+    ByteSpan start = new ByteSpan(from);
+    for (EntryCursor entries = written.cursor(false); entries.next(); ) {
+      Entry.key(entries.slab, entries.at, rowKey);
+      if (Bytes.compare(rowKey, start) >= 0) {
+        spilled.add(rowKey.toArray());
+        if (spilled.size() > MAX_SPILLED) {
+          drop();
+          return;
+        }
+      }
+    }
+    olderPages = 2;
   }
 
   /** Searches the page from the last answer on, in growing steps. REQUIRES: it covers the key. */
@@ -189,6 +238,8 @@ final class AscendingReads {
     page = null;
     from = null;
     pages.drop();
+    spilled.clear();
+    olderPages = 0;
     rowKey.clear();
     pageRows = FIRST_PAGE_ROWS;
   }

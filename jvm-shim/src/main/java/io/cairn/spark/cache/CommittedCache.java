@@ -241,7 +241,7 @@ final class CommittedCache {
     spilled.noteSpill(family, written);
     AscendingReads inOrder = ascending.get(family);
     if (inOrder != null) {
-      inOrder.drop();
+      inOrder.noteSpill(written);
     }
   }
 

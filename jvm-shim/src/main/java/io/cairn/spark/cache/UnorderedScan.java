@@ -14,8 +14,12 @@ import io.cairn.spark.protocol.WriteBlock;
  * refilled, or else in pages from the engine.
  *
  * <p>Writes and cached rows are read slab by slab. A write that has moved since is found through
- * its old copy, so none is missed or met twice. If the committed rows come in pages, which are in
- * the order of their keys, so do the writes, some at a time.
+ * its old copy, so none is missed or met twice.
+ *
+ * <p>If the committed rows come in pages, which are in the order of their keys, the writes are
+ * merged with them; more than a window of them come first, window by window. Spark's joins scan the
+ * lengths of all lists, and read each list's elements in another store, best in the order of their
+ * keys.
  */
 final class UnorderedScan extends RowCursor {
   private static final int PAGE_ROWS = 16_384;
@@ -37,6 +41,10 @@ final class UnorderedScan extends RowCursor {
   /** Null: the writes come in the order of their storage. */
   private final WriteWindow window;
 
+  /** The window has all writes that are left, and they come between the rows of the pages. */
+  private boolean isMerging;
+
+  private boolean hasBegun;
   private boolean isInWrites;
   private boolean isClosed;
   private int slabNumber;
@@ -46,6 +54,8 @@ final class UnorderedScan extends RowCursor {
   private int prefetchedAppends;
   private RowPage page;
   private int row;
+  private final ByteSpan rowKey = new ByteSpan();
+  private final ByteSpan writtenKey = new ByteSpan();
 
   UnorderedScan(WriteBuffer buffer, CommittedCache committed, CachedFamily family) {
     this.buffer = buffer;
@@ -75,19 +85,37 @@ final class UnorderedScan extends RowCursor {
       return false;
     }
     buffer.beginCall();
+    if (!hasBegun) {
+      begin();
+    }
     if (isInWrites) {
       if (nextWrite()) {
         return true;
       }
-      isInWrites = false;
-      slabNumber = 0;
-      slab = null;
+      leaveWrites();
     }
-    if (isCached ? nextCached() : nextInPages()) {
+    if (isCached ? isMerging && nextMerged(null) || nextCached() : nextInPages()) {
       return true;
     }
     close();
     return false;
+  }
+
+  private void begin() {
+    hasBegun = true;
+    if (window != null) {
+      fillWindow();
+      isMerging = !window.isFull();
+    }
+    if (isMerging) {
+      leaveWrites();
+    }
+  }
+
+  private void leaveWrites() {
+    isInWrites = false;
+    slabNumber = 0;
+    slab = null;
   }
 
   private boolean nextWrite() {
@@ -113,15 +141,40 @@ final class UnorderedScan extends RowCursor {
         }
         continue;
       }
-      while (!window.isFull() && moveToWrite()) {
-        window.add(Slabs.address(slabNumber, at));
-        at += Entry.size(slab, at);
-      }
+      fillWindow();
       if (window.isEmpty()) {
         return false;
       }
+    }
+  }
+
+  /** Adds the next writes to the window. */
+  private void fillWindow() {
+    while (!window.isFull() && moveToWrite()) {
+      window.add(Slabs.address(slabNumber, at));
+      at += Entry.size(slab, at);
+    }
+    if (!window.isEmpty()) {
       window.sort();
     }
+  }
+
+  /** Sets key and value to the next write, if its key is not behind this one; null: to any. */
+  private boolean nextMerged(ByteSpan through) {
+    int address;
+    while ((address = window.peek()) != 0) {
+      byte[] array = writes.slab(address);
+      long here = Slabs.at(address);
+      Entry.key(array, here, writtenKey);
+      if (through != null && Bytes.compare(writtenKey, through) > 0) {
+        return false;
+      }
+      window.take();
+      if (setWrite(array, here)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** Moves to the next place of a write, if this one was passed. False: there is none. */
@@ -238,16 +291,15 @@ final class UnorderedScan extends RowCursor {
       committed.refillForScan(family);
       useCacheIfComplete();
       if (isCached) {
-        return nextCached();
+        return isMerging && nextMerged(null) || nextCached();
       }
     }
     while (true) {
       if (page == null || row == page.count) {
         if (page != null && !page.more) {
-          return false;
+          return isMerging && nextMerged(null);
         }
-        // The last row of the page has this key.
-        byte[] from = page == null ? null : key.toArray();
+        byte[] from = page == null ? null : page.keyBytes(page.count - 1);
         ScanRequest request =
             new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
         page = pages.read(request);
@@ -256,6 +308,10 @@ final class UnorderedScan extends RowCursor {
         pages.readAhead(page, request);
         row = 0;
         continue;
+      }
+      page.key(row, rowKey);
+      if (isMerging && nextMerged(rowKey)) {
+        return true;
       }
       page.key(row, key);
       page.value(row, value);

@@ -79,6 +79,11 @@ final class WriteWindow {
     return word ^ Long.MIN_VALUE;
   }
 
+  /** The address that {@link #take} returns next; 0: there is none. */
+  int peek() {
+    return position < count ? addresses[(int) (words[position] & INDEX_BITS)] : 0;
+  }
+
   /** The address of the next write; 0: there is none, and others may be added. */
   int take() {
     if (position < count) {

@@ -8,9 +8,10 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.Bytes;
-import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
 /** Reads in the order of their keys, of a state that is larger than the cache. */
@@ -94,25 +95,58 @@ class AscendingReadsTest {
     assertEquals("v203", f.get(PLAIN, key(406)));
   }
 
+  /** A join that removes old rows spills all the time. */
+  @Test
+  void aSpillOfKeysThatWerePassedKeepsThePages() {
+    commitRows();
+    for (int i = 0; i < ROWS / 2; i++) {
+      assertEquals("v" + i, f.get(PLAIN, key(2 * i)));
+    }
+    for (int i = 0; i < 500; i++) {
+      f.remove(PLAIN, key(2 * i));
+    }
+    f.put(PLAIN, key(ROWS + 50), "ahead");
+    f.remove(PLAIN, key(ROWS + 60));
+    f.put(PLAIN, key(ROWS + 71), "between");
+    long scans = f.engine.scanRequests;
+    f.fillUntilSpilled();
+
+    assertEquals("v" + ROWS / 2, f.get(PLAIN, key(ROWS)));
+    assertEquals("ahead", f.get(PLAIN, key(ROWS + 50)));
+    assertNull(f.get(PLAIN, key(ROWS + 60)));
+    assertEquals("between", f.get(PLAIN, key(ROWS + 71)));
+    assertTrue(f.engine.scanRequests <= scans + 20, "it begins with small pages again");
+    long gets = f.engine.getRequests;
+    for (int i = ROWS / 2 + 40; i < ROWS; i++) {
+      assertEquals("v" + i, f.get(PLAIN, key(2 * i)));
+    }
+    assertTrue(f.engine.getRequests - gets < 50, "gets: " + (f.engine.getRequests - gets));
+    assertNull(f.get(PLAIN, key(2)));
+  }
+
   /** The reads that follow a scan, in another store, are in order then. */
   @Test
-  void aScanOfAnIncompleteFamilyReturnsWritesInTheOrderOfTheirKeys() {
+  void aScanOfAnIncompleteFamilyMergesWritesAndPages() {
     commitRows();
-    List<String> written = new ArrayList<>();
-    for (int i = 0; i < 500; i++) {
-      String key = key(100_000 + (int) (i * 7_919L % 500));
-      f.put(PLAIN, key, "w");
-      written.add(key);
+    Map<String, String> expected = new TreeMap<>();
+    for (int i = 0; i < ROWS; i++) {
+      expected.put(key(2 * i), "v" + i);
     }
-    List<String> found = new ArrayList<>();
+    for (int i = 0; i < 500; i++) {
+      String key = key((int) (i * 7_919L % (3 * ROWS)));
+      f.put(PLAIN, key, "w");
+      expected.put(key, "w");
+    }
+    f.remove(PLAIN, key(4));
+    expected.remove(key(4));
+    Map<String, String> found = new LinkedHashMap<>();
 
     RowCursor cursor = f.session.scan(PLAIN);
-    for (int i = 0; i < written.size(); i++) {
-      assertTrue(cursor.next());
-      found.add(CacheFixture.text(cursor.key));
+    while (cursor.next()) {
+      assertNull(found.put(CacheFixture.text(cursor.key), CacheFixture.text(cursor.value)));
     }
 
-    assertEquals(written.stream().sorted().toList(), found);
+    assertEquals(List.copyOf(expected.entrySet()), List.copyOf(found.entrySet()));
   }
 
   /** The prefixes that come later were requested, and no write is within them. */
