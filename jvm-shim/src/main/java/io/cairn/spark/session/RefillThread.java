@@ -1,5 +1,6 @@
 package io.cairn.spark.session;
 
+import io.cairn.spark.errors.CairnException;
 import java.util.Comparator;
 import java.util.HashSet;
 import java.util.Set;
@@ -72,8 +73,10 @@ final class RefillThread {
     }
     try {
       best.refillIfIdle();
-    } catch (RuntimeException e) {
+    } catch (CairnException e) {
       // The cache stays incomplete, and the next session reads through the engine.
+      LOG.info("the refill of a cache failed: {}", e.getMessage());
+    } catch (RuntimeException e) {
       LOG.warn("the refill of a cache failed", e);
     }
   }
