@@ -187,7 +187,7 @@ final class AscendingReads {
     }
     ByteSpan last = new ByteSpan();
     last.set(lastKey, Bytes.ARRAY, lastLength);
-    if (isFromBefore(last)) {
+    if (isFromBefore(last) && !isBehind(last)) {
       // What was passed is not answered any more, so most of the spilled keys need not be kept.
       from = last.toArray();
       isFromInclusive = false;

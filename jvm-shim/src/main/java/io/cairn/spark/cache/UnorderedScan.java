@@ -9,17 +9,17 @@ import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 
 /**
- * All rows of a family in the order of their storage: first the writes that existed when the scan
- * opened, then the committed rows of other keys, from the cache if it has all keys or can be
- * refilled, or else in pages from the engine.
+ * All rows of a family: the writes that existed when the scan opened, and the committed rows of
+ * other keys, from the cache if it has all keys or can be refilled, or else in pages from the
+ * engine.
  *
- * <p>Writes and cached rows are read slab by slab. A write that has moved since is found through
- * its old copy, so none is missed or met twice.
+ * <p>From the cache, the rows are in the order of their storage, the writes first. They are read
+ * slab by slab. A write that has moved since is found through its old copy, so none is missed or
+ * met twice.
  *
- * <p>If the committed rows come in pages, which are in the order of their keys, the writes are
- * merged with them; more than a window of them come first, window by window. Spark's joins scan the
- * lengths of all lists, and read each list's elements in another store, best in the order of their
- * keys.
+ * <p>Pages are in the order of their keys. The writes are merged with them, if they fit into one
+ * window; if not, they come first, each window in order. Spark's joins scan the lengths of all
+ * lists, and read each list's elements in another store, best in the order of their keys.
  */
 final class UnorderedScan extends RowCursor {
   private static final int PAGE_ROWS = 16_384;

@@ -124,6 +124,31 @@ class AscendingReadsTest {
     assertNull(f.get(PLAIN, key(2)));
   }
 
+  /** The last read was of a key that only the page requested ahead has. */
+  @Test
+  void aSpillBehindALastReadBeyondThePageIsKnown() {
+    commitRows();
+    int row = 0;
+    while (row < 200 || f.engine.scanRequests < 12) {
+      f.get(PLAIN, key(2 * row++));
+    }
+    for (int ahead = 1; ahead < 60; ahead++) {
+      int written = 2 * (row + ahead);
+      f.put(PLAIN, key(written + 2), "p");
+      f.fillUntilSpilled();
+      assertEquals("p", f.get(PLAIN, key(written + 2)));
+      f.put(PLAIN, key(written), "q");
+      f.fillUntilSpilled();
+      assertEquals("v" + (row + ahead + 2), f.get(PLAIN, key(written + 4)));
+      assertEquals("q", f.get(PLAIN, key(written)));
+      row += ahead + 3;
+      for (int i = 0; i < 40; i++) {
+        assertEquals("v" + row, f.get(PLAIN, key(2 * row)));
+        row++;
+      }
+    }
+  }
+
   /** The reads that follow a scan, in another store, are in order then. */
   @Test
   void aScanOfAnIncompleteFamilyMergesWritesAndPages() {
