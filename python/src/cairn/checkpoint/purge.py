@@ -130,7 +130,7 @@ class Purger:
             store_time: when the manifest was stored, by the storage's clock
                 (``SnapshotResult.store_time``), or any later time by that clock; ``None``: read it
                 with one LIST of its name.
-            age_ms: how long ago that was.
+            age_ms: how long ago that was: both together are the present time.
             is_garbage_young: an earlier purge with this manifest kept its garbage. It waits for the
                 next manifest: an idle store sends no requests.
             schedule: the store's; without it a purge is due whenever something can be deleted.

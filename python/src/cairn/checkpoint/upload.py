@@ -21,7 +21,6 @@ from cairn.checksum import crc32c_file
 from cairn.errors import (
     AccessError,
     AlreadyExistsError,
-    BusyError,
     CairnError,
     ConditionalPutUnsupportedError,
     DataError,
@@ -58,10 +57,6 @@ _SAFE_PART = 2
 _LOG_EVERY_NS = 300 * _NS_PER_S
 # How often an upload looks whether its pin must be renewed, if no file ends before.
 _KEEP_PIN_EVERY_S = 1.0
-
-
-class BaseLostError(BusyError):
-    """The manifest whose SSTs a snapshot reuses is gone: another writer deletes those SSTs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +180,10 @@ class SnapshotUploader:
             pending: what earlier attempts from the same database directory have uploaded since its
                 last snapshot. After an error it has what this attempt has uploaded, too. The next
                 snapshot needs a new one.
-            trim: shortens the chain of ``previous`` before the new manifest has it.
+            trim: shortens the chain of ``previous`` before the new manifest has it, unless
+                ``previous`` is gone, or no file was uploaded.
 
         Raises:
-            BaseLostError: ``previous`` is gone. Never use it again, nor ``known``.
             BusyError: a sweep may have deleted uploaded files (``pending.is_lost``).
             UnavailableError and other storage errors: try again with the same ``pending``.
             CorruptError: a file changed during its upload.
@@ -196,15 +191,16 @@ class SnapshotUploader:
         local_files = sorted(path for path in directory.iterdir() if path.is_file())
         is_exclusive = self.excludes_others()
         named = previous.files if previous is not None and is_exclusive else ()
-        reused, missing = _split(
-            [path for path in local_files if path.suffix == ".sst"],
-            known,
-            {file.object_name for file in named},
-            pending.files,
-        )
+        reusable = {file.object_name for file in named}
+        ssts = [path for path in local_files if path.suffix == ".sst"]
+        reused, missing = _split(ssts, known, reusable, pending.files)
         try:
             uploaded = self._upload_all(missing, pending, content.ref)
-            if previous is not None and trim is not None and pending.stored_at is not None:
+            if previous is not None and not self._exists(previous.ref):
+                reused, missing = _split(ssts, {}, (), pending.files)
+                uploaded += self._upload_all(missing, pending, content.ref)
+                reused = [file for file in reused if file not in uploaded]
+            elif previous is not None and trim is not None and pending.stored_at is not None:
                 previous = trim(previous, pending.stored_at)
             manifest = self._manifest(
                 content, previous, (*reused, *uploaded), _small_files(local_files)
@@ -217,7 +213,7 @@ class SnapshotUploader:
             won = self._put_manifest(manifest, is_exclusive=is_exclusive)
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
             if won:
-                self._verify(pending, manifest, previous)
+                self._verify(pending, manifest)
                 self._stored = manifest.ref, put_ns
         except CairnError as error:
             error.with_context(store=str(self._store), version=content.ref.version)
@@ -296,13 +292,9 @@ class SnapshotUploader:
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
         return file
 
-    def _verify(
-        self, pending: PendingUpload, manifest: Manifest, previous: Manifest | None
-    ) -> None:
-        """Check that nobody has deleted files of the manifest; otherwise delete it."""
+    def _verify(self, pending: PendingUpload, manifest: Manifest) -> None:
+        """Check that no sweep has deleted files of the manifest; otherwise delete it."""
         try:
-            if previous is not None and _share_files(manifest, previous):
-                self._check_exists(previous.ref)
             pending.verify(self._objects)
         except CairnError:
             # Loads go around a manifest without files, if it cannot be deleted.
@@ -311,27 +303,27 @@ class SnapshotUploader:
             raise
         pending.release(self._objects)
 
-    def _check_exists(self, base: VersionRef) -> None:
-        """Check that a manifest exists. REQUIRES: the one that shares its files is stored.
+    def _exists(self, base: VersionRef) -> bool:
+        """Return whether a manifest exists whose files the next manifest may share.
 
         A writer deletes a manifest, and its SSTs at least the grace period later, after it has
-        listed the manifests. So if it is there, that listing will have the new one.
+        listed the manifests. So if it is there, and the next one is stored within the grace period,
+        that listing will have the next one.
         """
         if self._stored is not None and self._stored[0] == base:
             age_ns = self._resources.clock.monotonic_ns() - self._stored[1]
             if age_ns < self._grace_ms * _NS_PER_MS // _SAFE_PART:
-                return
-        name = manifest_name(base)
+                return True
         try:
-            self._objects.get_start(name, 1)
+            self._objects.get_start(manifest_name(base), 1)
         except (DataError, AccessError):  # S3 denies access to an absent object
-            raise BaseLostError(
-                f"the snapshot of version {base.version} was deleted while this one, which shares "
-                "its files, was stored",
-                object_name=self._objects.object_url(name),
-                next_step="none, the next load starts from the newest snapshot; if it happens "
-                "again, look for a second query on this checkpoint",
-            ) from None
+            _LOG.warning(
+                "%s: the snapshot of version %d is gone: all files are uploaded again",
+                self._store,
+                base.version,
+            )
+            return False
+        return True
 
     def pin_content(self, checkpoint_id: CheckpointId | None = None) -> bytes:
         """Return the bytes of a pin; ``checkpoint_id``: of the version that a reader pins."""
@@ -419,11 +411,6 @@ def _split(
         else:
             reused.append(file)
     return reused, missing
-
-
-def _share_files(manifest: Manifest, previous: Manifest) -> bool:
-    names = {file.object_name for file in previous.files}
-    return any(file.object_name in names for file in manifest.files)
 
 
 def _small_files(paths: list[Path]) -> tuple[SmallFile, ...]:

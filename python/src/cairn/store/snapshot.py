@@ -17,7 +17,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.retention import KeptVersions
-from cairn.checkpoint.upload import BaseLostError, SnapshotContent, SnapshotResult
+from cairn.checkpoint.upload import SnapshotContent, SnapshotResult
 from cairn.errors import (
     AccessError,
     BusyError,
@@ -167,7 +167,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         uploaded_bytes=result.uploaded_bytes,
         reused_files=result.reused_files,
         duration_ms=(clock.monotonic_ns() - began) // _MS,
-        store_time=result.store_time,
+        store_time=result.store_time if result.won else None,
         deleted_objects=deleted_objects,
     )
 
@@ -191,18 +191,14 @@ def _upload(
         deleted = purged.deleted_objects
         return purged.manifest
 
-    try:
-        result = uploader.upload(
-            directory,
-            content,
-            known=snapshots.known(incarnation),
-            previous=previous,
-            pending=snapshots.pending(incarnation, uploader),
-            trim=trim,
-        )
-    except BaseLostError:
-        snapshots.lost_base(incarnation)
-        raise
+    result = uploader.upload(
+        directory,
+        content,
+        known=snapshots.known(incarnation),
+        previous=previous,
+        pending=snapshots.pending(incarnation, uploader),
+        trim=trim,
+    )
     return result, deleted
 
 
@@ -286,10 +282,9 @@ def _previous(state: StoreState, version: StoreVersion) -> Manifest | None:
     if base is None:
         return None
     known = state.snapshots.manifest
-    if known is not None and known.ref == base and not state.snapshots.needs_load:
+    if known is not None and known.ref == base:
         return known
-    # Another executor stored the base of the changelogs that were replayed here; or the base was
-    # gone at the last snapshot.
+    # Another executor stored the base of the changelogs that were replayed here.
     return state.checkpoint.recovery.fetch_manifest(base)
 
 

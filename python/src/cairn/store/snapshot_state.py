@@ -41,7 +41,7 @@ class SnapshotDone:
         uploaded_bytes: their size.
         reused_files: files that the object store had.
         duration_ms: how long it took.
-        store_time: the time of the upload, by the storage's clock; ``None`` without upload.
+        store_time: when its manifest was stored, by the storage's clock; ``None`` if none was.
         deleted_objects: objects that were deleted before.
     """
 
@@ -80,8 +80,7 @@ class SnapshotState:
             among them perhaps the snapshot of the loaded version; or that version has a manifest
             that is not used.
         taken: the version that has a manifest that is not used, if one was found.
-        needs_load: whether the next load starts from the objects: a snapshot's base is damaged or
-            gone.
+        needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
     """
 
     def __init__(self, clock: Clock, entropy: Entropy, *, grace_ms: int) -> None:
@@ -194,15 +193,6 @@ class SnapshotState:
             if incarnation == self._incarnation:
                 self.taken = ref
                 self.is_wanted = True
-
-    def lost_base(self, incarnation: int) -> None:
-        """Start the next load from the objects, unless another database was opened meanwhile.
-
-        The manifest after which the current version's lineage begins may be the one that is gone.
-        """
-        with self._lock:
-            if incarnation == self._incarnation:
-                self.needs_load = True
 
     def purged(self, before: Manifest, after: Manifest) -> None:
         """Replace the manifest by the purge's result, unless it was replaced meanwhile."""
