@@ -196,7 +196,10 @@ class SnapshotUploader:
         reused, missing = _split(ssts, known, reusable, pending.files)
         try:
             uploaded = self._upload_all(missing, pending, content.ref)
-            if previous is not None and not self._exists(previous.ref):
+            needs_previous = trim is not None or any(
+                file.object_name in reusable for file in reused
+            )
+            if previous is not None and needs_previous and not self._exists(previous.ref):
                 reused, missing = _split(ssts, {}, (), pending.files)
                 uploaded += self._upload_all(missing, pending, content.ref)
                 reused = [file for file in reused if file not in uploaded]
