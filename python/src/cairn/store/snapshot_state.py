@@ -41,7 +41,8 @@ class SnapshotDone:
         uploaded_bytes: their size.
         reused_files: files that the object store had.
         duration_ms: how long it took.
-        store_time: when its manifest was stored, by the storage's clock; ``None`` if none was.
+        store_time: the time of the upload, by the storage's clock; ``None`` if no manifest was
+            stored.
         deleted_objects: objects that were deleted before.
     """
 

@@ -281,14 +281,20 @@ def test_an_idle_store_with_a_snapshot_does_not_lag(stores: Stores) -> None:
     assert stores.names("snapshot") == ["2"]
 
 
-def test_a_restart_of_an_idle_store_uploads_no_second_snapshot(stores: Stores) -> None:
-    """Its changelog names an older base: 800 idle stores would upload all of their state again."""
+def idle_with_snapshot(stores: Stores) -> tuple[Rig, Ids]:
+    """Commit three versions, store a snapshot, and commit two without writes."""
     rig = stores.fresh()
     ids: Ids = [None]
     for number in range(3):
         commit(rig, ids, {b"%d" % number: b"x"})
     rig.maintain()
     idle(rig, ids, 2)
+    return rig, ids
+
+
+def test_a_restart_of_an_idle_store_uploads_no_second_snapshot(stores: Stores) -> None:
+    """Its changelog names an older base: 800 idle stores would upload all of their state again."""
+    _, ids = idle_with_snapshot(stores)
     objects = stores.names("sst")
 
     other = stores.fresh()
@@ -306,12 +312,7 @@ def test_a_restart_of_an_idle_store_uploads_no_second_snapshot(stores: Stores) -
 
 def test_a_restarted_idle_store_does_not_use_a_snapshot_without_its_files(stores: Stores) -> None:
     """A sweep deleted them, and the writer could not delete its manifest."""
-    rig = stores.fresh()
-    ids: Ids = [None]
-    for number in range(3):
-        commit(rig, ids, {b"%d" % number: b"x"})
-    rig.maintain()
-    idle(rig, ids, 2)
+    rig, ids = idle_with_snapshot(stores)
     objects = rig.state.checkpoint.objects
     objects.delete([info.key for info in objects.list("sst/")])
 

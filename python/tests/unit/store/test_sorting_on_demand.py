@@ -147,14 +147,20 @@ def test_a_database_is_told_whether_reads_search_it(
     assert rig.contents(0, through) == expected(through)
 
 
-def test_newer_versions_are_read_while_a_snapshot_holds_them_back(
-    rig: Rig, sorts: list[tuple[int, int]]
-) -> None:
-    """A snapshot may take minutes: a read neither waits for it nor keeps the event loop busy."""
+def commit_above_a_snapshot(rig: Rig) -> int:
+    """Commit six versions, of which a snapshot holds back those above 3; return the incarnation."""
     last = commit(rig, 1, 3)
     incarnation = rig.local.incarnation
     assert rig.event_loop.run(lambda: rig.local.hold_above(3, incarnation))
     commit(rig, 4, 6, last)
+    return incarnation
+
+
+def test_newer_versions_are_read_while_a_snapshot_holds_them_back(
+    rig: Rig, sorts: list[tuple[int, int]]
+) -> None:
+    """A snapshot may take minutes: a read neither waits for it nor keeps the event loop busy."""
+    incarnation = commit_above_a_snapshot(rig)
     steps = 0
 
     def counted() -> Generator[None]:
@@ -210,10 +216,7 @@ def test_a_snapshot_holds_back_a_run_that_is_written_with_an_earlier_one(
     rig: Rig, sorts: list[tuple[int, int]]
 ) -> None:
     """The snapshot's database must have no row above its version."""
-    last = commit(rig, 1, 3)
-    incarnation = rig.local.incarnation
-    assert rig.event_loop.run(lambda: rig.local.hold_above(3, incarnation))
-    commit(rig, 4, 6, last)
+    incarnation = commit_above_a_snapshot(rig)
 
     rig.event_loop.run(rig.local.write_runs)
     rig.until_written(3)

@@ -63,9 +63,8 @@ def purge(rig: Rig) -> None:
         snapshot.purge(rig.state, None)
 
 
-def test_an_executor_that_comes_back_finds_the_files_of_its_snapshot(tmp_path: Path) -> None:
-    """Its snapshot shares files with one that the other executor has deleted since."""
-    store = MovedStore(tmp_path)
+def serve_in_turns(store: MovedStore) -> tuple[Rig, Rig]:
+    """Commit nine versions; the first executor has a snapshot of 3, the second one of 8."""
     first, second = store.executor("first"), store.executor("second")
     store.commit(first, {key: key * 4 for key in KEYS})
     store.commit_one_row(first, 2)
@@ -76,6 +75,13 @@ def test_an_executor_that_comes_back_finds_the_files_of_its_snapshot(tmp_path: P
     second.local.db._db.compact_range(None, None)  # as RocksDB does by itself later
     take_snapshot(second)  # of 8: none of the files of 3
     store.commit_one_row(first, 1)  # on version 4, which it has: it does not load 8
+    return first, second
+
+
+def test_an_executor_that_comes_back_finds_the_files_of_its_snapshot(tmp_path: Path) -> None:
+    """Its snapshot shares files with one that the other executor has deleted since."""
+    store = MovedStore(tmp_path)
+    first, second = serve_in_turns(store)
     take_snapshot(first)  # of 9: the files of 3
     store.commit_one_row(second, 3)
     purge(second)  # the manifest of 3, but not its files, which that of 9 needs
@@ -100,16 +106,7 @@ def test_an_executor_whose_upload_is_slow_stores_no_snapshot_with_deleted_files(
 ) -> None:
     """The other one deletes them before the manifest is stored, so no listing shows that."""
     store = MovedStore(tmp_path)
-    first, second = store.executor("first"), store.executor("second")
-    store.commit(first, {key: key * 4 for key in KEYS})
-    store.commit_one_row(first, 2)
-    take_snapshot(first)  # of 3
-    store.commit_one_row(first, 1)
-    store.commit_one_row(second, 4)
-    second.until_written(8)
-    second.local.db._db.compact_range(None, None)
-    take_snapshot(second)  # of 8: none of the files of 3
-    store.commit_one_row(first, 1)
+    first, second = serve_in_turns(store)
 
     uploader = first.state.checkpoint.uploader
 

@@ -309,9 +309,11 @@ final class UnorderedScan extends RowCursor {
         row = 0;
         continue;
       }
-      page.key(row, rowKey);
-      if (isMerging && nextMerged(rowKey)) {
-        return true;
+      if (isMerging) {
+        page.key(row, rowKey);
+        if (nextMerged(rowKey)) {
+          return true;
+        }
       }
       page.key(row, key);
       page.value(row, value);
