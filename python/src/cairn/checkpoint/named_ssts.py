@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 
 
 def named_outside_chain(
-    objects: ObjectStore, newest: Manifest, listed: Iterable[ObjectInfo]
+    objects: ObjectStore,
+    newest: Manifest,
+    listed: Iterable[ObjectInfo],
+    *,
+    with_chains: bool = False,
 ) -> set[str] | None:
     """Return the SSTs that the listed manifests outside the chain of ``newest`` name.
 
     Sends one GET for each of them; often there is none.
+
+    Args:
+        objects: at the store's root.
+        newest: the newest manifest of this writer.
+        listed: the store's manifests.
+        with_chains: also those of their chains, and those that their writers will delete.
 
     Returns:
         ``None`` if one of them cannot be read: it may name anything.
@@ -46,4 +56,7 @@ def named_outside_chain(
         except DataError:
             return None
         named.update(file.object_name for file in other.files)
+        if with_chains:
+            named.update(name for entry in other.retained for name in entry.objects)
+            named.update(entry.object_name for entry in other.garbage)
     return named

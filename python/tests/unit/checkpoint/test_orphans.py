@@ -77,6 +77,24 @@ def test_sweep_of_a_zombie_keeps_the_objects_of_a_newer_writer(query: Query) -> 
     query.check()
 
 
+def test_sweep_keeps_ssts_that_another_writer_will_delete(query: Query) -> None:
+    """A third one may be about to share them: their manifest has just been deleted."""
+    query.run(6)
+    assert query.previous is not None
+    third = replace(query, previous=replace(query.previous, retained=()))
+    query.run(9)
+    query.purge()
+    query.run(3)
+    garbage = {entry.object_name for entry in query.previous.garbage}
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.world.objects.put("changelog/999.arrow", b"a young object: the storage's time")
+
+    third.sweep()
+
+    assert garbage
+    assert garbage <= set(query.world.names("sst/"))
+
+
 def test_sweep_with_an_unreadable_manifest_deletes_no_sst(query: Query) -> None:
     """The SSTs that the manifest names are unknown."""
     query.run(6)
