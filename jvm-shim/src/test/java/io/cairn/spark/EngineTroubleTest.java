@@ -321,6 +321,24 @@ LocalState.look_up = failing
     store.abort();
   }
 
+  /** The late reply to the first read must not answer the next one, nor hide why it failed. */
+  @Test
+  void aReadAfterOneWithoutAReplyFailsForTheSameReason() throws Exception {
+    fixture.withLeastCache();
+    fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> id = commitAll(provider);
+    StateStore store = provider.getStore(1, id, false, false);
+    fixture.signalWorker("STOP");
+    Throwable first = assertThrows(Throwable.class, () -> readAll(store));
+    fixture.signalWorker("CONT");
+
+    Throwable second = assertThrows(Throwable.class, () -> readAll(store));
+
+    assertEquals(StoreFixture.chain(first), StoreFixture.chain(second));
+    store.abort();
+  }
+
   /** A connection that broke must not leave the instance in a worker that still runs. */
   @Test
   void anInstanceIsClosedAfterItsConnectionBroke() throws Exception {

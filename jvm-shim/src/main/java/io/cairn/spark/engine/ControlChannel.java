@@ -90,9 +90,7 @@ final class ControlChannel implements AutoCloseable {
   }
 
   private static Thread thread(Runnable work) {
-    Thread thread = new Thread(work, "cairn-control-" + THREADS.incrementAndGet());
-    thread.setDaemon(true);
-    return thread;
+    return DaemonThreads.of("cairn-control-" + THREADS.incrementAndGet(), work);
   }
 
   /**

@@ -76,6 +76,9 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long appliedThrough;
   private volatile boolean hasFailed;
 
+  /** Why the session cannot continue. Null: it can. */
+  private CairnException failure;
+
   /**
    * @param version the loaded version; a commit creates the next one
    * @param reload loads the version again, in the worker that now serves the instance
@@ -257,6 +260,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   @Override
   public boolean writeEarly(WriteBlock block) {
+    requireUsable();
     try {
       if (!instance.isOpen()) {
         forgetEarly();
@@ -272,7 +276,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       try {
         recover(e);
       } catch (CairnException again) {
-        throw again.at(instance.store(), version + 1);
+        throw noted(again, version + 1);
       }
       return false;
     }
@@ -337,6 +341,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private <T> T attempt(long ofVersion, Supplier<T> action) {
+    requireUsable();
     try {
       if (!instance.isOpen()) {
         recover(CairnException.workerLost("the worker that had loaded the version is gone", null));
@@ -348,8 +353,24 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
         return action.get();
       }
     } catch (CairnException e) {
-      throw e.at(instance.store(), ofVersion);
+      throw noted(e, ofVersion);
     }
+  }
+
+  /** A caller that ignored the first error receives it again, not what follows from it. */
+  private void requireUsable() {
+    if (failure != null) {
+      throw failure;
+    }
+  }
+
+  /** The error with the place where it occurred; ends the session if its channel is broken. */
+  private CairnException noted(CairnException error, long ofVersion) {
+    CairnException located = error.at(instance.store(), ofVersion);
+    if (channel != null && channel.isBroken()) {
+      failure = located;
+    }
+    return located;
   }
 
   /**

@@ -163,9 +163,7 @@ public final class WorkerPool {
         STARTS.incrementAndGet();
         CompletableFuture<WorkerProcess> starts = started;
         WorkerProcess former = dead;
-        Thread thread = new Thread(() -> start(starts, former), "cairn-" + name + "-start");
-        thread.setDaemon(true);
-        thread.start();
+        DaemonThreads.of("cairn-" + name + "-start", () -> start(starts, former)).start();
       }
       return started;
     }

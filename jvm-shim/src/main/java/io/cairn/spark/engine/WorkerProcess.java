@@ -378,8 +378,7 @@ final class WorkerProcess implements AutoCloseable {
   }
 
   private static Thread daemon(String name, Runnable work) {
-    Thread thread = new Thread(work, name);
-    thread.setDaemon(true);
+    Thread thread = DaemonThreads.of(name, work);
     thread.start();
     return thread;
   }

@@ -1,5 +1,6 @@
 package io.cairn.spark.session;
 
+import io.cairn.spark.engine.DaemonThreads;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -32,13 +33,7 @@ final class BackgroundFold {
             IDLE_SECONDS,
             TimeUnit.SECONDS,
             new LinkedBlockingQueue<>(),
-            work -> {
-              Thread thread = new Thread(work, "cairn-fold");
-              thread.setDaemon(true);
-              // No class loader of a job.
-              thread.setContextClassLoader(BackgroundFold.class.getClassLoader());
-              return thread;
-            });
+            work -> DaemonThreads.of("cairn-fold", work));
     executor.allowCoreThreadTimeOut(true);
     return executor;
   }

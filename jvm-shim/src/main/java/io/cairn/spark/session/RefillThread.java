@@ -1,5 +1,6 @@
 package io.cairn.spark.session;
 
+import io.cairn.spark.engine.DaemonThreads;
 import io.cairn.spark.errors.CairnException;
 import java.util.Comparator;
 import java.util.HashSet;
@@ -42,11 +43,7 @@ final class RefillThread {
             IDLE_SECONDS,
             TimeUnit.SECONDS,
             new LinkedBlockingQueue<>(),
-            work -> {
-              Thread thread = new Thread(work, "cairn-refill");
-              thread.setDaemon(true);
-              return thread;
-            });
+            work -> DaemonThreads.of("cairn-refill", work));
     executor.allowCoreThreadTimeOut(true);
     return executor;
   }
@@ -57,8 +54,16 @@ final class RefillThread {
     synchronized (WAITING) {
       isNew = WAITING.add(store);
     }
-    if (isNew) {
+    if (!isNew) {
+      return;
+    }
+    try {
       THREAD.execute(RefillThread::refillBest);
+    } catch (OutOfMemoryError e) {
+      // No thread can be started: the refill waits for another session's end.
+      synchronized (WAITING) {
+        WAITING.remove(store);
+      }
     }
   }
 
