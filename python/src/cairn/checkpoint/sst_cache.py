@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _USE_COPY = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK})
+# Each takes some 300 bytes of memory. Small stores upload small SSTs, which nobody needs any more
+# after the next compaction: the bound on bytes alone would keep those of many days.
+_MAX_FILES = 32_768
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class _ObjectLock:
 
 
 class SstCache:
-    """Files with a bound on their total size; the least recently used are evicted first.
+    """Files with bounds on their size and number; the least recently used are evicted first.
 
     The directory may have files of an earlier process: each is verified before its first use.
 
@@ -64,6 +67,7 @@ class SstCache:
         directory: created if absent; unfinished downloads in it are removed.
         max_bytes: 0 keeps nothing.
         find_others: returns the directories of other caches on this disk, now.
+        max_files: more files are evicted, too.
     """
 
     def __init__(
@@ -71,9 +75,12 @@ class SstCache:
         directory: Path,
         max_bytes: int,
         find_others: Callable[[], Iterable[Path]] = tuple,
+        *,
+        max_files: int = _MAX_FILES,
     ) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
+        self._max_files = max_files
         self._find_others = find_others
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
@@ -237,7 +244,7 @@ class SstCache:
         self._evict()
 
     def _evict(self) -> None:
-        while self._bytes > self._max_bytes and self._entries:
+        while self._bytes > self._max_bytes or len(self._entries) > self._max_files:
             self._remove(next(iter(self._entries)))
 
     def _remove(self, name: str) -> None:

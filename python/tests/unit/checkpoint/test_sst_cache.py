@@ -101,6 +101,21 @@ def test_least_recently_used_is_evicted_first_and_links_stay(tmp_path: Path) -> 
     assert (tmp_path / "b").read_bytes() == b"2" * 100
 
 
+def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
+    """Small stores upload thousands of small SSTs a day: each takes memory and an inode."""
+    cache, downloads = SstCache(tmp_path / "cache", 1000, max_files=2), Downloads()
+    for digit in "123":
+        downloads.fetch(cache, digit, tmp_path / digit)
+
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    assert not cache.has(ORIGIN, ONE.object_name)
+
+    again = SstCache(tmp_path / "cache", 1000, max_files=1)
+
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert again.has(ORIGIN, THREE.object_name)
+
+
 def test_file_over_the_bound_is_fetched_and_not_kept(tmp_path: Path) -> None:
     """A cache that is too small for one file must not fail a load."""
     cache, downloads = SstCache(tmp_path / "cache", 10), Downloads()
