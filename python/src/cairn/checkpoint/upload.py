@@ -29,7 +29,7 @@ from cairn.errors import (
 )
 from cairn.format import manifest as manifest_format
 from cairn.format import pin
-from cairn.format.manifest import ChangelogRef, Manifest, SmallFile, SstFile
+from cairn.format.manifest import ChangelogRef, Garbage, Manifest, Retained, SmallFile, SstFile
 from cairn.format.names import manifest_name
 from cairn.storage.parallel import in_turns
 
@@ -118,6 +118,43 @@ class SnapshotResult:
     store_time: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """What a manifest says of what was stored before it."""
+
+    retained: tuple[Retained, ...]
+    changelogs: tuple[ChangelogRef, ...]
+    garbage: tuple[Garbage, ...]
+
+
+def _chain_after(previous: Manifest | None, content: SnapshotContent) -> _Chain:
+    if previous is None:
+        return _Chain((), content.changelogs, ())
+    retained = (*previous.retained, previous.as_retained())
+    return _Chain(retained, content.changelogs, previous.garbage)
+
+
+def _chain_around(gone: Manifest, content: SnapshotContent, now: datetime | None) -> _Chain:
+    """Return the chain without a manifest that is gone.
+
+    The versions that it led to are loaded from an older manifest: no purge may take it as a base.
+
+    Args:
+        gone: the manifest.
+        content: of the next one.
+        now: by the storage's clock; ``None``: a sweep deletes the SSTs.
+    """
+    named = {name for entry in gone.retained for name in entry.objects}
+    named.update(entry.object_name for entry in gone.garbage)
+    dropped = [file.object_name for file in gone.files if file.object_name not in named]
+    now_ms = 0 if now is None else int(now.timestamp() * 1000)
+    return _Chain(
+        gone.retained,
+        (*gone.changelogs, *content.changelogs),
+        (*gone.garbage, *(Garbage(name, now_ms) for name in dropped if now_ms)),
+    )
+
+
 class SnapshotUploader:
     """Uploads snapshots of one store, one at a time.
 
@@ -196,17 +233,19 @@ class SnapshotUploader:
         reused, missing = _split(ssts, known, reusable, pending.files)
         try:
             uploaded = self._upload_all(missing, pending, content.ref)
-            needs_previous = trim is not None or any(
-                file.object_name in reusable for file in reused
-            )
-            if previous is not None and needs_previous and not self._exists(previous.ref):
+            if previous is not None and not self._exists(previous.ref):
                 reused, missing = _split(ssts, {}, (), pending.files)
-                uploaded += self._upload_all(missing, pending, content.ref)
-                reused = [file for file in reused if file not in uploaded]
-            elif previous is not None and trim is not None and pending.stored_at is not None:
-                previous = trim(previous, pending.stored_at)
+                if missing:
+                    uploaded += self._upload_all(missing, pending, content.ref)
+                names = {file.object_name for file in uploaded}
+                reused = [file for file in reused if file.object_name not in names]
+                chain = _chain_around(previous, content, pending.stored_at)
+            else:
+                if previous is not None and trim is not None and pending.stored_at is not None:
+                    previous = trim(previous, pending.stored_at)
+                chain = _chain_after(previous, content)
             manifest = self._manifest(
-                content, previous, (*reused, *uploaded), _small_files(local_files)
+                content, chain, (*reused, *uploaded), _small_files(local_files)
             )
             pending.keep(self._objects)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
@@ -317,16 +356,22 @@ class SnapshotUploader:
             age_ns = self._resources.clock.monotonic_ns() - self._stored[1]
             if age_ns < self._grace_ms * _NS_PER_MS // _SAFE_PART:
                 return True
+        name = manifest_name(base)
         try:
-            self._objects.get_start(manifest_name(base), 1)
-        except (DataError, AccessError):  # S3 denies access to an absent object
-            _LOG.warning(
-                "%s: the snapshot of version %d is gone: all files are uploaded again",
-                self._store,
-                base.version,
-            )
-            return False
-        return True
+            self._objects.get_start(name, 1)
+        except DataError:
+            pass
+        except AccessError:  # to an absent object that may not be listed; or to every object
+            if any(self._objects.list(name)):
+                return True
+        else:
+            return True
+        _LOG.warning(
+            "%s: the snapshot of version %d is gone: all files are uploaded again",
+            self._store,
+            base.version,
+        )
+        return False
 
     def pin_content(self, checkpoint_id: CheckpointId | None = None) -> bytes:
         """Return the bytes of a pin; ``checkpoint_id``: of the version that a reader pins."""
@@ -341,7 +386,7 @@ class SnapshotUploader:
     def _manifest(
         self,
         content: SnapshotContent,
-        previous: Manifest | None,
+        chain: _Chain,
         files: tuple[SstFile, ...],
         small_files: tuple[SmallFile, ...],
     ) -> Manifest:
@@ -357,9 +402,9 @@ class SnapshotUploader:
             engine=dict(self._writer.engine),
             files=tuple(sorted(files, key=lambda file: file.local_name)),
             small_files=small_files,
-            changelogs=content.changelogs,
-            retained=(*previous.retained, previous.as_retained()) if previous else (),
-            garbage=previous.garbage if previous else (),
+            changelogs=chain.changelogs,
+            retained=chain.retained,
+            garbage=chain.garbage,
         )
 
     def excludes_others(self) -> bool:

@@ -25,6 +25,7 @@ from cairn.errors import (
     ClosedError,
     CredentialsExpiredError,
     DataError,
+    InternalError,
     LineageTooLongError,
     MissingError,
     unexpected,
@@ -131,13 +132,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         return SnapshotDone()
     clock = state.resources.clock
     began = clock.monotonic_ns()
-    content = SnapshotContent(
-        ref=version.ref,
-        counts=version.counts,
-        column_families=version.families,
-        max_cf_id=version.max_cf_id,
-        changelogs=snapshots.changelogs(version.lineage),
-    )
+    content = _content(state, version, version.ref, incarnation)
     try:
         previous = _previous(state, version)
     except DAMAGES:
@@ -169,6 +164,24 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         duration_ms=(clock.monotonic_ns() - began) // _MS,
         store_time=result.store_time if result.won else None,
         deleted_objects=deleted_objects,
+    )
+
+
+def _content(
+    state: StoreState, version: StoreVersion, ref: VersionRef, incarnation: int
+) -> SnapshotContent:
+    try:
+        changelogs = state.snapshots.changelogs(version.lineage)
+    except InternalError:
+        if incarnation == state.local.incarnation:
+            raise
+        raise _MovedOnError from None  # a load has opened another database meanwhile
+    return SnapshotContent(
+        ref=ref,
+        counts=version.counts,
+        column_families=version.families,
+        max_cf_id=version.max_cf_id,
+        changelogs=changelogs,
     )
 
 
@@ -267,8 +280,8 @@ def _adopt_snapshot(state: StoreState, ref: VersionRef, incarnation: int) -> boo
     """
     try:
         manifest = state.checkpoint.recovery.fetch_manifest(ref)
-    except MissingError:
-        return False
+    except (MissingError, AccessError):
+        return False  # S3 denies access to an absent object if it may not be listed
     stored = {info.key for info in state.checkpoint.objects.list(SST_PREFIX)}
     if any(file.object_name not in stored for file in manifest.files):
         state.snapshots.found_other(ref, incarnation)

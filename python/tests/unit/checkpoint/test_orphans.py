@@ -131,6 +131,30 @@ def test_sweep_keeps_what_leads_around_a_damaged_snapshot(query: Query) -> None:
     assert names >= {"snapshot/3", "changelog/4", "changelog/5", "changelog/6"}
 
 
+def test_a_purge_keeps_what_leads_around_a_snapshot_that_is_gone(query: Query) -> None:
+    """The next snapshot has found that: its chain must not make the missing one a base."""
+    query.run(8)
+    base = query.all[5].ref
+    assert base is not None
+    query.world.objects.delete([manifest_name(base)])
+    query.run(2)
+
+    query.purge()
+
+    assert query.kept.first == 7
+    names = {name.split("_")[0].removesuffix(".arrow") for name in query.world.names()}
+    assert names >= {"snapshot/3", *(f"changelog/{version}" for version in range(4, 9))}
+    query.run(6)
+    query.purge()
+    names = {name.split("_")[0].removesuffix(".arrow") for name in query.world.names()}
+    assert not names & {"snapshot/3", "changelog/4", "changelog/8"}
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(3)
+    query.purge()
+    query.check()
+    assert query.sweep() == 0
+
+
 @pytest.mark.parametrize("over_bytes", [0, 1])
 def test_sweep_reads_no_manifest_over_the_limit(query: Query, over_bytes: int) -> None:
     """It would take the worker's memory. Its SSTs are unknown, so no SST is deleted."""

@@ -12,7 +12,8 @@ from rig import Rig, family
 from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
-from cairn.errors import MissingError
+from cairn.errors import AccessError, MissingError
+from cairn.format.manifest import Manifest
 from cairn.ids import VersionRef
 from cairn.protocol.calls import ChangesRequest, LoadRequest
 
@@ -325,6 +326,28 @@ def test_a_restarted_idle_store_does_not_use_a_snapshot_without_its_files(stores
     assert (before["snapshot_version"], after["snapshot_version"]) == (0, 6)
     assert other.state.checkpoint.read(6, ids[6]).header.base.ref is None
     assert len(rows_at(stores.fresh(), ids, 6)) == 4
+
+
+def test_a_restarted_idle_store_may_not_list_the_bucket(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 denies access to an absent object then: it may be the snapshot of the idle version."""
+    ids: Ids = [None]
+    rig = stores.fresh()
+    for number in range(3):
+        commit(rig, ids, {b"%d" % number: b"x"})
+    for _ in range(2):
+        commit(rig, ids)
+    other = stores.fresh()
+    other.load(5, ids[5])
+    recovery = other.state.checkpoint.recovery
+
+    def denied(ref: VersionRef) -> Manifest:
+        raise AccessError("the policy denies it", object_name=str(ref))
+
+    monkeypatch.setattr(recovery, "fetch_manifest", denied)
+
+    assert other.maintain()["snapshot_version"] == 5
 
 
 def test_the_change_feed_leaves_out_empty_commits(stores: Stores) -> None:

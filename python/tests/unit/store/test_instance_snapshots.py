@@ -14,6 +14,7 @@ from rig import Rig, family
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
 from cairn.errors import ConfigError, CorruptError, DiskFullError, MissingError
+from cairn.store import snapshot
 from cairn.store.deltas import Delta
 
 FAMILY = family(0, multi=False)
@@ -124,6 +125,28 @@ def test_a_snapshot_overtaken_by_a_later_version_does_not_have_it(
 
     assert maintain(rig)["snapshot_version"] == 6
     assert not list((tmp_path / "objects" / "snapshot").glob("3_*"))
+
+
+def test_a_snapshot_overtaken_by_a_reload_at_its_first_request_has_the_current_version(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bases of the changelogs that it would name are those of another database."""
+    ids = fill(rig, 6)
+    is_present = snapshot._is_present
+
+    def overtaken(*arguments: Any) -> bool:  # noqa: ANN401
+        monkeypatch.setattr(snapshot, "_is_present", is_present)
+        answer = is_present(*arguments)
+        rig.load(0, None)
+        rig.load(3, ids[3])
+        return answer
+
+    monkeypatch.setattr(snapshot, "_is_present", overtaken)
+
+    assert maintain(rig)["snapshot_version"] == 3
+    assert [path.name for path in (tmp_path / "objects" / "snapshot").iterdir()] == [
+        f"3_{ids[3]}.json"
+    ]
 
 
 def test_after_a_reload_during_an_upload_maintenance_continues(

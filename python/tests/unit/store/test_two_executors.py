@@ -14,6 +14,7 @@ from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import FakeClock
 from cairn.errors import AccessError
 from cairn.format import manifest
+from cairn.storage.base import ObjectStart
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.store import snapshot
 
@@ -207,6 +208,31 @@ def test_a_store_that_moves_after_each_snapshot_is_purged(tmp_path: Path) -> Non
         moves.clock.advance(_GRACE_S)
 
     assert counts[2:] == [(2, 3, 1)] * 4
+
+
+def test_a_refused_look_at_the_last_snapshot_does_not_mean_that_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service of the credentials may fail for one request: the manifest is still there."""
+    moves = Moves(tmp_path)
+    rig = moves.executor()
+    moves.serve(rig)
+    rig.crash()
+    rig = moves.executor()
+    rig.load(len(moves.ids) - 1, moves.ids[-1])
+    objects = rig.state.checkpoint.objects
+    get_start = objects.get_start
+
+    def refuse_manifests(key: str, length: int) -> ObjectStart:
+        if key.startswith("snapshot/"):
+            raise AccessError("no credentials", object_name=key)
+        return get_start(key, length)
+
+    monkeypatch.setattr(objects, "get_start", refuse_manifests)
+    moves.serve(rig)
+    rig.crash()
+
+    assert [entry.ref.version for entry in moves.newest_manifest().retained] == [5]
 
 
 def test_a_snapshot_does_not_need_the_purge_before_it(
