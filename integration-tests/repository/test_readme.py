@@ -84,6 +84,17 @@ def test_the_session_of_the_python_block_keeps_its_state_in_cairn(tmp_path: Path
     assert _changelogs(tmp_path)
 
 
+def test_the_python_block_can_be_submitted(tmp_path: Path) -> None:
+    """The JVM runs before the job then, with the jars of the command."""
+    (tmp_path / "job.py").write_text(_block("cairn.spark_conf(") + _QUERY)
+    readme = (REPOSITORY / "README.md").read_text()
+    (command,) = re.findall(r"`(spark-submit [^`]* job\.py)`", readme)
+
+    _run(["bash", "-euc", command], tmp_path)
+
+    assert _changelogs(tmp_path)
+
+
 def test_the_spark_submit_block_runs_a_job_on_cairn(tmp_path: Path) -> None:
     """A class name or a setting misspelled in the README fails a reader's first job."""
     (tmp_path / "job.py").write_text(_OWN_SESSION + _QUERY)

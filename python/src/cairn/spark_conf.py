@@ -21,7 +21,10 @@ EXTENSIONS_CLASS = "io.cairn.spark.CairnExtensions"
 FILE_MANAGER_CLASS = "io.cairn.spark.CairnCheckpointFileManager"
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
+_CHECKPOINT_FORMAT = _STATE_STORE + "checkpointFormatVersion"
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+# With this, `spark-submit` and `pyspark` tell Python where the JVM is that they have started.
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
 _MIB = 1024 * 1024
 # Resident memory of a worker after its start, with an S3 client; measured on Linux x86-64.
 _WORKER_BASE_MIB = 100
@@ -49,17 +52,22 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     query that already has a checkpoint keeps the provider and format written there: start with a
     new one.
 
+    ``spark-submit`` and ``pyspark`` start the JVM before the job: then the dictionary has no
+    ``spark.jars``, which would come too late, and would replace the jars of the command. Name
+    Cairn's there: ``--jars "$(cairn jar)"``.
+
     Args:
-        job: settings of the job. Only the master, the executors' size, the Python, ``spark.jars``,
-            ``spark.sql.extensions`` and the checkpoint's file manager are read; nothing is changed.
-            Name settings here that Spark reads from elsewhere (``spark-defaults.conf``). A file
-            manager of the job stays.
+        job: settings of the job, not those of an earlier call; nothing is changed. Its file
+            manager, its checkpoint format and Cairn's own settings in it stay. The master, the
+            executors' size, the Python, ``spark.jars`` and ``spark.sql.extensions`` are read. Name
+            settings here that Spark reads from elsewhere (``spark-defaults.conf``).
         settings: Cairn's own, by their names after ``spark.sql.streaming.stateStore.cairn.``, e.g.
             ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
     Raises:
         ConfigError: Cairn has no such setting (the message names the one to use), a size or number
-            cannot be read, no Spark is installed, or the installation has no jar for it.
+            cannot be read, no Spark is installed, the installation has no jar for it, or the JVM
+            runs already without the jar.
         SparkVersionError: this release does not support the installed Spark.
     """
     table = read_settings()
@@ -69,16 +77,17 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     if faults:
         raise ConfigError("; ".join(faults), next_step="correct the settings of cairn.spark_conf()")
     job = dict(job or {})
-    own = {name: _text(value) for name, value in settings.items() if value is not None}
+    own = {name: job[table.prefix + name] for name in table.settings if table.prefix + name in job}
+    own |= {name: _text(value) for name, value in settings.items() if value is not None}
     python = _engine_python(job)
     if python:
         own.setdefault("python", python)
 
     conf = {
         _STATE_STORE + "providerClass": PROVIDER_CLASS,
-        _STATE_STORE + "checkpointFormatVersion": "2",
+        _CHECKPOINT_FORMAT: job.get(_CHECKPOINT_FORMAT) or "2",
         _FILE_MANAGER: job.get(_FILE_MANAGER) or FILE_MANAGER_CLASS,
-        "spark.jars": _added(job.get("spark.jars", ""), str(jar_path())),
+        **_jars(job),
         # A static setting: it has effect only before the session exists.
         "spark.sql.extensions": _added(job.get("spark.sql.extensions", ""), EXTENSIONS_CLASS),
         **{table.prefix + name: value for name, value in sorted(own.items())},
@@ -97,13 +106,39 @@ def _master(job: Mapping[str, str]) -> str:
     return job.get("spark.master", os.environ.get("MASTER", ""))
 
 
+def _jars(job: Mapping[str, str]) -> dict[str, str]:
+    """Return ``spark.jars`` with Cairn's; nothing if the JVM runs already, and has it."""
+    jar = str(jar_path())
+    if _GATEWAY not in os.environ:
+        return {"spark.jars": _added(job.get("spark.jars", ""), jar)}
+    if not _is_loadable(PROVIDER_CLASS):
+        raise ConfigError(
+            "the JVM of this job was started without Cairn's jar",
+            next_step='add --jars "$(cairn jar)" to the command: spark-submit or pyspark',
+        )
+    return {}
+
+
+def _is_loadable(class_name: str) -> bool:
+    """Return whether the JVM that runs already has a class."""
+    from pyspark import SparkContext  # noqa: PLC0415 - most callers do not need it
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - as each class of PySpark does
+    utils = SparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
+    return bool(utils.classIsLoadable(class_name))
+
+
 def _engine_python(job: Mapping[str, str]) -> str | None:
     """Return the Python of Spark's own workers, which must have the engine's packages too.
 
     If neither job nor environment names one, a local master uses this Python; on other masters the
     executors choose.
     """
-    named = job.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    named = (
+        job.get("spark.pyspark.python")
+        or job.get("spark.executorEnv.PYSPARK_PYTHON")
+        or os.environ.get("PYSPARK_PYTHON")
+    )
     if named or not _master(job).startswith("local"):
         return named
     return sys.executable

@@ -10,6 +10,7 @@ from cairn import spark_conf as spark_conf_function
 from cairn.errors import ConfigError
 
 PREFIX = "spark.sql.streaming.stateStore."
+MODULE = sys.modules["cairn.spark_conf"]  # the package has the function under this name
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def _an_installation_with_its_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     jar.touch()
     monkeypatch.setattr("cairn.jar._BUILT", tmp_path)
     monkeypatch.setattr("cairn.jar.installed_minor", lambda: "4.3")
-    for name in ("PYSPARK_PYTHON", "MASTER"):
+    for name in ("PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "MASTER"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -46,6 +47,39 @@ def test_the_jars_of_the_job_are_kept() -> None:
     conf = spark_conf_function({"spark.jars": "/kafka.jar,/more.jar"})
 
     assert conf["spark.jars"].split(",") == ["/kafka.jar", "/more.jar", str(cairn.jar_path())]
+
+
+def test_a_submitted_job_keeps_the_jars_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that the job sets would replace that of --jars and --packages."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: True)
+
+    assert "spark.jars" not in spark_conf_function({"spark.jars": "/kafka.jar"})
+
+
+def test_a_job_submitted_without_the_jar_says_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's class path is complete when the job begins: a class would be missing later."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: False)
+
+    with pytest.raises(ConfigError, match=r'without Cairn\'s jar.*--jars "\$\(cairn jar\)"'):
+        spark_conf_function()
+
+
+def test_the_job_s_own_choices_stay() -> None:
+    """A query for the file sink needs checkpoint format 1; an engine may have its own Python."""
+    job = {
+        "spark.master": "local[2]",
+        PREFIX + "checkpointFormatVersion": "1",
+        PREFIX + "cairn.python": "/opt/engine/bin/python",
+        PREFIX + "cairn.workers": "2",
+    }
+
+    conf = spark_conf_function(job, workers=3)
+
+    assert conf[PREFIX + "checkpointFormatVersion"] == "1"
+    assert conf[PREFIX + "cairn.python"] == "/opt/engine/bin/python"
+    assert conf[PREFIX + "cairn.workers"] == "3"
 
 
 def test_the_extensions_of_the_job_are_kept() -> None:
@@ -90,6 +124,15 @@ def test_the_engine_runs_on_the_python_of_spark() -> None:
     assert conf[PREFIX + "cairn.python"] == "/opt/py/bin/python"
 
 
+def test_the_engine_runs_on_the_python_of_the_executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's may have another path."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/driver/python")
+
+    conf = spark_conf_function({"spark.executorEnv.PYSPARK_PYTHON": "/opt/py/bin/python"})
+
+    assert conf[PREFIX + "cairn.python"] == "/opt/py/bin/python"
+
+
 def test_a_local_master_runs_the_engine_on_this_python() -> None:
     """A notebook in a virtual environment has its packages there and nowhere else."""
     assert (
@@ -108,6 +151,7 @@ def test_a_local_master_runs_the_engine_on_this_python() -> None:
         ({"spark.master": "yarn", "spark.executor.cores": "9"}, {}, 384 + 200 + 256),
         ({"spark.master": "yarn", "spark.executor.cores": "32"}, {}, 384 + 800 + 1024),
         ({"spark.master": "yarn"}, {"workers": 2, "workerMemory": "1g"}, 384 + 200 + 1024),
+        ({"spark.master": "yarn", PREFIX + "cairn.workerMemory": "1g"}, {}, 384 + 100 + 1024),
     ],
 )
 def test_containers_get_memory_for_the_workers(
