@@ -233,11 +233,24 @@ public final class CacheSession {
       }
       families.advance(version, checkpointId);
     } catch (Throwable failure) {
-      // The version is durable, but the cached entries may be wrong: the next load starts empty.
-      families.reset(-1, null, false);
+      // The version is durable, but the cached entries may be wrong.
+      emptyAfter(failure);
       throw failure;
     } finally {
       end();
+    }
+  }
+
+  /**
+   * Empties the cache: the next load starts with no entry. Open scans and spilled writes need none,
+   * because the session ends next.
+   */
+  private void emptyAfter(Throwable failure) {
+    try {
+      families.reset(-1, null, false);
+    } catch (Throwable other) {
+      // No session begins without a version, which was dropped first.
+      failure.addSuppressed(other);
     }
   }
 
@@ -260,11 +273,14 @@ public final class CacheSession {
   }
 
   /**
-   * Drops the session's writes and ends it; after {@link #foldEarly} the cache is empty and has no
-   * version. Idempotent; does nothing after commit.
+   * Drops the session's writes and ends it; after {@link #foldEarly}, or an error of this call, the
+   * cache is empty and has no version. Idempotent; does nothing after commit.
    */
   public void abort() {
-    if (buffer.isOpen()) {
+    if (!buffer.isOpen()) {
+      return;
+    }
+    try {
       if (hasFolded) {
         families.reset(-1, null, false);
       }
@@ -272,13 +288,20 @@ public final class CacheSession {
       committed.endShadows(false);
       // No version has them; a later session may create others under their ids.
       createdFamilies.forEach(families::remove);
+    } catch (Throwable failure) {
+      emptyAfter(failure);
+      throw failure;
+    } finally {
       end();
     }
   }
 
   private void end() {
-    buffer.close();
-    onEnd.run();
+    try {
+      buffer.close();
+    } finally {
+      onEnd.run();
+    }
   }
 
   /** Whether the engine has writes of this session that the cache has dropped. */

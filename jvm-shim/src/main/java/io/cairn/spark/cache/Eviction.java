@@ -128,7 +128,6 @@ final class Eviction {
     byte[] array = slabs.slab(slab);
     long version = slabs.version(slab);
     long end = Bytes.ARRAY + slabs.used(slab);
-    boolean hasDropped = false;
     int kept = 0;
     slabs.releaseMemory(slab);
     int size;
@@ -152,14 +151,14 @@ final class Eviction {
       }
       // Otherwise a compaction without memory would remove entries of a complete family.
       families.loseCompleteness(family);
-      hasDropped = true;
+      if (version > families.appliedThrough()) {
+        // Now, not after the loop: a later entry may find no memory.
+        families.require(version);
+      }
       family.forget(array, at);
       family.unlink(address);
     }
     slabs.remove(slab);
-    if (hasDropped && version > families.appliedThrough()) {
-      families.require(version);
-    }
   }
 
   /** Compacts slabs that are largely dead or free, at the end of a commit, and the indexes. */

@@ -95,8 +95,20 @@ final class Refill {
     return new ScanRequest(family.id, from, from == null, null, PAGE_ROWS, PAGE_BYTES);
   }
 
-  /** Adds the rows of a page. False: there was no memory, and the family's refill has ended. */
+  /**
+   * Adds the rows of a page. False: there was no memory, and the family's refill has ended. It also
+   * ends with an error, because the next refill would read the same page.
+   */
   private boolean addAll(CachedFamily family, RowPage page) {
+    try {
+      return addRows(family, page);
+    } catch (RuntimeException | Error e) {
+      families.loseCompleteness(family);
+      throw e;
+    }
+  }
+
+  private boolean addRows(CachedFamily family, RowPage page) {
     for (int row = 0; row < page.count; row++) {
       if (page.origin[row] != RowPage.COMMITTED) {
         throw new IllegalStateException("[CAIRN_INTERNAL] a refill read a row that is spilled");
@@ -111,19 +123,9 @@ final class Refill {
     if (page.more) {
       family.noteRefilled(key);
     } else {
-      finish(family);
+      family.finishRefill();
     }
     return true;
-  }
-
-  private void finish(CachedFamily family) {
-    try {
-      family.finishRefill();
-    } catch (RuntimeException e) {
-      // The next refill must not fail as this one does.
-      families.loseCompleteness(family);
-      throw e;
-    }
   }
 
   private boolean add(CachedFamily family) {
@@ -138,6 +140,9 @@ final class Refill {
       return true;
     }
     if (Entry.state(family.slab(address), Slabs.at(address)) != WriteBlock.PUT) {
+      // A read then asks the engine, which must have applied the version.
+      families.require(families.version());
+      family.remove(address);
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the engine has a row for a key that the cache has as absent");
     }

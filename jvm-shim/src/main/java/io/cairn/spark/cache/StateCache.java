@@ -166,30 +166,40 @@ public final class StateCache implements AutoCloseable, MemoryPool.Member {
     }
     inUse.acquireUninterruptibly();
     if (isClosed || session != null || committed.families.version() < 0) {
-      inUse.release();
+      release();
       throw new IllegalStateException(
           "[CAIRN_INTERNAL] the state cache is closed, in use, or was never reset to a version");
     }
-    committed.begin(source);
-    pool.countSession(1);
-    CacheSession begun = new CacheSession(committed, source, this::end);
-    session = begun;
-    return begun;
+    try {
+      committed.begin(source);
+      CacheSession begun = new CacheSession(committed, source, this::end);
+      // Last: what may fail is done.
+      pool.countSession(1);
+      session = begun;
+      return begun;
+    } catch (Throwable failure) {
+      committed.end();
+      release();
+      throw failure;
+    }
   }
 
   private void end() {
     CacheSession ended = session;
-    long rows = ended.reads() + ended.puts() + ended.removes();
-    spills += ended.spillCount();
-    pool.countSession(-1);
-    committed.end();
-    publish();
-    if (rows > 0) {
-      committed.refillPolicy.noteSession();
-      pool.noteUse(account.use(), rows);
+    try {
+      long rows = ended.reads() + ended.puts() + ended.removes();
+      spills += ended.spillCount();
+      pool.countSession(-1);
+      committed.end();
+      publish();
+      if (rows > 0) {
+        committed.refillPolicy.noteSession();
+        pool.noteUse(account.use(), rows);
+      }
+    } finally {
+      session = null;
+      release();
     }
-    session = null;
-    release();
   }
 
   private void publish() {

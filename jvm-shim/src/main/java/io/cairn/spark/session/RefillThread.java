@@ -81,7 +81,8 @@ final class RefillThread {
     } catch (CairnException e) {
       // The cache stays incomplete, and the next session reads through the engine.
       LOG.info("the refill of a cache failed: {}", e.getMessage());
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | OutOfMemoryError e) {
+      // An OutOfMemoryError that is not caught would end a Spark executor.
       LOG.warn("the refill of a cache failed", e);
     }
   }

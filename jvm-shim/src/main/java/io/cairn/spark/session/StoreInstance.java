@@ -240,7 +240,9 @@ public final class StoreInstance implements RefillThread.Store {
   /** Loads a version into cache and engine, unless it is loaded already. REQUIRES: the lock. */
   public LoadedVersion load(long version, String checkpointId, boolean loadEmpty) {
     StoreVersion now = current;
-    if (now != null && !loadEmpty && isAt(now, version, checkpointId)) {
+    // The cache has no version after an error that emptied it.
+    boolean isCached = now != null && cache.version() == now.version();
+    if (isCached && !loadEmpty && isAt(now, version, checkpointId)) {
       return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, true, 0);
     }
     return load("load", loadArguments(version, checkpointId, loadEmpty));
@@ -361,15 +363,31 @@ public final class StoreInstance implements RefillThread.Store {
             () -> {
               throw CairnException.workerLost("the worker was lost during a refill", null);
             });
-    CacheSession session = cache.begin(channel);
     try {
-      session.refillUntil(() -> isClosed || lock.hasQueuedThreads());
+      refill(cache.begin(channel));
     } finally {
-      session.abort();
       channel.close();
       if (channel.hasFailed()) {
         forgetVersion();
       }
+    }
+  }
+
+  /**
+   * Refills and ends the session. After an Error the cache is empty, and the next session loads.
+   */
+  private void refill(CacheSession session) {
+    try {
+      try {
+        session.refillUntil(() -> isClosed || lock.hasQueuedThreads());
+      } finally {
+        session.abort();
+      }
+    } catch (Error e) {
+      // It may have come in the middle of any change.
+      cache.reset(-1, null, false);
+      forgetVersion();
+      throw e;
     }
   }
 

@@ -121,8 +121,11 @@ public final class StoreSession {
       store.fill(cache, loaded);
       open(families.get(ColumnFamilies.DEFAULT));
     } catch (RuntimeException | Error e) {
-      cache.abort();
-      channel.close();
+      try {
+        cache.abort();
+      } finally {
+        channel.close();
+      }
       throw e;
     }
     loadMs = (System.nanoTime() - startedNs) / 1_000_000;

@@ -68,6 +68,9 @@ final class MapEngine implements EngineSource {
   /** Every write fails, as if the worker were lost. */
   boolean failsWrites;
 
+  /** No session can begin, as if the worker were lost. */
+  boolean failsAtOnce;
+
   /** The number of pages after which scans fail, as if the worker were lost. */
   long mostScans = Long.MAX_VALUE;
 
@@ -381,6 +384,9 @@ final class MapEngine implements EngineSource {
 
   @Override
   public long appliedThrough() {
+    if (failsAtOnce) {
+      throw new IllegalStateException("worker lost");
+    }
     return applied;
   }
 }

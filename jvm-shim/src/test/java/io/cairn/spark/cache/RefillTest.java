@@ -11,7 +11,10 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.bytes.ByteSpan;
+import io.cairn.spark.bytes.Bytes;
 import io.cairn.spark.cache.memory.MemoryPool;
+import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -278,6 +281,66 @@ class RefillTest {
     assertEquals(KEYS, found.size());
     assertEquals("n", found.get(key));
     assertEquals(before, requests());
+  }
+
+  /** Otherwise the next refill reads the same page, and fails again, and so on for ever. */
+  @Test
+  void aRefillThatMeetsASpilledRowBeginsAgain() {
+    commitKeys();
+    f.forget();
+    f.begin();
+    // The rows of another session.
+    WriteBlock block = new WriteBlock();
+    block.add(
+        WriteBlock.PUT,
+        WriteBlock.PRESENT,
+        PLAIN,
+        CacheFixture.span(key(KEYS / 2)),
+        CacheFixture.span("spilled"));
+    f.engine.write(block, true);
+    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    assertNull(f.cache.committed.families.get(PLAIN).refilledThrough());
+    f.session.abort();
+
+    assertFalse(isDue(f, 3 * KEYS, 100), "the store waits for some sessions");
+    refill();
+
+    assertTrue(f.cache.stats().isComplete());
+    f.begin();
+    assertEquals("plain" + KEYS / 2, f.get(PLAIN, key(KEYS / 2)));
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+  }
+
+  /** The row would be absent for all reads, and no later refill would succeed. */
+  @Test
+  void aRowThatTheCacheHasAsAbsentIsReadFromTheEngine() {
+    commitKeys();
+    f.forget();
+    String key = key(KEYS / 2);
+    refillUntilBehind(PLAIN, key(0));
+    addAbsent(PLAIN, key);
+
+    f.begin();
+    assertThrows(IllegalStateException.class, () -> f.session.refillUntil(() -> false));
+    assertEquals("plain" + KEYS / 2, f.get(PLAIN, key));
+    f.session.abort();
+    refill();
+
+    assertTrue(f.cache.stats().isComplete());
+    f.begin();
+    long before = requests();
+    assertEquals(KEYS, rows(f.session.scan(PLAIN)).size());
+    assertEquals("plain" + KEYS / 2, f.get(PLAIN, key));
+    assertEquals(before, requests());
+  }
+
+  /** Adds what only an error could add: the absence of a committed key. */
+  private void addAbsent(int family, String key) {
+    CachedFamily to = f.cache.committed.families.get(family);
+    ByteSpan span = CacheFixture.span(key);
+    assertEquals(0, to.find(Bytes.hash(span), span));
+    assertTrue(f.cache.committed.account.tryReserve(to.bytesToInsert(span.length, 1)));
+    to.insert(Bytes.hash(span), span, null);
   }
 
   private void refillUntilBehind(int family, String key) {

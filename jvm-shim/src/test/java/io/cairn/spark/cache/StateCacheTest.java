@@ -15,6 +15,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
+import io.cairn.spark.cache.memory.MemoryPool;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Deque;
@@ -488,6 +489,71 @@ class StateCacheTest {
         IllegalStateException.class, () -> f.session.commit(1, "v1"), "writes not finished");
     f.session.sendWrites();
     assertThrows(IllegalStateException.class, () -> f.put(PLAIN, "k", "v"));
+  }
+
+  /** Otherwise every later task of the store fails, because a session is open already. */
+  @Test
+  void anAbortThatFailsEndsTheSessionAndEmptiesTheCache() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.put(ORDERED, "k", "one");
+    f.append("list", "a");
+    f.commit();
+    f.begin();
+    RowCursor scan = f.session.scan(LISTS);
+    assertTrue(scan.next());
+    f.put(ORDERED, "k", "two");
+    f.append("list", "b");
+    f.fillUntilSpilled();
+    assertNull(f.get(ORDERED, "absent"));
+    loseEntry(f, ORDERED, "absent");
+
+    assertThrows(IllegalStateException.class, f.session::abort);
+
+    assertEquals(-1, f.cache.version());
+    assertEquals(0, f.cache.accountedBytes());
+    assertThrows(IllegalStateException.class, scan::next);
+    scan.close();
+    f.forget();
+    f.begin();
+    assertEquals("one", f.get(ORDERED, "k"));
+    assertNull(f.get(ORDERED, "absent"));
+    assertEquals("a", f.get(LISTS, "list"));
+    f.append("list", "c");
+    f.commit();
+    f.begin();
+    assertEquals("ac", f.get(LISTS, "list"));
+  }
+
+  /** What only an error could do: a slab has an entry that the indexes lack. */
+  private static void loseEntry(CacheFixture f, int family, String key) {
+    CachedFamily of = f.cache.committed.families.get(family);
+    ByteSpan span = CacheFixture.span(key);
+    int address = of.find(Bytes.hash(span), span);
+    assertTrue(address != 0, "not cached");
+    of.unlink(address);
+  }
+
+  /** Otherwise every later task of the store waits for ever. */
+  @Test
+  void aSessionThatCannotBeginLeavesTheCacheFree() {
+    MemoryPool pool = new MemoryPool(1 << 20);
+    CacheFixture f = new CacheFixture(pool);
+    f.begin();
+    f.put(PLAIN, "k", "one");
+    f.commit();
+    long writeBytes = pool.writeBytes();
+    f.engine.failsAtOnce = true;
+    assertThrows(IllegalStateException.class, f::begin);
+
+    assertTrue(f.cache.evictIfIdle(1), "a store that is in use for ever");
+    for (int i = 0; i < 3; i++) {
+      assertThrows(IllegalStateException.class, f::begin);
+    }
+    assertEquals(writeBytes, pool.writeBytes(), "sessions that are counted as open");
+    f.engine.failsAtOnce = false;
+    f.begin();
+    assertEquals("one", f.get(PLAIN, "k"));
   }
 
   @Test

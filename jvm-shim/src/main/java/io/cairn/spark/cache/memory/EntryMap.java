@@ -86,10 +86,12 @@ public class EntryMap {
   public final int insert(int hash, ByteSpan newKey, int capacity) {
     int address = slabs.allocate((int) Entry.size(newKey.length, capacity));
     Entry.write(slabs.array(address), Slabs.at(address), hash, newKey, capacity);
-    table.add(hash, address);
+    // Reads find the entry by the table, which is last: an allocation may fail before.
+    table.makeSpace();
     if (order != null) {
       order.add(address);
     }
+    table.add(hash, address);
     return address;
   }
 

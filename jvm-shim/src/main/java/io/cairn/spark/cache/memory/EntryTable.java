@@ -118,11 +118,17 @@ final class EntryTable {
     return slots == null ? MIN_SLOTS : slots.length * 2;
   }
 
-  /** Adds an entry whose key is not in the table. REQUIRES: {@link #bytesToAdd} are reserved. */
-  void add(int hash, int address) {
+  /** Makes space for one more entry. REQUIRES: {@link #bytesToAdd} are reserved. */
+  void makeSpace() {
     if (count == limit) {
       resize(grownLength());
     }
+  }
+
+  /**
+   * Adds an entry whose key is not in the table. Allocates nothing. REQUIRES: {@link #makeSpace}.
+   */
+  void add(int hash, int address) {
     int i = hash & mask;
     while (slots[i] != 0) {
       i = (i + 1) & mask;
@@ -164,9 +170,10 @@ final class EntryTable {
   }
 
   private void resize(int length) {
+    // First: if it fails, no byte of it may stay accounted.
+    long[] table = new long[length];
     account.use(bytes(length));
     long[] before = slots;
-    long[] table = new long[length];
     int m = length - 1;
     if (before != null) {
       for (long slot : before) {

@@ -2,7 +2,6 @@ package io.cairn.spark.cache.memory;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
-import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 
 /**
@@ -48,7 +47,13 @@ final class OrderChunk {
   }
 
   void resize(int capacity) {
-    slots = Arrays.copyOf(slots, capacity);
+    moveTo(new long[capacity]);
+  }
+
+  /** Uses another array for the slots, which has space for all of them. Allocates nothing. */
+  void moveTo(long[] empty) {
+    System.arraycopy(slots, 0, empty, 0, size);
+    slots = empty;
     shareAll();
   }
 
@@ -147,16 +152,14 @@ final class OrderChunk {
     size--;
   }
 
-  /** Moves the entries from a slot on to a new chunk of the same capacity. */
-  OrderChunk split(int from) {
-    OrderChunk upper = new OrderChunk(slabs, slots.length);
+  /** Moves the entries from a slot on to an empty chunk. Allocates nothing. */
+  void split(int from, OrderChunk upper) {
     System.arraycopy(slots, from, upper.slots, 0, size - from);
     upper.size = size - from;
     upper.shared = shared;
     size = from;
     shareAll();
     upper.shareAll();
-    return upper;
   }
 
   /** Appends all entries of the chunk that follows. REQUIRES: they fit. */
@@ -170,7 +173,7 @@ final class OrderChunk {
     if (size == 0) {
       shared = key.length;
     } else if (compareShared(key) != 0) {
-      setShared(common((int) slots[0], key, shared));
+      setShared(common((int) slots[0], key.base, key.offset, Math.min(shared, key.length)));
     }
   }
 
@@ -187,10 +190,10 @@ final class OrderChunk {
     if (size == 0) {
       return 0;
     }
-    ByteSpan last = new ByteSpan();
-    int address = (int) slots[size - 1];
-    Entry.key(slabs.array(address), Slabs.at(address), last);
-    return common((int) slots[0], last, last.length);
+    int last = (int) slots[size - 1];
+    byte[] slab = slabs.array(last);
+    long at = Slabs.at(last);
+    return common((int) slots[0], slab, Entry.keyAt(at), Entry.keyLength(slab, at));
   }
 
   private void setShared(int length) {
@@ -204,15 +207,14 @@ final class OrderChunk {
     }
   }
 
-  /** How many first bytes an entry's key and another one have in common, at most {@code limit}. */
-  private int common(int address, ByteSpan key, int limit) {
+  /** How many of these bytes an entry's key has in common with them, from the first one on. */
+  private int common(int address, Object base, long offset, int count) {
     byte[] slab = slabs.array(address);
     long at = Slabs.at(address);
-    int length = Math.min(limit, Math.min(Entry.keyLength(slab, at), key.length));
+    int length = Math.min(count, Entry.keyLength(slab, at));
     long from = Entry.keyAt(at);
     int i = 0;
-    while (i < length
-        && Platform.getByte(slab, from + i) == Platform.getByte(key.base, key.offset + i)) {
+    while (i < length && Platform.getByte(slab, from + i) == Platform.getByte(base, offset + i)) {
       i++;
     }
     return i;

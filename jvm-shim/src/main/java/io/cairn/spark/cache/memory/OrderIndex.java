@@ -28,6 +28,7 @@ public final class OrderIndex {
   private final MemoryAccount account;
   private final Slabs slabs;
   private final ByteSpan key = new ByteSpan();
+  private final ByteSpan headKey = new ByteSpan();
   private OrderChunk[] chunks = new OrderChunk[1];
 
   /** The first entry of each chunk. */
@@ -90,13 +91,18 @@ public final class OrderIndex {
     return capacity == CHUNK ? CHUNK_BYTES : capacity * 8L;
   }
 
-  /** Adds an entry whose key is not in the index. REQUIRES: {@link #bytesToAdd} are reserved. */
+  /**
+   * Adds an entry whose key is not in the index. If an allocation fails, nothing has changed.
+   * REQUIRES: {@link #bytesToAdd} are reserved.
+   */
   void add(int address) {
     setKey(address);
     int number = chunkFor(key);
     if (count() == 0) {
+      OrderChunk first = new OrderChunk(slabs, FIRST);
+      makeSpace();
       use(FIRST * 8L + OVERHEAD_BYTES);
-      insertChunk(0, new OrderChunk(slabs, FIRST), address);
+      insertChunk(0, first, address);
     } else if (chunks[number].isFull()) {
       grow(number);
       number = chunkFor(key);
@@ -122,6 +128,7 @@ public final class OrderIndex {
     }
   }
 
+  /** REQUIRES: what these bytes are for is allocated already. */
   private void use(long used) {
     account.use(used);
     bytes += used;
@@ -130,31 +137,41 @@ public final class OrderIndex {
   private void grow(int number) {
     OrderChunk chunk = chunks[number];
     int capacity = chunk.capacity();
-    use(bytesToGrow(capacity));
-    fullCount--;
     if (capacity < CHUNK) {
-      chunk.resize(capacity * 2);
+      long[] slots = new long[capacity * 2];
+      use(bytesToGrow(capacity));
+      fullCount--;
+      chunk.moveTo(slots);
       return;
     }
+    OrderChunk upper = new OrderChunk(slabs, CHUNK);
+    makeSpace();
+    use(bytesToGrow(capacity));
+    fullCount--;
     // If keys arrive in order, all chunks but the last stay full.
     int keep = number == count() - 1 ? CHUNK - 1 : CHUNK / 2;
-    OrderChunk upper = chunk.split(keep);
+    chunk.split(keep, upper);
     insertChunk(number + 1, upper, upper.address(0));
   }
 
-  private void insertChunk(int number, OrderChunk chunk, int head) {
+  /** Makes space for one more chunk. */
+  private void makeSpace() {
     int count = count();
     if (count == chunks.length) {
       chunks = Arrays.copyOf(chunks, count * 2);
     }
-    System.arraycopy(chunks, number, chunks, number + 1, count - number);
-    chunks[number] = chunk;
-    ByteSpan headKey = new ByteSpan();
-    Entry.key(slabs.array(head), Slabs.at(head), headKey);
     if (heads.isFull()) {
       heads.resize(count * 2);
     }
+  }
+
+  /** Allocates nothing. REQUIRES: {@link #makeSpace}. */
+  private void insertChunk(int number, OrderChunk chunk, int head) {
+    System.arraycopy(chunks, number, chunks, number + 1, count() - number);
+    chunks[number] = chunk;
+    Entry.key(slabs.array(head), Slabs.at(head), headKey);
     heads.insert(number, head, headKey);
+    headKey.clear();
   }
 
   /** Replaces the address of a key by {@code to}, an entry with the same key. */

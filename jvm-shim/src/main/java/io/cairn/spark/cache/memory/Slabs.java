@@ -19,12 +19,15 @@ public final class Slabs {
   private static final int MAX_SLABS = 1 << (32 - UNIT_BITS);
   private static final int LARGE_BYTES = 1 << 16;
   private static final int OVERHEAD_BYTES = 64;
+  private static final byte[][] NO_ARRAYS = {};
+  private static final int[] NO_SIZES = {};
+  private static final long[] NO_VERSIONS = {};
 
   private final MemoryAccount account;
-  private byte[][] arrays = new byte[0][];
-  private int[] used = new int[0];
-  private int[] live = new int[0];
-  private long[] version = new long[0];
+  private byte[][] arrays = NO_ARRAYS;
+  private int[] used = NO_SIZES;
+  private int[] live = NO_SIZES;
+  private long[] version = NO_VERSIONS;
   private int end = 1;
   private int holes;
 
@@ -101,7 +104,11 @@ public final class Slabs {
   }
 
   private int add(int length) {
-    account.use(length + OVERHEAD_BYTES);
+    // First: if it fails, no byte of it may stay accounted.
+    byte[] array = new byte[length];
+    makeSpace();
+    long accounted = (long) length + OVERHEAD_BYTES;
+    account.use(accounted);
     int slab = end;
     if (holes > 0) {
       slab = 1;
@@ -110,21 +117,25 @@ public final class Slabs {
       }
       holes--;
     } else {
-      if (end >= arrays.length) {
-        int capacity = Math.max(4, end * 2);
-        arrays = Arrays.copyOf(arrays, capacity);
-        used = Arrays.copyOf(used, capacity);
-        live = Arrays.copyOf(live, capacity);
-        version = Arrays.copyOf(version, capacity);
-      }
       end++;
     }
-    arrays[slab] = new byte[length];
+    arrays[slab] = array;
     used[slab] = 0;
     live[slab] = 0;
     version[slab] = 0;
-    bytes += length + OVERHEAD_BYTES;
+    bytes += accounted;
     return slab;
+  }
+
+  /** Makes space for the number of one more slab. */
+  private void makeSpace() {
+    if (holes == 0 && end >= arrays.length) {
+      int capacity = Math.max(4, end * 2);
+      used = Arrays.copyOf(used, capacity);
+      live = Arrays.copyOf(live, capacity);
+      version = Arrays.copyOf(version, capacity);
+      arrays = Arrays.copyOf(arrays, capacity);
+    }
   }
 
   /** Marks an entry as dead; frees its slab if it is full and has no other live entry. */
@@ -166,12 +177,13 @@ public final class Slabs {
     holes++;
   }
 
+  /** Frees all slabs. Allocates nothing: it may follow an allocation that failed. */
   void clear() {
     account.release(bytes);
-    arrays = new byte[0][];
-    used = new int[0];
-    live = new int[0];
-    version = new long[0];
+    arrays = NO_ARRAYS;
+    used = NO_SIZES;
+    live = NO_SIZES;
+    version = NO_VERSIONS;
     end = 1;
     holes = 0;
     current = 0;

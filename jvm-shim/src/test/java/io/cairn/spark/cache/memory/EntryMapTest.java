@@ -240,6 +240,65 @@ class EntryMapTest {
     assertThrows(IllegalStateException.class, () -> map.insert(Bytes.hash(key), key, 9));
   }
 
+  /** A read would find an entry without a value, or a scan would miss it. */
+  @Test
+  void anEntryThatCannotBeAddedIsInNoIndex() {
+    Random random = new Random(23);
+    map.keepOrder();
+    int failures = 0;
+    while (capacities.size() < 20_000) {
+      byte[] key = new byte[3];
+      random.nextBytes(key);
+      ByteSpan span = new ByteSpan(key);
+      long needed = map.bytesToInsert(key.length, 9);
+      account.releaseReserved();
+      if (needed > 0 && map.find(Bytes.hash(span), span) == 0) {
+        assertTrue(account.tryReserve(needed - 1));
+        try {
+          map.insert(Bytes.hash(span), span, 9);
+          capacities.put(key, 9);
+        } catch (IllegalStateException e) {
+          failures++;
+          assertEquals(0, map.find(Bytes.hash(span), span));
+        }
+      }
+      change(key, 9, false);
+    }
+    assertTrue(failures > 50, failures + " failures");
+    account.releaseReserved();
+    assertEquals(map.bytes(), account.bytes());
+    assertArrayEquals(capacities.keySet().toArray(), keysInOrder().toArray());
+  }
+
+  /** A store that goes on after it would have less memory from then on. */
+  @Test
+  void aSlabThatCannotBeAllocatedIsNotAccounted() {
+    MemoryAccount large = new MemoryAccount(new MemoryPool(1L << 40));
+    EntryMap full = new EntryMap(large);
+    ByteSpan key = new ByteSpan(new byte[8]);
+    int capacity = Integer.MAX_VALUE - 1_023; // more than the heap of tests
+    assertTrue(large.tryReserve(full.bytesToInsert(key.length, capacity)));
+
+    assertThrows(OutOfMemoryError.class, () -> full.insert(Bytes.hash(key), key, capacity));
+
+    large.releaseReserved();
+    assertEquals(0, full.bytes());
+    assertEquals(0, large.bytes());
+    assertEquals(1, full.slabs.end(), "a number without a slab");
+  }
+
+  @Test
+  void aTableThatCannotBeAllocatedIsNotAccounted() {
+    MemoryAccount large = new MemoryAccount(new MemoryPool(1L << 40));
+    EntryMap full = new EntryMap(large);
+
+    assertThrows(OutOfMemoryError.class, () -> full.expect(800_000_000));
+
+    large.releaseReserved();
+    assertEquals(0, full.bytes());
+    assertEquals(0, large.bytes());
+  }
+
   @Test
   void memoryThatThePoolDoesNotHaveIsNotReserved() {
     assertFalse(account.tryReserve(pool.limitBytes() + 1));
