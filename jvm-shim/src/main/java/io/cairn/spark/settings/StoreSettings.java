@@ -123,7 +123,9 @@ public final class StoreSettings {
     SparkEnv env = SparkEnv.get();
     SparkConf spark = env == null ? new SparkConf() : env.conf();
     Long workersSet = number("workers");
-    int workers = workersSet != null ? workersSet.intValue() : Math.max(1, slots(spark, env) / 4);
+    int processors = Runtime.getRuntime().availableProcessors();
+    int workers =
+        workersSet != null ? workersSet.intValue() : Math.max(1, slots(spark, env, processors) / 4);
     return new WorkerSettings(
         python(spark),
         localDir(spark),
@@ -165,9 +167,14 @@ public final class StoreSettings {
     return Utils.getConfiguredLocalDirs(spark)[0] + "/cairn-" + System.getProperty("user.name");
   }
 
-  /** Number of task slots of this executor; in local mode it is in the master's name. */
-  private static int slots(SparkConf spark, SparkEnv env) {
-    int cores = Runtime.getRuntime().availableProcessors();
+  /**
+   * Number of task slots of this executor; in local mode it is in the master's name.
+   *
+   * @param env null: Spark does not run
+   * @param processors of this machine
+   */
+  static int slots(SparkConf spark, SparkEnv env, int processors) {
+    int cores = processors;
     String master = spark.get("spark.master", "");
     boolean isLocal = master.startsWith("local") && !master.startsWith("local-cluster");
     if (isLocal) {
@@ -179,7 +186,9 @@ public final class StoreSettings {
         cores = Integer.parseInt(threads.group(1) != null ? threads.group(1) : threads.group(2));
       }
     } else if (env != null) {
-      cores = spark.getInt("spark.executor.cores", cores);
+      // Spark's default: one core on YARN and Kubernetes, else all that the machine has.
+      boolean isOneCore = master.startsWith("yarn") || master.startsWith("k8s");
+      cores = spark.getInt("spark.executor.cores", isOneCore ? 1 : processors);
     }
     return cores / Math.max(1, spark.getInt("spark.task.cpus", 1));
   }

@@ -14,6 +14,8 @@ import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.logging.log4j.Level;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.junit.jupiter.api.Test;
 
 /**
@@ -85,6 +87,34 @@ class StoreSettingsTest {
             StoreSettings.of(fixture.conf()).worker.resources().memoryBytes());
       }
     }
+  }
+
+  /**
+   * A count by the machine's processors would start workers for which {@code cairn.spark_conf()}
+   * has not reserved memory, and the container would be killed.
+   */
+  @Test
+  void anExecutorOnYarnOrKubernetesHasOneSlotByDefault() {
+    SparkConf spark = new SparkConf(false);
+    SparkEnv env = env("1", spark);
+
+    for (String master : new String[] {"yarn", "k8s://https://host:6443"}) {
+      spark.set("spark.master", master);
+      assertEquals(1, StoreSettings.slots(spark, env, 16), master);
+    }
+    spark.set("spark.executor.cores", "5");
+    assertEquals(5, StoreSettings.slots(spark, env, 16));
+    spark.remove("spark.executor.cores");
+    for (String master : new String[] {"spark://host:7077", "local-cluster[2,1,1024]"}) {
+      spark.set("spark.master", master);
+      assertEquals(16, StoreSettings.slots(spark, env, 16), master);
+    }
+  }
+
+  /** Spark's environment of a process, without its services. */
+  private static SparkEnv env(String executorId, SparkConf spark) {
+    return new SparkEnv(
+        executorId, null, null, null, null, null, null, null, null, null, null, spark);
   }
 
   /** The error names type and range. */
