@@ -112,11 +112,7 @@ public final class S3Settings {
         settings,
         "region",
         own.get("s3.region") != null ? (String) own.get("s3.region") : plain("endpoint.region"));
-    Object pathStyle = own.get("s3.pathStyle");
-    put(
-        settings,
-        "path_style",
-        pathStyle != null ? pathStyle.toString() : plain("path.style.access"));
+    put(settings, "path_style", pathStyle(own));
     for (Map.Entry<String, String> limit : LIMITS.entrySet()) {
       Object value = own.get(limit.getKey());
       put(settings, limit.getValue(), value == null ? null : value.toString());
@@ -197,6 +193,15 @@ public final class S3Settings {
     }
     String secure = plain("connection.ssl.enabled");
     return (secure == null || Boolean.parseBoolean(secure) ? "https://" : "http://") + endpoint;
+  }
+
+  /** Null: the engine's default. S3A's value, which Hadoop sets to false, is for S3A's endpoint. */
+  private String pathStyle(Map<String, Object> own) {
+    Object pathStyle = own.get("s3.pathStyle");
+    if (pathStyle != null) {
+      return pathStyle.toString();
+    }
+    return own.get("s3.endpoint") != null ? null : plain("path.style.access");
   }
 
   private void encryption(Map<String, String> settings) {

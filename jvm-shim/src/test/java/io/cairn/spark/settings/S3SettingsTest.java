@@ -157,6 +157,22 @@ class S3SettingsTest {
     assertEquals(Map.of("endpoint_url", "http://own:9000", "path_style", "true"), settings);
   }
 
+  /** Hadoop's default is false, with which a MinIO of Cairn's own setting would not be found. */
+  @Test
+  void thePathStyleOfS3aIsForItsOwnEndpoint() {
+    hadoop.set("fs.s3a.endpoint", "http://one.example.com");
+    hadoop.set("fs.s3a.path.style.access", "false");
+    assertEquals("false", settings().get("path_style"));
+
+    assertEquals(
+        Map.of("endpoint_url", "http://own:9000"),
+        S3Settings.of(hadoop, "lake", Map.of("s3.endpoint", "http://own:9000")));
+    assertEquals(
+        Map.of("endpoint_url", "http://own:9000", "path_style", "false"),
+        S3Settings.of(
+            hadoop, "lake", Map.of("s3.endpoint", "http://own:9000", "s3.pathStyle", false)));
+  }
+
   @Test
   void encryptionOfTheSupportedKinds() {
     hadoop.set("fs.s3a.encryption.algorithm", "SSE-KMS");
