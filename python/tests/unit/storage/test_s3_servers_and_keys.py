@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import ssl
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ from harness.minio import create_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from botocore.awsrequest import AWSPreparedRequest
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -531,6 +534,49 @@ def test_a_bundle_that_is_absent_is_named(stub: S3Stub) -> None:
     """Each executor needs the file."""
     with pytest.raises(ConfigError, match=r"/nowhere/ca\.pem does not exist here.*caBundle"):
         open_store(stub, ca_bundle="/nowhere/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("endpoint_url", "bucket", "path_style", "expected"),
+    [
+        ("https://s3.example.com", "lake", "false", "https://lake.s3.example.com"),
+        ("https://s3.example.com", "lake", "true", "https://s3.example.com/lake"),
+        ("https://s3.example.com", "lake", "", "https://s3.example.com/lake"),
+        ("https://s3.example.com", "la.ke", "false", "https://s3.example.com/la.ke"),
+        ("http://s3.example.com:9000", "lake", "false", "http://lake.s3.example.com:9000"),
+        ("http://s3.example.com:9000", "la.ke", "false", "http://s3.example.com:9000/la.ke"),
+        ("http://127.0.0.1:9000", "lake", "false", "http://127.0.0.1:9000/lake"),
+        ("http://127.0.0.1:9000", "la.ke", "false", "http://127.0.0.1:9000/la.ke"),
+        ("http://[::1]:9000", "lake", "false", "http://[::1]:9000/lake"),
+        ("http://localhost:9000", "lake", "false", "http://localhost:9000/lake"),
+        ("http://minio:9000", "lake", "", "http://minio:9000/lake"),
+        ("", "lake", "false", "https://lake.s3.eu-west-1.amazonaws.com"),
+        ("", "lake", "", "https://lake.s3.eu-west-1.amazonaws.com"),
+        ("", "lake", "true", "https://s3.eu-west-1.amazonaws.com/lake"),
+        ("", "la.ke", "false", "https://s3.eu-west-1.amazonaws.com/la.ke"),
+    ],
+)
+def test_the_bucket_is_in_the_host_name_or_in_the_path(
+    endpoint_url: str, bucket: str, path_style: str, expected: str
+) -> None:
+    """Some services answer requests of one style alone, and refuse all others."""
+    settings = S3Settings.from_mapping(
+        {"endpoint_url": endpoint_url, "path_style": path_style, "region": "eu-west-1"}
+        | {"access_key": "a", "secret_key": "b"}
+    )
+
+    with S3Store(f"s3a://{bucket}/state", settings) as store:
+        store._client.s3.meta.events.register("before-send.s3", _name_address)
+        with pytest.raises(AddressError, match=f"^{re.escape(expected)}/state/a$"):
+            store.get("a")
+
+
+class AddressError(Exception):
+    """The address of a request that was not sent."""
+
+
+def _name_address(request: AWSPreparedRequest, **_: object) -> None:
+    raise AddressError(request.url)
 
 
 def test_an_access_point_is_the_host_of_requests() -> None:

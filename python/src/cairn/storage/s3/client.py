@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
 
 import boto3.session
 import botocore.session
@@ -177,10 +178,15 @@ def _transport(settings: S3Settings, retries: Literal["standard", "adaptive"]) -
     )
 
 
-def _addressing_style(settings: S3Settings) -> Literal["auto", "path"]:
+def _addressing_style(settings: S3Settings) -> Literal["auto", "path", "virtual"]:
     if settings.access_point is not None:
         return "auto"  # its name is a host
-    if settings.path_style is None:
-        return "path" if settings.endpoint_url else "auto"
-    # "auto" is host style, except for names and addresses that cannot be part of a host name.
-    return "path" if settings.path_style else "auto"
+    if settings.endpoint_url is None:
+        # "auto" is host style at AWS, except for buckets that cannot be part of a host name.
+        return "path" if settings.path_style else "auto"
+    if settings.path_style is not False:
+        return "path"
+    # "auto" is path style at any other endpoint, "virtual" at IP addresses only. A name without a
+    # dot, such as `localhost`, is rarely known with a bucket before it.
+    host = urlsplit(settings.endpoint_url).hostname or ""
+    return "virtual" if "." in host else "auto"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import difflib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -34,7 +34,9 @@ class S3Settings:
         secret_key: the secret of ``access_key``.
         session_token: token of a temporary ``access_key``.
         path_style: whether the bucket is in the path instead of the host name; absent: true if
-            there is an ``endpoint_url``.
+            there is an ``endpoint_url``. Also if it is false, the bucket is in the path where it
+            cannot be in the host name: at IP addresses and hosts without a dot, and see
+            ``for_bucket``.
         sse: server-side encryption, ``AES256``, ``aws:kms`` or ``aws:kms:dsse``; absent: the
             bucket's default.
         sse_kms_key: key id or ARN; with ``aws:kms`` and ``aws:kms:dsse`` only.
@@ -138,6 +140,14 @@ class S3Settings:
             if text != "":
                 values[name] = _parse(name, kinds[name], text)
         return cls(**values)
+
+    def for_bucket(self, bucket: str) -> Self:
+        """Return the settings for requests to one bucket: with path style if its name has a dot.
+
+        A certificate for the names of one endpoint does not cover two labels before it.
+        """
+        is_host_style = self.endpoint_url is not None and self.path_style is False
+        return replace(self, path_style=True) if is_host_style and "." in bucket else self
 
     @property
     def endpoint_shown(self) -> str:

@@ -98,10 +98,10 @@ class S3Store(ObjectStore):
         page_keys: int = 1_000,
     ) -> None:
         super().__init__(url)
-        split_url(self.url)  # refuse a malformed URL before the client is acquired
+        bucket, _ = split_url(self.url)  # refuse a malformed URL before the client is acquired
         self._entropy = entropy
         self._page_keys = page_keys
-        self._client = acquire(settings)
+        self._client = acquire(settings.for_bucket(bucket))
         self._requests, self._bulk = (
             S3Requests(
                 self._client,

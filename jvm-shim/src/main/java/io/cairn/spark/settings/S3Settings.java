@@ -5,12 +5,14 @@ import io.cairn.spark.errors.ErrorKind;
 import java.io.IOException;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.security.alias.CredentialProviderFactory;
 
 /**
  * The job's {@code fs.s3a.*} settings as the engine's S3 settings, with the overrides {@code
@@ -25,6 +27,7 @@ public final class S3Settings {
   private static final String PROVIDERS = "aws.credentials.provider";
   private static final String ROLE = "assumed.role.";
   private static final String CONTEXT = "encryption.context";
+  private static final String CREDENTIAL_FILES = "security.credential.provider.path";
 
   /** Hadoop's default. */
   private static final long ROLE_DURATION_S = 1800;
@@ -73,8 +76,23 @@ public final class S3Settings {
   private final String bucket;
 
   private S3Settings(Configuration hadoop, String bucket) {
-    this.hadoop = hadoop;
     this.bucket = bucket;
+    this.hadoop = withCredentialFilesOfS3a(hadoop);
+  }
+
+  /**
+   * S3A reads its own credential files before Hadoop's: {@code patchSecurityCredentialProviders}.
+   */
+  private Configuration withCredentialFilesOfS3a(Configuration ofJob) {
+    List<String> files =
+        new ArrayList<>(ofJob.getStringCollection(nameInUse(ofJob, CREDENTIAL_FILES)));
+    if (files.isEmpty()) {
+      return ofJob;
+    }
+    files.addAll(ofJob.getStringCollection(CredentialProviderFactory.CREDENTIAL_PROVIDER_PATH));
+    Configuration own = new Configuration(ofJob);
+    own.set(CredentialProviderFactory.CREDENTIAL_PROVIDER_PATH, String.join(",", files));
+    return own;
   }
 
   /**
@@ -94,11 +112,7 @@ public final class S3Settings {
         settings,
         "region",
         own.get("s3.region") != null ? (String) own.get("s3.region") : plain("endpoint.region"));
-    Object pathStyle = own.get("s3.pathStyle");
-    put(
-        settings,
-        "path_style",
-        pathStyle != null ? pathStyle.toString() : plain("path.style.access"));
+    put(settings, "path_style", pathStyle(own));
     for (Map.Entry<String, String> limit : LIMITS.entrySet()) {
       Object value = own.get(limit.getKey());
       put(settings, limit.getValue(), value == null ? null : value.toString());
@@ -160,7 +174,7 @@ public final class S3Settings {
     put(settings, "role_session_name", plain(ROLE + "session.name"));
     put(settings, "role_external_id", plain(ROLE + "external.id"));
     put(settings, "role_policy", plain(ROLE + "policy"));
-    String duration = nameInUse(ROLE + "session.duration");
+    String duration = nameInUse(hadoop, ROLE + "session.duration");
     long seconds = hadoop.getTimeDuration(duration, ROLE_DURATION_S, TimeUnit.SECONDS);
     settings.put("role_duration_s", Long.toString(seconds));
     String sts = plain(ROLE + "sts.endpoint");
@@ -179,6 +193,15 @@ public final class S3Settings {
     }
     String secure = plain("connection.ssl.enabled");
     return (secure == null || Boolean.parseBoolean(secure) ? "https://" : "http://") + endpoint;
+  }
+
+  /** Null: the engine's default. S3A's value, which Hadoop sets to false, is for S3A's endpoint. */
+  private String pathStyle(Map<String, Object> own) {
+    Object pathStyle = own.get("s3.pathStyle");
+    if (pathStyle != null) {
+      return pathStyle.toString();
+    }
+    return own.get("s3.endpoint") != null ? null : plain("path.style.access");
   }
 
   private void encryption(Map<String, String> settings) {
@@ -291,13 +314,13 @@ public final class S3Settings {
   }
 
   private String plain(String name) {
-    return trimmed(hadoop.get(nameInUse(name)));
+    return trimmed(hadoop.get(nameInUse(hadoop, name)));
   }
 
   /** The bucket's own name of a setting if it has a value, else the name for all buckets. */
-  private String nameInUse(String name) {
+  private String nameInUse(Configuration conf, String name) {
     String ofBucket = S3A + "bucket." + bucket + "." + name;
-    return trimmed(hadoop.get(ofBucket)) != null ? ofBucket : S3A + name;
+    return trimmed(conf.get(ofBucket)) != null ? ofBucket : S3A + name;
   }
 
   private static String trimmed(String value) {
@@ -316,7 +339,11 @@ public final class S3Settings {
           ErrorKind.INVALID,
           "CAIRN_CONFIG",
           "the credential file for " + S3A + name + " cannot be read",
-          "check hadoop.security.credential.provider.path",
+          "check "
+              + CredentialProviderFactory.CREDENTIAL_PROVIDER_PATH
+              + " and "
+              + S3A
+              + CREDENTIAL_FILES,
           e);
     }
   }

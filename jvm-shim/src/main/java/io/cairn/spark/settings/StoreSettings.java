@@ -22,6 +22,11 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class StoreSettings {
   private static final String TRACK_ROWS =
       "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows";
+
+  /** What Spark calls the driver among its executors. */
+  private static final String DRIVER = "driver";
+
+  private static final long MIB = 1 << 20;
   private static final long DEFAULT_MEMORY = 256 << 20;
   private static final long DEFAULT_MEMORY_PER_WORKER = 128 << 20;
 
@@ -65,6 +70,7 @@ public final class StoreSettings {
     if (!track.equalsIgnoreCase("true") && !track.equalsIgnoreCase("false")) {
       faults.add(TRACK_ROWS + " is '" + track + "' but must be true or false");
     }
+    checkHeap((Long) values.get("cacheMemory"), faults);
     if (!faults.isEmpty()) {
       throw CairnException.of(
           ErrorKind.INVALID,
@@ -73,6 +79,35 @@ public final class StoreSettings {
           "correct the settings and start the query again");
     }
     return new StoreSettings(storeConf, values, Boolean.parseBoolean(track));
+  }
+
+  /**
+   * Adds a fault if the cache cannot fit into the heap: it would fill it, perhaps after days. The
+   * driver of a cluster has no cache, and may have a smaller heap than the executors.
+   *
+   * @param cacheBytes null: the default, which fits
+   */
+  private static void checkHeap(Long cacheBytes, List<String> faults) {
+    long heapBytes = Runtime.getRuntime().maxMemory();
+    SparkEnv env = SparkEnv.get();
+    boolean isExecutor = env != null && !env.executorId().equals(DRIVER);
+    boolean isOfCluster = env != null && !isLocal(env.conf());
+    if (cacheBytes == null || cacheBytes <= heapBytes || isOfCluster && !isExecutor) {
+      return;
+    }
+    faults.add(
+        SettingsTable.get().prefix()
+            + "cacheMemory is "
+            + ((cacheBytes - 1) / MIB + 1)
+            + " MiB, but the heap of this JVM has at most "
+            + heapBytes / MIB
+            + " MiB: lower it, or raise "
+            + (isExecutor ? "spark.executor.memory" : "spark.driver.memory"));
+  }
+
+  private static boolean isLocal(SparkConf spark) {
+    String master = spark.get("spark.master", "");
+    return master.startsWith("local") && !master.startsWith("local-cluster");
   }
 
   /**
@@ -123,7 +158,9 @@ public final class StoreSettings {
     SparkEnv env = SparkEnv.get();
     SparkConf spark = env == null ? new SparkConf() : env.conf();
     Long workersSet = number("workers");
-    int workers = workersSet != null ? workersSet.intValue() : Math.max(1, slots(spark, env) / 4);
+    int processors = Runtime.getRuntime().availableProcessors();
+    int workers =
+        workersSet != null ? workersSet.intValue() : Math.max(1, slots(spark, env, processors) / 4);
     return new WorkerSettings(
         python(spark),
         localDir(spark),
@@ -165,12 +202,16 @@ public final class StoreSettings {
     return Utils.getConfiguredLocalDirs(spark)[0] + "/cairn-" + System.getProperty("user.name");
   }
 
-  /** Number of task slots of this executor; in local mode it is in the master's name. */
-  private static int slots(SparkConf spark, SparkEnv env) {
-    int cores = Runtime.getRuntime().availableProcessors();
+  /**
+   * Number of task slots of this executor; in local mode it is in the master's name.
+   *
+   * @param env null: Spark does not run
+   * @param processors of this machine
+   */
+  static int slots(SparkConf spark, SparkEnv env, int processors) {
+    int cores = processors;
     String master = spark.get("spark.master", "");
-    boolean isLocal = master.startsWith("local") && !master.startsWith("local-cluster");
-    if (isLocal) {
+    if (isLocal(spark)) {
       java.util.regex.Matcher threads =
           java.util.regex.Pattern.compile("local\\[(\\d+)[,\\]].*|local\\[(\\d+)]").matcher(master);
       if (master.equals("local")) {
@@ -179,7 +220,9 @@ public final class StoreSettings {
         cores = Integer.parseInt(threads.group(1) != null ? threads.group(1) : threads.group(2));
       }
     } else if (env != null) {
-      cores = spark.getInt("spark.executor.cores", cores);
+      // Spark's default: one core on YARN and Kubernetes, else all that the machine has.
+      boolean isOneCore = master.startsWith("yarn") || master.startsWith("k8s");
+      cores = spark.getInt("spark.executor.cores", isOneCore ? 1 : processors);
     }
     return cores / Math.max(1, spark.getInt("spark.task.cpus", 1));
   }

@@ -6,10 +6,14 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.errors.CairnException;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.security.alias.CredentialProvider;
+import org.apache.hadoop.security.alias.CredentialProviderFactory;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -21,6 +25,8 @@ class S3SettingsTest {
   private static final String S3A_AUTH = "org.apache.hadoop.fs.s3a.auth.";
 
   private final Configuration hadoop = new Configuration(false);
+
+  @TempDir private Path folder;
 
   private Map<String, String> settings() {
     return S3Settings.of(hadoop, "lake", Map.of());
@@ -71,6 +77,44 @@ class S3SettingsTest {
     assertEquals("ST", settings().get("session_token"));
   }
 
+  /**
+   * A job whose keys are in such a file alone would be refused by the server, or use other keys.
+   */
+  @Test
+  void credentialFilesOfS3aComeBeforeThoseOfHadoop() throws Exception {
+    hadoop.set("hadoop.security.credential.provider.path", file("hadoop", "H", "ST"));
+    assertEquals(keys("H", "ST"), settings());
+
+    hadoop.set("fs.s3a.security.credential.provider.path", file("s3a", "A", null));
+    String before = hadoop.get("hadoop.security.credential.provider.path");
+    assertEquals(keys("A", "ST"), settings());
+    assertEquals(before, hadoop.get("hadoop.security.credential.provider.path"), "of the job");
+
+    hadoop.set("fs.s3a.bucket.sea.security.credential.provider.path", file("sea", "B", null));
+    assertEquals(keys("A", "ST"), settings());
+    hadoop.set("fs.s3a.bucket.lake.security.credential.provider.path", file("lake", "L", null));
+    assertEquals(keys("L", "ST"), settings());
+  }
+
+  private static Map<String, String> keys(String key, String token) {
+    return Map.of("access_key", key, "secret_key", key, "session_token", token);
+  }
+
+  /** Writes a credential file and returns its URL. */
+  private String file(String name, String key, String token) throws Exception {
+    String url = "localjceks://file" + folder.resolve(name + ".jceks");
+    Configuration conf = new Configuration(false);
+    conf.set("hadoop.security.credential.provider.path", url);
+    CredentialProvider file = CredentialProviderFactory.getProviders(conf).get(0);
+    file.createCredentialEntry("fs.s3a.access.key", key.toCharArray());
+    file.createCredentialEntry("fs.s3a.secret.key", key.toCharArray());
+    if (token != null) {
+      file.createCredentialEntry("fs.s3a.session.token", token.toCharArray());
+    }
+    file.flush();
+    return url;
+  }
+
   @Test
   void anonymousAndTheStandardChainSendNoKeys() {
     hadoop.set("fs.s3a.access.key", "AK");
@@ -111,6 +155,22 @@ class S3SettingsTest {
                 "s3.credentials", "aws", "s3.endpoint", "http://own:9000", "s3.pathStyle", true));
 
     assertEquals(Map.of("endpoint_url", "http://own:9000", "path_style", "true"), settings);
+  }
+
+  /** Hadoop's default is false, with which a MinIO of Cairn's own setting would not be found. */
+  @Test
+  void thePathStyleOfS3aIsForItsOwnEndpoint() {
+    hadoop.set("fs.s3a.endpoint", "http://one.example.com");
+    hadoop.set("fs.s3a.path.style.access", "false");
+    assertEquals("false", settings().get("path_style"));
+
+    assertEquals(
+        Map.of("endpoint_url", "http://own:9000"),
+        S3Settings.of(hadoop, "lake", Map.of("s3.endpoint", "http://own:9000")));
+    assertEquals(
+        Map.of("endpoint_url", "http://own:9000", "path_style", "false"),
+        S3Settings.of(
+            hadoop, "lake", Map.of("s3.endpoint", "http://own:9000", "s3.pathStyle", false)));
   }
 
   @Test
@@ -161,10 +221,13 @@ class S3SettingsTest {
   @Test
   void theProxyReachesTheEngineWithItsPassword() {
     hadoop.set("fs.s3a.proxy.host", "proxy");
+    // In S3A the scheme of the proxy alone counts, although core-default.xml says otherwise.
+    hadoop.set("fs.s3a.connection.ssl.enabled", "true");
     assertEquals(Map.of("proxy_url", "http://proxy:80"), settings());
+    hadoop.set("fs.s3a.proxy.ssl.enabled", "true");
+    assertEquals(Map.of("proxy_url", "https://proxy:443"), settings());
 
     hadoop.set("fs.s3a.proxy.port", "3128");
-    hadoop.set("fs.s3a.proxy.ssl.enabled", "true");
     hadoop.set("fs.s3a.proxy.username", "me");
     hadoop.set("fs.s3a.proxy.password", "p@ss word/");
     assertEquals(Map.of("proxy_url", "https://me:p%40ss%20word%2F@proxy:3128"), settings());

@@ -14,6 +14,8 @@ import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.logging.log4j.Level;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.junit.jupiter.api.Test;
 
 /**
@@ -85,6 +87,87 @@ class StoreSettingsTest {
             StoreSettings.of(fixture.conf()).worker.resources().memoryBytes());
       }
     }
+  }
+
+  /**
+   * A count by the machine's processors would start workers for which {@code cairn.spark_conf()}
+   * has not reserved memory, and the container would be killed.
+   */
+  @Test
+  void anExecutorOnYarnOrKubernetesHasOneSlotByDefault() {
+    SparkConf spark = new SparkConf(false);
+    SparkEnv env = env("1", spark);
+
+    for (String master : new String[] {"yarn", "k8s://https://host:6443"}) {
+      spark.set("spark.master", master);
+      assertEquals(1, StoreSettings.slots(spark, env, 16), master);
+    }
+    spark.set("spark.executor.cores", "5");
+    assertEquals(5, StoreSettings.slots(spark, env, 16));
+    spark.remove("spark.executor.cores");
+    for (String master : new String[] {"spark://host:7077", "local-cluster[2,1,1024]"}) {
+      spark.set("spark.master", master);
+      assertEquals(16, StoreSettings.slots(spark, env, 16), master);
+    }
+  }
+
+  /** A cache without room in the heap would end the executor when it is full, after days. */
+  @Test
+  void aCacheThatIsLargerThanTheHeapIsRefused() throws IOException {
+    long heapBytes = Runtime.getRuntime().maxMemory();
+    SparkConf cluster = new SparkConf(false).set("spark.master", "spark://host:7077");
+    SparkConf local = new SparkConf(false).set("spark.master", "local[2]");
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", String.valueOf(heapBytes + 1));
+      String said =
+          String.format(
+              "cacheMemory is %d MiB, but the heap of this JVM has at most %d MiB: lower it, or"
+                  + " raise ",
+              heapBytes / (1 << 20) + 1, heapBytes / (1 << 20));
+
+      for (SparkEnv env : new SparkEnv[] {env("1", cluster), env("driver", local), null}) {
+        CairnException error =
+            assertThrows(CairnException.class, () -> settings(fixture, env), "" + env);
+        assertEquals("CAIRN_CONFIG", error.code());
+        boolean isExecutor = env != null && env.executorId().equals("1");
+        String raise = isExecutor ? "spark.executor.memory" : "spark.driver.memory";
+        assertTrue(error.getMessage().contains(said + raise), error.getMessage());
+      }
+
+      fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", String.valueOf(heapBytes));
+      assertEquals(heapBytes, settings(fixture, env("1", cluster)).cacheMemoryBytes);
+    }
+  }
+
+  /** The driver has no cache; its heap may be smaller than that of the executors. */
+  @Test
+  void theHeapOfAClustersDriverMayBeSmallerThanTheCache() throws IOException {
+    long cacheBytes = Runtime.getRuntime().maxMemory() + 1;
+    SparkConf spark = new SparkConf(false);
+    try (StoreFixture fixture = new StoreFixture()) {
+      fixture.settings.put(StoreFixture.CAIRN + "cacheMemory", String.valueOf(cacheBytes));
+
+      for (String master : new String[] {"yarn", "local-cluster[2,1,1024]"}) {
+        SparkEnv env = env("driver", spark.set("spark.master", master));
+        assertEquals(cacheBytes, settings(fixture, env).cacheMemoryBytes, master);
+      }
+    }
+  }
+
+  private static StoreSettings settings(StoreFixture fixture, SparkEnv env) {
+    SparkEnv before = SparkEnv.get();
+    SparkEnv.set(env);
+    try {
+      return StoreSettings.of(fixture.conf());
+    } finally {
+      SparkEnv.set(before);
+    }
+  }
+
+  /** Spark's environment of a process, without its services. */
+  private static SparkEnv env(String executorId, SparkConf spark) {
+    return new SparkEnv(
+        executorId, null, null, null, null, null, null, null, null, null, null, spark);
   }
 
   /** The error names type and range. */
