@@ -468,8 +468,11 @@ public final class StoreSession {
       LOG.warn("store {}: the engine did not receive an abort: {}", store.name, e.getMessage());
     } finally {
       counters = store.cache.stats();
-      closeChannel();
-      store.endSession(counters);
+      try {
+        closeChannel();
+      } finally {
+        store.endSession(counters);
+      }
     }
   }
 
