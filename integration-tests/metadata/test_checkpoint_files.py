@@ -26,8 +26,18 @@ pytestmark = pytest.mark.usefixtures("driver")
 LOG = "query/offsets"
 SECOND_DRIVER = "io.cairn.spark.metadata.SecondDriver"
 PURGED_PER_REQUEST = 100
-CONFLICT = b"HTTP/1.1 409 Conflict\r\nContent-Type: application/xml\r\nConnection: close\r\n"
-CONFLICT_BODY = b"<Error><Code>ConditionalRequestConflict</Code><Message>again</Message></Error>"
+
+
+def refusal(status: bytes, code: bytes) -> bytes:
+    """Return an answer of S3 with an error."""
+    body = b"<Error><Code>%b</Code><Message>no</Message></Error>" % code
+    head = b"HTTP/1.1 %b\r\nContent-Type: application/xml\r\nConnection: close\r\n" % status
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+CONFLICT = refusal(b"409 Conflict", b"ConditionalRequestConflict")
+NOT_IMPLEMENTED = refusal(b"501 Not Implemented", b"NotImplemented")
+NOT_ALLOWED = refusal(b"405 Method Not Allowed", b"MethodNotAllowed")
 
 
 def files_of(bucket: S3Bucket, endpoint_url: str = "", **conf: str) -> CheckpointFiles:
@@ -344,11 +354,8 @@ def test_a_lost_answer_does_not_hide_another_driver(proxy: TcpProxy, s3_bucket: 
 
 def test_a_conflict_of_requests_is_retried(proxy: TcpProxy, s3_bucket: S3Bucket) -> None:
     """S3 answers 409 while another request for the same name runs; nobody has the name yet."""
-    length = b"Content-Length: %d\r\n\r\n" % len(CONFLICT_BODY)
     log = files_of(s3_bucket, proxy.url)
-    fault = proxy.add(
-        Fault(b"PUT ", contains=b"offsets/0", times=2, answer=CONFLICT + length + CONFLICT_BODY)
-    )
+    fault = proxy.add(Fault(b"PUT ", contains=b"offsets/0", times=2, answer=CONFLICT))
 
     log.create("0", b"ours")
 
@@ -436,6 +443,40 @@ def test_a_server_that_ignores_the_condition_is_refused(
 
     with pytest.raises(Py4JJavaError, match="CAIRN_NO_CONDITIONAL_PUT"):
         log.create("0", b"ours")
+
+
+@pytest.mark.parametrize("size_bytes", [10, 3 << 20], ids=["in memory", "streamed"])
+def test_a_server_that_does_not_know_the_condition_is_refused_at_once(
+    proxy: TcpProxy, s3_bucket: S3Bucket, size_bytes: int
+) -> None:
+    """S3A's error names neither the cause nor the way out."""
+    log = files_of(s3_bucket, proxy.url)
+    fault = proxy.add(Fault(b"PUT ", contains=b"if-none-match", times=9, answer=NOT_IMPLEMENTED))
+
+    with pytest.raises(Py4JJavaError) as raised:
+        log.create("0", b"x" * size_bytes)
+
+    error, cause = causes(raised.value)[:2]
+    assert "[CAIRN_NO_CONDITIONAL_PUT] the server of s3a://" in error
+    assert "does not implement If-None-Match (status 501)" in error
+    assert "fs.s3a.create.conditional.enabled" in error
+    assert "NotImplemented" in cause
+    assert fault.applied == 1
+    assert not log.exists("0")
+
+
+def test_another_refusal_is_not_taken_for_one_of_the_condition(
+    proxy: TcpProxy, s3_bucket: S3Bucket
+) -> None:
+    """S3A has one class for several of them; a server may refuse the method, for example."""
+    log = files_of(s3_bucket, proxy.url)
+    proxy.add(Fault(b"PUT ", contains=b"if-none-match", times=9, answer=NOT_ALLOWED))
+
+    with pytest.raises(Py4JJavaError) as raised:
+        log.create("0", b"ours")
+
+    assert "MethodNotAllowed" in causes(raised.value)[0]
+    assert "CAIRN" not in causes(raised.value)[0]
 
 
 def test_without_the_condition_spark_writes_its_files(s3_bucket: S3Bucket) -> None:

@@ -166,6 +166,7 @@ public final class EngineInstance implements AutoCloseable {
   @Override
   public void close() {
     WorkerProcess last;
+    boolean hasJoined;
     synchronized (this) {
       if (isClosed) {
         return;
@@ -174,12 +175,16 @@ public final class EngineInstance implements AutoCloseable {
       last = process;
       process = null;
       needsOpen = true;
-      if (worker != null) {
-        pool.leave(group);
-      }
+      hasJoined = worker != null;
     }
-    if (last != null && last.isAlive()) {
-      closeIn(last);
+    try {
+      if (last != null && last.isAlive()) {
+        closeIn(last);
+      }
+    } finally {
+      if (hasJoined) {
+        pool.leave(group); // the pool may end the process from here on
+      }
     }
   }
 }

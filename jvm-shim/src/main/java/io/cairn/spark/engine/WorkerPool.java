@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.settings.WorkerSettings;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -47,19 +48,66 @@ public final class WorkerPool {
     }
   }
 
-  /** The pool for these settings; starts no worker. Other settings have other workers. */
+  /**
+   * The pool for these settings; starts no worker. Other settings have other workers. A new pool
+   * ends the workers of every pool that no store uses: else each change of a query's settings would
+   * leave workers behind, until the end of the JVM.
+   */
   public static WorkerPool of(WorkerSettings settings) {
-    return POOLS.computeIfAbsent(settings, WorkerPool::create);
+    WorkerPool known = POOLS.get(settings);
+    if (known != null) {
+      return known;
+    }
+    WorkerPool added = new WorkerPool(settings);
+    known = POOLS.putIfAbsent(settings, added);
+    if (known != null) {
+      return known;
+    }
+    endIdleBeside(added);
+    return added;
   }
 
-  private static WorkerPool create(WorkerSettings settings) {
-    if (!POOLS.isEmpty()) {
+  private static void endIdleBeside(WorkerPool added) {
+    List<CompletableFuture<WorkerProcess>> idle = new ArrayList<>();
+    boolean isOtherInUse = false;
+    for (WorkerPool pool : POOLS.values()) {
+      isOtherInUse |= pool != added && !pool.takeIfIdle(idle);
+    }
+    if (isOtherInUse) {
       LOG.warn(
           "Queries of this executor differ in the settings of the engine, so each of these sets has"
               + " its own workers and memory. Next: give all queries the same spark.sql.streaming"
               + ".stateStore.cairn.* settings");
     }
-    return new WorkerPool(settings);
+    if (!idle.isEmpty()) {
+      LOG.info("ending {} workers of other settings, which no store uses any more", idle.size());
+      DaemonThreads.of("cairn-engine-idle", () -> idle.forEach(WorkerPool::end)).start();
+    }
+  }
+
+  /**
+   * Takes the processes of this pool, unless a store uses it: a store has a group from before it
+   * requests the process until it is closed there. The next store starts other processes.
+   *
+   * @param taken receives them; also those whose start is in progress
+   * @return whether no store uses the pool
+   */
+  private synchronized boolean takeIfIdle(List<CompletableFuture<WorkerProcess>> taken) {
+    if (!groups.isEmpty()) {
+      return false;
+    }
+    for (Worker worker : workers) {
+      CompletableFuture<WorkerProcess> process = worker.take();
+      if (process != null) {
+        taken.add(process);
+      }
+    }
+    return true;
+  }
+
+  /** Ends a process, at once or when its start has ended. */
+  private static void end(CompletableFuture<WorkerProcess> process) {
+    process.thenAccept(WorkerProcess::close);
   }
 
   /** Returns a new number for a provider instance, unique in this JVM, from 1. */
@@ -76,12 +124,18 @@ public final class WorkerPool {
   public static void closeAll() {
     for (WorkerPool pool : POOLS.values()) {
       for (Worker worker : pool.workers) {
-        worker.stop();
+        CompletableFuture<WorkerProcess> process = worker.take();
+        if (process != null) {
+          end(process);
+        }
       }
     }
   }
 
-  /** Returns the worker for a group of stores; the caller later calls {@link #leave} once. */
+  /**
+   * Returns the worker for a group of stores; the caller later calls {@link #leave} once, when it
+   * needs the worker's process no longer.
+   */
   synchronized Worker join(String name) {
     Group group =
         groups.computeIfAbsent(
@@ -179,15 +233,11 @@ public final class WorkerPool {
       }
     }
 
-    private void stop() {
-      CompletableFuture<WorkerProcess> last;
-      synchronized (this) {
-        last = started;
-        started = null;
-      }
-      if (last != null) {
-        last.thenAccept(WorkerProcess::close); // at once, or when its start has ended
-      }
+    /** Returns the process, or the start in progress, for its end; null: there is none. */
+    private synchronized CompletableFuture<WorkerProcess> take() {
+      CompletableFuture<WorkerProcess> last = started;
+      started = null;
+      return last;
     }
   }
 }

@@ -50,6 +50,11 @@ final class Put {
   /** What S3A throws for status 412. Named, because its class may be absent. */
   private static final String REFUSED = "org.apache.hadoop.fs.s3a.RemoteFileChangedException";
 
+  /** What S3A throws for status 501, and for some others. */
+  private static final String UNSUPPORTED =
+      "org.apache.hadoop.fs.s3a.AWSUnsupportedFeatureException";
+
+  private static final int NOT_IMPLEMENTED = 501;
   private static final int ATTEMPTS_MAX = 5;
   private static final long PAUSE_MS = 100;
 
@@ -86,6 +91,7 @@ final class Put {
    * Stores the file.
    *
    * @throws FileAlreadyExistsException another writer created it; it is unchanged
+   * @throws CairnException the server does not honour the condition
    * @throws IOException the outcome is unknown, or the file is not stored
    */
   void send(byte[] content) throws IOException {
@@ -97,6 +103,7 @@ final class Put {
         if (id == null || isFinal(e)) {
           throw e;
         }
+        requireImplemented(e);
         if (isStored(e)) {
           break;
         }
@@ -121,7 +128,11 @@ final class Put {
     try {
       stream.close();
     } catch (IOException e) {
-      if (id == null || isFinal(e) || !isStored(e)) {
+      if (id == null || isFinal(e)) {
+        throw e;
+      }
+      requireImplemented(e);
+      if (!isStored(e)) {
         throw e;
       }
     }
@@ -152,6 +163,40 @@ final class Put {
     boolean isInterrupted =
         error instanceof InterruptedIOException && !(error instanceof SocketTimeoutException);
     return isInterrupted || error instanceof AccessDeniedException;
+  }
+
+  /** Throws the error of a server that does not know the condition: it stored nothing. */
+  private void requireImplemented(IOException failure) {
+    if (failure.getClass().getName().equals(UNSUPPORTED) && status(failure) == NOT_IMPLEMENTED) {
+      throw noConditionalPut("does not implement If-None-Match (status 501)", failure);
+    }
+  }
+
+  /** The server's status in an error of S3A; 0: not known. */
+  private static int status(IOException failure) {
+    try {
+      return (int) failure.getClass().getMethod("statusCode").invoke(failure);
+    } catch (ReflectiveOperationException e) {
+      return 0;
+    }
+  }
+
+  private CairnException noConditionalPut(String what, IOException cause) {
+    return CairnException.of(
+        ErrorKind.INVALID,
+        "CAIRN_NO_CONDITIONAL_PUT",
+        "the server of "
+            + bucket()
+            + " "
+            + what
+            + ": two drivers could overwrite each other's files",
+        "use a server that honours it, or set fs.s3a.create.conditional.enabled to false: Spark"
+            + " then writes its files by rename, without this protection",
+        cause);
+  }
+
+  private String bucket() {
+    return file.toUri().getScheme() + "://" + file.toUri().getAuthority();
   }
 
   /**
@@ -213,26 +258,18 @@ final class Put {
    * not refuse this ignores the condition, and two drivers would overwrite each other's files.
    */
   private void tryBucket(byte[] content) throws IOException {
-    String bucket = file.toUri().getScheme() + "://" + file.toUri().getAuthority();
-    if (TRIED_BUCKETS.contains(bucket)) {
+    if (TRIED_BUCKETS.contains(bucket())) {
       return;
     }
     try {
       sendOnce(content, UUID.randomUUID().toString());
     } catch (IOException e) {
       if (e.getClass().getName().equals(REFUSED)) {
-        TRIED_BUCKETS.add(bucket);
+        TRIED_BUCKETS.add(bucket());
       }
       // Otherwise the server did not answer; the next file tries again.
       return;
     }
-    throw CairnException.of(
-        ErrorKind.INVALID,
-        "CAIRN_NO_CONDITIONAL_PUT",
-        "the server of "
-            + bucket
-            + " ignores If-None-Match: two drivers could overwrite each other's files",
-        "use a server that honours it, or set fs.s3a.create.conditional.enabled to false: Spark"
-            + " then writes its files by rename, without this protection");
+    throw noConditionalPut("ignores If-None-Match", null);
   }
 }
