@@ -64,9 +64,20 @@ def open_connections(s3: S3Client, bucket: str) -> None:
         return
 
 
+def bucket_url(s3: S3Client, bucket: str) -> str:
+    """Return the URL of requests to a bucket, with the rules for host style and regions.
+
+    That of a presigned request has AWS's global host where these have that of the region.
+    """
+    client: Any = s3
+    head = client.meta.service_model.operation_model("HeadBucket")
+    context = {"client_region": client.meta.region_name, "client_config": client.meta.config}
+    url, *_ = client._resolve_endpoint_ruleset(head, {"Bucket": bucket}, context)  # noqa: SLF001
+    return str(url)
+
+
 def _open(s3: S3Client, bucket: str) -> None:
-    # The address of the bucket, with the rules for host style and regions.
-    url = s3.generate_presigned_url("head_bucket", Params={"Bucket": bucket})
+    url = bucket_url(s3, bucket)
     session: Any = s3._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001
     if session._proxy_config.proxy_url_for(url):  # noqa: SLF001
         return
