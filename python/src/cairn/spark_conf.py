@@ -134,14 +134,11 @@ def _engine_python(job: Mapping[str, str]) -> str | None:
     If neither job nor environment names one, a local master uses this Python; on other masters the
     executors choose.
     """
-    named = (
-        job.get("spark.pyspark.python")
-        or job.get("spark.executorEnv.PYSPARK_PYTHON")
-        or os.environ.get("PYSPARK_PYTHON")
-    )
-    if named or not _master(job).startswith("local"):
-        return named
-    return sys.executable
+    is_local = _master(job).startswith("local")
+    # A local master has no environment of executors.
+    of_executors = None if is_local else job.get("spark.executorEnv.PYSPARK_PYTHON")
+    named = job.get("spark.pyspark.python") or of_executors or os.environ.get("PYSPARK_PYTHON")
+    return named or (sys.executable if is_local else None)
 
 
 def _added(named: str, one: str) -> str:

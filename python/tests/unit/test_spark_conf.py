@@ -128,9 +128,13 @@ def test_the_engine_runs_on_the_python_of_the_executors(monkeypatch: pytest.Monk
     """The driver's may have another path."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/driver/python")
 
-    conf = spark_conf_function({"spark.executorEnv.PYSPARK_PYTHON": "/opt/py/bin/python"})
+    job = {"spark.executorEnv.PYSPARK_PYTHON": "/opt/py/bin/python", "spark.master": "yarn"}
+
+    conf = spark_conf_function(job)
+    local = spark_conf_function(job | {"spark.master": "local[2]"})
 
     assert conf[PREFIX + "cairn.python"] == "/opt/py/bin/python"
+    assert local[PREFIX + "cairn.python"] == "/driver/python"
 
 
 def test_a_local_master_runs_the_engine_on_this_python() -> None:

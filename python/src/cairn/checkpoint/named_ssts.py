@@ -21,21 +21,13 @@ if TYPE_CHECKING:
 
 
 def named_outside_chain(
-    objects: ObjectStore,
-    newest: Manifest,
-    listed: Iterable[ObjectInfo],
-    *,
-    with_chains: bool = False,
+    objects: ObjectStore, newest: Manifest, listed: Iterable[ObjectInfo]
 ) -> set[str] | None:
     """Return the SSTs that the listed manifests outside the chain of ``newest`` name.
 
-    Sends one GET for each of them; often there is none.
-
-    Args:
-        objects: at the store's root.
-        newest: the newest manifest of this writer.
-        listed: the store's manifests.
-        with_chains: also those of their chains, and those that their writers will delete.
+    Those of their chains count, and those that their writers will delete in time: another writer
+    may be about to share the SSTs of a manifest that has just been deleted. Sends one GET for each
+    of them; often there is none.
 
     Returns:
         ``None`` if one of them cannot be read: it may name anything.
@@ -56,7 +48,6 @@ def named_outside_chain(
         except DataError:
             return None
         named.update(file.object_name for file in other.files)
-        if with_chains:
-            named.update(name for entry in other.retained for name in entry.objects)
-            named.update(entry.object_name for entry in other.garbage)
+        named.update(name for entry in other.retained for name in entry.objects)
+        named.update(entry.object_name for entry in other.garbage)
     return named

@@ -138,12 +138,8 @@ def _pins(objects: ObjectStore, old_ms: int) -> tuple[Pin, ...] | None:
 def _named_ssts(
     objects: ObjectStore, newest: Manifest, listed: list[ObjectInfo]
 ) -> set[str] | None:
-    """Return the SSTs that manifests and their chains name; ``None`` if one cannot be read.
-
-    A writer may be about to share those of a manifest that another one has just deleted. The other
-    one has them in its chain, and will delete them in time.
-    """
-    named = named_outside_chain(objects, newest, listed, with_chains=True)
+    """Return the SSTs that manifests and their chains name; ``None`` if one cannot be read."""
+    named = named_outside_chain(objects, newest, listed)
     if named is None:
         return None
     for entry in (*newest.retained, newest.as_retained()):

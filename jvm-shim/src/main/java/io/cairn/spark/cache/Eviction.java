@@ -142,23 +142,41 @@ final class Eviction {
       boolean isKept =
           (!onlyReferenced || isAwaited || Entry.has(array, at, Entry.REFERENCED))
               && (size <= keepBytes - kept || isAwaited)
-              && account.tryReserve(slabs.bytesToAllocate(size));
+              && account.tryReserve(slabs.bytesToAllocate(size))
+              && move(family, address, version);
       if (isKept) {
         kept += size;
-        Entry.lower(array, at, (byte) (Entry.REFERENCED | Entry.AWAITED));
-        slabs.noteVersion(Slabs.slabOf(family.move(address)), version);
         continue;
       }
       // Otherwise a compaction without memory would remove entries of a complete family.
       families.loseCompleteness(family);
       if (version > families.appliedThrough()) {
-        // Now, not after the loop: a later entry may find no memory.
         families.require(version);
       }
       family.forget(array, at);
       family.unlink(address);
     }
     slabs.remove(slab);
+  }
+
+  /**
+   * Moves an entry of a slab of some version. False: the heap has no memory. The slab must be freed
+   * all the same, because others may go on after that.
+   */
+  private static boolean move(CachedFamily family, int address, long version) {
+    int moved;
+    try {
+      moved = family.move(address);
+    } catch (OutOfMemoryError e) {
+      return false;
+    }
+    Slabs slabs = family.slabs;
+    Entry.lower(
+        slabs.slab(Slabs.slabOf(moved)),
+        Slabs.at(moved),
+        (byte) (Entry.REFERENCED | Entry.AWAITED));
+    slabs.noteVersion(Slabs.slabOf(moved), version);
+    return true;
   }
 
   /** Compacts slabs that are largely dead or free, at the end of a commit, and the indexes. */

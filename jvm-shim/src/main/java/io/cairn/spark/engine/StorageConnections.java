@@ -45,6 +45,7 @@ public final class StorageConnections implements AutoCloseable {
     }
     openCount++;
     freeCount++;
+    // With the class loader of the task: a file system of Hadoop's may load classes of the job.
     Thread thread = new Thread(this::serve, "cairn-" + worker + "-files-" + openCount);
     thread.setDaemon(true);
     thread.start();

@@ -238,11 +238,13 @@ public final class OrderIndex {
       }
     }
     long freed = (count - last - 1) * CHUNK_BYTES;
-    chunks = Arrays.copyOf(chunks, last + 1);
-    heads.resize(last + 1);
     changeCount++;
     bytes -= freed;
     account.release(freed);
+    Arrays.fill(chunks, last + 1, count, null);
+    // Last: there may be no memory for smaller arrays.
+    chunks = Arrays.copyOf(chunks, last + 1);
+    heads.resize(last + 1);
   }
 
   private void setKey(int address) {
