@@ -244,7 +244,9 @@ class SstCache:
         self._evict()
 
     def _evict(self) -> None:
-        while self._bytes > self._max_bytes or len(self._entries) > self._max_files:
+        while self._entries and (
+            self._bytes > self._max_bytes or len(self._entries) > self._max_files
+        ):
             self._remove(next(iter(self._entries)))
 
     def _remove(self, name: str) -> None:

@@ -144,15 +144,14 @@ def _chain_around(gone: Manifest, content: SnapshotContent, now: datetime | None
         content: of the next one.
         now: by the storage's clock; ``None``: a sweep deletes the SSTs.
     """
-    named = {name for entry in gone.retained for name in entry.objects}
-    named.update(entry.object_name for entry in gone.garbage)
-    dropped = [file.object_name for file in gone.files if file.object_name not in named]
-    now_ms = 0 if now is None else int(now.timestamp() * 1000)
-    return _Chain(
-        gone.retained,
-        (*gone.changelogs, *content.changelogs),
-        (*gone.garbage, *(Garbage(name, now_ms) for name in dropped if now_ms)),
-    )
+    garbage = gone.garbage
+    if now is not None:
+        named = {name for entry in gone.retained for name in entry.objects}
+        named.update(entry.object_name for entry in gone.garbage)
+        dropped = [file.object_name for file in gone.files if file.object_name not in named]
+        now_ms = int(now.timestamp() * 1000)
+        garbage += tuple(Garbage(name, now_ms) for name in dropped)
+    return _Chain(gone.retained, (*gone.changelogs, *content.changelogs), garbage)
 
 
 class SnapshotUploader:

@@ -302,15 +302,21 @@ LocalState.look_up = failing
     assertTrue(error.contains("Next: none if Spark retries the task"), error);
   }
 
-  /** An error of a row call names store and version, like errors of loads and commits. */
-  @Test
-  void aReadWithoutAReplyNamesStoreAndVersion() throws Exception {
+  /** Opens a store whose rows are not cached, and stops its worker, which then never answers. */
+  private StateStore storeOfAStoppedWorker() throws Exception {
     fixture.withLeastCache();
     fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commitAll(provider);
     StateStore store = provider.getStore(1, id, false, false);
     fixture.signalWorker("STOP");
+    return store;
+  }
+
+  /** An error of a row call names store and version, like errors of loads and commits. */
+  @Test
+  void aReadWithoutAReplyNamesStoreAndVersion() throws Exception {
+    StateStore store = storeOfAStoppedWorker();
 
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
 
@@ -324,12 +330,7 @@ LocalState.look_up = failing
   /** The late reply to the first read must not answer the next one, nor hide why it failed. */
   @Test
   void aReadAfterOneWithoutAReplyFailsForTheSameReason() throws Exception {
-    fixture.withLeastCache();
-    fixture.settings.put(StoreFixture.CAIRN + "requestTimeoutMs", "500");
-    CairnStateStoreProvider provider = fixture.provider();
-    Option<String> id = commitAll(provider);
-    StateStore store = provider.getStore(1, id, false, false);
-    fixture.signalWorker("STOP");
+    StateStore store = storeOfAStoppedWorker();
     Throwable first = assertThrows(Throwable.class, () -> readAll(store));
     fixture.signalWorker("CONT");
 

@@ -11,6 +11,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.engine.WorkerPool;
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -92,7 +94,14 @@ class IdleWorkersTest {
   /** The first task of a query joins before the worker is there. */
   @Test
   void aWorkerThatStartsForAStoreStays() throws Exception {
-    fixture.patchEngine("import time\ntime.sleep(1)\n");
+    Path mayStart = fixture.folder.resolve("may-start");
+    fixture.patchEngine(
+        """
+        import os, time
+        while not os.path.exists('%s'):
+            time.sleep(0.005)
+        """
+            .formatted(mayStart));
     CairnStateStoreProvider first = fixture.provider();
     CompletableFuture<Option<String>> id =
         CompletableFuture.supplyAsync(() -> commit(first, 0, NO_ID, 1));
@@ -102,6 +111,7 @@ class IdleWorkersTest {
     ProcessHandle starting = worker();
 
     providerOfNewSettings();
+    Files.createFile(mayStart);
 
     assertEquals(List.of("v1@1"), read(first, 1, id.get(30, TimeUnit.SECONDS), 1));
     assertTrue(starting.isAlive());
