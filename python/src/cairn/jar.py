@@ -8,9 +8,10 @@ from pathlib import Path
 from cairn.errors import ConfigError
 from cairn.spark_minor import installed_minor, require_supported
 
-_PACKAGED = Path(__file__).parent / "jars"
-# parents[3] of python/src/cairn/jar.py is the root of a checkout.
-_BUILT = Path(__file__).resolve().parents[3] / "jvm-shim" / "build"
+_PACKAGE = Path(__file__).resolve().parent
+_PACKAGED = _PACKAGE / "jars"
+# A checkout has the package at python/src/cairn. An installed one may be right below the root.
+_BUILT = _PACKAGE.parent.parent.parent / "jvm-shim" / "build"
 
 
 def jar_path(spark: str | None = None) -> Path:

@@ -154,9 +154,14 @@ def _overhead_mib(job: Mapping[str, str], own: Mapping[str, str]) -> int:
         base_mib = _size_mib("spark.executor.memoryOverhead", given)
     else:
         on_k8s = _master(job).startswith("k8s")
-        share = _OVERHEAD_SHARE_K8S_PYTHON if on_k8s else _OVERHEAD_SHARE
+        share = _OVERHEAD_SHARE
+        if on_k8s:
+            name = "spark.kubernetes.memoryOverheadFactor"
+            share = _number(job, name, _OVERHEAD_SHARE_K8S_PYTHON, float)
         share = _number(job, "spark.executor.memoryOverheadFactor", share, float)
-        base_mib = max(_OVERHEAD_MIN_MIB, math.ceil(memory_mib * share))
+        least = job.get("spark.executor.minMemoryOverhead", f"{_OVERHEAD_MIN_MIB}m")
+        least_mib = _size_mib("spark.executor.minMemoryOverhead", least)
+        base_mib = max(least_mib, math.ceil(memory_mib * share))
     cores = _number(job, "spark.executor.cores", 1, int)
     slots = cores // _number(job, "spark.task.cpus", 1, int)
     workers = _number(own, "workers", max(1, slots // _SLOTS_PER_WORKER), int)

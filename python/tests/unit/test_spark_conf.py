@@ -152,6 +152,16 @@ def test_a_local_master_runs_the_engine_on_this_python() -> None:
         ({"spark.master": "yarn", "spark.executor.memory": "8g"}, {}, 820 + 100 + 256),
         ({"spark.master": "k8s://https://host"}, {}, 410 + 100 + 256),
         ({"spark.master": "yarn", "spark.executor.memoryOverhead": "1g"}, {}, 1024 + 100 + 256),
+        (
+            {"spark.master": "yarn", "spark.executor.minMemoryOverhead": "4g"},
+            {},
+            4096 + 100 + 256,
+        ),
+        (
+            {"spark.master": "k8s://https://host", "spark.kubernetes.memoryOverheadFactor": "0.8"},
+            {},
+            820 + 100 + 256,
+        ),
         ({"spark.master": "yarn", "spark.executor.cores": "9"}, {}, 384 + 200 + 256),
         ({"spark.master": "yarn", "spark.executor.cores": "32"}, {}, 384 + 800 + 1024),
         ({"spark.master": "yarn"}, {"workers": 2, "workerMemory": "1g"}, 384 + 200 + 1024),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cairn import spark_minor
+from cairn import jar, spark_minor
 from cairn.errors import ConfigError, SparkVersionError
 from cairn.jar import jar_path
 from cairn.spark_minor import SUPPORTED, installed_minor
@@ -104,3 +104,12 @@ def test_the_supported_minors_are_those_that_are_built() -> None:
     assert sources == set(SUPPORTED)
     assert len(others) == len(SUPPORTED) - 1
     assert others < set(SUPPORTED)
+
+
+def test_the_package_may_be_right_below_the_root() -> None:
+    """`pip install --target /deps` puts it there; an import must not look for parents beyond."""
+    names: dict[str, object] = {"__name__": "cairn.jar", "__file__": "/cairn/jar.py"}
+
+    exec(Path(jar.__file__).read_text(), names)  # noqa: S102 - the module itself
+
+    assert names["_PACKAGED"] == Path("/cairn/jars")

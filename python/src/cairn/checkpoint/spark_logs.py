@@ -107,9 +107,19 @@ def find_unfinished_repartition(checkpoint: ObjectStore) -> UnfinishedRepartitio
         raise RepartitionError(
             "there is no offset log here, or the folder does not exist",
             object_name=checkpoint.object_url(OFFSETS_PREFIX),
-            next_step="name the query's checkpointLocation, the folder that has 'offsets'",
+            next_step="name the query's checkpointLocation, the folder that has 'offsets'; a path"
+            " without a scheme is a local folder, so write hdfs://... for one of fs.defaultFS",
         )
+    without_state = _without_state(checkpoint, commits)
     if len(offsets) == 1 or (commits and commits[-1] >= offsets[-1]):
+        if without_state:
+            keys = " and ".join(entry.key for entry in without_state)
+            raise RepartitionError(
+                "this batch is committed without state, but the batches before it have state: a"
+                " repartition has skipped it, and has written nothing else",
+                object_name=checkpoint.object_url(without_state[0].key),
+                next_step=f"stop the query and delete {keys}; it then runs these batches again",
+            )
         return None
     last = _read(checkpoint, OFFSETS_PREFIX, offsets[-1])
     before = _read(checkpoint, OFFSETS_PREFIX, offsets[-2])
@@ -121,14 +131,15 @@ def find_unfinished_repartition(checkpoint: ObjectStore) -> UnfinishedRepartitio
             object_name=checkpoint.object_url(last.key),
             next_step=f"repartition to {last.partitions} partitions again; Spark finishes it",
         )
-    base = _base(checkpoint, last, offsets[:-1])
-    if base is None:
+    copied = _copied(checkpoint, last, offsets[:-1])
+    if copied is None:
         raise RepartitionError(
             "the entry has another number of partitions than the one before, but it is not a copy"
             " of an entry with state",
             object_name=checkpoint.object_url(last.key),
             next_step="compare it with those before it; delete nothing before you have a copy",
         )
+    base = _with_state(checkpoint, copied, offsets, without_state)
     return UnfinishedRepartition(last, base, _skipped(checkpoint, base, last, commits))
 
 
@@ -146,13 +157,47 @@ def _batches(checkpoint: ObjectStore, prefix: str) -> list[int]:
     return sorted(int(name) for name in names if _BATCH.fullmatch(name))
 
 
-def _base(checkpoint: ObjectStore, last: LogEntry, offsets: list[int]) -> LogEntry | None:
+def _without_state(checkpoint: ObjectStore, commits: list[int]) -> list[LogEntry]:
+    """Return the newest commits that are empty, newest first, if an older one is not empty.
+
+    If all are empty, the query writes no others: that of format 1 without a watermark.
+    """
+    empty: list[LogEntry] = []
+    for batch in reversed(commits):
+        entry = _read(checkpoint, COMMITS_PREFIX, batch)
+        if any(entry.metadata.values()):
+            return empty
+        empty.append(entry)
+    return []
+
+
+def _copied(checkpoint: ObjectStore, last: LogEntry, offsets: list[int]) -> LogEntry | None:
     """Return the newest entry of which ``last`` is a copy; normally the one before it."""
     for batch in reversed(offsets):
         entry = _read(checkpoint, OFFSETS_PREFIX, batch)
         if last.differs_only_in_partitions(entry):
             return entry
     return None
+
+
+def _with_state(
+    checkpoint: ObjectStore, copied: LogEntry, offsets: list[int], without_state: list[LogEntry]
+) -> LogEntry:
+    """Return the entry of the last batch with state: an earlier repartition may have skipped some.
+
+    Raises:
+        RepartitionError: Spark has deleted that entry.
+    """
+    if copied.batch not in {entry.batch for entry in without_state}:
+        return copied
+    older = [batch for batch in offsets if batch < without_state[-1].batch]
+    if not older:
+        raise RepartitionError(
+            "repartitions have skipped this batch, and no entry of a batch with state is left",
+            object_name=checkpoint.object_url(copied.key),
+            next_step="compare the logs; delete nothing before you have a copy",
+        )
+    return _read(checkpoint, OFFSETS_PREFIX, older[-1])
 
 
 def _skipped(

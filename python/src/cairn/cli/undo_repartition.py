@@ -69,8 +69,9 @@ def undo_repartition(
     CHECKPOINT is the query's checkpointLocation: a folder; s3a://bucket/path, with credentials from
     the AWS chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, ...); or the URL of another file system that
     Hadoop reaches, such as hdfs://..., with settings from HADOOP_CONF_DIR. For the last one the
-    command starts a JVM. Without --apply nothing is deleted: the command prints what it found and
-    what it would delete.
+    command starts a JVM. A path without a scheme is a local folder: write the whole URL where the
+    job leaves it to fs.defaultFS. Without --apply nothing is deleted: the command prints what it
+    found and what it would delete.
     """
     settings = {"endpoint_url": s3_endpoint, "region": s3_region}
     with open_location(checkpoint, settings, hadoop_conf, jars) as store:

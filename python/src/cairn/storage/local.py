@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     Found: TypeAlias = list[tuple[str, os.stat_result]]
 
 _LOCK_NAME = ".cairn.lock"
+# Not the temporary files of other programs, such as Spark.
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX))
 _CHUNK_BYTES = 1 << 20
 _ABANDONED_AFTER = timedelta(hours=1)
 """The age protects files of other machines on file systems that do not share locks."""
@@ -238,8 +241,12 @@ class LocalStore(ObjectStore):
     @contextmanager
     def _locked(self, mode: int) -> Iterator[None]:
         make_directory(self._root)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self._root / _LOCK_NAME, flags, 0o666)
+        path = self._root / _LOCK_NAME
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:
+            # Another user may have created it, e.g. root who ran a command. To read is enough.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, mode)
             yield
@@ -261,7 +268,7 @@ class LocalStore(ObjectStore):
             elif is_listed(key, prefix) and entry.is_file():
                 with suppress(FileNotFoundError):
                     found.append((key, entry.stat()))
-            elif entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
+            elif _TEMPORARY.fullmatch(entry.name):
                 self._remove_if_abandoned(path)
 
     def _remove_if_abandoned(self, path: Path) -> None:

@@ -113,6 +113,38 @@ def test_commits_of_skipped_batches_are_taken_back_before_the_entry(
     assert again.keys == ("offsets/4",)
 
 
+def test_a_skipped_batch_is_not_taken_for_the_last_one_with_state(checkpoint: ObjectStore) -> None:
+    """Spark commits the failed batch before it refuses; a second repartition copies its entry."""
+    healthy(checkpoint)
+    write(checkpoint, {"offsets/3": entry(3, 4), "commits/3": commit(0)})
+    write(checkpoint, {"offsets/4": repartitioned(3, 8)})
+
+    found = find_unfinished_repartition(checkpoint)
+
+    assert found is not None
+    assert found.base.batch == 2
+    assert found.keys == ("commits/3", "offsets/4")
+
+
+def test_a_batch_that_was_only_skipped_is_no_healthy_query(checkpoint: ObjectStore) -> None:
+    """Spark refuses a repartition to the same number after it has skipped the failed batch."""
+    healthy(checkpoint)
+    write(checkpoint, {"offsets/3": entry(3, 4), "commits/3": commit(0)})
+
+    with pytest.raises(RepartitionError, match="delete commits/3"):
+        find_unfinished_repartition(checkpoint)
+
+
+def test_empty_commits_of_a_query_without_watermark_are_no_skipped_batches(
+    checkpoint: ObjectStore,
+) -> None:
+    """In format 1 each commit of such a query is empty."""
+    for batch in range(3):
+        write(checkpoint, {f"offsets/{batch}": entry(batch, 4), f"commits/{batch}": commit(0)})
+
+    assert find_unfinished_repartition(checkpoint) is None
+
+
 @pytest.mark.parametrize(
     "last", [{}, {"offsets/3": entry(3, 4)}, {"offsets/3": entry(3, 4), "commits/3": commit(9)}]
 )

@@ -376,3 +376,23 @@ def test_a_listing_that_is_cut_is_refused() -> None:
             files.decode_listing(whole[:cut], 1)
     with pytest.raises(ProtocolError):
         files.decode_listing(whole, 2)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("hdfs://host:9000/a/state", "/a/state/x"),
+        ("hdfs:///a/state/", "/a/state/x"),
+        ("viewfs:/a/state", "/a/state/x"),
+        ("hdfs://host", "/x"),
+    ],
+)
+def test_a_location_is_the_folder_that_hadoop_takes_it_for(
+    connections: StorageConnections, shim: FakeShim, url: str, path: str
+) -> None:
+    """Hadoop's paths need no authority. Another folder could have another checkpoint."""
+    settings = {"file_system": str(FILE_SYSTEM), "timeout_ms": str(TIMEOUT_MS)}
+
+    HadoopStore(url, settings, connections).put("x", b"1")
+
+    assert list(shim.content) == [path]

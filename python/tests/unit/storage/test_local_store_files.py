@@ -175,6 +175,40 @@ def test_list_removes_abandoned_temporary_files(root: Path) -> None:
     assert names_below(root) == []
 
 
+def test_list_keeps_temporary_files_of_spark(root: Path) -> None:
+    """Spark locks none of its files: a driver that stood still would lose its entry."""
+    clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
+    root.mkdir()
+    name = ".17.a9f0e4f2-4a3c-4b7c-8d7e-0123456789ab.tmp"
+    (root / name).write_bytes(b"v1")
+
+    assert list(LocalStore(str(root), clock).list("")) == []
+
+    assert names_below(root) == [name]
+
+
+def test_a_lock_file_of_another_user_is_enough(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An administrator who ran a command as root must not lock the query out."""
+    store.put("x", b"1")
+    store.delete(["x"])
+    lock = root / ".cairn.lock"
+    assert lock.exists()
+    really_open = os.open
+
+    def as_another_user(path: Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path) == lock and flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return really_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", as_another_user)
+    store.put("y", b"2")
+    store.delete(["y"])
+
+    assert list(store.list("")) == []
+
+
 def test_list_keeps_the_file_of_a_live_writer(root: Path) -> None:
     """A slow write may take longer than any age; its lock shows that it is alive."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))

@@ -53,7 +53,7 @@ def test_other_schemes_are_refused_with_the_list(url: str) -> None:
     assert raised.value.object_name == url
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3:///a", "s3a://key:secret@bucket/a"])
+@pytest.mark.parametrize("url", ["s3://", "s3:///a", "s3a://key:secret@bucket/a", "s3a://[secret"])
 def test_a_malformed_s3_location_is_refused(url: str) -> None:
     """A URL appears in logs: it may not contain credentials, and the error must not repeat them."""
     with pytest.raises(ConfigError) as raised:

@@ -39,12 +39,19 @@ class Exchange:
         file_system: number of the file system in the shim.
         timeout_ms: how long the shim may be silent.
         object_name: the file, for errors.
+        next_step: the same.
     """
 
     def __init__(
-        self, peer: socket.socket, file_system: int, timeout_ms: int, object_name: str
+        self,
+        peer: socket.socket,
+        file_system: int,
+        timeout_ms: int,
+        object_name: str,
+        next_step: str = _NEXT_STEP,
     ) -> None:
         self._peer = peer
+        self._next_step = next_step
         self._file_system = file_system
         self._timeout_ms = timeout_ms
         self._object_name = object_name
@@ -118,26 +125,30 @@ class Exchange:
                 f"the file system did not answer within {self._timeout_ms} ms; the request may "
                 "have been done",
                 object_name=self._object_name,
-                next_step=_NEXT_STEP,
+                next_step=self._next_step,
             ) from failure
         except OSError as failure:
             raise UnavailableError(
                 f"the connection to the file system broke ({failure}); the request may have been "
                 "done",
                 object_name=self._object_name,
-                next_step=_NEXT_STEP,
+                next_step=self._next_step,
             ) from failure
 
 
 class StorageConnections:
     """The storage connections of this process. Thread-safe.
 
+    Args:
+        next_step: what to do about a file system that does not answer.
+
     Attributes:
         probed: numbers of the file systems that have passed the probe of conditional creation.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, next_step: str = _NEXT_STEP) -> None:
         self._clock = clock
+        self._next_step = next_step
         self._free: list[socket.socket] = []
         self._changed = threading.Condition()
         self._is_closed = False
@@ -165,7 +176,7 @@ class StorageConnections:
         peer = self._acquire(timeout_ms, object_name)
         exchange = None
         try:
-            exchange = Exchange(peer, file_system, timeout_ms, object_name)
+            exchange = Exchange(peer, file_system, timeout_ms, object_name, self._next_step)
             yield exchange
         except CairnError as error:
             error.with_context(object_name=object_name)
@@ -208,7 +219,7 @@ class StorageConnections:
                     raise UnavailableError(
                         f"no connection to the file system was free within {timeout_ms} ms",
                         object_name=object_name,
-                        next_step=_NEXT_STEP,
+                        next_step=self._next_step,
                     )
                 self._changed.wait(left_ns / 1e9)
         raise ClosedError("the connections to file systems are closed", object_name=object_name)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Self
@@ -28,12 +28,16 @@ from cairn.socket_folder import SocketFolder
 from cairn.storage.hadoop.connections import StorageConnections
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _PROGRAM: Final = "io.cairn.spark.engine.FileServer"
 _TIMEOUT_MS: Final = 120_000
 _STOP_TIMEOUT_S: Final = 10.0
 _OUTPUT_CHARS: Final = 2_000
+_NEXT_STEP: Final = (
+    "check that the file system is reachable, and the settings in HADOOP_CONF_DIR and of "
+    "--hadoop-conf; then repeat the command"
+)
 
 
 @dataclass
@@ -51,24 +55,29 @@ class FileServer:
     url: str
     class_path: Sequence[str]
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    connections: StorageConnections = field(default_factory=StorageConnections)
+    connections: StorageConnections = field(
+        default_factory=lambda: StorageConnections(next_step=_NEXT_STEP)
+    )
     settings: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         """Start the JVM.
 
         Raises:
-            ConfigError: there is no Java, or it did not start; the message has its output.
+            ConfigError: there is no Java, or it did not start; the message has its output. Or
+                ``TMPDIR`` can have no socket.
             SchemeError: Hadoop has no such file system.
         """
-        self._folder = SocketFolder(Path(tempfile.gettempdir()))
+        with _socket_errors():
+            self._folder = SocketFolder(Path(tempfile.gettempdir()))
         self._token = SYSTEM_ENTROPY.token(32).encode()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._process: subprocess.Popen[str] | None = None
         try:
             path = self._folder.socket_path
-            self._listener.bind(str(path))
-            self._listener.listen(64)
+            with _socket_errors():
+                self._listener.bind(str(path))
+                self._listener.listen(64)
             threading.Thread(target=self._accept, name="cairn-files", daemon=True).start()
             answer = self._start(path)
         except BaseException:
@@ -84,10 +93,14 @@ class FileServer:
         """End the JVM, which its standard input keeps alive."""
         self.connections.close()
         if self._process is not None:
-            with suppress(OSError):
+            with suppress(OSError, subprocess.TimeoutExpired):
                 self._process.communicate(timeout=_STOP_TIMEOUT_S)
             self._process.kill()
             self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
         # Wakes the thread that accepts.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -137,21 +150,25 @@ class FileServer:
         }
         assert process.stdin is not None  # noqa: S101 - pipes, see above
         assert process.stdout is not None  # noqa: S101
-        line = ""
-        with suppress(OSError):
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
+        answer = None
+        patience = threading.Timer(_TIMEOUT_MS / 1000, process.kill)
+        patience.start()
         try:
-            answer: dict[str, dict[str, object]] = json.loads(line)
-        except ValueError as error:
+            with suppress(OSError):
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+                answer = _first_answer(process.stdout)
+        finally:
+            patience.cancel()
+        if answer is None:
+            process.kill()
             process.wait()
             log.seek(0)
             raise ConfigError(
-                "Java ended before it served files: "
+                "Java ended, or was silent for too long, before it served files: "
                 + log.read().decode("utf-8", "replace")[-_OUTPUT_CHARS:],
                 next_step="check that the class path has the jars of this Spark",
-            ) from error
+            )
         if "error" in answer:
             raise error_of(answer["error"]).with_context(object_name=self.url)
         return answer
@@ -179,6 +196,30 @@ class FileServer:
         peer.sendall(frames.encode_header(Header(frames.HELLO | frames.REPLY, 0, 0, 0, 0, 0, 0)))
         if _receive_header(peer).kind != frames.SERVE_FILES:
             raise ProtocolError("a connection does not serve files")
+
+
+@contextmanager
+def _socket_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"the command cannot create a socket in {tempfile.gettempdir()}: {error}",
+            next_step="set TMPDIR to a folder that can be written, with a path below 60 bytes",
+        ) from error
+
+
+def _first_answer(output: IO[str]) -> dict[str, dict[str, object]] | None:
+    """Return the answer of the JVM; ``None``: it ended without one.
+
+    The JVM itself, or an agent in it, may print lines before.
+    """
+    for line in output:
+        with suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+    return None
 
 
 def _receive_header(peer: socket.socket) -> Header:

@@ -81,7 +81,7 @@ class HadoopStore(ObjectStore):
     """Objects in files that the shim reads and writes.
 
     Args:
-        url: ``scheme://authority/path``; the authority may be empty.
+        url: ``scheme://authority/path`` or ``scheme:/path``; the authority may be empty.
         settings: ``file_system``, the number of the file system in the shim, and ``timeout_ms``.
         connections: storage connections to the shim.
 
@@ -96,9 +96,11 @@ class HadoopStore(ObjectStore):
         connections: StorageConnections,
     ) -> None:
         super().__init__(url)
-        scheme, _, rest = self.url.partition("://")
-        authority, _, path = rest.partition("/")
-        self._root = f"/{path}".rstrip("/")
+        scheme, _, rest = self.url.partition(":")
+        authority, path = "", rest
+        if rest.startswith("//"):
+            authority, _, path = rest.removeprefix("//").partition("/")
+        self._root = f"/{path.strip('/')}".rstrip("/")
         self._connections = connections
         try:
             self._files = RemoteFiles(

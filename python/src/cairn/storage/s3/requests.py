@@ -90,12 +90,16 @@ def split_url(url: str) -> tuple[str, str]:
     Raises:
         ConfigError: the URL has no bucket, or contains credentials.
     """
-    parts = urlsplit(url)
+    malformed = ConfigError(
+        "an S3 location is s3://bucket/path, without credentials",
+        next_step="correct the checkpoint location",
+    )
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket; its text may contain credentials
+        raise malformed from None
     if not parts.hostname or "@" in parts.netloc:
-        raise ConfigError(
-            "an S3 location is s3://bucket/path, without credentials",
-            next_step="correct the checkpoint location",
-        )
+        raise malformed
     root = url.partition("://")[2].partition("/")[2].strip("/")
     return parts.netloc, f"{root}/" if root else ""
 

@@ -1,0 +1,63 @@
+"""The command's JVM: what it prints, and when it is stopped. A script stands for Java."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cairn.errors import ConfigError
+from cairn.storage.hadoop import server
+from cairn.storage.hadoop.server import FileServer
+
+ANSWER = json.dumps({"file_system": 1})
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of the Java that the command runs; the test writes it."""
+    program = tmp_path / "home" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    return program
+
+
+def test_lines_that_the_jvm_prints_before_the_answer_are_no_answer(java: Path) -> None:
+    """HotSpot writes its own warnings to the same stream, e.g. in containers."""
+    java.write_text(f"#!/bin/sh\necho '[0.001s][warning] cpuset'\necho '{ANSWER}'\nexec cat\n")
+
+    with FileServer("hdfs://host/x", []) as running:
+        assert running.settings["file_system"] == "1"
+
+
+def test_a_jvm_that_never_answers_is_ended(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that hangs without a word cannot be helped."""
+    monkeypatch.setattr(server, "_TIMEOUT_MS", 200)
+    java.write_text("#!/bin/sh\necho 'no class found' >&2\nexec sleep 60\n")
+
+    with pytest.raises(ConfigError, match="no class found"), FileServer("hdfs://host/x", []):
+        pass
+
+
+def test_a_jvm_that_does_not_end_is_killed(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is done by then: the command must not fail."""
+    monkeypatch.setattr(server, "_STOP_TIMEOUT_S", 0.1)
+    java.write_text(f"#!/bin/sh\necho '{ANSWER}'\nexec sleep 60\n")
+
+    with FileServer("hdfs://host/x", []) as running:
+        pid = running.pid
+
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_folder_that_can_have_no_socket_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a socket has at most 108 bytes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 100)))
+
+    with pytest.raises(ConfigError, match="TMPDIR"), FileServer("hdfs://host/x", []):
+        pass
