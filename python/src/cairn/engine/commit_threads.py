@@ -34,14 +34,27 @@ class CommitThreads:
         self._idle: deque[None] = deque()  # one item per idle thread
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run ``call`` in one of the threads soon; an error is logged."""
-        self._calls.put(call)
+        """Run ``call`` in one of the threads soon; an error is logged.
+
+        Raises:
+            RuntimeError: there is no thread and none can be started; the call will not run.
+        """
         if self._idle:
             self._idle.pop()
         elif self._count < self._limit:
-            self._count += 1
-            name = f"cairn-commit_{self._count}"
+            self._start()
+        self._calls.put(call)
+
+    def _start(self) -> None:
+        name = f"cairn-commit_{self._count + 1}"
+        try:
             threading.Thread(target=self._run, name=name, daemon=True).start()
+        except RuntimeError:
+            if not self._count:
+                raise
+            # The machine has no more threads: the call waits for one of ours.
+            return
+        self._count += 1
 
     def _run(self) -> None:
         while True:

@@ -27,7 +27,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from cairn.errors import ClosedError
+from cairn.errors import ClosedError, LocalDiskError
 from cairn.rocks import keys as layout
 from cairn.rocks import pages
 from cairn.rocks.failures import Translation, translate
@@ -53,6 +53,7 @@ _FEW_ROWS = 16
 _SAMPLE_KEYS = 32
 _SAMPLE_BYTES = 64 << 10
 _LONG_LIST_CHUNKS = 32
+_READ_ATTEMPTS = 3
 """A longer list is rewritten as a head alone in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
 
@@ -286,10 +287,11 @@ class RocksDb:
             inclusive: whether the page may have ``start``.
             end: the key above the last, or ``None`` for the family's end.
             limit_rows: at most this number of rows, at least 1.
-            limit_bytes: the page ends after the row that reaches it.
+            limit_bytes: the page ends after the row with which its keys, or its values, reach it.
 
         Raises:
             CorruptError: a block in the range is corrupt; no page is returned.
+            LocalDiskError: a list could not be read to its end.
         """
         prefix = self._prefix(cf)
         low, high = layout.row_bounds(prefix, start=start, inclusive=inclusive, end=end)
@@ -302,9 +304,23 @@ class RocksDb:
                 return page
             limits = limit_rows, limit_bytes
             low, high = layout.chunk_bounds(cf, start=start, inclusive=inclusive, end=end)
-            chunks, last = pages.read_chunks(self._rows_between(low, high), *limits)
-            more = self._follows(last, low, high)
+            chunks, more = self._read_chunks(low, high, limits)
             return pages.merged_page(page, chunks, limits, partial(self._join, cf), more=more)
+
+    def _read_chunks(
+        self, low: bytes, high: bytes, limits: tuple[int, int]
+    ) -> tuple[dict[bytes, list[bytes]], bool]:
+        """Return the chunks of the first whole lists, and whether more lists follow."""
+        for _ in range(_READ_ATTEMPTS):
+            chunks, last = pages.read_chunks(self._rows_between(low, high), *limits)
+            following = self._following(last, low, high)
+            if last is None or following is None or not layout.are_of_one_list(last, following):
+                return chunks, following is not None
+            # items() has ended within a list: an error that has passed, or a new chunk.
+        raise LocalDiskError(
+            "a list could not be read to its end",
+            next_step="load the version again; the worker then starts from the object store",
+        )
 
     def _rows_between(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Return the rows from one RocksDB key to before another, or to a corrupt block."""
@@ -336,8 +352,8 @@ class RocksDb:
             cf: the family.
             ranges: first key, and the key above the last, ``None``: the family's end; they ascend
                 and do not overlap.
-            limits: rows, or chunks of lists, at least 1; bytes of values. The page ends after the
-                row that reaches one of them.
+            limits: rows, or chunks of lists, at least 1; bytes of keys, and of values. The page
+                ends after the row that reaches one of them.
 
         Raises:
             CorruptError: a block in a range is corrupt; no page is returned.
@@ -363,6 +379,10 @@ class RocksDb:
         return RangesPage(keys, values, more=bool(key), count=place + bool(key))
 
     def _follows(self, last: bytes | None, low: bytes, high: bytes) -> bool:
+        return self._following(last, low, high) is not None
+
+    def _following(self, last: bytes | None, low: bytes, high: bytes) -> bytes | None:
+        """Return the RocksDB key behind ``last`` and below ``high``, if there is one."""
         # items() ends silently at a corrupt block; only an iterator's status shows the corruption.
         reading = self._read_options()
         reading.set_iterate_upper_bound(high)
@@ -370,7 +390,8 @@ class RocksDb:
         seeker.seek(low if last is None else last)
         if last is not None and key_of(seeker) == last:
             seeker.next()
-        return key_of(seeker) < high
+        name = key_of(seeker)
+        return name if name < high else None
 
     # -- writes --------------------------------------------------------------------------------
 

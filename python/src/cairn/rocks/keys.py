@@ -84,6 +84,11 @@ def key_of_chunk(rocks_key: bytes) -> bytes:
     return rocks_key[_CF_BYTES:-_CHUNK_SUFFIX_BYTES].replace(b"\x00\xff", b"\x00")
 
 
+def are_of_one_list(chunk: bytes, other: bytes) -> bool:
+    """Return whether two RocksDB keys are those of chunks of one list."""
+    return chunk[:-VERSION_BYTES] == other[:-VERSION_BYTES]
+
+
 # The functions for many keys escape without a call for each.
 def _escaped(key: bytes) -> bytes:
     return key.replace(b"\x00", b"\x00\xff")

@@ -1,6 +1,7 @@
 """Pages of rows: read from RocksDB's iterators, and heads of lists merged with their chunks.
 
-Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
+Layer: rocks.  Spec: docs/checkpoint-format.md#sst.  A limit of bytes holds for the keys of a page
+and for its values: a row counts with the longer of the two.
 """
 
 from __future__ import annotations
@@ -81,12 +82,14 @@ def read_rows(
         stride = list(islice(rows, min(stride_rows, limit_rows - len(keys))))
         if not stride:
             break
-        names, cells = zip(*stride, strict=True)
-        stride_size = sum(map(len, cells)) + _ROW_OVERHEAD_BYTES * len(cells)
+        names = [name[prefix_bytes:] for name, _ in stride]
+        cells = [value for _, value in stride]
+        stride_size = max(sum(map(len, names)), sum(map(len, cells)))
+        stride_size += _ROW_OVERHEAD_BYTES * len(cells)
         if size + stride_size > limit_bytes:
-            wanted = _count_within(cells, limit_bytes - size)
+            wanted = _count_within(names, cells, limit_bytes - size)
             names, cells = names[:wanted], cells[:wanted]
-        keys += [name[prefix_bytes:] for name in names]
+        keys += names
         values += cells
         size += stride_size
         # About as many as will reach the limit: those behind it are read again.
@@ -108,6 +111,7 @@ def read_chunks(
                 break
             current = of_list
             chunks = lists[layout.key_of_chunk(name)] = []
+            size += len(name)
         chunks.append(value)
         size += len(value) + _ROW_OVERHEAD_BYTES
         last = name
@@ -139,7 +143,7 @@ def merged_page(
     if ends:
         keys = keys[: bisect_right(keys, min(ends))]
     values = [lists[key] for key in keys]
-    count = min(_count_within(values, limits[1]), limits[0])
+    count = min(_count_within(keys, values, limits[1]), limits[0])
     return ScanPage(keys[:count], values[:count], bool(ends) or count < len(keys))
 
 
@@ -154,7 +158,7 @@ def read_ranges(
     Args:
         rows: of ``RangeRows``.
         range_count: the number of ranges.
-        limits: rows or chunks, bytes of values; reading ends after the row that reaches one.
+        limits: rows or chunks, bytes; reading ends after the row that reaches one.
         prefix_bytes: the bytes of a RocksDB key before the key; ``None``: the rows are chunks.
     """
     # Names that are equal but for these last bytes are the chunks of one list.
@@ -172,7 +176,7 @@ def read_ranges(
         places.append(place)
         names.append(name)
         values.append(value)
-        bytes_left -= len(value)
+        bytes_left -= max(len(name) - (prefix_bytes or 0), len(value))
     if prefix_bytes is None:
         keys = [layout.key_of_chunk(name) for name in names]
     else:
@@ -193,7 +197,7 @@ def merged_ranges(
     end = min(heads.end, chunks.end)
     keys = sorted(key for key in lists if (places[key], key) < end)
     values = [lists[key] for key in keys]
-    count = min(_count_within(values, limits[1], row_bytes=0), limits[0])
+    count = min(_count_within(keys, values, limits[1], row_bytes=0), limits[0])
     if count < len(keys):
         keys, values = keys[:count], values[:count]
         end = places[keys[-1]], keys[-1] + b"\0"
@@ -210,17 +214,21 @@ def _joined(
 
 
 def _count_within(
-    values: Sequence[bytes], limit_bytes: int, row_bytes: int = _ROW_OVERHEAD_BYTES
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    limit_bytes: int,
+    row_bytes: int = _ROW_OVERHEAD_BYTES,
 ) -> int:
-    """Return the number of the first values that reach a limit together, or of all.
+    """Return the number of the first rows that reach a limit together, or of all.
 
     Args:
-        values: one per row.
+        keys: one per row.
+        values: the same.
         limit_bytes: the limit.
-        row_bytes: what a row counts besides its value.
+        row_bytes: what a row counts besides its key or value.
     """
-    for count, value in enumerate(values, start=1):
-        limit_bytes -= len(value) + row_bytes
+    for count, (key, value) in enumerate(zip(keys, values, strict=True), start=1):
+        limit_bytes -= max(len(key), len(value)) + row_bytes
         if limit_bytes <= 0:
             return count
     return len(values)

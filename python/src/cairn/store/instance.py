@@ -227,7 +227,8 @@ class ProviderInstance:
             answer.snapshot_ms = done.duration_ms
             answer.deleted_objects = done.deleted_objects + clean_up(done.store_time)
         answer.snapshot_version = snapshot.newest_with_snapshot(state)
-        answer.engine = state.figures()
+        with suppress(CairnError):  # a load has closed the database meanwhile
+            answer.engine = state.figures()
         return answer
 
     def use(self, checkpoint: StoreCheckpoint) -> None:

@@ -725,7 +725,11 @@ class LocalState:
             if database is None:
                 return False
             # Flush in this thread, without the GIL; then the checkpoint has nothing to flush.
-            database.flush()
+            try:
+                database.flush()
+            except DiskFullError as failure:  # RocksDB then refuses all writes
+                event_loop.run(partial(self._give_up_if, incarnation, failure))
+                raise
             database.checkpoint(directory)
         except _DISK_FAULTS as failure:
             event_loop.run(partial(self._give_up_if, incarnation, failure))
@@ -777,8 +781,12 @@ class LocalState:
             return 0
         if self.db.is_write_stopped():
             return 0
-        with self.reading() as rows:
-            joined_bytes = rows.database.join_one_long_list()
+        try:
+            with self.reading() as rows:
+                joined_bytes = rows.database.join_one_long_list()
+        except CairnError as failure:
+            self.give_up(failure)
+            return 0
         if not joined_bytes:
             self._scheduler.with_long_lists.pop(self, None)
             return 0

@@ -47,8 +47,8 @@ class Layers:
         """Return the first rows in ascending order of their keys, and whether there are more.
 
         Args:
-            limits: rows; bytes of values, which the last row may exceed. REQUIRES: without writes,
-                the rows of the database are within them.
+            limits: rows; bytes of keys, and of values, which the last row may exceed. REQUIRES:
+                without writes, the rows of the database are within them.
 
         Returns:
             Rows with ``SCAN_REPLY_SCHEMA``.
@@ -60,11 +60,9 @@ class Layers:
         ops = np.concatenate(
             [np.full(in_database, OP_PUT, np.uint8), *(one["op"].to_numpy() for one in self.writes)]
         )
-        sizes = np.concatenate(
-            [
-                np.diff(BinaryColumn(values).offsets)
-                for values in (self.values, *(layer["value"] for layer in self.writes))
-            ]
+        sizes = np.maximum(
+            _sizes([self.keys, *(layer["key"] for layer in self.writes)]),
+            _sizes([self.values, *(layer["value"] for layer in self.writes)]),
         )
         if (ops == OP_APPEND).any() or int(sizes.sum()) > _MAX_COLUMN_BYTES:
             return self._merged_one_by_one(limits)
@@ -98,7 +96,7 @@ class Layers:
             if number >= self.committed_count:
                 spilled.update(keys)
         names = sorted(rows)
-        sizes = np.array([len(rows[name]) for name in names], np.int64)
+        sizes = np.array([max(len(name), len(rows[name])) for name in names], np.int64)
         count = _count_within(sizes, limits)
         is_cut, names = count < len(names), names[:count]
         origins = [ORIGIN_SPILL if name in spilled else ORIGIN_COMMITTED for name in names]
@@ -120,16 +118,30 @@ def _apply(
 
 
 def _count_within(sizes: NDArray[np.int64], limits: tuple[int, int]) -> int:
-    """Return how many rows a page has; ``sizes`` are the bytes of their values."""
+    """Return how many rows a page has; ``sizes`` are the bytes that they count."""
     limit_rows, limit_bytes = limits
     return min(len(sizes), limit_rows, int(np.searchsorted(sizes.cumsum(), limit_bytes)) + 1)
+
+
+def _sizes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
+    offsets = [np.diff(BinaryColumn(column).offsets) for column in columns]
+    return np.concatenate(offsets).astype(np.int64)
 
 
 def _rows(*columns: pa.Array[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), schema=SCAN_REPLY_SCHEMA)
 
 
+def page_bytes(rows: pa.RecordBatch) -> int:
+    """Return the bytes of the keys or of the values, whichever are more."""
+    return max(_column_bytes(rows, "key"), _column_bytes(rows, "value"))
+
+
 def value_bytes(rows: pa.RecordBatch) -> int:
     """Return the bytes of the values."""
-    offsets = BinaryColumn(rows.column("value")).offsets
+    return _column_bytes(rows, "value")
+
+
+def _column_bytes(rows: pa.RecordBatch, name: str) -> int:
+    offsets = BinaryColumn(rows.column(name)).offsets
     return int(offsets[-1] - offsets[0])

@@ -21,7 +21,7 @@ from cairn.protocol.frames import (
     ORIGIN_SPILL,
 )
 from cairn.store.committed import ScanRequest
-from cairn.store.merge import Layers, value_bytes
+from cairn.store.merge import Layers, page_bytes
 from cairn.store.writes import one_batch
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def read_page(
         page = rows.scan(request, spill)
         parts.append(page.rows)
         count += page.rows.num_rows
-        size += value_bytes(page.rows)
+        size += page_bytes(page.rows)
         is_full = count >= limit_rows or size >= limit_bytes or (is_plain and count)
         if page.through is None or is_full:
             return ScanReply(one_batch(parts), more=page.through is not None)
@@ -286,7 +286,7 @@ class _RangeReader:
         row_count = size = 0
         for run, firsts, lasts in self._layers:
             row_count += int((lasts[some] - firsts[some]).sum())
-            size += run.value_bytes(firsts[some], lasts[some])
+            size += run.page_bytes(firsts[some], lasts[some])
         return row_count > _MAX_PAGE_ROWS // 4 or size > _MAX_RANGES_BYTES
 
 
@@ -327,7 +327,7 @@ def read_ranges(
         some, place, more = part
         parts.append(some)
         count += some.num_rows
-        size += value_bytes(some)
+        size += page_bytes(some)
     return RangesReply(
         one_batch(parts),
         more=more or place < len(ranges),

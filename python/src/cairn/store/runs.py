@@ -317,12 +317,13 @@ class Run:
     ) -> tuple[int, int, bool]:
         """Return the first row of a range, the one after the last, and whether more follow.
 
-        Ends after the row at which the values reach ``limit_bytes``.
+        Ends after the row at which the keys or the values reach ``limit_bytes``.
         """
         first, last = self.rows_of_range(cf, start, end)
         stop = min(last, first + limit_rows)
-        offsets = self._values.offsets
-        stop = min(stop, bisect_left(offsets, offsets[first] + limit_bytes, first + 1, stop + 1))
+        for offsets in (self._keys.offsets, self._values.offsets):
+            limit = int(offsets[first]) + limit_bytes
+            stop = min(stop, bisect_left(offsets, limit, first + 1, stop + 1))
         return first, stop, stop < last
 
     def key(self, row: int) -> bytes:
@@ -347,10 +348,10 @@ class Run:
             numbers = numbers[: bisect_right(numbers, through, key=lambda row: self._keys[row])]
         return take([self._changes], numbers)
 
-    def value_bytes(self, firsts: RowNumbers, lasts: RowNumbers) -> int:
-        """Return the bytes of the values of some rows."""
-        offsets = np.asarray(self._values.offsets)
-        return int((offsets[lasts] - offsets[firsts]).sum())
+    def page_bytes(self, firsts: RowNumbers, lasts: RowNumbers) -> int:
+        """Return the bytes of the keys or of the values of some rows, whichever are more."""
+        columns = (np.asarray(column.offsets) for column in (self._keys, self._values))
+        return max(int((offsets[lasts] - offsets[firsts]).sum()) for offsets in columns)
 
     def rows_of_range(self, cf: int, start: bytes | None, end: bytes | None) -> tuple[int, int]:
         """Return the first row of a range of keys, and the row after its last."""

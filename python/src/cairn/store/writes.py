@@ -177,12 +177,22 @@ def _fold(rows: pa.RecordBatch, sorting: KeyOrder) -> pa.RecordBatch:
     rows = rows if order is None else take([rows], order)
     continues = np.append(False, sorting.repeats)
     grows = is_last & continues & (rows.column("op").to_numpy() == OP_APPEND)
-    if grows.any():
-        rows = _fold_appends(rows, continues, grows)
-    return rows.filter(pa.array(is_last))
+    kept = rows.filter(pa.array(is_last))
+    if not grows.any():
+        return kept
+    # Only into the rows that stay: beside their parts, the joined lists could overflow a column.
+    ops, values = _folded_appends(rows, continues, grows)
+    columns = kept.columns
+    mask = pa.array(grows[is_last])
+    columns[0] = pc.replace_with_mask(columns[0], mask, ops)
+    columns[3] = pc.replace_with_mask(columns[3], mask, values)
+    return pa.record_batch(columns, schema=rows.schema)
 
 
-def _fold_appends(rows: pa.RecordBatch, continues: Flags, grows: Flags) -> pa.RecordBatch:
+def _folded_appends(
+    rows: pa.RecordBatch, continues: Flags, grows: Flags
+) -> tuple[pa.Array[Any], pa.Array[Any]]:
+    """Return op and value of the keys of the rows in ``grows``, with all writes of the key."""
     ops: Any = rows.column("op")
     values: Any = rows.column("value")
     new_ops: list[int] = []
@@ -201,11 +211,7 @@ def _fold_appends(rows: pa.RecordBatch, continues: Flags, grows: Flags) -> pa.Re
             row -= 1
         new_ops.append(op)
         new_values.append(b"".join(reversed(parts)))
-    columns = rows.columns
-    mask = pa.array(grows)
-    columns[0] = pc.replace_with_mask(ops, mask, pa.array(new_ops, pa.uint8()))
-    columns[3] = pc.replace_with_mask(values, mask, pa.array(new_values, pa.binary()))
-    return pa.record_batch(columns, schema=rows.schema)
+    return pa.array(new_ops, pa.uint8()), pa.array(new_values, pa.binary())
 
 
 def unknown_keys(rows: pa.RecordBatch) -> list[tuple[int, pa.Array[Any]]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+
+import pytest
 
 from cairn.engine.commit_threads import CommitThreads
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_calls_that_wait_for_each_other_run_together() -> None:
@@ -59,3 +57,32 @@ def test_an_idle_thread_is_used_again(caplog: pytest.LogCaptureFixture) -> None:
 
     assert set(names) == {"cairn-commit_1"}
     assert "the first" in caplog.text
+
+
+def test_a_call_is_queued_only_if_a_thread_will_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was refused must not be done later; one that was accepted must be done."""
+    threads = CommitThreads(64)
+    ran: list[str] = []
+    done, released = threading.Semaphore(0), threading.Event()
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def call(name: str) -> None:
+        released.wait(20)
+        ran.append(name)
+        done.release()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError):
+            threads.submit(lambda: call("refused"))
+    threads.submit(lambda: call("first"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        threads.submit(lambda: call("second"))
+    released.set()
+
+    assert all(done.acquire(timeout=20) for _ in range(2))
+    assert ran == ["first", "second"]
+    assert threads._count == 1

@@ -207,6 +207,23 @@ def test_a_read_after_the_failure_gets_its_error(rig: Rig, monkeypatch: pytest.M
     assert isinstance(failures[0], DiskFullError)
 
 
+def test_a_list_that_cannot_be_joined_breaks_the_database_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop would try it again for ever, and do no other work in between."""
+    commit(rig, 1, None, [(1, 0, b"a", b"1", 2)])
+    rig.until_written(1)
+
+    def no_space() -> int:
+        raise DiskFullError("the local disk is full")
+
+    monkeypatch.setattr(rig.local.db, "join_one_long_list", no_space)
+
+    assert rig.event_loop.run(rig.local.join_one_long_list) == 0
+    assert isinstance(rig.local.failure, DiskFullError)
+    assert rig.event_loop.run(rig.local.join_one_long_list) == 0
+
+
 def test_a_write_that_finds_the_disk_full_makes_the_cache_give_way(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -320,6 +320,33 @@ def test_a_page_over_runs_is_bounded_by_bytes(database: RocksDb) -> None:
     assert scanned(committed, 0, None, None, (16_384, 100_000)) == dict.fromkeys(keys, b"x" * 5000)
 
 
+def test_a_page_is_bounded_by_the_bytes_of_its_keys(database: RocksDb) -> None:
+    """A deduplication of wide rows has large keys, and values of a few bytes."""
+    keys = [b"%05d" % number + b"k" * 4995 for number in range(200)]
+    request = ScanRequest(0, None, True, None, 16_384, 100_000)  # noqa: FBT003 - as the frame has it
+    committed = CommittedRows(database)
+    for start in range(2):
+        written: list[Row] = [(OP_PUT, 0, key, b"1") for key in keys[start::2]]
+        committed.runs = Runs((*committed.runs.runs, Run(batch(written))))
+
+    over_runs = committed.scan(request)
+    ingestion = database.new_ingestion(
+        batch([(OP_PUT, 0, key, b"1") for key in keys]), 1, frozenset()
+    )
+    ingestion.add(len(keys))
+    ingestion.finish()
+    database.ingest(ingestion)
+    committed.runs = Runs()
+    of_database = committed.scan(request)
+    in_ranges = database.read_ranges(0, [(key, key + b"\0") for key in keys], (16_384, 100_000))
+
+    assert over_runs.rows.column("key").to_pylist() == keys[:20]
+    assert over_runs.through == keys[19]
+    assert of_database.rows.column("key").to_pylist() == keys[:20]
+    assert in_ranges.keys.to_pylist() == keys[:20]
+    assert in_ranges.count == 20
+
+
 @given(st.data())
 @pytest.mark.parametrize("column_bytes", [merge._MAX_COLUMN_BYTES, 0])
 def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataObject) -> None:
@@ -345,7 +372,7 @@ def test_rows_are_merged_as_python_merges_them(column_bytes: int, data: st.DataO
         is_committed = number < committed_count
         origins |= dict.fromkeys(layer, ORIGIN_COMMITTED if is_committed else ORIGIN_SPILL)
     first = list(itertools.islice(sorted(expected), limits[0]))
-    sizes = itertools.accumulate(len(expected[key]) for key in first)
+    sizes = itertools.accumulate(max(len(key), len(expected[key])) for key in first)
     count = next((n for n, size in enumerate(sizes, start=1) if size >= limits[1]), len(first))
 
     with pytest.MonkeyPatch.context() as patch:

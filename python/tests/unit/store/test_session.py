@@ -465,10 +465,10 @@ def test_ranges_end_at_their_limits(
     assert read(len(expected), MIB) == (expected, False)
     for limit in range(1, len(expected)):
         assert read(limit, MIB) == (expected[:limit], True)
-    assert read(1000, 2) == (expected[:2], True)
+    assert read(1000, 8) == (expected[:2], True)
     plain = [key for key in expected if key != b"00115"]
-    assert read(1000, 30, Runs()) == (plain, False)
-    assert read(1000, 29, Runs()) == (plain[:29], True)
+    assert read(1000, 30 * 4, Runs()) == (plain, False)
+    assert read(1000, 29 * 4, Runs()) == (plain[:29], True)
 
 
 def test_a_page_of_ranges_that_has_no_row_is_the_last(
@@ -479,7 +479,7 @@ def test_a_page_of_ranges_that_has_no_row_is_the_last(
     write_to_database(committed, keys)
     rows = [{"op": 2, "cf": 0, "key": key, "value": None, "presence": 1} for key in keys[:30]]
     spill = Runs((run_of(tmp_path, pa.RecordBatch.from_pylist(rows, WRITES_SCHEMA)),))
-    monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", 5)
+    monkeypatch.setattr(reads, "_MAX_RANGES_BYTES", 5 * 4)
     ranges: list[tuple[bytes, bytes | None]] = [(b"0000", b"0002"), (b"0002", b"0033")]
     whole: list[tuple[bytes, bytes | None]] = [(b"", None)]
     for some, expected in ((ranges, keys[30:33]), (whole, keys[30:35])):
