@@ -28,6 +28,9 @@ final class CommittedCache {
   /** Keys of one request. */
   static final int MAX_KEYS = 4096;
 
+  /** Bound of one request's bytes of keys; the last key may exceed it. */
+  static final int MAX_KEY_BYTES = 4 << 20;
+
   /** Never changed. */
   private static final BitSet NONE_SKIPPED = new BitSet();
 
@@ -325,6 +328,7 @@ final class CommittedCache {
     byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
     int[] hashes = new int[wanted.length];
     int wantedCount = 0;
+    long wantedBytes = 0;
     int requested = 0;
     for (int i = 0; i < count && !family.knowsAbsentKeys(); i++) {
       rowKey.set(keys[i]);
@@ -334,10 +338,12 @@ final class CommittedCache {
       }
       wanted[wantedCount] = keys[i];
       hashes[wantedCount++] = hash;
-      if (wantedCount == wanted.length) {
+      wantedBytes += keys[i].length;
+      if (wantedCount == wanted.length || wantedBytes >= MAX_KEY_BYTES) {
         fetch(family, wanted, hashes, wantedCount);
         requested += wantedCount;
         wantedCount = 0;
+        wantedBytes = 0;
       }
     }
     fetch(family, wanted, hashes, wantedCount);

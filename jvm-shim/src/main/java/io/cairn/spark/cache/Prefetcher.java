@@ -21,10 +21,8 @@ import java.util.BitSet;
  * used. Threads: as the session.
  */
 public final class Prefetcher {
-  /** Bounds of one request's keys; the keys above them are read when they are needed. */
+  /** Bound of one request's keys; the keys above it are read when they are needed. */
   private static final int MAX_KEYS = 16_384;
-
-  private static final int MAX_KEY_BYTES = 4 << 20;
 
   /** The entries of two requests may take this part of the store's share of the memory. */
   private static final int MEMORY_PART = 2;
@@ -226,7 +224,9 @@ public final class Prefetcher {
     ByteSpan key = new ByteSpan();
     int wantedCount = 0;
     long wantedBytes = 0;
-    for (int i = 0; i < count && wantedCount < wanted.length && wantedBytes < MAX_KEY_BYTES; i++) {
+    for (int i = 0;
+        i < count && wantedCount < wanted.length && wantedBytes < CommittedCache.MAX_KEY_BYTES;
+        i++) {
       if (i > 0 && Arrays.equals(keys[i], keys[i - 1])) {
         continue;
       }
@@ -265,7 +265,9 @@ public final class Prefetcher {
     byte[][] to = new byte[from.length][];
     int wanted = 0;
     long wantedBytes = 0;
-    for (int i = 0; i < count && wanted < from.length && wantedBytes < MAX_KEY_BYTES; i++) {
+    for (int i = 0;
+        i < count && wanted < from.length && wantedBytes < CommittedCache.MAX_KEY_BYTES;
+        i++) {
       byte[] end = Bytes.successor(prefixes[i]);
       byte[] endBefore = wanted == 0 ? null : to[wanted - 1];
       boolean overlaps =

@@ -43,6 +43,23 @@ class PrefetchedReadsTest {
     assertNull(f.session.prefetcher.start(PLAIN, keys, 3), "all keys are cached");
   }
 
+  /** A frame of all keys of a {@code multiGet} could be too large to be sent. */
+  @Test
+  void aRequestIsBoundedByTheBytesOfItsKeys() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    f.begin();
+    f.commitAndBeginElsewhere();
+    byte[][] keys = new byte[5][CommittedCache.MAX_KEY_BYTES / 2];
+    for (int i = 0; i < keys.length; i++) {
+      keys[i][0] = (byte) i;
+    }
+
+    f.session.prefetch(PLAIN, keys);
+
+    assertEquals(3, f.engine.getRequests);
+    assertEquals(5, f.engine.keysRequested);
+  }
+
   /** The reply has the committed value, and the session has spilled a newer one since. */
   @Test
   void ofAReplyFromBeforeASpillTheSpilledKeysAreNotCached() {
