@@ -160,9 +160,12 @@ final class Put {
 
   /** Whether a repetition cannot help, and the file cannot be there. */
   private static boolean isFinal(IOException error) {
-    boolean isInterrupted =
-        error instanceof InterruptedIOException && !(error instanceof SocketTimeoutException);
-    return isInterrupted || error instanceof AccessDeniedException;
+    return isInterrupted(error) || error instanceof AccessDeniedException;
+  }
+
+  /** Whether the thread was interrupted: Spark ends a query that was stopped. */
+  static boolean isInterrupted(IOException error) {
+    return error instanceof InterruptedIOException && !(error instanceof SocketTimeoutException);
   }
 
   /** Throws the error of a server that does not know the condition: it stored nothing. */
