@@ -135,6 +135,10 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
     try {
       Files.createLink(to, local(temporary));
     } catch (FileAlreadyExistsException e) {
+      if (Files.isSameFile(to, local(temporary))) {
+        // On NFS the answer to a first attempt was lost, and the client repeated it.
+        return;
+      }
       throw SecondDriver.at(path, "at " + Files.getLastModifiedTime(to), e);
     } catch (NoSuchFileException e) {
       throw e;

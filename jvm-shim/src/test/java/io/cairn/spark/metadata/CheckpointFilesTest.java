@@ -1,6 +1,7 @@
 package io.cairn.spark.metadata;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -132,5 +133,21 @@ class CheckpointFilesTest {
       clockMs.addAndGet(3_600_000);
       create(files, below.getName() + "/8");
     }
+  }
+
+  /** NFS: the client repeats the link and meets its own name. */
+  @Test
+  void aLinkWhoseAnswerWasLostIsOwnSuccess() throws IOException {
+    LocalCheckpointFiles files = local();
+    Path unfinished = new Path(root, ".0.tmp");
+    try (var stream = files.createTempFile(unfinished)) {
+      stream.write(7);
+    }
+    Files.createLink(folder.resolve("0"), folder.resolve(".0.tmp"));
+
+    files.renameTempFile(unfinished, new Path(root, "0"), false);
+
+    assertEquals(1, Files.size(folder.resolve("0")));
+    assertFalse(Files.exists(folder.resolve(".0.tmp")));
   }
 }
