@@ -73,7 +73,10 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
     java.nio.file.Path file = local(path);
     return Undeclared.call(
         () -> {
-          Files.createDirectories(file.getParent());
+          if (!Files.isDirectory(file.getParent())) {
+            // Java before 17.0.14 fails for a symbolic link to a folder (JDK-8294193).
+            Files.createDirectories(file.getParent());
+          }
           return new FSDataOutputStream(new Synced(new FileOutputStream(file.toFile())), null);
         });
   }

@@ -150,4 +150,15 @@ class CheckpointFilesTest {
     assertEquals(1, Files.size(folder.resolve("0")));
     assertFalse(Files.exists(folder.resolve(".0.tmp")));
   }
+
+  /** Some versions of Java refuse to "create" it (JDK-8294193). */
+  @Test
+  void aFolderMayBeASymbolicLink() throws IOException {
+    Files.createSymbolicLink(temporary.resolve("link"), folder);
+    root = new Path("file://" + temporary.resolve("link"));
+
+    create(local(), "0");
+
+    assertTrue(Files.exists(folder.resolve("0")));
+  }
 }
