@@ -85,6 +85,13 @@ final class FileErrors {
           "a setting of the file system is not a number",
           "set it to a plain number, as spark.hadoop.<its name>");
 
+  /** Of a connector without its own dependencies, or for another version of Hadoop. */
+  private static final Meaning NOT_LINKED =
+      new Meaning(
+          ErrorKind.INVALID,
+          "a class of the file system is missing or of another version",
+          "add the jars that it needs (spark.jars; --jar of the command cairn)");
+
   private FileErrors() {}
 
   /**
@@ -92,13 +99,19 @@ final class FileErrors {
    *
    * @param object the URL of the file
    */
-  static CairnException translate(Exception error, String object) {
+  static CairnException translate(Throwable error, String object) {
     Throwable cause =
         error instanceof RemoteException remote ? remote.unwrapRemoteException() : error;
-    Meaning meaning =
-        cause instanceof NumberFormatException ? NOT_A_NUMBER : MEANINGS.get(code(cause));
+    Meaning meaning = meaning(cause);
     return CairnException.of(
         meaning.kind, code(cause), meaning.what + " (" + text(cause) + ")", meaning.next, error);
+  }
+
+  private static Meaning meaning(Throwable error) {
+    if (error instanceof NumberFormatException) {
+      return NOT_A_NUMBER;
+    }
+    return isCausedBy(error, LinkageError.class) ? NOT_LINKED : MEANINGS.get(code(error));
   }
 
   /** Returns the error for a request that the executor has no memory for. */
@@ -132,6 +145,9 @@ final class FileErrors {
   }
 
   private static String code(Throwable error) {
+    if (isCausedBy(error, LinkageError.class)) {
+      return "CAIRN_SCHEME";
+    }
     for (Throwable one : causes(error)) {
       if (one instanceof ParentNotDirectoryException
           || one instanceof PathIsNotDirectoryException) {
@@ -168,6 +184,10 @@ final class FileErrors {
     return "CAIRN_STORAGE_UNAVAILABLE";
   }
 
+  private static boolean isCausedBy(Throwable error, Class<? extends Throwable> type) {
+    return causes(error).stream().anyMatch(type::isInstance);
+  }
+
   /** The error and its cause: clients wrap the server's answer once. */
   private static List<Throwable> causes(Throwable error) {
     Throwable cause = error.getCause();
@@ -183,6 +203,10 @@ final class FileErrors {
   /** Class and first line, without the query part of a URL, which may be a signature. */
   private static String text(Throwable error) {
     String message = error.getMessage();
+    if (message == null && error.getCause() != null) {
+      // ExceptionInInitializerError has no text of its own.
+      message = error.getCause().toString();
+    }
     String line = message == null ? "" : message.lines().findFirst().orElse("");
     line = line.replaceAll("\\?\\S+", "");
     if (line.length() > MAX_TEXT) {
