@@ -4,6 +4,7 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.net.UnknownHostException;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.NoSuchFileException;
@@ -85,6 +86,13 @@ final class FileErrors {
           "a setting of the file system is not a number",
           "set it to a plain number, as spark.hadoop.<its name>");
 
+  /** Hadoop wraps it as if the name were invalid. */
+  private static final Meaning UNKNOWN_HOST =
+      new Meaning(
+          ErrorKind.RETRY,
+          "the host is not known",
+          "check the name, DNS and HADOOP_CONF_DIR; in a query Spark retries the task");
+
   /** Of a connector without its own dependencies, or for another version of Hadoop. */
   private static final Meaning NOT_LINKED =
       new Meaning(
@@ -110,6 +118,9 @@ final class FileErrors {
   private static Meaning meaning(Throwable error) {
     if (error instanceof NumberFormatException) {
       return NOT_A_NUMBER;
+    }
+    if (isCausedBy(error, UnknownHostException.class)) {
+      return UNKNOWN_HOST;
     }
     return isCausedBy(error, LinkageError.class) ? NOT_LINKED : MEANINGS.get(code(error));
   }
@@ -145,6 +156,9 @@ final class FileErrors {
   }
 
   private static String code(Throwable error) {
+    if (isCausedBy(error, UnknownHostException.class)) {
+      return "CAIRN_STORAGE_UNAVAILABLE";
+    }
     if (isCausedBy(error, LinkageError.class)) {
       return "CAIRN_SCHEME";
     }

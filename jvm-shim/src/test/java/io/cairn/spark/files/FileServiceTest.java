@@ -18,6 +18,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URI;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -530,6 +531,21 @@ class FileServiceTest {
     CairnException unknown = translated(new IOException("GET https://host/x?sig=s3cret failed"));
     assertEquals("CAIRN_STORAGE_UNAVAILABLE", unknown.code());
     assertFalse(unknown.getMessage().contains("s3cret"), unknown.getMessage());
+  }
+
+  /** Hadoop wraps it as if the name were invalid; names come and go with DNS. */
+  @Test
+  void aHostThatIsNotKnownIsNoBadName() {
+    UnknownHostException unknown = new UnknownHostException("namenode-1");
+    for (Exception error : List.of(unknown, new IllegalArgumentException(unknown))) {
+      CairnException translated = FileErrors.translate(error, "hdfs://namenode-1/x");
+
+      assertEquals("CAIRN_STORAGE_UNAVAILABLE", translated.code());
+      assertEquals(ErrorKind.RETRY, translated.kind());
+      assertTrue(translated.getMessage().contains("the host is not known"));
+      assertTrue(translated.getMessage().contains("namenode-1"));
+      assertTrue(translated.getMessage().contains("HADOOP_CONF_DIR"));
+    }
   }
 
   private static IOException remote(String name) {
