@@ -214,6 +214,10 @@ final class Put {
     } catch (FileNotFoundException e) {
       return false;
     } catch (IOException e) {
+      if (isInterrupted(e)) {
+        e.addSuppressed(failure);
+        throw e;
+      }
       failure.addSuppressed(e);
       throw failure;
     }
@@ -252,7 +256,8 @@ final class Put {
       Thread.sleep(longest / 2 + ThreadLocalRandom.current().nextLong(longest / 2 + 1));
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      throw failure;
+      throw (IOException)
+          new InterruptedIOException("interrupted before a PUT was repeated").initCause(failure);
     }
   }
 
