@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from harness.checkpoint_files import CheckpointFiles, causes
-from harness.spark import driver_log
+from harness.spark import driver_jvm, driver_log
 from harness.tcp_proxy import Fault, TcpProxy
 
 if TYPE_CHECKING:
@@ -394,6 +394,18 @@ def test_a_file_may_be_replaced_if_spark_says_so(s3_bucket: S3Bucket) -> None:
     for content in (b"1", b"22", b"3" * (3 << 20)):
         log.create("1.zip", content, replace=True)
         assert log.read("1.zip") == content
+
+
+def test_file_systems_that_somebody_closes_do_not_end_a_query(s3_bucket: S3Bucket) -> None:
+    """Any code of a job may call `FileSystem.closeAll()`."""
+    cached = {"fs.s3a.impl.disable.cache": "false"}
+    log = files_of(s3_bucket, **cached).open_log()
+    log.create("0", b"before")
+
+    driver_jvm().org.apache.hadoop.fs.FileSystem.closeAll()
+
+    log.create("1", b"after")
+    assert files_of(s3_bucket, **cached).open_log().names() == ["0", "1"]
 
 
 def test_an_entry_that_was_replaced_is_read_anew(s3_bucket: S3Bucket) -> None:

@@ -4,6 +4,7 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.net.UnknownHostException;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.NoSuchFileException;
@@ -85,6 +86,20 @@ final class FileErrors {
           "a setting of the file system is not a number",
           "set it to a plain number, as spark.hadoop.<its name>");
 
+  /** Hadoop wraps it as if the name were invalid. */
+  private static final Meaning UNKNOWN_HOST =
+      new Meaning(
+          ErrorKind.RETRY,
+          "the host is not known",
+          "check the name, DNS and HADOOP_CONF_DIR; in a query Spark retries the task");
+
+  /** Of a connector without its own dependencies, or for another version of Hadoop. */
+  private static final Meaning NOT_LINKED =
+      new Meaning(
+          ErrorKind.INVALID,
+          "a class of the file system is missing or of another version",
+          "add the jars that it needs (spark.jars; --jar of the command cairn)");
+
   private FileErrors() {}
 
   /**
@@ -92,13 +107,22 @@ final class FileErrors {
    *
    * @param object the URL of the file
    */
-  static CairnException translate(Exception error, String object) {
+  static CairnException translate(Throwable error, String object) {
     Throwable cause =
         error instanceof RemoteException remote ? remote.unwrapRemoteException() : error;
-    Meaning meaning =
-        cause instanceof NumberFormatException ? NOT_A_NUMBER : MEANINGS.get(code(cause));
+    Meaning meaning = meaning(cause);
     return CairnException.of(
         meaning.kind, code(cause), meaning.what + " (" + text(cause) + ")", meaning.next, error);
+  }
+
+  private static Meaning meaning(Throwable error) {
+    if (error instanceof NumberFormatException) {
+      return NOT_A_NUMBER;
+    }
+    if (isCausedBy(error, UnknownHostException.class)) {
+      return UNKNOWN_HOST;
+    }
+    return isCausedBy(error, LinkageError.class) ? NOT_LINKED : MEANINGS.get(code(error));
   }
 
   /** Returns the error for a request that the executor has no memory for. */
@@ -132,6 +156,12 @@ final class FileErrors {
   }
 
   private static String code(Throwable error) {
+    if (isCausedBy(error, UnknownHostException.class)) {
+      return "CAIRN_STORAGE_UNAVAILABLE";
+    }
+    if (isCausedBy(error, LinkageError.class)) {
+      return "CAIRN_SCHEME";
+    }
     for (Throwable one : causes(error)) {
       if (one instanceof ParentNotDirectoryException
           || one instanceof PathIsNotDirectoryException) {
@@ -168,6 +198,10 @@ final class FileErrors {
     return "CAIRN_STORAGE_UNAVAILABLE";
   }
 
+  private static boolean isCausedBy(Throwable error, Class<? extends Throwable> type) {
+    return causes(error).stream().anyMatch(type::isInstance);
+  }
+
   /** The error and its cause: clients wrap the server's answer once. */
   private static List<Throwable> causes(Throwable error) {
     Throwable cause = error.getCause();
@@ -183,6 +217,10 @@ final class FileErrors {
   /** Class and first line, without the query part of a URL, which may be a signature. */
   private static String text(Throwable error) {
     String message = error.getMessage();
+    if (message == null && error.getCause() != null) {
+      // ExceptionInInitializerError has no text of its own.
+      message = error.getCause().toString();
+    }
     String line = message == null ? "" : message.lines().findFirst().orElse("");
     line = line.replaceAll("\\?\\S+", "");
     if (line.length() > MAX_TEXT) {

@@ -25,14 +25,15 @@ public final class FileSystems {
   /**
    * Returns the number of the file system of a path, for the current user. Does not connect to it.
    *
-   * @throws CairnException Hadoop has no such file system ({@code CAIRN_SCHEME})
+   * @throws CairnException Hadoop has no such file system, or cannot load it ({@code CAIRN_SCHEME})
    */
   public static int register(Path root, Configuration conf) {
     try {
       FileSystem.getFileSystemClass(root.toUri().getScheme(), conf);
       return register(root, UserGroupInformation.getCurrentUser(), conf);
-    } catch (IOException | RuntimeException e) {
+    } catch (IOException | RuntimeException | LinkageError e) {
       // A RuntimeException: Hadoop knows the class of the file system, but no jar has it.
+      // A LinkageError: a jar has it, but not what it needs.
       throw FileErrors.translate(e, root.toString());
     }
   }

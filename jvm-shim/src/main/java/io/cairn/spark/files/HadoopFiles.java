@@ -350,8 +350,8 @@ final class HadoopFiles {
       throw FileErrors.outOfMemory(e);
     } catch (CairnException e) {
       throw e;
-    } catch (RuntimeException e) {
-      // Of an invalid name, or of a connector.
+    } catch (RuntimeException | LinkageError e) {
+      // Of an invalid name, of a connector, or of a connector whose jars do not match.
       throw FileErrors.translate(e, url(path));
     }
   }

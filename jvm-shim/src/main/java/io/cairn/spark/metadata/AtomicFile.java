@@ -20,8 +20,9 @@ final class AtomicFile extends CancellableFSDataOutputStream {
   interface Note {
     /**
      * @param content the bytes; null: they were too many to be kept
+     * @throws IOException the writer must not go on; the file stays
      */
-    void stored(byte[] content);
+    void stored(byte[] content) throws IOException;
   }
 
   private final Body body;

@@ -5,6 +5,7 @@ import java.io.FileOutputStream;
 import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
+import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -12,6 +13,7 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -24,7 +26,9 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
  * <p>Spark's own managers start a process of the shell ({@code chmod}, {@code readlink}) for each
  * file; with a large JVM that costs more than the file. Here a file is written, synced, and linked
  * to its name, and the folder is synced. The link fails if the name exists, so of two drivers on
- * one checkpoint the second one fails. A folder that cannot hold links is used as Spark does it.
+ * one checkpoint the second one fails. It also fails if entries of later batches are there: the
+ * other driver has purged the entry of that name. A folder that cannot hold links is used as Spark
+ * does it.
  *
  * <p>Thread-safe. Methods throw {@code IOException} undeclared, as Spark's own managers do.
  */
@@ -39,8 +43,11 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
           "org.apache.hadoop.fs.LocalFileSystem",
           "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem");
 
+  private final java.nio.file.Path folder;
+
   private LocalCheckpointFiles(Path path, Configuration hadoop) {
     super(path, hadoop);
+    this.folder = local(path);
   }
 
   /**
@@ -66,7 +73,10 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
     java.nio.file.Path file = local(path);
     return Undeclared.call(
         () -> {
-          Files.createDirectories(file.getParent());
+          if (!Files.isDirectory(file.getParent())) {
+            // Java before 17.0.14 fails for a symbolic link to a folder (JDK-8294193).
+            Files.createDirectories(file.getParent());
+          }
           return new FSDataOutputStream(new Synced(new FileOutputStream(file.toFile())), null);
         });
   }
@@ -91,8 +101,36 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
             Files.deleteIfExists(from);
           }
           syncFolder(to.getParent());
+          if (!overwriteIfPossible) {
+            requireNewest(path);
+          }
           return null;
         });
+  }
+
+  /** Fails if there is an entry of a later batch: the one just created had been purged. */
+  private void requireNewest(Path entry) throws IOException {
+    OptionalLong batch = LogEntry.batch(entry.getName());
+    if (batch.isEmpty() || !folder.equals(local(entry).getParent())) {
+      return;
+    }
+    java.nio.file.Path newest = null;
+    long newestBatch = batch.getAsLong();
+    try (DirectoryStream<java.nio.file.Path> files = Files.newDirectoryStream(folder)) {
+      for (java.nio.file.Path file : files) {
+        long found = LogEntry.batch(file.getFileName().toString()).orElse(newestBatch);
+        if (found > newestBatch) {
+          newest = file;
+          newestBatch = found;
+        }
+      }
+    }
+    if (newest != null) {
+      throw SecondDriver.at(
+          new Path(entry.getParent(), newest.getFileName().toString()),
+          "at " + Files.getLastModifiedTime(newest),
+          null);
+    }
   }
 
   private void link(Path temporary, Path path) throws IOException {
@@ -100,6 +138,10 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
     try {
       Files.createLink(to, local(temporary));
     } catch (FileAlreadyExistsException e) {
+      if (Files.isSameFile(to, local(temporary))) {
+        // On NFS the answer to a first attempt was lost, and the client repeated it.
+        return;
+      }
       throw SecondDriver.at(path, "at " + Files.getLastModifiedTime(to), e);
     } catch (NoSuchFileException e) {
       throw e;

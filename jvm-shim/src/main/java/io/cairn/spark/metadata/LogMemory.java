@@ -5,14 +5,12 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.hadoop.fs.Path;
 
 /**
  * What this process wrote to one of Spark's metadata logs, so that S3 need not be asked about it.
  *
- * <p>The entries of a log are files {@code <batch>} or {@code <batch>.compact} in its folder.
+ * <p>The entries of a log are the files in its folder with the names of {@link LogEntry}.
  * Thread-safe.
  *
  * <p>INVARIANT: "present" is said only of entries that this process created, and "absent" only of
@@ -22,10 +20,16 @@ import org.apache.hadoop.fs.Path;
  * entries that another driver may have created since the folder was listed: S3 is asked.
  */
 final class LogMemory {
-  private static final Pattern ENTRY = Pattern.compile("(\\d{1,18})(?:\\.compact)?");
   private static final int CONTENTS_BYTES_MAX = 1 << 20;
   private static final long NONE = -1;
   private static final long UNKNOWN = -2;
+
+  /**
+   * After this time without a look at the folder, entries may have been purged by a second driver.
+   * Longer than usual triggers, so that their batches list nothing. A second driver takes about as
+   * long to start and to run the hundred batches ({@code minBatchesToRetain}) before a purge.
+   */
+  private static final long LOOKED_MAX_MS = 60_000;
 
   private final Path folder;
 
@@ -40,8 +44,15 @@ final class LogMemory {
   /** No higher batch was in the folder when it was listed. */
   private long highestBatch = UNKNOWN;
 
-  LogMemory(Path folder) {
+  /** When the folder was listed last, or got an entry that was the newest one; wall clock. */
+  private long lookedMs;
+
+  /**
+   * @param wallClockMs now: Spark lists a log before it adds entries to it
+   */
+  LogMemory(Path folder, long wallClockMs) {
     this.folder = folder;
+    this.lookedMs = wallClockMs;
   }
 
   /** Whether a file has the name and the place of an entry. */
@@ -116,6 +127,17 @@ final class LogMemory {
     }
   }
 
+  /** Notes that at this time no other driver had created an entry after those known here. */
+  synchronized void noteLooked(long wallClockMs) {
+    lookedMs = wallClockMs;
+  }
+
+  /** Whether another driver may have created and purged entries that this process never saw. */
+  synchronized boolean isOutdated(long wallClockMs) {
+    // A clock that was set back says nothing about the time that has passed.
+    return Math.abs(wallClockMs - lookedMs) > LOOKED_MAX_MS;
+  }
+
   /** Notes that a file will be created or replaced by a PUT without a condition. */
   synchronized void noteReplacing(Path file) {
     forget(file);
@@ -145,10 +167,8 @@ final class LogMemory {
     }
   }
 
-  private OptionalLong batchOf(Path file) {
-    Matcher name = ENTRY.matcher(file.getName());
-    return name.matches() && folder.equals(file.getParent())
-        ? OptionalLong.of(Long.parseLong(name.group(1)))
-        : OptionalLong.empty();
+  /** Returns the batch of an entry of this log; empty if the file is none. */
+  OptionalLong batchOf(Path file) {
+    return folder.equals(file.getParent()) ? LogEntry.batch(file.getName()) : OptionalLong.empty();
   }
 }

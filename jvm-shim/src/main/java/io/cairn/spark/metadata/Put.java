@@ -160,9 +160,12 @@ final class Put {
 
   /** Whether a repetition cannot help, and the file cannot be there. */
   private static boolean isFinal(IOException error) {
-    boolean isInterrupted =
-        error instanceof InterruptedIOException && !(error instanceof SocketTimeoutException);
-    return isInterrupted || error instanceof AccessDeniedException;
+    return isInterrupted(error) || error instanceof AccessDeniedException;
+  }
+
+  /** Whether the thread was interrupted: Spark ends a query that was stopped. */
+  static boolean isInterrupted(IOException error) {
+    return error instanceof InterruptedIOException && !(error instanceof SocketTimeoutException);
   }
 
   /** Throws the error of a server that does not know the condition: it stored nothing. */
@@ -211,6 +214,10 @@ final class Put {
     } catch (FileNotFoundException e) {
       return false;
     } catch (IOException e) {
+      if (isInterrupted(e)) {
+        e.addSuppressed(failure);
+        throw e;
+      }
       failure.addSuppressed(e);
       throw failure;
     }
@@ -249,7 +256,8 @@ final class Put {
       Thread.sleep(longest / 2 + ThreadLocalRandom.current().nextLong(longest / 2 + 1));
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      throw failure;
+      throw (IOException)
+          new InterruptedIOException("interrupted before a PUT was repeated").initCause(failure);
     }
   }
 

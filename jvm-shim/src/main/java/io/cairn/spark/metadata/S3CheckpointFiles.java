@@ -5,8 +5,10 @@ import java.io.IOException;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongSupplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
@@ -24,7 +26,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * with {@code If-None-Match}: of two drivers on one checkpoint the second one fails, and the file
  * of the first one stays as it is. A batch of a query costs one PUT for its offsets and one for its
  * commit; {@link LogMemory} answers what Spark asks about these names, and {@link DeferredDeletes}
- * collects the names that Spark purges.
+ * collects the names that Spark purges. A driver that was suspended for long lists the folder once
+ * more after its next PUT: the other driver may have purged the entry of that name.
  *
  * <p>Thread-safe. Spark's trait declares no exception, so methods throw {@code IOException}
  * undeclared, as Spark's own managers do.
@@ -37,13 +40,17 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
   private final LogMemory log;
   private final DeferredDeletes deletes;
 
+  /** Wall clock: others do not go on while a virtual machine is suspended. */
+  private final LongSupplier clockMs;
+
   /** The entry whose existence was asked last: Spark opens it next, and S3A needs its length. */
   private final AtomicReference<FileStatus> lastSeen = new AtomicReference<>();
 
-  private S3CheckpointFiles(FileSystem files, Path root) {
+  S3CheckpointFiles(FileSystem files, Path root, LongSupplier clockMs) {
     this.files = files;
     this.root = root;
-    this.log = new LogMemory(root);
+    this.clockMs = clockMs;
+    this.log = new LogMemory(root, clockMs.getAsLong());
     this.deletes = new DeferredDeletes(files, root);
   }
 
@@ -64,7 +71,7 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
     FileSystem files = S3Files.of(path, hadoop);
     Path root = files.makeQualified(path);
     return files.hasPathCapability(root, Put.CONDITIONAL)
-        ? Optional.of(new S3CheckpointFiles(files, root))
+        ? Optional.of(new S3CheckpointFiles(files, root, System::currentTimeMillis))
         : Optional.empty();
   }
 
@@ -78,9 +85,37 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
             log.noteReplacing(file); // before the PUT: after a failed one, either may be stored
             return AtomicFile.of(Put.replacing(files, file), content -> {});
           }
-          return AtomicFile.of(
-              Put.creating(files, file), content -> log.noteCreated(file, content));
+          return AtomicFile.of(Put.creating(files, file), content -> noteCreated(file, content));
         });
+  }
+
+  private void noteCreated(Path file, byte[] content) throws IOException {
+    log.noteCreated(file, content);
+    OptionalLong batch = log.batchOf(file);
+    if (batch.isEmpty()) {
+      return;
+    }
+    long nowMs = clockMs.getAsLong();
+    if (log.isOutdated(nowMs)) {
+      requireNewest(batch.getAsLong());
+    }
+    log.noteLooked(nowMs);
+  }
+
+  /** Fails if there is an entry of a later batch: the one just created had been purged. */
+  private void requireNewest(long batch) throws IOException {
+    FileStatus newest = null;
+    long newestBatch = batch;
+    for (FileStatus status : files.listStatus(root)) {
+      long found = log.batchOf(status.getPath()).orElse(batch);
+      if (found > newestBatch) {
+        newest = status;
+        newestBatch = found;
+      }
+    }
+    if (newest != null) {
+      throw SecondDriver.at(newest.getPath(), Put.written(files, newest.getPath()), null);
+    }
   }
 
   @Override
@@ -107,9 +142,11 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
     return Undeclared.call(
         () -> {
           deletes.finish();
+          long nowMs = clockMs.getAsLong();
           List<FileStatus> all = List.of(files.listStatus(path));
           if (files.makeQualified(path).equals(root)) {
             log.noteListed(all.stream().map(FileStatus::getPath).toList());
+            log.noteLooked(nowMs);
           }
           return all.stream()
               .filter(status -> filter.accept(status.getPath()))
@@ -132,6 +169,7 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
   }
 
   private boolean isPresent(Path file) throws IOException {
+    long nowMs = clockMs.getAsLong();
     try {
       FileStatus status = files.getFileStatus(file);
       // Other files may be replaced between the two calls.
@@ -143,6 +181,7 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
     } catch (FileNotFoundException e) {
       if (file.equals(root)) {
         log.noteListed(List.of());
+        log.noteLooked(nowMs);
       }
       return false;
     }

@@ -7,13 +7,16 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.io.IOUtils;
 import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.util.ReflectionUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
  * Hadoop's S3 file systems with PUTs of one round trip, one per bucket and user, for the life of
- * the process.
+ * the process. They are not in Hadoop's cache: {@code FileSystem.closeAll}, which any code of a job
+ * may call, would end the queries that use them.
  *
  * <p>The job's own file system stays as it is: it may be created by threads that do not see Cairn's
  * classes, and a setting with an unknown class would make it unusable.
@@ -36,8 +39,17 @@ final class S3Files {
 
   private record Bucket(URI uri, UserGroupInformation user) {}
 
-  /** A file system and the job's one from which it was made: {@code closeAll} closes both. */
-  private record Open(FileSystem ofJob, FileSystem files) {}
+  /**
+   * A file system, and the job's one and its settings when it was made.
+   *
+   * @param files the job's one itself, if the interceptor could not be used
+   */
+  private record Open(FileSystem ofJob, Map<String, String> settings, FileSystem files) {
+    /** Whether it serves a job that closed its file system; with other settings, it does not. */
+    boolean serves(FileSystem job, Configuration hadoop) {
+      return job == ofJob || (files != ofJob && settings.equals(s3aSettings(hadoop)));
+    }
+  }
 
   private S3Files() {}
 
@@ -56,20 +68,31 @@ final class S3Files {
     return OPEN.compute(
             bucket,
             (key, open) ->
-                open != null && open.ofJob == ofJob
+                open != null && open.serves(ofJob, hadoop)
                     ? open
-                    : new Open(ofJob, intercepted(ofJob, hadoop)))
+                    : new Open(ofJob, s3aSettings(hadoop), intercepted(ofJob, hadoop)))
         .files;
   }
 
   private static FileSystem intercepted(FileSystem ofJob, Configuration hadoop) {
+    FileSystem files = null;
     try {
-      return FileSystem.newInstance(ofJob.getUri(), withInterceptor(hadoop));
+      Configuration own = withInterceptor(hadoop);
+      files =
+          ReflectionUtils.newInstance(
+              FileSystem.getFileSystemClass(ofJob.getUri().getScheme(), own), own);
+      files.initialize(ofJob.getUri(), own);
+      return files;
     } catch (IOException | RuntimeException e) {
+      IOUtils.closeStream(files);
       LOG.warn(
           "PUTs to {} take two round trips: the interceptor cannot be used", ofJob.getUri(), e);
       return ofJob;
     }
+  }
+
+  private static Map<String, String> s3aSettings(Configuration hadoop) {
+    return hadoop.getPropsWithPrefix("fs.s3a.");
   }
 
   private static boolean canIntercept() {

@@ -18,6 +18,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URI;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -425,6 +426,46 @@ class FileServiceTest {
     assertFalse(frames.isBroken);
   }
 
+  /** A jar of the connector is missing or of another version: its thread must go on. */
+  @Test
+  void aClassThatAConnectorLacksIsNamed() throws IOException {
+    for (LinkageError error :
+        List.of(
+            new NoClassDefFoundError("org/example/Missing"),
+            new NoSuchMethodError("org.example.Missing.call()"),
+            new ExceptionInInitializerError(new IllegalStateException("org.example.Missing")))) {
+      List<byte[]> replies =
+          writeFailing(
+              1,
+              () -> {
+                throw error;
+              });
+
+      assertEquals("CAIRN_SCHEME", code(replies));
+      String text = new String(payload(replies.get(0)), StandardCharsets.UTF_8);
+      assertTrue(text.contains("missing or of another version"), text);
+      assertTrue(text.replace('/', '.').contains("org.example.Missing"), text);
+      assertTrue(text.contains("add the jars that it needs"), text);
+      assertTrue(frames.incoming.isEmpty());
+      assertFalse(frames.isBroken);
+    }
+  }
+
+  @Test
+  void aConnectorThatCannotBeInitializedIsRefusedBeforeAnythingStarts() {
+    Configuration conf = new Configuration();
+    conf.set("fs.unusable.impl", Unusable.class.getName());
+
+    CairnException error =
+        assertThrows(
+            CairnException.class,
+            () -> FileSystems.register(new org.apache.hadoop.fs.Path("unusable://host/x"), conf));
+
+    assertEquals("CAIRN_SCHEME", error.code());
+    assertEquals(ErrorKind.INVALID, error.kind());
+    assertTrue(error.getMessage().contains("no native library"), error.getMessage());
+  }
+
   /** Writes a file whose close does what {@code onClose} does. */
   private List<byte[]> writeFailing(int mode, Runnable onClose) throws IOException {
     Configuration conf = new Configuration();
@@ -492,12 +533,36 @@ class FileServiceTest {
     assertFalse(unknown.getMessage().contains("s3cret"), unknown.getMessage());
   }
 
+  /** Hadoop wraps it as if the name were invalid; names come and go with DNS. */
+  @Test
+  void aHostThatIsNotKnownIsNoBadName() {
+    UnknownHostException unknown = new UnknownHostException("namenode-1");
+    for (Exception error : List.of(unknown, new IllegalArgumentException(unknown))) {
+      CairnException translated = FileErrors.translate(error, "hdfs://namenode-1/x");
+
+      assertEquals("CAIRN_STORAGE_UNAVAILABLE", translated.code());
+      assertEquals(ErrorKind.RETRY, translated.kind());
+      assertTrue(translated.getMessage().contains("the host is not known"));
+      assertTrue(translated.getMessage().contains("namenode-1"));
+      assertTrue(translated.getMessage().contains("HADOOP_CONF_DIR"));
+    }
+  }
+
   private static IOException remote(String name) {
     return new org.apache.hadoop.ipc.RemoteException(name, "a message");
   }
 
   private static CairnException translated(IOException error) {
     return FileErrors.translate(error, "x://host/file");
+  }
+
+  /** A file system whose class cannot be initialized. */
+  public static final class Unusable extends RawLocalFileSystem {
+    static final int LIBRARY = load();
+
+    private static int load() {
+      throw new IllegalStateException("no native library");
+    }
   }
 
   /** A local file system that fails after {@code close}, as those of servers do. */
