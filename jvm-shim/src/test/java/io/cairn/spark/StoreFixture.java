@@ -79,7 +79,7 @@ public final class StoreFixture implements AutoCloseable {
   }
 
   /** Gives the fixture its own worker, by a set of settings that no other test has. */
-  StoreFixture withOwnWorker() {
+  public StoreFixture withOwnWorker() {
     settings.put(CAIRN + "localDir", folder.resolve("local").toString());
     return this;
   }
@@ -227,7 +227,7 @@ public final class StoreFixture implements AutoCloseable {
   }
 
   /** The workers started since this fixture was created. REQUIRES: {@link #withOwnWorker}. */
-  List<ProcessHandle> workers() {
+  public List<ProcessHandle> workers() {
     return allWorkers().stream().filter(worker -> !workersBefore.contains(worker)).toList();
   }
 

@@ -96,7 +96,8 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
       closeQuietly(socket, selector);
       throw CairnException.workerLost(
           "no connection to the engine at " + path + ": " + e.getMessage(), e);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
+      // Also if there is no memory for the buffers.
       closeQuietly(socket, selector);
       throw e;
     } finally {

@@ -410,10 +410,12 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   @Override
   public void close() {
-    // Something may refer to the session until its task ends, but its frames are not needed any
-    // more.
+    // Something may refer to the session until its task ends, but its frames and its last page are
+    // not needed any more. A task may have hundreds of sessions.
     spilled.clear();
-    writer.begin(0);
+    writer.release();
+    rows.release();
+    lookup = null;
     drop();
   }
 

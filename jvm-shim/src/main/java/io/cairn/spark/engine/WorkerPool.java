@@ -12,6 +12,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -32,13 +34,28 @@ public final class WorkerPool {
   private static final AtomicInteger NEXT_INSTANCE = new AtomicInteger();
   private static final AtomicLong STARTS = new AtomicLong();
 
+  /**
+   * How long workers that no store uses stay beside workers of other settings. Tasks that follow
+   * each other, each with a store of its own, must not start a worker each.
+   */
+  private static volatile long keepIdleMs = 60_000;
+
+  /** Finds idle workers and ends them. */
+  private static final ScheduledThreadPoolExecutor IDLE =
+      new ScheduledThreadPoolExecutor(1, work -> DaemonThreads.of("cairn-engine-idle", work));
+
   static {
+    IDLE.setKeepAliveTime(1, TimeUnit.SECONDS);
+    IDLE.allowCoreThreadTimeOut(true);
     Runtime.getRuntime().addShutdownHook(new Thread(WorkerPool::closeAll, "cairn-engine-stop"));
   }
 
   private final WorkerSettings settings;
   private final Worker[] workers;
   private final Map<String, Group> groups = new HashMap<>();
+
+  /** When the last group left. */
+  private long idleSinceNs = System.nanoTime();
 
   private WorkerPool(WorkerSettings settings) {
     this.settings = settings;
@@ -49,9 +66,13 @@ public final class WorkerPool {
   }
 
   /**
-   * The pool for these settings; starts no worker. Other settings have other workers. A new pool
-   * ends the workers of every pool that no store uses: else each change of a query's settings would
-   * leave workers behind, until the end of the JVM.
+   * The pool for these settings; starts no worker. Other settings have other workers.
+   *
+   * <p>Else each change of a query's settings would leave workers behind, until the end of the JVM.
+   * So a new pool ends the workers of every pool that no store uses; a known one, at its first
+   * store, those that no store has used for a minute. While a store uses one pool, another pool
+   * ends its own workers a minute after its last store was closed. The workers of the only settings
+   * in use stay for the next query.
    */
   public static WorkerPool of(WorkerSettings settings) {
     WorkerPool known = POOLS.get(settings);
@@ -63,46 +84,77 @@ public final class WorkerPool {
     if (known != null) {
       return known;
     }
-    endIdleBeside(added);
-    return added;
-  }
-
-  private static void endIdleBeside(WorkerPool added) {
-    List<CompletableFuture<WorkerProcess>> idle = new ArrayList<>();
-    boolean isOtherInUse = false;
-    for (WorkerPool pool : POOLS.values()) {
-      isOtherInUse |= pool != added && !pool.takeIfIdle(idle);
-    }
-    if (isOtherInUse) {
+    if (endIdleBeside(added, 0)) {
       LOG.warn(
           "Queries of this executor differ in the settings of the engine, so each of these sets has"
               + " its own workers and memory. Next: give all queries the same spark.sql.streaming"
               + ".stateStore.cairn.* settings");
     }
-    if (!idle.isEmpty()) {
-      LOG.info("ending {} workers of other settings, which no store uses any more", idle.size());
-      DaemonThreads.of("cairn-engine-idle", () -> idle.forEach(WorkerPool::end)).start();
+    return added;
+  }
+
+  /** For tests: sets how long idle workers stay; returns the former time. */
+  static long keepIdleFor(long ms) {
+    long former = keepIdleMs;
+    keepIdleMs = ms;
+    return former;
+  }
+
+  /** Ends the workers of idle pools, if a store uses another pool. */
+  private static void endIdle() {
+    for (WorkerPool pool : POOLS.values()) {
+      if (!pool.isIdle()) {
+        endIdleBeside(pool, keepIdleMs);
+        return;
+      }
     }
   }
 
   /**
-   * Takes the processes of this pool, unless a store uses it: a store has a group from before it
-   * requests the process until it is closed there. The next store starts other processes.
+   * Ends the workers of the other pools that no store has used for a time. REQUIRES: the caller
+   * holds the lock of no pool.
+   *
+   * @return whether a store uses another pool
+   */
+  private static boolean endIdleBeside(WorkerPool used, long idleMs) {
+    List<CompletableFuture<WorkerProcess>> idle = new ArrayList<>();
+    boolean isOtherInUse = false;
+    for (WorkerPool pool : POOLS.values()) {
+      isOtherInUse |= pool != used && !pool.takeIfIdle(idleMs, idle);
+    }
+    if (!idle.isEmpty()) {
+      LOG.info("ending {} workers of other settings, which no store uses any more", idle.size());
+      IDLE.execute(() -> idle.forEach(WorkerPool::end));
+    }
+    return isOtherInUse;
+  }
+
+  /**
+   * Takes the processes of this pool, unless a store uses it or has used it just now: a store has a
+   * group from before it requests the process until it is closed there. The next store starts other
+   * processes.
    *
    * @param taken receives them; also those whose start is in progress
    * @return whether no store uses the pool
    */
-  private synchronized boolean takeIfIdle(List<CompletableFuture<WorkerProcess>> taken) {
+  private synchronized boolean takeIfIdle(
+      long idleMs, List<CompletableFuture<WorkerProcess>> taken) {
     if (!groups.isEmpty()) {
       return false;
     }
-    for (Worker worker : workers) {
-      CompletableFuture<WorkerProcess> process = worker.take();
-      if (process != null) {
-        taken.add(process);
+    if (System.nanoTime() - idleSinceNs >= TimeUnit.MILLISECONDS.toNanos(idleMs)) {
+      for (Worker worker : workers) {
+        CompletableFuture<WorkerProcess> process = worker.take();
+        if (process != null) {
+          taken.add(process);
+        }
       }
     }
     return true;
+  }
+
+  private synchronized boolean isIdle() {
+    return groups.isEmpty();
   }
 
   /** Ends a process, at once or when its start has ended. */
@@ -136,7 +188,14 @@ public final class WorkerPool {
    * Returns the worker for a group of stores; the caller later calls {@link #leave} once, when it
    * needs the worker's process no longer.
    */
-  synchronized Worker join(String name) {
+  Worker join(String name) {
+    if (isIdle()) {
+      endIdleBeside(this, keepIdleMs);
+    }
+    return added(name);
+  }
+
+  private synchronized Worker added(String name) {
     Group group =
         groups.computeIfAbsent(
             name,
@@ -151,12 +210,22 @@ public final class WorkerPool {
     return group.worker;
   }
 
-  synchronized void leave(String name) {
-    Group group = groups.get(name);
-    if (group != null && --group.memberCount == 0) {
-      group.worker.groupCount--;
-      groups.remove(name);
+  void leave(String name) {
+    if (isIdleWithout(name)) {
+      IDLE.schedule(WorkerPool::endIdle, keepIdleMs, TimeUnit.MILLISECONDS);
     }
+  }
+
+  /** Removes a member of a group; returns whether no store uses the pool from now on. */
+  private synchronized boolean isIdleWithout(String name) {
+    Group group = groups.get(name);
+    if (group == null || --group.memberCount > 0) {
+      return false;
+    }
+    group.worker.groupCount--;
+    groups.remove(name);
+    idleSinceNs = System.nanoTime();
+    return groups.isEmpty();
   }
 
   private static final class Group {

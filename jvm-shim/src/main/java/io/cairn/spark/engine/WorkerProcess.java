@@ -18,6 +18,7 @@ import java.security.SecureRandom;
 import java.util.ArrayDeque;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -41,6 +42,14 @@ final class WorkerProcess implements AutoCloseable {
 
   /** Python's text for a package that is not installed. */
   private static final Pattern NO_MODULE = Pattern.compile("No module named '?(\\w+)");
+
+  /**
+   * The number of a failed start in the text of the JDK: {@code error=2,} or {@code error: 2 (}.
+   */
+  private static final Pattern SYSTEM_ERROR = Pattern.compile("error(?:=|: )(\\d+)[, ]");
+
+  /** No such file, not a program, no permission, not a folder: the setting must be corrected. */
+  private static final Set<Integer> NOT_RUNNABLE = Set.of(2, 8, 13, 20);
 
   private final String name;
   private final Process process;
@@ -100,17 +109,31 @@ final class WorkerProcess implements AutoCloseable {
       return new WorkerProcess(name, process, startedNs, settings, token());
     } catch (IOException e) {
       end(process);
-      throw CairnException.of(
-          ErrorKind.INVALID,
-          "CAIRN_PYTHON",
-          "cannot run Python '" + settings.python() + "': " + e.getMessage(),
-          "set spark.sql.streaming.stateStore.cairn.python to a Python 3.11 or later that every"
-              + " executor has, with the package cairn-state installed",
-          e);
+      throw notStarted(name, settings.python(), e);
     } catch (RuntimeException e) {
       end(process);
       throw e;
     }
+  }
+
+  /** Explains why the system did not start Python: it cannot run it, or resources are short. */
+  static CairnException notStarted(String name, String python, IOException error) {
+    Matcher number = SYSTEM_ERROR.matcher(String.valueOf(error.getMessage()));
+    if (number.find() && !NOT_RUNNABLE.contains(Integer.valueOf(number.group(1)))) {
+      return CairnException.of(
+          ErrorKind.RETRY,
+          "CAIRN_WORKER_START",
+          "the system did not start worker " + name + ": " + error.getMessage(),
+          "raise the container's limits of processes, memory or open files",
+          error);
+    }
+    return CairnException.of(
+        ErrorKind.INVALID,
+        "CAIRN_PYTHON",
+        "cannot run Python '" + python + "': " + error.getMessage(),
+        "set spark.sql.streaming.stateStore.cairn.python to a Python 3.11 or later that every"
+            + " executor has, with the package cairn-state installed",
+        error);
   }
 
   private JsonNode handshake(WorkerSettings settings, String token) throws IOException {

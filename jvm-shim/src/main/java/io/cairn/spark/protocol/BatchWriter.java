@@ -34,6 +34,7 @@ public final class BatchWriter implements FrameWriter {
   private static final int KEEP_BYTES = 4 << 20;
 
   private static final int FIRST_BYTES = 4 << 10;
+  private static final byte[] NONE = new byte[0];
   private static final int MAX_COLUMNS = 8;
 
   private byte[] frame = new byte[FIRST_BYTES];
@@ -60,10 +61,16 @@ public final class BatchWriter implements FrameWriter {
     position = PREFIX_BYTES;
     regionBytes = 0;
     frameBytes.clear();
-    frameBytes.add(frame, 0, 0);
-    if (frame.length > KEEP_BYTES) {
+    if (frame.length < FIRST_BYTES || frame.length > KEEP_BYTES) {
       frame = new byte[FIRST_BYTES];
     }
+    frameBytes.add(frame, 0, 0);
+  }
+
+  /** Frees the last frame, which is invalid from now on. The next {@link #begin} allocates one. */
+  public void release() {
+    frameBytes.clear();
+    frame = NONE;
   }
 
   /** A column of fixed width in an array of the caller, who keeps it until the frame was sent. */

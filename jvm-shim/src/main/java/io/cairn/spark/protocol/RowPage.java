@@ -53,6 +53,18 @@ public final class RowPage {
     }
   }
 
+  /** Makes the page empty and frees its arrays. Spans and rows that use them stay valid. */
+  public void release() {
+    count = 0;
+    more = false;
+    data = new byte[0];
+    keyOffset = new int[0];
+    keyLength = new int[0];
+    valueOffset = new int[0];
+    valueLength = new int[0];
+    origin = new byte[0];
+  }
+
   /** Sets a span to the key of a row. */
   public void key(int row, ByteSpan into) {
     into.set(data, Bytes.ARRAY + keyOffset[row], keyLength[row]);

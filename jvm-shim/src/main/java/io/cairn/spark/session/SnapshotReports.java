@@ -23,22 +23,31 @@ final class SnapshotReports {
     this.report = report;
   }
 
-  /** Notes the version of a snapshot; 0 means none. */
-  void note(long version) {
-    if (version <= 0) {
-      return;
+  /**
+   * Notes the version of the snapshot that a load has found; 0 means none. It is reported with the
+   * next {@link #note}: state readers load too, but Spark's coordinator never forgets an instance
+   * that only reported.
+   */
+  void noteLoaded(long version) {
+    if (version > 0) {
+      newest.accumulateAndGet(version, Math::max);
     }
-    newest.accumulateAndGet(version, Math::max);
-    long before = reported.getAndAccumulate(version, Math::max);
-    if (version <= before) {
+  }
+
+  /** Notes the version of a snapshot, 0 means none, and reports the newest one. */
+  void note(long version) {
+    noteLoaded(version);
+    long known = newest.get();
+    long before = reported.getAndAccumulate(known, Math::max);
+    if (known <= before) {
       return;
     }
     try {
-      report.accept(version);
+      report.accept(known);
     } catch (Exception e) {
       // Scala code may throw checked exceptions without declaring them.
-      reported.compareAndSet(version, before);
-      LOG.debug("snapshot {} was not reported", version, e);
+      reported.compareAndSet(known, before);
+      LOG.debug("snapshot {} was not reported", known, e);
     }
   }
 

@@ -307,7 +307,7 @@ public final class StoreInstance implements RefillThread.Store {
     // trusted.
     setCurrent(loadEmpty ? null : loaded, false);
     loadedBytes = answer.path("data_bytes").asLong() * ENTRY_OVERHEAD_FACTOR;
-    noteSnapshot(answer);
+    snapshots.noteLoaded(snapshotOf(answer));
     return new LoadedVersion(
         loaded,
         arguments.get("session").asLong(),
@@ -493,9 +493,9 @@ public final class StoreInstance implements RefillThread.Store {
         + Long.parseLong(startMs);
   }
 
-  /** Notes the newest uploaded snapshot that an answer names, for Spark's coordinator. */
-  void noteSnapshot(JsonNode answer) {
-    snapshots.note(answer.path("snapshot_version").asLong());
+  /** The newest uploaded snapshot that an answer names, or 0. */
+  private static long snapshotOf(JsonNode answer) {
+    return answer.path("snapshot_version").asLong();
   }
 
   /** Notes the snapshot and the size that the reply to a commit has. */
@@ -537,7 +537,7 @@ public final class StoreInstance implements RefillThread.Store {
     arguments.set("storage", location.isS3() ? storage() : null);
     JsonNode answer = engine.callIfOpen("maintain", arguments);
     if (answer != null) {
-      noteSnapshot(answer);
+      snapshots.note(snapshotOf(answer));
     }
   }
 

@@ -19,6 +19,7 @@ import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -274,5 +275,48 @@ class DataChannelTest {
       another.close();
       assertThrows(Exception.class, () -> second.get(10, TimeUnit.SECONDS));
     }
+  }
+
+  /** Connects where direct memory is short; prints what it gets and the files that stay open. */
+  static final class ShortOfMemory {
+    public static void main(String[] arguments) throws IOException {
+      connect(arguments[0]); // loads classes, which opens files
+      long before = openFiles();
+      String error = connect(arguments[0]);
+      System.out.println(error + ", files left open: " + (openFiles() - before));
+    }
+
+    private static String connect(String socket) {
+      try {
+        return DataChannel.connect(Path.of(socket), TOKEN, 1_000).toString();
+      } catch (OutOfMemoryError e) {
+        return "OutOfMemoryError";
+      }
+    }
+
+    private static long openFiles() throws IOException {
+      try (Stream<Path> files = Files.list(Path.of("/proc/self/fd"))) {
+        return files.count();
+      }
+    }
+  }
+
+  /** Each attempt of a task would leave a socket and a selector open. */
+  @Test
+  void aConnectionWithoutMemoryLeavesNothingOpen() throws Exception {
+    Process process =
+        new ProcessBuilder(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                "-XX:MaxDirectMemorySize=64k",
+                "-cp",
+                System.getProperty("java.class.path"),
+                ShortOfMemory.class.getName(),
+                socket.toString())
+            .redirectError(ProcessBuilder.Redirect.INHERIT)
+            .start();
+
+    String output = new String(process.getInputStream().readAllBytes());
+
+    assertTrue(output.contains("OutOfMemoryError, files left open: 0"), output);
   }
 }

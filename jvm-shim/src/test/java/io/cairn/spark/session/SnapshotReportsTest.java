@@ -22,6 +22,20 @@ class SnapshotReportsTest {
     assertEquals(5, reports.newest());
   }
 
+  /** Each state reader would leave an entry in the coordinator until the end of the driver. */
+  @Test
+  void theSnapshotOfALoadIsReportedByTheFirstCommitOnly() {
+    List<Long> reported = new ArrayList<>();
+    SnapshotReports reports = new SnapshotReports(reported::add);
+
+    reports.noteLoaded(3);
+    assertEquals(List.of(), reported);
+    assertEquals(3, reports.newest());
+
+    reports.note(0);
+    assertEquals(List.of(3L), reported);
+  }
+
   /** A coordinator that was not reachable must receive the report later. */
   @Test
   void aFailedReportIsRepeatedWithTheNextNote() {
