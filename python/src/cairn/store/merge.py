@@ -124,8 +124,8 @@ def _count_within(sizes: NDArray[np.int64], limits: tuple[int, int]) -> int:
 
 
 def _sizes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
-    offsets = [np.diff(BinaryColumn(column).offsets) for column in columns]
-    return np.concatenate(offsets).astype(np.int64)
+    lengths = [np.diff(BinaryColumn(column).offsets) for column in columns]
+    return np.concatenate(lengths).astype(np.int64)
 
 
 def _rows(*columns: pa.Array[Any]) -> pa.RecordBatch:

@@ -46,18 +46,12 @@ class IdleWorkersTest {
     return fixture.provider();
   }
 
-  private ProcessHandle worker() {
-    List<ProcessHandle> workers = fixture.workers();
-    assertEquals(1, workers.size(), workers.toString());
-    return workers.get(0);
-  }
-
   /** A notebook that changes a setting between its queries would keep a worker for each value. */
   @Test
   void newSettingsEndTheWorkersThatNoStoreUses() throws Exception {
     CairnStateStoreProvider first = fixture.provider();
     Option<String> id = commit(first, 0, NO_ID, 1);
-    ProcessHandle idle = worker();
+    ProcessHandle idle = fixture.worker();
     first.close();
     assertTrue(idle.isAlive(), "the next query of these settings needs it");
 
@@ -77,7 +71,7 @@ class IdleWorkersTest {
   void theWorkersOfAnOpenStoreStayAndTheLogSaysThatSettingsDiffer() {
     CairnStateStoreProvider first = fixture.provider();
     Option<String> id = commit(first, 0, NO_ID, 1);
-    ProcessHandle inUse = worker();
+    ProcessHandle inUse = fixture.worker();
     StateStore session = first.getStore(1, id, false, false);
     session.put(key(2), value("two"), "default");
 
@@ -108,13 +102,13 @@ class IdleWorkersTest {
     while (fixture.workers().isEmpty()) {
       Thread.sleep(1);
     }
-    ProcessHandle starting = worker();
+    ProcessHandle starting = fixture.worker();
 
     providerOfNewSettings();
     Files.createFile(mayStart);
 
     assertEquals(List.of("v1@1"), read(first, 1, id.get(30, TimeUnit.SECONDS), 1));
     assertTrue(starting.isAlive());
-    assertEquals(starting, worker());
+    assertEquals(starting, fixture.worker());
   }
 }

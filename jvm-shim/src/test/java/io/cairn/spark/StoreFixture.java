@@ -231,13 +231,18 @@ public final class StoreFixture implements AutoCloseable {
     return allWorkers().stream().filter(worker -> !workersBefore.contains(worker)).toList();
   }
 
-  /** Sends a signal to the only worker of this fixture. */
-  void signalWorker(String name) throws IOException, InterruptedException {
+  /** The only worker of this fixture. */
+  public ProcessHandle worker() {
     List<ProcessHandle> workers = workers();
     if (workers.size() != 1) {
       throw new IllegalStateException("one worker was expected, not " + workers);
     }
-    String pid = Long.toString(workers.get(0).pid());
+    return workers.get(0);
+  }
+
+  /** Sends a signal to the only worker of this fixture. */
+  void signalWorker(String name) throws IOException, InterruptedException {
+    String pid = Long.toString(worker().pid());
     new ProcessBuilder("kill", "-" + name, pid).start().waitFor();
     // One thread receives the signal; until it runs, the others go on.
     while (name.equals("STOP") && !isStopped(Path.of("/proc", pid, "task"))) {

@@ -47,17 +47,12 @@ class WorkerPoolTest {
     return workers.get(0);
   }
 
-  private ProcessHandle worker() {
-    assertEquals(1, fixture.workers().size());
-    return fixture.workers().get(0);
-  }
-
   /** A state reader with other settings runs once beside a query that never ends. */
   @Test
   void theWorkersOfAnEndedQueryEndWhileAnotherQueryRuns() throws Exception {
     CairnStateStoreProvider query = fixture.provider();
     Option<String> id = commit(query, 0, NO_ID, 1);
-    ProcessHandle inUse = worker();
+    ProcessHandle inUse = fixture.worker();
     CairnStateStoreProvider reader = other.provider();
     commit(reader, 0, NO_ID, 1);
     ProcessHandle idle = workerBeside(inUse);
@@ -74,7 +69,7 @@ class WorkerPoolTest {
   @Test
   void aWorkerStaysBetweenTheTasksOfOneQuery() {
     commit(fixture.provider(), 0, NO_ID, 1);
-    ProcessHandle inUse = worker();
+    ProcessHandle inUse = fixture.worker();
     CairnStateStoreProvider task = other.provider();
     Option<String> id = commit(task, 0, NO_ID, 1);
     ProcessHandle idle = workerBeside(inUse);
@@ -90,12 +85,12 @@ class WorkerPoolTest {
   void aQueryOfKnownSettingsEndsTheWorkersThatAreIdle() throws Exception {
     CairnStateStoreProvider first = fixture.provider();
     Option<String> id = commit(first, 0, NO_ID, 1);
-    ProcessHandle former = worker();
+    ProcessHandle former = fixture.worker();
     first.close();
     CairnStateStoreProvider second = other.provider();
     former.onExit().get(10, TimeUnit.SECONDS);
     commit(second, 0, NO_ID, 1);
-    ProcessHandle idle = worker();
+    ProcessHandle idle = fixture.worker();
     second.close();
     WorkerPool.keepIdleFor(0);
     assertTrue(idle.isAlive(), "the next query of these settings needs it");
