@@ -316,9 +316,14 @@ class ChangesRequest(Request):
 
 @dataclass
 class ChangesAnswer(Answer):
-    """Version and checkpoint id of each version."""
+    """Version and checkpoint id of each version, and what the last one has."""
 
     versions: list[tuple[int, str]]
+    version: int
+    checkpoint_id: str
+    counts: Mapping[str, int]
+    column_families: Sequence[Mapping[str, object]]
+    max_cf_id: int
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.reader_pins import Reading
 from cairn.errors import MissingError
-from cairn.format.header import Base
+from cairn.format.header import Base, counts_to_json
 from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import ChangesAnswer
@@ -118,11 +118,12 @@ class ChangeFeed:
     def versions(self, request: ChangesRequest) -> ChangesAnswer:
         """List the versions from start to end that have changes; empty commits have none.
 
-        Reads the changelog of the end, and those of the bases before it.
+        Reads the changelog of the end, and those of the bases before it. No version is loaded.
         """
         pin = self._pins.begin(self._new_checkpoint)
         try:
-            refs = self._refs(request)
+            end = self._end_of(request)
+            refs = self._refs(end, request.start_version)
         except BaseException:
             pin.end()
             raise
@@ -137,12 +138,21 @@ class ChangeFeed:
             self._end = refs[-1] if refs else None
         if former is not None:
             former.end()
-        return ChangesAnswer([(ref.version, str(ref.checkpoint_id)) for ref in refs])
+        return ChangesAnswer(
+            versions=[(ref.version, str(ref.checkpoint_id)) for ref in refs],
+            version=end.version,
+            checkpoint_id=str(end.checkpoint_id),
+            counts=counts_to_json(end.counts),
+            column_families=[family.to_json() for family in end.families],
+            max_cf_id=end.max_cf_id,
+        )
 
-    def _refs(self, request: ChangesRequest) -> list[VersionRef]:
+    def _end_of(self, request: ChangesRequest) -> StoreVersion:
         head = self._checkpoint.read(request.end_version, request.end_checkpoint_id).header
-        start = request.start_version
-        refs, _ = _lineage_from(self._checkpoint, StoreVersion.of_header(head), start - 1)
+        return replace(StoreVersion.of_header(head), version=request.end_version)
+
+    def _refs(self, end: StoreVersion, start: int) -> list[VersionRef]:
+        refs, _ = _lineage_from(self._checkpoint, end, start - 1)
         return [ref for ref in refs if ref.version >= start]
 
     def close(self) -> None:

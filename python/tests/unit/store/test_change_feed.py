@@ -129,6 +129,8 @@ def test_the_versions_are_listed_without_reading_their_changelogs(
 
     assert answer.versions == [(version, ids[version]) for version in range(1, 13)]
     assert len(read) <= 4, read
+    assert (answer.version, answer.checkpoint_id, answer.counts) == (12, ids[12], {"0": 12})
+    assert answer.column_families == [FAMILY.to_json()]
 
 
 def test_a_feed_moves_with_each_changelog(rig: Rig) -> None:

@@ -4,6 +4,7 @@ import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.minor.MinorProvider;
+import io.cairn.spark.session.ChangeSession;
 import io.cairn.spark.session.ColumnFamilies;
 import io.cairn.spark.session.LoadedVersion;
 import io.cairn.spark.session.StoreInstance;
@@ -184,19 +185,23 @@ public class CairnStateStoreProvider extends MinorProvider {
   @Override
   public StateStoreChangeDataReader getStateStoreChangeDataReader(
       long startVersion, long endVersion, Option<String> familyName, Option<String> endId) {
-    StoreSession session =
-        openSession(
-            endVersion, false, () -> store().load(endVersion, idOf(endId), false).withoutCaching());
+    // Version 0 is empty: no changelog leads to it.
+    requireVersion(startVersion, 1);
+    requireVersion(endVersion, startVersion);
+    StoreInstance opened = store();
+    String name = familyName.getOrElse(() -> ColumnFamilies.DEFAULT);
+    ChangeSession session = null;
+    ChangeDataReader reader = null;
     try {
-      return new ChangeDataReader(
-          session,
-          startVersion,
-          endVersion,
-          familyName.getOrElse(() -> ColumnFamilies.DEFAULT),
-          endId.getOrElse(() -> null));
-    } catch (RuntimeException e) {
-      session.release();
-      throw SparkErrors.cannotLoad(located(e, endVersion), store().id.storeCheckpointLocation());
+      session = ChangeSession.open(opened, startVersion, endVersion, idOf(endId));
+      reader = new ChangeDataReader(session, families.get(name), startVersion, endVersion, name);
+      return reader;
+    } catch (RuntimeException | OutOfMemoryError e) {
+      throw SparkErrors.cannotLoad(located(e, endVersion), opened.id.storeCheckpointLocation());
+    } finally {
+      if (session != null && reader == null) {
+        session.close();
+      }
     }
   }
 
@@ -206,20 +211,16 @@ public class CairnStateStoreProvider extends MinorProvider {
       boolean forceSnapshot,
       boolean readOnly,
       Supplier<LoadedVersion> load) {
-    StoreSession session = openSession(version, forceSnapshot, load);
-    TaskSessions.add(session);
-    return new CairnStateStore(session, checkpointId, readOnly, this::validateOnce);
-  }
-
-  private StoreSession openSession(
-      long version, boolean forceSnapshot, Supplier<LoadedVersion> load) {
     StoreInstance opened = store();
     requireVersion(version, 0);
+    StoreSession session;
     try {
-      return StoreSession.open(opened, families, forceSnapshot, load);
+      session = StoreSession.open(opened, families, forceSnapshot, load);
     } catch (RuntimeException | OutOfMemoryError e) {
       throw SparkErrors.cannotLoad(located(e, version), opened.id.storeCheckpointLocation());
     }
+    TaskSessions.add(session);
+    return new CairnStateStore(session, checkpointId, readOnly, this::validateOnce);
   }
 
   private static void requireVersion(long version, long least) {

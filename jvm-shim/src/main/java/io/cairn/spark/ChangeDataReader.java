@@ -2,16 +2,12 @@ package io.cairn.spark;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.codec.ColumnFamily;
-import io.cairn.spark.codec.FamilyInfo;
 import io.cairn.spark.codec.RowCodec;
-import io.cairn.spark.engine.SessionChannel;
 import io.cairn.spark.minor.MinorChangeReader;
 import io.cairn.spark.protocol.ChangePage;
 import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.WriteBlock;
-import io.cairn.spark.session.StoreSession;
-import java.util.ArrayList;
-import java.util.List;
+import io.cairn.spark.session.ChangeSession;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.RecordType;
 import scala.Enumeration;
@@ -28,11 +24,12 @@ import scala.collection.Iterator;
 final class ChangeDataReader extends MinorChangeReader {
   private static final int PAGE_ROWS = 4096;
 
-  private final StoreSession session;
-  private final SessionChannel channel;
+  private final ChangeSession session;
+
+  /** Null: it is not declared, so it has no changes. */
   private final ColumnFamily family;
+
   private final int familyId;
-  private final List<Version> versions = new ArrayList<>();
   private final ByteSpan keySpan = new ByteSpan();
   private final ByteSpan valueSpan = new ByteSpan();
   private int versionIndex;
@@ -43,15 +40,16 @@ final class ChangeDataReader extends MinorChangeReader {
   private Enumeration.Value valueType;
   private UnsafeRow valueKey;
 
-  private record Version(long number, String checkpointId) {}
-
-  /** REQUIRES: a session at {@code endVersion}; {@link #close} releases it. */
+  /**
+   * @param session {@link #close} closes it
+   * @param family null: it is not declared
+   */
   ChangeDataReader(
-      StoreSession session,
+      ChangeSession session,
+      ColumnFamily family,
       long startVersion,
       long endVersion,
-      String familyName,
-      String endCheckpointId) {
+      String familyName) {
     super(
         session.store.id,
         session.store.id.storeCheckpointLocation(),
@@ -60,18 +58,8 @@ final class ChangeDataReader extends MinorChangeReader {
         session.store.storeConf,
         familyName);
     this.session = session;
-    this.channel = session.channel;
-    FamilyInfo info = session.present().get(familyName);
-    familyId = info == null ? -1 : info.id();
-    family = session.families.get(familyName);
-    session.enter("read changes");
-    try {
-      channel
-          .changedVersions(startVersion, endVersion, endCheckpointId)
-          .forEach(one -> versions.add(new Version(one.get(0).asLong(), one.get(1).asText())));
-    } finally {
-      session.leave();
-    }
+    this.family = family;
+    familyId = family == null ? -1 : session.idOf(family);
   }
 
   @Override
@@ -116,16 +104,10 @@ final class ChangeDataReader extends MinorChangeReader {
   }
 
   private boolean nextPage() {
-    if (family == null || versionIndex == versions.size()) {
+    if (family == null || versionIndex == session.versions.size()) {
       return false;
     }
-    Version version = versions.get(versionIndex);
-    session.enter("read on");
-    try {
-      page = channel.changes(version.number, version.checkpointId, pageStart, PAGE_ROWS);
-    } finally {
-      session.leave();
-    }
+    page = session.page(session.versions.get(versionIndex), pageStart, PAGE_ROWS);
     row = 0;
     return true;
   }
@@ -141,7 +123,7 @@ final class ChangeDataReader extends MinorChangeReader {
 
   private Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> record(
       Enumeration.Value type, UnsafeRow key, UnsafeRow value) {
-    return new Tuple4<>(type, key, value, versions.get(versionIndex).number - 1);
+    return new Tuple4<>(type, key, value, session.versions.get(versionIndex).number() - 1);
   }
 
   @Override
@@ -151,6 +133,11 @@ final class ChangeDataReader extends MinorChangeReader {
 
   @Override
   public void close() {
-    session.release();
+    page = null;
+    values = null;
+    if (family != null) {
+      family.codec().clear();
+    }
+    session.close();
   }
 }

@@ -27,9 +27,7 @@ import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.RangeKeyScanStateEncoderSpec;
-import org.apache.spark.sql.execution.streaming.state.RecordType;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
-import org.apache.spark.sql.execution.streaming.state.StateStoreChangeDataReader;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.StateStoreUnsupportedOperationOnMissingColumnFamily;
 import org.apache.spark.sql.execution.streaming.state.TestStateSchemaProvider;
@@ -42,9 +40,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
-import scala.Enumeration;
 import scala.Option;
-import scala.Tuple4;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -519,59 +515,6 @@ class FamiliesTest {
         RuntimeException.class,
         () -> plain.createColFamilyIfAbsent("x", KEY, VALUE, plain(), false, false));
     plain.abort();
-  }
-
-  /** The change feed of the state data source: each version's writes with their kind and batch. */
-  @Test
-  void theChangeFeedHasEachVersionsWrites() {
-    CairnStateStoreProvider provider = fixture.provider();
-    Option<String> one = StoreFixture.commit(provider, 0, NO_ID, 1, 2);
-    StateStore store = provider.getStore(1, one, false, false);
-    store.remove(key(1), "default");
-    Option<String> two = commit(store);
-
-    assertEquals(
-        List.of("0 put 1 v1@1", "0 put 2 v2@1", "1 delete 1 null"),
-        changes(provider.getStateStoreChangeDataReader(1, 2, Option.empty(), two)).stream()
-            .sorted()
-            .toList());
-    provider.getStore(2, two, false, false).abort();
-  }
-
-  /** One record per value: those after the first must not replace it when they are applied. */
-  @Test
-  void theChangeFeedOfAListReplacesItOnce() {
-    CairnStateStoreProvider provider = fixture.familyProvider();
-    StateStore first = provider.getStore(0, NO_ID, false, false);
-    first.createColFamilyIfAbsent("f", KEY, VALUE, plain(), true, false);
-    first.putList(key(1), new UnsafeRow[] {value("a"), value("b"), value("c")}, "f");
-    Option<String> one = commit(first);
-    StateStore second = provider.getStore(1, one, false, false);
-    second.mergeList(key(1), new UnsafeRow[] {value("d"), value("e")}, "f");
-    Option<String> two = commit(second);
-    StateStore third = provider.getStore(2, two, false, false);
-    third.putList(key(1), new UnsafeRow[] {value("f")}, "f");
-    Option<String> three = commit(third);
-
-    assertEquals(
-        List.of(
-            "0 put 1 a", "0 merge 1 b", "0 merge 1 c", "1 merge 1 d", "1 merge 1 e", "2 put 1 f"),
-        changes(provider.getStateStoreChangeDataReader(1, 3, Option.apply("f"), three)));
-  }
-
-  private static List<String> changes(StateStoreChangeDataReader reader) {
-    List<String> changes = new ArrayList<>();
-    while (reader.hasNext()) {
-      Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object> change = reader.next();
-      String kind =
-          change._1() == RecordType.PUT_RECORD()
-              ? "put"
-              : change._1() == RecordType.MERGE_RECORD() ? "merge" : "delete";
-      changes.add(
-          change._4() + " " + kind + " " + change._2().getLong(0) + " " + text(change._3()));
-    }
-    reader.close();
-    return changes;
   }
 
   /** The state data source's snapshotStartBatchId: a named snapshot, and the changes after it. */

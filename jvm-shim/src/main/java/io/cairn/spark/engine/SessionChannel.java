@@ -1,7 +1,5 @@
 package io.cairn.spark.engine;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.protocol.BatchReader;
 import io.cairn.spark.protocol.BatchWriter;
@@ -196,16 +194,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
         throw e;
       }
     }
-  }
-
-  /** Returns the versions of a change feed from one version to another. */
-  public JsonNode changedVersions(long startVersion, long endVersion, String endCheckpointId) {
-    ObjectNode arguments =
-        Json.object()
-            .put("start_version", startVersion)
-            .put("end_version", endVersion)
-            .put("end_checkpoint_id", endCheckpointId);
-    return attempt(version, () -> instance.call("changes", arguments)).get("versions");
   }
 
   /** Reads a page of one version's changes. */

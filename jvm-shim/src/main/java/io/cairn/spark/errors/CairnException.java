@@ -132,15 +132,20 @@ public final class CairnException extends RuntimeException {
     return fields;
   }
 
-  /** The same error with the store and version filled in where they were missing. */
+  /**
+   * The same error with the store and version filled in where they were missing.
+   *
+   * @param version negative: unknown
+   */
   public CairnException at(String store, long version) {
-    if (place.store != null && place.version != null) {
+    if (place.store != null && (place.version != null || version < 0)) {
       return this;
     }
+    Long known = version < 0 ? null : Long.valueOf(version);
     Place located =
         new Place(
             place.store == null ? store : place.store,
-            place.version == null ? Long.valueOf(version) : place.version,
+            place.version == null ? known : place.version,
             place.object);
     CairnException error = new CairnException(kind, code, plainMessage, located, next, getCause());
     error.setStackTrace(getStackTrace());

@@ -82,11 +82,19 @@ public final class KeyPrefetch {
 
   /** Adds a key to the next request; the row may be reused afterwards. */
   public void add(UnsafeRow key) {
+    if (!session.isOpen()) {
+      return;
+    }
     if (count == keys.length) {
       keys = Arrays.copyOf(keys, 2 * count);
     }
     RowCodec codec = family.family().codec();
-    keys[count++] = arePrefixes ? codec.prefixBytes(key) : codec.keyBytes(key);
+    session.enter("prefetch");
+    try {
+      keys[count++] = arePrefixes ? codec.prefixBytes(key) : codec.keyBytes(key);
+    } finally {
+      session.leave();
+    }
   }
 
   /**

@@ -15,9 +15,9 @@ import java.util.function.BooleanSupplier;
  * and ends the session. It enters for a row without an atomic operation, which would cost a quarter
  * of a put. Any other thread acquires the lock by a compare-and-set, which excludes all other
  * threads and the end of the session. It excludes the opener's row calls too, except in the
- * nanoseconds in which both enter. (Spark never reads or writes on both threads at once: one waits
- * for the other.) Not reentrant. Changes by a thread inside are visible to the next thread that
- * enters.
+ * nanoseconds in which both enter. Spark never reads or writes on both threads at once, because one
+ * waits for the other, unless its Python functions are pipelined: then the opener enters with a
+ * fence. Not reentrant. Changes by a thread inside are visible to the next thread that enters.
  */
 final class SessionLock {
   private static final long POLL_NS = TimeUnit.MICROSECONDS.toNanos(100);
@@ -25,6 +25,7 @@ final class SessionLock {
   private static final VarHandle HAS_OPENER = handle("hasOpener");
 
   private final Thread opener = Thread.currentThread();
+  private final boolean isAlwaysFenced;
 
   @SuppressWarnings("unused") // by its handle
   private boolean taken;
@@ -32,6 +33,13 @@ final class SessionLock {
   /** The opener is inside, or is checking whether another thread is. */
   @SuppressWarnings("unused") // by its handle
   private boolean hasOpener;
+
+  /**
+   * @param areCallsConcurrent whether the opener and another thread may both call for rows at once
+   */
+  SessionLock(boolean areCallsConcurrent) {
+    isAlwaysFenced = areCallsConcurrent;
+  }
 
   private static VarHandle handle(String field) {
     try {
@@ -43,8 +51,8 @@ final class SessionLock {
 
   /** Waits, uninterruptibly, until no thread is inside, and enters for a row. */
   void enter() {
-    if (Thread.currentThread() != opener) {
-      enterFromOtherThread();
+    if (isAlwaysFenced || Thread.currentThread() != opener) {
+      enterFenced();
       return;
     }
     HAS_OPENER.setOpaque(this, true);
@@ -55,6 +63,10 @@ final class SessionLock {
 
   /** The same for the end of the session, which excludes every row call without exception. */
   void enterToEnd() {
+    enterFenced();
+  }
+
+  private void enterFenced() {
     if (Thread.currentThread() != opener) {
       enterFromOtherThread();
       return;

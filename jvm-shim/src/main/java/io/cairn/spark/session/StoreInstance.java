@@ -243,7 +243,7 @@ public final class StoreInstance implements RefillThread.Store {
     // The cache has no version after an error that emptied it.
     boolean isCached = now != null && cache.version() == now.version();
     if (isCached && !loadEmpty && isAt(now, version, checkpointId)) {
-      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, true, 0);
+      return new LoadedVersion(now, nextSession(), MissingNode.getInstance(), false, 0);
     }
     return load("load", loadArguments(version, checkpointId, loadEmpty));
   }
@@ -277,6 +277,26 @@ public final class StoreInstance implements RefillThread.Store {
     } finally {
       running.close();
     }
+  }
+
+  /**
+   * Returns the versions of a range that have changes, and what the last one has, without a load.
+   * REQUIRES: the lock.
+   */
+  JsonNode changes(long startVersion, long endVersion, String endId) {
+    // The worker that answers may be another one, which has no version loaded.
+    forgetVersion();
+    return engine.callWithRetry(
+        "changes",
+        Json.object()
+            .put("start_version", startVersion)
+            .put("end_version", endVersion)
+            .put("end_checkpoint_id", endId));
+  }
+
+  /** A session that needs no loaded version. REQUIRES: the lock. */
+  SessionChannel.Loaded newSession() {
+    return new SessionChannel.Loaded(nextSession(), 0);
   }
 
   private LoadedVersion load(String method, ObjectNode arguments) {
@@ -313,13 +333,12 @@ public final class StoreInstance implements RefillThread.Store {
         arguments.get("session").asLong(),
         answer,
         loadEmpty,
-        true,
         wasOpen ? 0 : engine.takeStartMs());
   }
 
   /** Lets a session fill the cache, now or when that is worth it. REQUIRES: the lock. */
   void fill(CacheSession session, LoadedVersion loaded) {
-    if (loaded.fillsCache() && isRefillDue(loaded.version())) {
+    if (isRefillDue(loaded.version())) {
       session.refillOnDemand();
     }
   }
@@ -359,7 +378,7 @@ public final class StoreInstance implements RefillThread.Store {
         new SessionChannel(
             engine,
             version.version(),
-            new SessionChannel.Loaded(nextSession(), 0),
+            newSession(),
             () -> {
               throw CairnException.workerLost("the worker was lost during a refill", null);
             });

@@ -15,6 +15,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Supplier;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors;
 import org.apache.spark.util.TaskCompletionListener;
@@ -56,7 +57,7 @@ public final class StoreSession {
   private final StateCache.Stats statsBefore;
   private final long loadMs;
   private final TaskContext task = TaskContext.get();
-  private final SessionLock rowLock = new SessionLock();
+  private final SessionLock rowLock = new SessionLock(areFunctionsPipelined());
   private final Map<String, FamilyInfo> present;
   private final Map<String, OpenFamily> open = new HashMap<>();
   private int maxFamilyId;
@@ -131,6 +132,12 @@ public final class StoreSession {
     loadMs = (System.nanoTime() - startedNs) / 1_000_000;
   }
 
+  /** Whether PySpark's functions write their input on a thread of their own, since Spark 4.3. */
+  private static boolean areFunctionsPipelined() {
+    SparkEnv env = SparkEnv.get();
+    return env != null && env.conf().getBoolean("spark.python.udf.pipelined.enabled", false);
+  }
+
   private void endWithTask() {
     if (task != null) {
       task.addTaskCompletionListener((TaskCompletionListener) this::endOfTask);
@@ -165,7 +172,8 @@ public final class StoreSession {
       return known;
     }
     if (known != null && !family.name().equals(ColumnFamilies.DEFAULT)) {
-      checkSameTypes(known.family.info(known.id), family.info(known.id));
+      FamilyCheck.requireSameTypes(
+          store.name, baseVersion, known.family.info(known.id), family.info(known.id));
     }
     FamilyInfo stored = present.get(family.name());
     boolean isNew = stored == null;
@@ -174,99 +182,18 @@ public final class StoreSession {
     if (isNew) {
       maxFamilyId = Math.max(maxFamilyId, newId);
     } else {
-      checkSame(stored, declared);
+      FamilyCheck.requireReadable(store.name, baseVersion, stored, declared, present.size() == 1);
     }
     if (isNew
         || stored.isMulti() != declared.isMulti()
         || !TypeText.sameKeys(stored, declared)
-        || !isSameEncoding(stored, declared)) {
+        || !FamilyCheck.isSameEncoding(stored, declared)) {
       present.put(family.name(), declared);
     }
     cache.createFamily(declared.id(), declared.isOrdered(), declared.isMulti());
     OpenFamily opened = new OpenFamily(family, declared.id());
     open.put(family.name(), opened);
     return opened;
-  }
-
-  /**
-   * Refuses a changed declaration of a family that has keys, and another kind of values.
-   *
-   * <p>The family {@code default} may change in every way while it is empty: operators with other
-   * families never use it, and Spark's state reader declares it as the family that it reads.
-   */
-  private void checkSame(FamilyInfo stored, FamilyInfo declared) {
-    boolean isDefault = stored.name().equals(ColumnFamilies.DEFAULT);
-    // Without a count (trackTotalNumberOfRows is false) the family may have keys.
-    Long keys = baseVersion.counts().get(stored.id());
-    boolean hasKeys = keys == null ? !isDefault || present.size() == 1 : keys != 0;
-    boolean isOtherKind = stored.isMulti() != declared.isMulti() && (hasKeys || !isDefault);
-    if (isOtherKind || hasKeys && !TypeText.sameKeys(stored, declared)) {
-      throw CairnException.of(
-              ErrorKind.INVALID,
-              "CAIRN_SCHEMA_MISMATCH",
-              "column family '"
-                  + stored.name()
-                  + "' has keys of "
-                  + keyText(stored)
-                  + ", but the query declares "
-                  + keyText(declared),
-              "run the query that wrote this checkpoint, or start the changed query with a new"
-                  + " checkpointLocation")
-          .at(store.name, baseVersion.version());
-    }
-    if (hasKeys && !isSameEncoding(stored, declared)) {
-      throw CairnException.of(
-              ErrorKind.INVALID,
-              "CAIRN_SCHEMA_MISMATCH",
-              "the rows of column family '"
-                  + stored.name()
-                  + "' are stored as "
-                  + encodingText(stored)
-                  + ", but the settings say "
-                  + encodingText(declared),
-              "set spark.sql.streaming.stateStore.encodingFormat and rowChecksum.enabled as the"
-                  + " query had them that wrote this checkpoint")
-          .at(store.name, baseVersion.version());
-    }
-  }
-
-  private static boolean isSameEncoding(FamilyInfo stored, FamilyInfo declared) {
-    return stored.types().encoding().equals(declared.types().encoding());
-  }
-
-  private static String encodingText(FamilyInfo family) {
-    String encoding = family.types().encoding();
-    return (encoding.startsWith("avro:") ? "avro" : "unsaferow")
-        + (encoding.endsWith("rowChecksum:") ? " with row checksums" : " without row checksums");
-  }
-
-  /** Refuses a family that was created in this session with other types: it may have rows. */
-  private void checkSameTypes(FamilyInfo created, FamilyInfo declared) {
-    boolean isSame =
-        created.isMulti() == declared.isMulti()
-            && TypeText.sameKeys(created, declared)
-            && created.types().value().equals(declared.types().value());
-    if (!isSame) {
-      throw CairnException.of(
-              ErrorKind.INVALID,
-              "CAIRN_SCHEMA_MISMATCH",
-              "column family '"
-                  + created.name()
-                  + "' was created in this batch with "
-                  + typeText(created)
-                  + ", and again with "
-                  + typeText(declared),
-              "give each state variable its own name, or the same types everywhere")
-          .at(store.name, baseVersion.version());
-    }
-  }
-
-  private static String typeText(FamilyInfo family) {
-    return "keys of " + keyText(family) + " and values of " + family.types().value();
-  }
-
-  private static String keyText(FamilyInfo family) {
-    return family.types().key() + (family.isMulti() ? " with lists" : "");
   }
 
   /** Returns a family by name; throws Spark's error if it does not exist at this version. */
