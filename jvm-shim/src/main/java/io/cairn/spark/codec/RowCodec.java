@@ -39,6 +39,11 @@ public final class RowCodec {
 
   private static final long PLAIN_KEY_AT = BYTES + VERSION_AT;
 
+  private static final int BUFFER_BYTES = 64;
+
+  /** A larger buffer is not kept for the next session: no bound of memory counts it. */
+  private static final int MAX_KEPT_BYTES = 1 << 16;
+
   private final RocksDBKeyStateEncoder keyEncoder;
   private final RocksDBValueStateEncoder valueEncoder;
   private final boolean isPlainKey;
@@ -49,12 +54,12 @@ public final class RowCodec {
 
   private final String encoderText;
   private final int keyColumns;
-  private final UnsafeRow valueRow;
-  private byte[] keyBuffer = new byte[64];
-  private byte[] valueBuffer = new byte[64];
+  private UnsafeRow valueRow;
+  private byte[] keyBuffer = new byte[BUFFER_BYTES];
+  private byte[] valueBuffer = new byte[BUFFER_BYTES];
 
   /** The last key that Spark's encoder encoded into the key buffer. */
-  private byte[] lastRow = new byte[64];
+  private byte[] lastRow = new byte[BUFFER_BYTES];
 
   /** -1: the key buffer has no such key. */
   private int lastRowBytes = -1;
@@ -206,11 +211,24 @@ public final class RowCodec {
     return buffer.length >= bytes ? buffer : new byte[Math.max(2 * buffer.length, bytes)];
   }
 
-  /** Forgets the rows of the last calls: a plain value is the row's own memory. */
+  /**
+   * Forgets the rows of the last calls: a plain value is the row's own memory, and the buffers are
+   * as large as the largest row.
+   */
   public void clear() {
     key.clear();
     value.clear();
     lastRowBytes = -1;
+    keyBuffer = kept(keyBuffer);
+    lastRow = kept(lastRow);
+    if (valueBuffer.length > MAX_KEPT_BYTES) {
+      valueBuffer = new byte[BUFFER_BYTES];
+      valueRow = new UnsafeRow(valueRow.numFields()); // Spark may still use the last one
+    }
+  }
+
+  private static byte[] kept(byte[] buffer) {
+    return buffer.length > MAX_KEPT_BYTES ? new byte[BUFFER_BYTES] : buffer;
   }
 
   /** Encodes a key into an array of its own. */

@@ -2,7 +2,9 @@ package io.cairn.spark.codec;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cairn.spark.bytes.ByteSpan;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -22,10 +24,14 @@ class RowCodecTest {
   private static final StructType VALUE = new StructType().add("value", DataTypes.LongType);
 
   private static RowCodec codec(KeyStateEncoderSpec spec) {
+    return codec(spec, VALUE);
+  }
+
+  private static RowCodec codec(KeyStateEncoderSpec spec, StructType value) {
     return new RowCodec(
         "unsaferow",
         new StateRowEncoderCacheKey("run", 0, 0, "default", "default"),
-        new FamilySpec("default", KEY, VALUE, spec, false, false),
+        new FamilySpec("default", KEY, value, spec, false, false),
         Option.empty(),
         false,
         null);
@@ -60,5 +66,39 @@ class RowCodecTest {
         }
       }
     }
+  }
+
+  /** A provider lives for months, and its buffers are in no bound of memory. */
+  @Test
+  void aLargeRowLeavesNoLargeBuffer() {
+    KeyStateEncoderSpec[] specs = {
+      new PrefixKeyScanStateEncoderSpec(KEY, 1), new NoPrefixKeyStateEncoderSpec(KEY)
+    };
+    for (KeyStateEncoderSpec spec : specs) {
+      RowCodec codec = codec(spec, KEY);
+      UnsafeRow large = row("x".repeat(1 << 20), 1);
+      codec.encodeKey(large);
+      UnsafeRow read = codec.decodeValue(codec.key, stored(large));
+
+      codec.clear();
+
+      assertEquals(large, read, "the last row stays as it is");
+      UnsafeRow small = row("y", 2);
+      UnsafeRow next = codec.decodeValue(codec.key, stored(small));
+      assertEquals(small, next);
+      assertTrue(((byte[]) next.getBaseObject()).length < 1000);
+      codec.encodeKey(small);
+      assertArrayEquals(codec.keyBytes(small), codec.key.toArray());
+      assertTrue(((byte[]) codec.key.base).length < 1000);
+    }
+  }
+
+  private static ByteSpan stored(UnsafeRow value) {
+    byte[] row = value.getBytes();
+    byte[] stored = new byte[1 + row.length];
+    System.arraycopy(row, 0, stored, 1, row.length);
+    ByteSpan span = new ByteSpan();
+    span.set(stored);
+    return span;
   }
 }
