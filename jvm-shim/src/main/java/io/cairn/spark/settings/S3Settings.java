@@ -270,7 +270,9 @@ public final class S3Settings {
       return hasKeys ? "hadoop" : "aws";
     }
     boolean anonymous = false;
-    for (String provider : classes.split("[,\\s]+")) {
+    List<String> providers = List.of(classes.trim().split("[,\\s]+"));
+    for (int at = 0; at < providers.size(); at++) {
+      String provider = providers.get(at);
       if (provider.isEmpty()) {
         continue;
       }
@@ -281,6 +283,10 @@ public final class S3Settings {
       } else if (provider.equals(ASSUMED_ROLE) && setting.equals(PROVIDERS)) {
         return "role";
       } else if (AWS_CHAIN.contains(provider)) {
+        List<String> behind = providers.subList(at + 1, providers.size());
+        if (hasKeys && behind.stream().anyMatch(SIMPLE::contains)) {
+          throw chainBeforeKeys(provider, setting);
+        }
         return "aws";
       } else if (ANONYMOUS.contains(provider)) {
         anonymous = true;
@@ -296,6 +302,24 @@ public final class S3Settings {
       }
     }
     return anonymous ? "anonymous" : hasKeys ? "hadoop" : "aws";
+  }
+
+  /**
+   * The error for a list in which Hadoop uses the keys if the chain has no credentials: Cairn does
+   * not know whether each worker has some, and could write as somebody else than Hadoop.
+   */
+  private static CairnException chainBeforeKeys(String provider, String setting) {
+    return CairnException.of(
+        ErrorKind.INVALID,
+        "CAIRN_CONFIG",
+        S3A
+            + setting
+            + " names "
+            + provider
+            + " before the provider of the keys in fs.s3a.access.key, and Cairn uses only one",
+        "set "
+            + SETTING
+            + " to aws (the standard chain, which has the first one) or to hadoop (the keys)");
   }
 
   private void accessKeys(Map<String, String> settings) {

@@ -142,6 +142,23 @@ class S3SettingsTest {
     assertTrue(error.getMessage().contains("cairn.s3.credentials"), error.getMessage());
   }
 
+  /** Hadoop would use the keys where the environment has none, and Cairn another account. */
+  @Test
+  void theStandardChainBeforeKeysIsRefusedWithTheSettingToUse() {
+    String simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider";
+    String chain = "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider";
+    hadoop.set("fs.s3a.aws.credentials.provider", chain + ",\n  " + simple);
+    assertEquals(Map.of(), settings(), "no keys are set, so Hadoop would use the chain too");
+    hadoop.set("fs.s3a.access.key", "AK");
+    hadoop.set("fs.s3a.secret.key", "SK");
+
+    CairnException error = assertThrows(CairnException.class, this::settings);
+
+    assertTrue(error.getMessage().contains("cairn.s3.credentials"), error.getMessage());
+    hadoop.set("fs.s3a.aws.credentials.provider", " " + simple + "," + chain);
+    assertEquals("AK", settings().get("access_key"));
+  }
+
   @Test
   void cairnsOwnSettingsHavePrecedenceOverAll() {
     hadoop.set("fs.s3a.aws.credentials.provider", "com.example.Vault");
