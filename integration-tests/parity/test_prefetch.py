@@ -282,6 +282,30 @@ def test_plans_of_other_providers_are_left_alone(tmp_path: Path) -> None:
     assert NODE not in control.plan
 
 
+def test_a_row_keeps_the_name_of_its_file(tmp_path: Path) -> None:
+    """Spark tells the file that the task reads now; to read on would change it."""
+    input_ = Events(tmp_path / "input", rows_per_file=4000, keys=6000)
+    input_.add_files(0, 4)
+
+    def named(left: DataFrame, _: DataFrame) -> DataFrame:
+        stream = left.sparkSession.readStream.schema(left.schema).option("maxFilesPerTrigger", 2)
+        rows = stream.json(str(input_.folder / "left")).coalesce(1)
+        return rows.dropDuplicates(["k", "name", "v"]).withColumn("file", f.input_file_name())
+
+    def run(name: str, conf: Mapping[str, str]) -> PlannedRun:
+        one_task = {**SMALL_CACHE, "spark.sql.shuffle.partitions": "1", **conf}
+        operator = Operator("named", named)
+        done = PlannedRun(operator, input_, str(tmp_path / name), CAIRN, 2, conf=one_task)
+        done.advance()
+        return done
+
+    on, off = run("on", {}), run("off", OFF)
+
+    assert "Exchange" not in on.plan
+    assert off.record.metrics["cairnCacheMisses"] > 0
+    assert on.record.rows == off.record.rows
+
+
 def test_prefetch_rows_bound_the_requests(runs: Runs) -> None:
     """A small bound limits the memory of wide rows, and is still correct."""
     few = runs.of(BY_NAME["distinct"], {CAIRN_CONF + "prefetchRows": "3"})

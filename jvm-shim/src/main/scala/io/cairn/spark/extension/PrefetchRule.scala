@@ -3,9 +3,11 @@ package io.cairn.spark.extension
 import io.cairn.spark.CairnStateStoreProvider
 import io.cairn.spark.session.ColumnFamilies
 import io.cairn.spark.settings.SettingsTable
-import org.apache.spark.sql.catalyst.expressions.Expression
+import org.apache.spark.sql.catalyst.expressions.{
+  Expression, InputFileBlockLength, InputFileBlockStart, InputFileName}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.exchange.Exchange
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
   SessionWindowStateStoreRestoreExec, StateStoreRestoreExec, StatefulOperatorStateInfo,
@@ -25,7 +27,28 @@ object PrefetchRule extends Rule[SparkPlan] {
   private val Settings = SettingsTable.get
 
   override def apply(plan: SparkPlan): SparkPlan =
-    if (isOn) plan.transformUp { case operator => withPrefetch(operator) } else plan
+    if (isOn) {
+      val namesFiles = plan.exists(_.expressions.exists(_.exists(tellsReadPlace)))
+      plan.transformUp {
+        case operator if namesFiles && operator.children.exists(readsFiles) => operator
+        case operator => withPrefetch(operator)
+      }
+    } else {
+      plan
+    }
+
+  /** Whether an expression tells where its task reads now, which is where its row comes from. */
+  private def tellsReadPlace(expression: Expression): Boolean = expression match {
+    case _: InputFileName | _: InputFileBlockStart | _: InputFileBlockLength => true
+    case _ => false
+  }
+
+  /** Whether the task of an operator reads the sources: it would read them ahead. */
+  private def readsFiles(plan: SparkPlan): Boolean = plan match {
+    case _: Exchange => false
+    case source if source.children.isEmpty => true
+    case other => other.children.exists(readsFiles)
+  }
 
   private def isOn: Boolean =
     conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName &&
