@@ -63,8 +63,10 @@ final class CachedFamilies {
     return appliedThrough;
   }
 
+  /** Notes what an answer of the engine says; 0: a session has had none yet. */
   void noteApplied(long through) {
-    appliedThrough = through;
+    // It does not fall within one lineage: a reload ends above the version of the entries.
+    appliedThrough = Math.max(appliedThrough, through);
   }
 
   /** Requires that the engine has applied this version before it answers. */

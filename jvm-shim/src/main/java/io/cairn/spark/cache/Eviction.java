@@ -76,6 +76,9 @@ final class Eviction {
     }
     families.loseCompleteness(family);
     int slab = pickSlab(family);
+    for (int left = family.slabs.end(); left > 0 && passesOver(family, slab); left--) {
+      slab = pickSlab(family);
+    }
     clean(family, slab, family.slabs.used(slab) / 2, true);
     evictedSlabs++;
     family.shrinkIndexes();
@@ -117,6 +120,23 @@ final class Eviction {
     }
     family.nextVictim = unapplied + 1;
     return unapplied;
+  }
+
+  /**
+   * Whether a slab stays until the next pass: its only entry was read since the last one. Another
+   * slab has no place for an entry that is so large.
+   */
+  private static boolean passesOver(CachedFamily family, int slab) {
+    byte[] array = family.slabs.slab(slab);
+    long at = Bytes.ARRAY;
+    boolean isRead =
+        Entry.size(array, at) == family.slabs.used(slab)
+            && Entry.size(array, at) > Slabs.LARGE_BYTES
+            && Entry.has(array, at, Entry.REFERENCED);
+    if (isRead) {
+      Entry.lower(array, at, Entry.REFERENCED);
+    }
+    return isRead;
   }
 
   /**

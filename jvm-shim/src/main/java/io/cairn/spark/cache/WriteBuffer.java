@@ -484,7 +484,6 @@ final class WriteBuffer {
     hasFailed = true;
     early.forget(families);
     send(new BlockWriter(block -> source.write(block, true)));
-    hasFailed = false;
     last.forget();
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
@@ -494,6 +493,8 @@ final class WriteBuffer {
         families[i] = null;
       }
     }
+    // Only now: writes that are sent, and still here, would be sent twice.
+    hasFailed = false;
   }
 
   /** Hides the committed entries of spilled keys until the session ends. */

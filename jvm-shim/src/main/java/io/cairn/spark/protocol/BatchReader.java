@@ -116,11 +116,11 @@ public final class BatchReader {
   /** Returns the start of the next buffer in the payload; it has at least the given bytes. */
   private int region(int atLeast) {
     org.apache.arrow.flatbuf.Buffer next = batch.buffers(buffer++);
-    long start = bodyStart + next.offset();
-    if (next.offset() < 0 || next.length() < atLeast || start + next.length() > payloadBytes) {
+    long left = payloadBytes - bodyStart - next.length();
+    if (next.length() < atLeast || next.offset() < 0 || next.offset() > left) {
       throw CairnException.protocol("a buffer of a reply lies outside it");
     }
-    return (int) start;
+    return bodyStart + (int) next.offset();
   }
 
   /** Ends the reading and returns the payload, which the caller then owns. */

@@ -103,6 +103,7 @@ public final class Frames {
   public static void readRows(
       BatchReader reader, FrameHeader header, byte[] payload, RowPage into) {
     boolean hasKeys = header.kind() != (FrameKind.GET | FrameKind.REPLY);
+    requirePossible(header);
     into.reset(header.rows(), 0);
     reader.begin(payload, header, hasKeys ? 3 : 2);
     reader.bytes(into.origin);
@@ -114,6 +115,7 @@ public final class Frames {
 
   public static ChangePage readChanges(BatchReader reader, FrameHeader header, byte[] payload) {
     RowPage rows = new RowPage();
+    requirePossible(header);
     rows.reset(header.rows(), 0);
     ChangePage page = new ChangePage(new byte[header.rows()], new short[header.rows()], rows);
     reader.begin(payload, header, 4);
@@ -122,6 +124,18 @@ public final class Frames {
     reader.binary(rows.keyOffset, rows.keyLength);
     finish(reader, header, rows);
     return page;
+  }
+
+  /** Refuses rows that the payload cannot have, before memory is allocated for them. */
+  private static void requirePossible(FrameHeader header) {
+    if (header.rows() > header.payloadBytes()) {
+      throw CairnException.protocol(
+          "a reply of "
+              + header.payloadBytes()
+              + " bytes does not have "
+              + header.rows()
+              + " rows");
+    }
   }
 
   private static void finish(BatchReader reader, FrameHeader header, RowPage rows) {

@@ -74,6 +74,36 @@ class CacheMemoryTest {
     return "k" + (place ^ 1);
   }
 
+  /** A large row has no place in another slab, so it cannot be moved out of the way. */
+  @Test
+  void aLargeRowThatIsReadOftenOutlivesOthers() {
+    CacheFixture f = new CacheFixture(8 << 20);
+    String large = "x".repeat(100_000);
+    f.commitRowsAndBeginElsewhere(400, large);
+    CommittedCache committed = f.cache.committed;
+    for (int i = 1; i < 400; i++) {
+      assertEquals(large, f.get(PLAIN, "k0"));
+      assertEquals(large, f.get(PLAIN, "k" + i * 149 % 400));
+    }
+
+    assertTrue(committed.eviction.evictedSlabs() > 100);
+    assertEquals(400, committed.misses(), "k0 was evicted");
+  }
+
+  /** A session that needs no load learns from no answer what the engine has applied. */
+  @Test
+  void whatTheEngineHasAppliedIsKnownInTheNextSession() {
+    CacheFixture f = new CacheFixture(1 << 20);
+    CachedFamilies families = f.cache.committed.families;
+    families.noteApplied(7);
+
+    families.noteApplied(0);
+
+    assertEquals(7, families.appliedThrough());
+    f.cache.reset(3, "v3", false);
+    assertEquals(0, families.appliedThrough());
+  }
+
   /** Stores in use cannot evict each other. */
   @Test
   void aStoreInUseGivesTheMemoryAboveItsShareToAnother() {

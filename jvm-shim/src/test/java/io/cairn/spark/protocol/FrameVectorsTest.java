@@ -289,7 +289,9 @@ class FrameVectorsTest {
           assertThrows(CairnException.class, () -> readScan(cut, rows), "cut at " + cut.length);
       assertEquals("CAIRN_PROTOCOL", error.code());
     }
-    assertThrows(CairnException.class, () -> readScan(whole, rows + 1));
+    for (int wrong : new int[] {rows + 1, whole.length, 1 << 29, Integer.MAX_VALUE}) {
+      assertThrows(CairnException.class, () -> readScan(whole, wrong));
+    }
     assertThrows(CairnException.class, () -> FrameHeader.read(new byte[FrameHeader.BYTES], 0));
   }
 

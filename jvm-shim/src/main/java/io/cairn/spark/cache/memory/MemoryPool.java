@@ -30,6 +30,8 @@ public final class MemoryPool {
   /** Counted for each session beside its rows, so that a store with few rows keeps a share. */
   private static final long ROWS_PER_SESSION = 1_000;
 
+  private static final double UNKNOWN = -1;
+
   /** After this number of sessions per store, use counts half. */
   private static final int HALF_LIFE_SESSIONS = 4;
 
@@ -41,6 +43,9 @@ public final class MemoryPool {
 
   /** Ended sessions of all stores. INVARIANT: used under the lock of {@link #members}. */
   private long sessionCount;
+
+  /** The recent rows of all members; -1: not known. INVARIANT: used under the lock of those. */
+  private double totalUse = UNKNOWN;
 
   /** A store that shares the pool. */
   public interface Member {
@@ -121,12 +126,14 @@ public final class MemoryPool {
       use.rows = members.isEmpty() ? 0 : totalUse() / members.size();
       use.at = sessionCount;
       members.add(member);
+      totalUse = UNKNOWN;
     }
   }
 
   public void unregister(Member member) {
     synchronized (members) {
       members.remove(member);
+      totalUse = UNKNOWN;
     }
   }
 
@@ -155,6 +162,7 @@ public final class MemoryPool {
       sessionCount++;
       use.rows = recentRows(use) + ROWS_PER_SESSION + rows;
       use.at = sessionCount;
+      totalUse = UNKNOWN;
     }
   }
 
@@ -164,12 +172,15 @@ public final class MemoryPool {
     return use.rows * Math.pow(0.5, halvings);
   }
 
+  /** Each reservation under pressure asks for it, and it is a sum over all stores. */
   private double totalUse() {
-    double total = 0;
-    for (Member member : members) {
-      total += recentRows(member.use());
+    if (totalUse == UNKNOWN) {
+      totalUse = 0;
+      for (Member member : members) {
+        totalUse += recentRows(member.use());
+      }
     }
-    return total;
+    return totalUse;
   }
 
   /** A store's part of the limit, by its recent use; before any use, all parts are equal. */

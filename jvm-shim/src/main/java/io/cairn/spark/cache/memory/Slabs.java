@@ -14,10 +14,12 @@ public final class Slabs {
   public static final int MAX_BYTES = 1 << 18;
   static final int MIN_BYTES = 1 << 11;
 
+  /** A larger entry has a slab of its own. */
+  public static final int LARGE_BYTES = 1 << 16;
+
   private static final int UNIT_BITS = 15;
   private static final int UNIT_MASK = (1 << UNIT_BITS) - 1;
   private static final int MAX_SLABS = 1 << (32 - UNIT_BITS);
-  private static final int LARGE_BYTES = 1 << 16;
   private static final int OVERHEAD_BYTES = 64;
   private static final byte[][] NO_ARRAYS = {};
   private static final int[] NO_SIZES = {};
@@ -30,6 +32,9 @@ public final class Slabs {
   private long[] version = NO_VERSIONS;
   private int end = 1;
   private int holes;
+
+  /** No free number is lower. */
+  private int lowestHole = 1;
 
   /** The slab for the next small entries, 0 if there is none, and its free bytes. */
   private int current;
@@ -111,10 +116,11 @@ public final class Slabs {
     account.use(accounted);
     int slab = end;
     if (holes > 0) {
-      slab = 1;
+      slab = lowestHole;
       while (arrays[slab] != null) {
         slab++;
       }
+      lowestHole = slab + 1;
       holes--;
     } else {
       end++;
@@ -175,6 +181,7 @@ public final class Slabs {
     used[slab] = 0;
     live[slab] = 0;
     holes++;
+    lowestHole = Math.min(lowestHole, slab);
   }
 
   /** Frees all slabs. Allocates nothing: it may follow an allocation that failed. */
@@ -186,6 +193,7 @@ public final class Slabs {
     version = NO_VERSIONS;
     end = 1;
     holes = 0;
+    lowestHole = 1;
     current = 0;
     currentFree = 0;
     bytes = 0;
