@@ -5,6 +5,7 @@ in the same directory, is synced, and then gets its final name by one system cal
 
     put             rename                         atomic replacement
     put_if_absent   link                           the file system's create-if-absent
+    upload          link, or rename without links  new names only
     put_if_match    rename under the root's lock   compare and replace
 
 ``put`` and ``put_if_absent`` keep their promises between processes on every file system with POSIX
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
+from cairn.errors import ConditionalPutUnsupportedError
 from cairn.storage.base import (
     MAX_GET_BYTES,
     ObjectInfo,
@@ -131,7 +133,12 @@ class LocalStore(ObjectStore):
                     moved()
                     checksum = checksum_of(chunk, checksum)
                 check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum)
-                self._publish_new(pending, key)
+                try:
+                    self._publish_new(pending, key)
+                except ConditionalPutUnsupportedError:
+                    # No hard links here. Nobody else has the name: the caller gives each object a
+                    # new one.
+                    pending.publish()
             return datetime.fromtimestamp(target.stat().st_mtime, UTC)
 
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:

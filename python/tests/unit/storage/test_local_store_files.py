@@ -164,6 +164,24 @@ def test_a_file_system_without_links_is_refused(
         store.probe_conditional_put()
 
 
+def test_a_file_is_uploaded_without_links(
+    store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots of format 2 need no condition there: the names of their SSTs are new."""
+    source = tmp_path / "source"
+    source.write_bytes(b"sst")
+
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_link)
+
+    store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+
+    assert names_below(root) == ["sst/1.sst"]
+    assert store.get("sst/1.sst").data == b"sst"
+
+
 def test_list_removes_abandoned_temporary_files(root: Path) -> None:
     """The temporary file of a killed worker must not stay forever."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
