@@ -149,6 +149,29 @@ def test_the_page_of_a_proxy_is_no_answer(
         call(store)
 
 
+@pytest.mark.parametrize("page", [b"404 page not found", WELL_FORMED_PAGE, b""])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: list(store.list("pin/")),
+        lambda store: store.get("pin/1"),
+        lambda store: store.get_start("snapshot/1.json", 1),
+    ],
+    ids=["list", "get", "get_start"],
+)
+def test_a_404_of_a_proxy_is_no_absent_object(
+    stub: S3Stub, page: bytes, call: Callable[[S3Store], object]
+) -> None:
+    """While a gateway starts, it knows no route: pins and snapshots were taken for deleted."""
+    stub.answer = lambda _: (404, {"Content-Type": "text/plain"}, page)
+
+    with (
+        open_store(stub) as store,
+        pytest.raises(UnavailableError, match=r"the server does not know the address: .* 404"),
+    ):
+        call(store)
+
+
 def test_the_page_of_a_proxy_is_no_answer_to_a_deletion(stub: S3Stub) -> None:
     """It was reported as a bug of Cairn's; a deletion is repeated by the next purge."""
     stub.answer = lambda _: (200, {"Content-Type": "text/html"}, PAGE)
