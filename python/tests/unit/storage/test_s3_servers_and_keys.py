@@ -149,6 +149,31 @@ def test_the_page_of_a_proxy_is_no_answer(
         call(store)
 
 
+@pytest.mark.parametrize(
+    ("listing", "said"),
+    [
+        ("<IsTruncated>false</IsTruncated>{}", "has a key that was not asked for"),
+        ("<IsTruncated>true</IsTruncated>", "is cut, and does not say how it continues"),
+    ],
+    ids=["other keys", "no continuation"],
+)
+def test_a_listing_that_is_not_of_the_prefix_is_no_empty_one(
+    stub: S3Stub, listing: str, said: str
+) -> None:
+    """A gateway may cut the begin of all keys: a sweep would find no manifest and no pin."""
+    item = (
+        "<Contents><Key>pin/1</Key><Size>1</Size>"
+        "<LastModified>2023-01-02T00:00:00.000Z</LastModified></Contents>"
+    )
+    body = f"<ListBucketResult>{listing.format(item)}</ListBucketResult>".encode()
+    stub.answer = lambda _: (200, {"Content-Type": "application/xml"}, body)
+
+    with open_store(stub) as store, pytest.raises(UnavailableError, match=said) as raised:
+        list(store.list("pin/"))
+
+    assert raised.value.object_name == "s3://bucket/state/pin/"
+
+
 @pytest.mark.parametrize("page", [b"404 page not found", WELL_FORMED_PAGE, b""])
 @pytest.mark.parametrize(
     "call",
