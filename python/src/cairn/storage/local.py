@@ -113,11 +113,11 @@ class LocalStore(ObjectStore):
             pending.sync()
             with self._locked(fcntl.LOCK_EX):
                 try:
-                    present = _etag_of(self._read(key, path, MAX_GET_BYTES))
-                except FileNotFoundError:
-                    present = None
-                if present != etag:
-                    raise self._precondition_failed(key, is_missing=present is None)
+                    is_present = _has_etag(path, etag)
+                except FileNotFoundError as error:
+                    raise self._precondition_failed(key, is_missing=True) from error
+                if not is_present:
+                    raise self._precondition_failed(key, is_missing=False)
                 pending.publish()
 
     def upload(
@@ -292,7 +292,20 @@ class LocalStore(ObjectStore):
 
 
 def _etag_of(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return f"{_new_digest(data).hexdigest()}-{len(data)}"
+
+
+def _has_etag(path: Path, etag: str) -> bool:
+    """Return whether a file has the bytes of an etag; it may be larger than the memory."""
+    digest, _, size_bytes = etag.partition("-")
+    with path.open("rb") as source:
+        if str(os.fstat(source.fileno()).st_size) != size_bytes:
+            return False  # perhaps a huge file, which is not read
+        return hashlib.file_digest(source, _new_digest).hexdigest() == digest
+
+
+def _new_digest(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

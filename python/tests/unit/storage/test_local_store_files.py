@@ -23,6 +23,7 @@ from cairn.errors import (
     ConditionalPutUnsupportedError,
     DiskFullError,
     ForeignObjectError,
+    PreconditionFailedError,
     UnavailableError,
 )
 from cairn.storage import local
@@ -284,6 +285,22 @@ def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, ro
 
     assert while_locked == b"old"
     assert store.get("x").data == b"other"
+
+
+def test_an_object_over_the_limit_of_a_get_is_replaced(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changelog may be larger than most objects; no attempt could replace such a one."""
+    monkeypatch.setattr(local, "MAX_GET_BYTES", 4)
+    store.put("x", b"large")
+    etag = store.get("x", max_bytes=5).etag
+
+    store.put_if_match("x", b"new", etag)
+
+    assert store.get("x").data == b"new"
+    store.put("x", b"other")  # of the same size
+    with pytest.raises(PreconditionFailedError):
+        store.put_if_match("x", b"late", etag)
 
 
 @pytest.mark.parametrize(
