@@ -12,11 +12,13 @@ in the same directory, is synced, and then gets its final name by one system cal
 rename and link, network file systems included. ``put_if_match`` compares and replaces under an
 exclusive ``flock`` on ``<root>/.cairn.lock``, which ``put`` and ``delete`` take shared. This
 excludes other Cairn processes on this machine, and on other machines if the file system shares
-locks (as NFS 4 does). It does not exclude programs that ignore the lock.
+locks (as NFS 4 does). It does not exclude programs that ignore the lock. On a file system that has
+no ``flock`` it is refused, and nothing takes the lock.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     Found: TypeAlias = list[tuple[str, os.stat_result]]
 
 _LOCK_NAME = ".cairn.lock"
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 # Not the temporary files of other programs, such as Spark.
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX))
 _CHUNK_BYTES = 1 << 20
@@ -83,6 +86,7 @@ class LocalStore(ObjectStore):
         self._root = path_of_url(url).absolute()
         self._clock = clock
         self._is_probed = False
+        self._has_locks = False
 
     @property
     def origin(self) -> str:
@@ -210,6 +214,14 @@ class LocalStore(ObjectStore):
             path.unlink()
         self._is_probed = True
 
+    def probe_replacement(self) -> None:
+        """Verify that the file system has locks."""
+        self._check_open()
+        if self._has_locks:
+            return
+        with self._translated(_LOCK_NAME), self._locked(fcntl.LOCK_EX):
+            self._has_locks = True
+
     def _read(self, key: str, path: Path, max_bytes: int) -> bytes:
         with path.open("rb") as source:
             size_bytes = os.fstat(source.fileno()).st_size
@@ -255,10 +267,26 @@ class LocalStore(ObjectStore):
             # Another user may have created it, e.g. root who ran a command. To read is enough.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, mode)
+            self._lock(descriptor, mode)
             yield
         finally:
             os.close(descriptor)
+
+    def _lock(self, descriptor: int, mode: int) -> None:
+        try:
+            fcntl.flock(descriptor, mode)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            if mode == fcntl.LOCK_SH:
+                return  # no replacement to be kept out
+            raise ConditionalPutUnsupportedError(
+                f"the file system has no locks ({error.strerror}), which checkpoint format 1 needs "
+                "to replace the state of an earlier attempt",
+                object_name=self.url,
+                next_step="keep the checkpoint on a file system with flock, or start the query "
+                "with a new checkpoint in format 2 (cairn.spark_conf())",
+            ) from error
 
     def _walk(self, top: Path, prefix: str, found: Found) -> None:
         """Collect the files below ``top``; files that vanish meanwhile are left out."""

@@ -183,6 +183,43 @@ def test_a_file_is_uploaded_without_links(
     assert store.get("sst/1.sst").data == b"sst"
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_only_a_replacement_needs_locks(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Commits of format 2 and deletions replace nothing that another writer may replace."""
+
+    def no_lock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+
+    store.put("x", b"1")
+    store.put("y", b"2")
+    store.delete(["y"])
+
+    assert [info.key for info in store.list("")] == ["x"]
+    with pytest.raises(ConditionalPutUnsupportedError, match="format 2"):
+        store.probe_replacement()
+    with pytest.raises(ConditionalPutUnsupportedError, match="format 2"):
+        store.put_if_match("x", b"3", store.get("x").etag)
+    assert store.get("x").data == b"1"
+
+
+def test_a_lock_that_fails_is_no_file_system_without_locks(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a put could change the object that another process replaces at that moment."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+
+    with pytest.raises(UnavailableError):
+        store.put("x", b"1")
+
+
 def test_list_removes_abandoned_temporary_files(root: Path) -> None:
     """The temporary file of a killed worker must not stay forever."""
     clock = FakeClock(SYSTEM_CLOCK.now() + timedelta(hours=2))
