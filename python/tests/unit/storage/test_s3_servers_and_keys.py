@@ -260,6 +260,25 @@ def test_a_server_without_conditions_takes_large_files_too(stub: S3Stub, tmp_pat
     assert any(request.path.endswith("uploads") for request in stub.of("POST"))
 
 
+def test_own_success_is_recognised_by_a_header_in_capitals(stub: S3Stub) -> None:
+    """Names of headers have no case, and a proxy may capitalise them: the commit failed."""
+
+    def lose_answer(request: Request) -> Answer | None:
+        if request.method != "PUT":
+            return None
+        metadata = {"X-Amz-Meta-Cairn-Put-Id": request.headers["x-amz-meta-cairn-put-id"]}
+        stub.objects[request.key] = request.body, metadata
+        return refusal(500, "InternalError")
+
+    stub.answer = lose_answer
+
+    with open_store(stub) as store:
+        store.put_if_absent("changelog/1.arrow", b"rows")
+
+        assert store.get("changelog/1.arrow").data == b"rows"
+    assert len(stub.of("HEAD")) == 1
+
+
 def test_a_store_whose_conditional_put_is_not_atomic_is_detected(stub: S3Stub) -> None:
     """It refuses a create that comes later, but not one at the same time: both writers win."""
     creates = []

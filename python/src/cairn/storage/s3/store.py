@@ -376,7 +376,9 @@ class S3Store(ObjectStore):
             if isinstance(error, RetryableError):
                 raise error from failure
             raise self._requests.unavailable("the outcome of a put is unknown", key) from failure
-        put_id = str(answer.get("Metadata", {}).get(PUT_ID, ""))
+        # Some servers and proxies capitalise the names of headers.
+        metadata = {name.lower(): value for name, value in answer.get("Metadata", {}).items()}
+        put_id = str(metadata.get(PUT_ID, ""))
         return _Head(put_id, str(answer["ETag"]), answer["LastModified"].astimezone(UTC))
 
     def _is_refused(self, key: str, condition: dict[str, str]) -> bool:
