@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_ENTROPY
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from cairn.storage.base import Payload
 
 TEMPORARY_SUFFIX = ".tmp"
+NO_LINK_ERRNOS: Final = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+)
+"""The numbers of an OSError that mean that a file cannot have a hard link there."""
 
 _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
     errno.ENOSPC: (DiskFullError, "no space is left on the disk", "free space on it"),
@@ -53,7 +57,6 @@ _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
         "use a shorter checkpoint location",
     ),
 }
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
 def translate_os_error(error: OSError, object_name: str) -> CairnError:
@@ -147,7 +150,7 @@ class PendingFile:
         try:
             os.link(self.temporary, self.path)
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINK_ERRNOS:
                 raise
             raise ConditionalPutUnsupportedError(
                 f"the file system has no hard links ({error.strerror})",
