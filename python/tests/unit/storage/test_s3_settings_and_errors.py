@@ -165,6 +165,17 @@ def test_the_answer_to_a_head_has_no_code() -> None:
     assert type(error) is MissingError
 
 
+@pytest.mark.parametrize(
+    "code", ["Throttling", "ThrottlingException", "RequestLimitExceeded", "IDPCommunicationError"]
+)
+def test_a_busy_sts_is_asked_again(code: str) -> None:
+    """All executors ask for the role at once; the query ended, as if the role were refused."""
+    error = translate(client_error(code, 400, "AssumeRole"), endpoint="e", object_name="s3://b/x")
+
+    assert type(error) is UnavailableError
+    assert f"STS answered 400 {code}" in str(error)
+
+
 BOTO_ERRORS = sorted(
     (
         item

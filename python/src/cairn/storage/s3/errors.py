@@ -72,6 +72,11 @@ _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
     "IncompleteBody": (UnavailableError, "the data was cut in transit", None),
     "RequestTimeout": (UnavailableError, "the server waited too long for the request", None),
     "SlowDown": (UnavailableError, "the server asks to slow down", None),
+    # STS: with status 400.
+    "Throttling": (UnavailableError, "the server asks to slow down", None),
+    "ThrottlingException": (UnavailableError, "the server asks to slow down", None),
+    "RequestLimitExceeded": (UnavailableError, "the server asks to slow down", None),
+    "IDPCommunicationError": (UnavailableError, "the identity provider did not answer", None),
     "OperationAborted": (UnavailableError, "the server aborted the request", None),
     "NotImplemented": (
         ConditionalPutUnsupportedError,
