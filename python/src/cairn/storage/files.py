@@ -149,6 +149,10 @@ class PendingFile:
         """
         try:
             os.link(self.temporary, self.path)
+        except FileExistsError:
+            # On NFS the answer to a first attempt was lost, and the client repeated it.
+            if not self._is_linked():
+                raise
         except OSError as error:
             if error.errno not in NO_LINK_ERRNOS:
                 raise
@@ -158,6 +162,12 @@ class PendingFile:
                 next_step="keep the checkpoint on a file system with hard links, or on S3",
             ) from error
         sync_directory(self.path.parent)
+
+    def _is_linked(self) -> bool:
+        try:
+            return self.path.samefile(self.temporary)
+        except FileNotFoundError:  # somebody has deleted it meanwhile
+            return False
 
     def __exit__(self, *_: object) -> None:
         # Remove the name before releasing the lock, so that the cleaner never removes a live file.

@@ -19,6 +19,7 @@ from cairn.checksum import crc32c_file
 from cairn.clock import SYSTEM_CLOCK, FakeClock
 from cairn.errors import (
     AccessError,
+    AlreadyExistsError,
     CairnError,
     ConditionalPutUnsupportedError,
     DiskFullError,
@@ -149,6 +150,26 @@ def test_a_directory_in_the_place_of_an_object_is_foreign(store: LocalStore, roo
         store.put("mark", b"x")
 
     assert (root / "mark" / "inside").is_dir()
+
+
+def test_a_link_whose_answer_was_lost_is_own_success(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On NFS the client repeats it and finds its own file: the commit failed."""
+    really_link = os.link
+
+    def link_twice(source: Path, target: Path) -> None:
+        really_link(source, target)
+        really_link(source, target)
+
+    monkeypatch.setattr(os, "link", link_twice)
+
+    store.put_if_absent("changelog/1.arrow", b"ours")
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("changelog/1.arrow", b"ours")
+
+    assert store.get("changelog/1.arrow").data == b"ours"
+    assert names_below(root) == ["changelog/1.arrow"]
 
 
 def test_a_file_system_without_links_is_refused(
