@@ -1,4 +1,6 @@
-"""Workers on a storage that ignores If-None-Match: what they load, upload and delete there.
+"""Workers on a storage without conditional PUT: what they load, upload and delete there.
+
+An S3 server that ignores If-None-Match, and a file system without hard links.
 
 Checkpoint format 2; format 1 is refused (docs/adr/0036). What two writers may do to each other is
 in ``unit/checkpoint/test_unconditional_store.py``.
@@ -26,6 +28,17 @@ import cairn.checkpoint.orphans
 cairn.checkpoint.orphans.SweepSchedule.is_due = lambda self: True
 """
 """A sweep at each maintenance, which is otherwise due once a day."""
+
+WITHOUT_LINKS = """
+import errno
+import os
+
+def refuse(*_):
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+os.link = refuse
+"""
+"""As on FAT and on some network file systems."""
 
 
 @pytest.fixture
@@ -136,6 +149,29 @@ def test_the_next_snapshot_shares_no_file_and_deletes_nothing(
         names = [key for key in bucket.objects if f"/changelog/{version}_" in key]
         fresh.load(version, names[0].partition(f"/{version}_")[2].removesuffix(".arrow"))
         assert fresh.scan() == rows(*numbers)
+
+
+def test_a_folder_without_hard_links_takes_snapshots(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
+) -> None:
+    """Each upload of an SST failed, and the query stopped at the end of its longest lineage."""
+    conf: dict[str, Any] = {"minDeltasForSnapshot": 1, "orphanGraceMs": 0}
+    store = Store(spawn(patch=WITHOUT_LINKS), 1, url, conf=conf)
+    which: dict[str, Any] = {"instance": 1, "storage": None, "snapshot": True, "cleanup": True}
+    store.load(0)
+    taken = []
+    for number in (1, 2):
+        commit(store, number)
+        taken.append(store.worker.call("maintain", **which))
+    commit(store, 3)
+
+    fresh = Store(spawn(local=tmp_path / "other", patch=WITHOUT_LINKS), 1, url, conf=conf)
+    loaded = fresh.load(3, store.checkpoint_id)
+
+    assert [one["snapshot_version"] for one in taken] == [1, 2]
+    assert [one["reused_files"] for one in taken] == [0, 0]
+    assert (loaded["source"], loaded["changelogs_replayed"]) == ("snapshot", 1)
+    assert fresh.scan() == rows(1, 2, 3)
 
 
 def test_format_1_is_refused(spawn: Callable[..., WorkerProcess], bucket: S3Stub) -> None:

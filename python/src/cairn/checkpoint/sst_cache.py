@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from cairn.checksum import crc32c_file
 from cairn.errors import DISK_FULL_ERRNOS, DiskFullError
 from cairn.format.names import SST_PREFIX, is_sst_name
-from cairn.storage.files import translate_os_error
+from cairn.storage.files import NO_LINK_ERRNOS, translate_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from cairn.format.manifest import SstFile
 
 _LOG = logging.getLogger(__name__)
-_USE_COPY = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK})
 # Each takes some 300 bytes of memory. Small stores upload small SSTs, which nobody needs any more
 # after the next compaction: the bound on bytes alone would keep those of many days.
 _MAX_FILES = 32_768
@@ -288,7 +287,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
         try:
             os.link(source, target)
         except OSError as error:
-            if error.errno not in _USE_COPY:
+            if error.errno not in NO_LINK_ERRNOS:
                 raise
             _copy(source, target)
     except OSError as error:

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_ENTROPY
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from cairn.storage.base import Payload
 
 TEMPORARY_SUFFIX = ".tmp"
+NO_LINK_ERRNOS: Final = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+)
+"""The numbers of an OSError that mean that a file cannot have a hard link there."""
 
 _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
     errno.ENOSPC: (DiskFullError, "no space is left on the disk", "free space on it"),
@@ -53,7 +57,6 @@ _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
         "use a shorter checkpoint location",
     ),
 }
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
 def translate_os_error(error: OSError, object_name: str) -> CairnError:
@@ -146,8 +149,12 @@ class PendingFile:
         """
         try:
             os.link(self.temporary, self.path)
+        except FileExistsError:
+            # On NFS the answer to a first attempt was lost, and the client repeated it.
+            if not self._is_linked():
+                raise
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINK_ERRNOS:
                 raise
             raise ConditionalPutUnsupportedError(
                 f"the file system has no hard links ({error.strerror})",
@@ -155,6 +162,12 @@ class PendingFile:
                 next_step="keep the checkpoint on a file system with hard links, or on S3",
             ) from error
         sync_directory(self.path.parent)
+
+    def _is_linked(self) -> bool:
+        try:
+            return self.path.samefile(self.temporary)
+        except FileNotFoundError:  # somebody has deleted it meanwhile
+            return False
 
     def __exit__(self, *_: object) -> None:
         # Remove the name before releasing the lock, so that the cleaner never removes a live file.

@@ -5,17 +5,20 @@ in the same directory, is synced, and then gets its final name by one system cal
 
     put             rename                         atomic replacement
     put_if_absent   link                           the file system's create-if-absent
+    upload          link, or rename without links  new names only
     put_if_match    rename under the root's lock   compare and replace
 
 ``put`` and ``put_if_absent`` keep their promises between processes on every file system with POSIX
 rename and link, network file systems included. ``put_if_match`` compares and replaces under an
 exclusive ``flock`` on ``<root>/.cairn.lock``, which ``put`` and ``delete`` take shared. This
 excludes other Cairn processes on this machine, and on other machines if the file system shares
-locks (as NFS 4 does). It does not exclude programs that ignore the lock.
+locks (as NFS 4 does). It does not exclude programs that ignore the lock. On a file system that has
+no ``flock`` it is refused, and nothing takes the lock.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairn.checksum import crc32c as checksum_of
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock
+from cairn.errors import ConditionalPutUnsupportedError
 from cairn.storage.base import (
     MAX_GET_BYTES,
     ObjectInfo,
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     Found: TypeAlias = list[tuple[str, os.stat_result]]
 
 _LOCK_NAME = ".cairn.lock"
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 # Not the temporary files of other programs, such as Spark.
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX))
 _CHUNK_BYTES = 1 << 20
@@ -81,6 +86,7 @@ class LocalStore(ObjectStore):
         self._root = path_of_url(url).absolute()
         self._clock = clock
         self._is_probed = False
+        self._has_locks = False
 
     @property
     def origin(self) -> str:
@@ -111,11 +117,11 @@ class LocalStore(ObjectStore):
             pending.sync()
             with self._locked(fcntl.LOCK_EX):
                 try:
-                    present = _etag_of(self._read(key, path, MAX_GET_BYTES))
-                except FileNotFoundError:
-                    present = None
-                if present != etag:
-                    raise self._precondition_failed(key, is_missing=present is None)
+                    is_present = _has_etag(path, etag)
+                except FileNotFoundError as error:
+                    raise self._precondition_failed(key, is_missing=True) from error
+                if not is_present:
+                    raise self._precondition_failed(key, is_missing=False)
                 pending.publish()
 
     def upload(
@@ -131,7 +137,12 @@ class LocalStore(ObjectStore):
                     moved()
                     checksum = checksum_of(chunk, checksum)
                 check_crc32c(f"{path} for {self.object_url(key)}", crc32c, checksum)
-                self._publish_new(pending, key)
+                try:
+                    self._publish_new(pending, key)
+                except ConditionalPutUnsupportedError:
+                    # No hard links here. Nobody else has the name: the caller gives each object a
+                    # new one.
+                    pending.publish()
             return datetime.fromtimestamp(target.stat().st_mtime, UTC)
 
     def get(self, key: str, *, max_bytes: int = MAX_GET_BYTES) -> StoredObject:
@@ -203,6 +214,14 @@ class LocalStore(ObjectStore):
             path.unlink()
         self._is_probed = True
 
+    def probe_replacement(self) -> None:
+        """Verify that the file system has locks."""
+        self._check_open()
+        if self._has_locks:
+            return
+        with self._translated(_LOCK_NAME), self._locked(fcntl.LOCK_EX):
+            self._has_locks = True
+
     def _read(self, key: str, path: Path, max_bytes: int) -> bytes:
         with path.open("rb") as source:
             size_bytes = os.fstat(source.fileno()).st_size
@@ -248,10 +267,26 @@ class LocalStore(ObjectStore):
             # Another user may have created it, e.g. root who ran a command. To read is enough.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, mode)
+            self._lock(descriptor, mode)
             yield
         finally:
             os.close(descriptor)
+
+    def _lock(self, descriptor: int, mode: int) -> None:
+        try:
+            fcntl.flock(descriptor, mode)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            if mode == fcntl.LOCK_SH:
+                return  # no replacement to be kept out
+            raise ConditionalPutUnsupportedError(
+                f"the file system has no locks ({error.strerror}), which checkpoint format 1 needs "
+                "to replace the state of an earlier attempt",
+                object_name=self.url,
+                next_step="keep the checkpoint on a file system with flock, or start the query "
+                "with a new checkpoint in format 2 (cairn.spark_conf())",
+            ) from error
 
     def _walk(self, top: Path, prefix: str, found: Found) -> None:
         """Collect the files below ``top``; files that vanish meanwhile are left out."""
@@ -285,7 +320,20 @@ class LocalStore(ObjectStore):
 
 
 def _etag_of(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return f"{_new_digest(data).hexdigest()}-{len(data)}"
+
+
+def _has_etag(path: Path, etag: str) -> bool:
+    """Return whether a file has the bytes of an etag; it may be larger than the memory."""
+    digest, _, size_bytes = etag.partition("-")
+    with path.open("rb") as source:
+        if str(os.fstat(source.fileno()).st_size) != size_bytes:
+            return False  # perhaps a huge file, which is not read
+        return hashlib.file_digest(source, _new_digest).hexdigest() == digest
+
+
+def _new_digest(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

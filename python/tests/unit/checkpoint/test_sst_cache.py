@@ -201,11 +201,19 @@ def test_failed_download_leaves_nothing(tmp_path: Path) -> None:
     assert Downloads().fetch(cache, "1", tmp_path / "a") == 100
 
 
-@pytest.mark.parametrize(("number", "error"), [(errno.EXDEV, None), (errno.ENOSPC, DiskFullError)])
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.EXDEV, None),
+        (errno.EOPNOTSUPP, None),
+        (errno.ENOSYS, None),
+        (errno.ENOSPC, DiskFullError),
+    ],
+)
 def test_link_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception] | None
 ) -> None:
-    """Across file systems the file is copied; on a full disk the error says so."""
+    """Across file systems, and on one without links, the file is copied; a full disk is named."""
     cache = SstCache(tmp_path / "cache", 1000)
 
     def refuse(_source: Path, _target: Path) -> None:

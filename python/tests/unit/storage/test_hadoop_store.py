@@ -236,6 +236,18 @@ def test_replacement_moves_the_old_file_away_and_back_if_it_fails(
     assert store.get("x").data == b"new"
 
 
+def test_an_object_over_the_limit_of_a_get_is_replaced(
+    store: HadoopStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changelog may be larger than most objects; no attempt could replace such a one."""
+    monkeypatch.setattr("cairn.storage.hadoop.store.MAX_GET_BYTES", 4)
+    store.put("x", b"large")
+
+    store.put_if_match("x", b"new", store.get("x", max_bytes=5).etag)
+
+    assert store.get("x").data == b"new"
+
+
 def test_an_attempt_that_compared_too_early_cannot_move_the_new_object_away(
     store: HadoopStore, shim: FakeShim
 ) -> None:

@@ -19,10 +19,12 @@ from cairn.checksum import crc32c_file
 from cairn.clock import SYSTEM_CLOCK, FakeClock
 from cairn.errors import (
     AccessError,
+    AlreadyExistsError,
     CairnError,
     ConditionalPutUnsupportedError,
     DiskFullError,
     ForeignObjectError,
+    PreconditionFailedError,
     UnavailableError,
 )
 from cairn.storage import local
@@ -150,6 +152,26 @@ def test_a_directory_in_the_place_of_an_object_is_foreign(store: LocalStore, roo
     assert (root / "mark" / "inside").is_dir()
 
 
+def test_a_link_whose_answer_was_lost_is_own_success(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On NFS the client repeats it and finds its own file: the commit failed."""
+    really_link = os.link
+
+    def link_twice(source: Path, target: Path) -> None:
+        really_link(source, target)
+        really_link(source, target)
+
+    monkeypatch.setattr(os, "link", link_twice)
+
+    store.put_if_absent("changelog/1.arrow", b"ours")
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("changelog/1.arrow", b"ours")
+
+    assert store.get("changelog/1.arrow").data == b"ours"
+    assert names_below(root) == ["changelog/1.arrow"]
+
+
 def test_a_file_system_without_links_is_refused(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +184,61 @@ def test_a_file_system_without_links_is_refused(
 
     with pytest.raises(ConditionalPutUnsupportedError):
         store.probe_conditional_put()
+
+
+def test_a_file_is_uploaded_without_links(
+    store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots of format 2 need no condition there: the names of their SSTs are new."""
+    source = tmp_path / "source"
+    source.write_bytes(b"sst")
+
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_link)
+
+    store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
+
+    assert names_below(root) == ["sst/1.sst"]
+    assert store.get("sst/1.sst").data == b"sst"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_only_a_replacement_needs_locks(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Commits of format 2 and deletions replace nothing that another writer may replace."""
+
+    def no_lock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+
+    store.put("x", b"1")
+    store.put("y", b"2")
+    store.delete(["y"])
+
+    assert [info.key for info in store.list("")] == ["x"]
+    with pytest.raises(ConditionalPutUnsupportedError, match="format 2"):
+        store.probe_replacement()
+    with pytest.raises(ConditionalPutUnsupportedError, match="format 2"):
+        store.put_if_match("x", b"3", store.get("x").etag)
+    assert store.get("x").data == b"1"
+
+
+def test_a_lock_that_fails_is_no_file_system_without_locks(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a put could change the object that another process replaces at that moment."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+
+    with pytest.raises(UnavailableError):
+        store.put("x", b"1")
 
 
 def test_list_removes_abandoned_temporary_files(root: Path) -> None:
@@ -266,6 +343,22 @@ def test_a_replacement_excludes_writers_of_other_processes(store: LocalStore, ro
 
     assert while_locked == b"old"
     assert store.get("x").data == b"other"
+
+
+def test_an_object_over_the_limit_of_a_get_is_replaced(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changelog may be larger than most objects; no attempt could replace such a one."""
+    monkeypatch.setattr(local, "MAX_GET_BYTES", 4)
+    store.put("x", b"large")
+    etag = store.get("x", max_bytes=5).etag
+
+    store.put_if_match("x", b"new", etag)
+
+    assert store.get("x").data == b"new"
+    store.put("x", b"other")  # of the same size
+    with pytest.raises(PreconditionFailedError):
+        store.put_if_match("x", b"late", etag)
 
 
 @pytest.mark.parametrize(

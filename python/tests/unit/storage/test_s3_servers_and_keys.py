@@ -149,6 +149,54 @@ def test_the_page_of_a_proxy_is_no_answer(
         call(store)
 
 
+@pytest.mark.parametrize(
+    ("listing", "said"),
+    [
+        ("<IsTruncated>false</IsTruncated>{}", "has a key that was not asked for"),
+        ("<IsTruncated>true</IsTruncated>", "is cut, and does not say how it continues"),
+    ],
+    ids=["other keys", "no continuation"],
+)
+def test_a_listing_that_is_not_of_the_prefix_is_no_empty_one(
+    stub: S3Stub, listing: str, said: str
+) -> None:
+    """A gateway may cut the begin of all keys: a sweep would find no manifest and no pin."""
+    item = (
+        "<Contents><Key>pin/1</Key><Size>1</Size>"
+        "<LastModified>2023-01-02T00:00:00.000Z</LastModified></Contents>"
+    )
+    body = f"<ListBucketResult>{listing.format(item)}</ListBucketResult>".encode()
+    stub.answer = lambda _: (200, {"Content-Type": "application/xml"}, body)
+
+    with open_store(stub) as store, pytest.raises(UnavailableError, match=said) as raised:
+        list(store.list("pin/"))
+
+    assert raised.value.object_name == "s3://bucket/state/pin/"
+
+
+@pytest.mark.parametrize("page", [b"404 page not found", WELL_FORMED_PAGE, b""])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: list(store.list("pin/")),
+        lambda store: store.get("pin/1"),
+        lambda store: store.get_start("snapshot/1.json", 1),
+    ],
+    ids=["list", "get", "get_start"],
+)
+def test_a_404_of_a_proxy_is_no_absent_object(
+    stub: S3Stub, page: bytes, call: Callable[[S3Store], object]
+) -> None:
+    """While a gateway starts, it knows no route: pins and snapshots were taken for deleted."""
+    stub.answer = lambda _: (404, {"Content-Type": "text/plain"}, page)
+
+    with (
+        open_store(stub) as store,
+        pytest.raises(UnavailableError, match=r"the server does not know the address: .* 404"),
+    ):
+        call(store)
+
+
 def test_the_page_of_a_proxy_is_no_answer_to_a_deletion(stub: S3Stub) -> None:
     """It was reported as a bug of Cairn's; a deletion is repeated by the next purge."""
     stub.answer = lambda _: (200, {"Content-Type": "text/html"}, PAGE)
@@ -210,6 +258,25 @@ def test_a_server_without_conditions_takes_large_files_too(stub: S3Stub, tmp_pat
         store.upload("sst/1.sst", source, crc32c=crc32c_file(source))
 
     assert any(request.path.endswith("uploads") for request in stub.of("POST"))
+
+
+def test_own_success_is_recognised_by_a_header_in_capitals(stub: S3Stub) -> None:
+    """Names of headers have no case, and a proxy may capitalise them: the commit failed."""
+
+    def lose_answer(request: Request) -> Answer | None:
+        if request.method != "PUT":
+            return None
+        metadata = {"X-Amz-Meta-Cairn-Put-Id": request.headers["x-amz-meta-cairn-put-id"]}
+        stub.objects[request.key] = request.body, metadata
+        return refusal(500, "InternalError")
+
+    stub.answer = lose_answer
+
+    with open_store(stub) as store:
+        store.put_if_absent("changelog/1.arrow", b"rows")
+
+        assert store.get("changelog/1.arrow").data == b"rows"
+    assert len(stub.of("HEAD")) == 1
 
 
 def test_a_store_whose_conditional_put_is_not_atomic_is_detected(stub: S3Stub) -> None:

@@ -102,7 +102,7 @@ def test_equal_settings_share_a_client_and_idle_ones_are_closed() -> None:
     release(anew)
 
 
-def client_error(code: str, status: int) -> ClientError:
+def client_error(code: str, status: int, operation: str = "PutObject") -> ClientError:
     return ClientError(
         {
             "Error": {"Code": code, "Message": "you sent sec/ret"},
@@ -114,7 +114,7 @@ def client_error(code: str, status: int) -> ClientError:
                 "RetryAttempts": 0,
             },
         },
-        "PutObject",
+        operation,
     )
 
 
@@ -122,7 +122,8 @@ def client_error(code: str, status: int) -> ClientError:
     ("code", "status", "expected"),
     [
         ("NoSuchKey", 404, MissingError),
-        ("404", 404, MissingError),
+        ("404", 404, UnavailableError),
+        ("", 404, UnavailableError),
         ("NoSuchBucket", 404, NoSuchBucketError),
         ("AccessDenied", 403, AccessError),
         ("403", 403, AccessError),
@@ -155,6 +156,24 @@ def test_each_answer_has_its_error(code: str, status: int, expected: type[CairnE
     assert "http://e:1" in str(error)
     assert error.object_name == "s3://b/x"
     assert "sec/ret" not in str(error)
+
+
+def test_the_answer_to_a_head_has_no_code() -> None:
+    """A HEAD has no body: without this exception no lost answer to a PUT could be resolved."""
+    error = translate(client_error("404", 404, "HeadObject"), endpoint="e", object_name="s3://b/x")
+
+    assert type(error) is MissingError
+
+
+@pytest.mark.parametrize(
+    "code", ["Throttling", "ThrottlingException", "RequestLimitExceeded", "IDPCommunicationError"]
+)
+def test_a_busy_sts_is_asked_again(code: str) -> None:
+    """All executors ask for the role at once; the query ended, as if the role were refused."""
+    error = translate(client_error(code, 400, "AssumeRole"), endpoint="e", object_name="s3://b/x")
+
+    assert type(error) is UnavailableError
+    assert f"STS answered 400 {code}" in str(error)
 
 
 BOTO_ERRORS = sorted(

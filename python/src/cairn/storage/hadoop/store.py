@@ -127,9 +127,12 @@ class HadoopStore(ObjectStore):
         """Replace the object that has ``etag``; it is absent between two renames."""
         path = self._begin("PutObject", key)
         self._check_replacement()
-        present = self._etag(path)
-        if present != etag:
-            raise self._precondition_failed(key, is_missing=present is None)
+        try:
+            is_present = self._has_etag(path, etag)
+        except MissingError as error:
+            raise self._precondition_failed(key, is_missing=True) from error
+        if not is_present:
+            raise self._precondition_failed(key, is_missing=False)
         temporary = _hidden(path, SYSTEM_ENTROPY.token(8) + TEMPORARY_SUFFIX)
         old = _hidden(path, etag + _OLD_SUFFIX)
         try:
@@ -313,18 +316,22 @@ class HadoopStore(ObjectStore):
             raise self._precondition_failed(key, is_missing=False) from error
         except MissingError as error:
             raise self._precondition_failed(key, is_missing=True) from error
-        moved = self._etag(old)
-        # Some file systems change a file's time when they rename it.
-        if moved is None or _digest(moved) != _digest(etag):
+        # Not the time: some file systems change it when they rename a file.
+        if self._digest(old) != etag.partition("-")[0]:
             # Replaced by a writer that ignores etags, between the check and the rename.
             self._files.rename(old, path, replaces=False)
             raise self._precondition_failed(key, is_missing=False)
 
-    def _etag(self, path: str) -> str | None:
-        try:
-            return self._read(path, MAX_GET_BYTES).etag
-        except MissingError:
-            return None
+    def _has_etag(self, path: str, etag: str) -> bool:
+        """Return whether a file has the time and the bytes of an etag."""
+        digest, _, time = etag.partition("-")
+        if f"{self._files.status(path).modified_ms:x}" != time:
+            return False  # perhaps a huge file, which is not read
+        return self._digest(path) == digest
+
+    def _digest(self, path: str) -> str:
+        """Return the digest of a file, which may be larger than the memory."""
+        return self._files.read(path, _ALL, lambda _, parts: _digest_of(parts)).hex()
 
     def _read(self, path: str, max_bytes: int) -> StoredObject:
         """Return a whole file, of at most ``max_bytes``."""
@@ -368,10 +375,6 @@ class HadoopStore(ObjectStore):
 def _hidden(path: str, suffix: str) -> str:
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{suffix}"
-
-
-def _digest(etag: str) -> str:
-    return etag.partition("-")[0]
 
 
 def _digest_of(parts: Iterable[bytes | memoryview]) -> bytes:

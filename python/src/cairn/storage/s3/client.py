@@ -23,6 +23,7 @@ from cairn.errors import ConfigError
 from cairn.storage.s3.assumed_role import assume_role
 from cairn.storage.s3.connections import ConnectionKeeper, open_connections
 from cairn.storage.s3.errors import translate
+from cairn.storage.s3.sending import limit_sending
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -163,6 +164,7 @@ def _new_client(
         raise translate(error, endpoint=shown, object_name=shown) from error
     # "Expect: 100-continue" makes each PUT wait for an interim answer: one more round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
+    limit_sending(client)
     return client
 
 

@@ -72,6 +72,11 @@ _CODES: Mapping[str, tuple[type[CairnError], str, str | None]] = {
     "IncompleteBody": (UnavailableError, "the data was cut in transit", None),
     "RequestTimeout": (UnavailableError, "the server waited too long for the request", None),
     "SlowDown": (UnavailableError, "the server asks to slow down", None),
+    # STS: with status 400.
+    "Throttling": (UnavailableError, "the server asks to slow down", None),
+    "ThrottlingException": (UnavailableError, "the server asks to slow down", None),
+    "RequestLimitExceeded": (UnavailableError, "the server asks to slow down", None),
+    "IDPCommunicationError": (UnavailableError, "the identity provider did not answer", None),
     "OperationAborted": (UnavailableError, "the server aborted the request", None),
     "NotImplemented": (
         ConditionalPutUnsupportedError,
@@ -169,6 +174,10 @@ def _translate_answer(error: ClientError, endpoint: str, object_name: str) -> Ca
         endpoint = "STS"
         if not issubclass(kind, UnavailableError):
             kind, text, next_step = AccessError, "the role cannot be assumed", _ROLE_NEXT
+    elif kind is MissingError and code != "NoSuchKey" and error.operation_name != "HeadObject":
+        # Of S3's answers only that to a HEAD has no code. This is the page of a proxy, perhaps.
+        kind, text = UnavailableError, "the server does not know the address"
+        next_step = f"check that {endpoint} is up and reachable from here"
     return kind(
         f"{text}: {endpoint} answered {status} {code}".rstrip(),
         object_name=object_name,

@@ -55,7 +55,8 @@ class S3Settings:
         sts_region: its region; absent: ``region``.
         max_connections: size of the pool of connections; transfers of SSTs have another one.
         connect_timeout_ms: limit of one connection attempt.
-        read_timeout_ms: longest time without a byte from the server.
+        read_timeout_ms: longest wait for the server within a request: for its answer, or until it
+            has taken the next 128 KiB.
         max_attempts: number of attempts of one request, including the first.
     """
 

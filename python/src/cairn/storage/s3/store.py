@@ -233,13 +233,24 @@ class S3Store(ObjectStore):
         while True:
             page = self._requests.call_bucket("ListObjectsV2", prefix, **arguments)
             for item in page.get("Contents", ()):
+                if not item["Key"].startswith(root + prefix):
+                    raise self._bad_listing("has a key that was not asked for", prefix)
                 key = item["Key"].removeprefix(root)
                 if is_listed(key, prefix):
                     modified = item["LastModified"].astimezone(UTC)
                     yield ObjectInfo(key, int(item["Size"]), modified)
             if not page.get("IsTruncated"):
                 return
+            if not page.get("NextContinuationToken"):
+                raise self._bad_listing("is cut, and does not say how it continues", prefix)
             arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def _bad_listing(self, text: str, prefix: str) -> UnavailableError:
+        return UnavailableError(
+            f"the answer to ListObjectsV2 {text}: {self._client.settings.endpoint_shown}",
+            object_name=self.object_url(prefix),
+            next_step="use a server, or a proxy, that lists the bucket as S3 does",
+        )
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, a thousand per request; singly where the server refuses that."""
@@ -365,7 +376,9 @@ class S3Store(ObjectStore):
             if isinstance(error, RetryableError):
                 raise error from failure
             raise self._requests.unavailable("the outcome of a put is unknown", key) from failure
-        put_id = str(answer.get("Metadata", {}).get(PUT_ID, ""))
+        # Some servers and proxies capitalise the names of headers.
+        metadata = {name.lower(): value for name, value in answer.get("Metadata", {}).items()}
+        put_id = str(metadata.get(PUT_ID, ""))
         return _Head(put_id, str(answer["ETag"]), answer["LastModified"].astimezone(UTC))
 
     def _is_refused(self, key: str, condition: dict[str, str]) -> bool:

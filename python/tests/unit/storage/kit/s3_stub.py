@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
+    from io import BufferedIOBase
 
 _DATE = "Mon, 02 Jan 2023 00:00:00 GMT"
 
@@ -60,11 +61,13 @@ class S3Stub:
         answer: asked first; ``None``: the server does as S3 does.
         tls: serves HTTPS.
         ignores_conditions: PUTs always succeed.
+        read_body: reads the body of a request, of a given length; a shorter one has no answer.
     """
 
     answer: Callable[[Request], Answer | None] = lambda _: None
     tls: ssl.SSLContext | None = None
     ignores_conditions: bool = False
+    read_body: Callable[[BufferedIOBase, int], bytes] = lambda stream, length: stream.read(length)
     requests: list[Request] = field(default_factory=list)
     objects: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -78,19 +81,23 @@ class S3Stub:
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length", 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                request = Request(self.command, self.path, headers, self.rfile.read(length))
+                body = stub.read_body(self.rfile, length)
+                if len(body) < length:  # the client has given up
+                    self.close_connection = True
+                    return
+                request = Request(self.command, self.path, headers, body)
                 with stub.lock:
                     stub.requests.append(request)
-                status, sent, body = stub.answer(request) or stub.serve(request)
+                status, sent, answer = stub.answer(request) or stub.serve(request)
                 self.send_response(status)
                 for name, value in sent.items():
                     self.send_header(name, value)
                 if "Content-Length" not in sent:
-                    self.send_header("Content-Length", str(len(body)))
+                    self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 if self.command != "HEAD":
                     with suppress(ConnectionError):  # the client has read enough
-                        self.wfile.write(body)
+                        self.wfile.write(answer)
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815
 

@@ -281,6 +281,12 @@ final class HadoopFiles {
             if (!FileErrors.isMissing(e)) {
               throw e;
             }
+            if (!children.isEmpty()) {
+              // Not as its cause: it would say that there is no such folder.
+              IOException cut = new IOException("the folder vanished while it was listed");
+              cut.addSuppressed(e);
+              throw cut;
+            }
           }
           return children;
         });

@@ -246,8 +246,12 @@ final class Put {
   }
 
   private static String attribute(Map<String, byte[]> attributes, String name) {
-    byte[] value = attributes.get(ATTRIBUTE + name);
-    return value == null ? null : new String(value, StandardCharsets.UTF_8);
+    // Some servers and proxies capitalise the names of headers, and S3A keeps that.
+    return attributes.entrySet().stream()
+        .filter(attribute -> attribute.getKey().equalsIgnoreCase(ATTRIBUTE + name))
+        .map(attribute -> new String(attribute.getValue(), StandardCharsets.UTF_8))
+        .findFirst()
+        .orElse(null);
   }
 
   private static void pause(int attempt, IOException failure) throws IOException {

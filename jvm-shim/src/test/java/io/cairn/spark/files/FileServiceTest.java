@@ -34,8 +34,10 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSInputStream;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.util.Progressable;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -300,6 +302,22 @@ class FileServiceTest {
     assertEquals(0, payload(absent.get(0)).length);
   }
 
+  /** A sweep that sees a part of the files takes what they name for orphans. */
+  @Test
+  void aFolderThatVanishesWhileItIsListedIsNoShortOne() {
+    write(local, 0, path("s/one"), new byte[5]);
+    write(local, 0, path("s/two"), new byte[5]);
+    Configuration conf = new Configuration();
+    conf.setClass("fs.vanishing.impl", Vanishing.class, FileSystem.class);
+    int files = FileSystems.register(new org.apache.hadoop.fs.Path("vanishing:///x"), conf);
+    byte[] listed = bytes(new byte[0], path("s"));
+
+    Vanishing.entries = 1;
+    assertEquals("CAIRN_STORAGE_UNAVAILABLE", code(request(FrameKind.FILE_LIST, files, 0, listed)));
+    Vanishing.entries = 0;
+    assertEquals(0, payload(request(FrameKind.FILE_LIST, files, 0, listed).get(0)).length);
+  }
+
   @Test
   void deletionLeavesFoldersAndIgnoresWhatIsGone() throws IOException {
     write(local, 0, path("d/one"), new byte[5]);
@@ -562,6 +580,38 @@ class FileServiceTest {
 
     private static int load() {
       throw new IllegalStateException("no native library");
+    }
+  }
+
+  /** A local file system whose folders vanish after some of their entries. */
+  public static final class Vanishing extends RawLocalFileSystem {
+    static int entries;
+
+    @Override
+    public URI getUri() {
+      return URI.create("vanishing:///");
+    }
+
+    @Override
+    public RemoteIterator<FileStatus> listStatusIterator(org.apache.hadoop.fs.Path folder)
+        throws IOException {
+      FileStatus[] found = listStatus(folder);
+      return new RemoteIterator<>() {
+        private int taken;
+
+        @Override
+        public boolean hasNext() throws IOException {
+          if (taken == entries) {
+            throw new FileNotFoundException(folder + " does not exist");
+          }
+          return true;
+        }
+
+        @Override
+        public FileStatus next() {
+          return found[taken++];
+        }
+      };
     }
   }
 

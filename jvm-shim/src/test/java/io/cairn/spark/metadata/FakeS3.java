@@ -11,6 +11,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
@@ -33,6 +34,12 @@ final class FakeS3 extends RawLocalFileSystem {
 
   /** Errors of the next PUTs, which store nothing. */
   final ArrayDeque<IOException> putFailures = new ArrayDeque<>();
+
+  /** Errors of the next PUTs, which store the file nevertheless. */
+  final ArrayDeque<IOException> lostAnswers = new ArrayDeque<>();
+
+  /** Whether the names of attributes come in capitals. */
+  boolean capitalises;
 
   /** The error of each request for attributes; null: none. */
   IOException attributesFailure;
@@ -109,9 +116,16 @@ final class FakeS3 extends RawLocalFileSystem {
       String header = "fs.s3a.create.header.";
       options
           .getPropsWithPrefix(header)
-          .forEach((k, v) -> own.put("header." + k, v.getBytes(StandardCharsets.UTF_8)));
+          .forEach((k, v) -> own.put("header." + named(k), v.getBytes(StandardCharsets.UTF_8)));
       attributes.put(makeQualified(file), own);
+      if (!lostAnswers.isEmpty()) {
+        throw lostAnswers.remove();
+      }
     }
+  }
+
+  private String named(String header) {
+    return capitalises ? header.toUpperCase(Locale.ROOT) : header;
   }
 
   @Override

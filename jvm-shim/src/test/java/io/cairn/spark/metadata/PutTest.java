@@ -41,6 +41,17 @@ class PutTest {
     assertEquals(3, s3.getFileStatus(file).getLen());
   }
 
+  /** Names of headers have no case, and a proxy may capitalise them. */
+  @Test
+  void ownSuccessIsRecognisedByAHeaderInCapitals() throws IOException {
+    s3.capitalises = true;
+    s3.lostAnswers.add(refusal);
+
+    send();
+
+    assertEquals(3, s3.getFileStatus(file).getLen());
+  }
+
   /** Spark takes any other exception for a failure of the query that was stopped. */
   @Test
   void aQueryStoppedBetweenTwoAttemptsIsInterrupted() {
