@@ -61,7 +61,9 @@ class Record:
 
 def as_text(frame: DataFrame) -> Rows:
     """Collect rows as sorted text."""
-    return sorted(map(repr, frame.collect()))
+    rows = frame.collect()
+    assert not rows or any(value is not None for row in rows for value in row), "all is null"
+    return sorted(map(repr, rows))
 
 
 @dataclass

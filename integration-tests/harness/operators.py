@@ -162,19 +162,24 @@ def _all_joins(left: DataFrame, right: DataFrame) -> DataFrame:
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), kinds)
 
 
+def _counted(*row: object) -> pd.DataFrame:
+    # Spark takes the columns by name: without names, all of them would be null.
+    return pd.DataFrame([row], columns=["k", "events", "total", "timed_out"])
+
+
 def _count_with_event_time(
     key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     events, total = state.getOption or (0, 0)
     if state.hasTimedOut:
         state.remove()
-        yield pd.DataFrame([(key[0], events, total, True)])
+        yield _counted(key[0], events, total, True)
         return
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
     state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 600_000)
-    yield pd.DataFrame([(key[0], events, total, False)])
+    yield _counted(key[0], events, total, False)
 
 
 def _count_with_processing_time(
@@ -183,14 +188,14 @@ def _count_with_processing_time(
     events, total = state.getOption or (0, 0)
     if state.hasTimedOut:
         state.remove()
-        yield pd.DataFrame([(key[0], events, total, True)])
+        yield _counted(key[0], events, total, True)
         return
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
     # In every run even keys time out in the next batch without their rows, odd keys never.
     state.setTimeoutDuration(3_600_000 if key[0] % 2 else 1)
-    yield pd.DataFrame([(key[0], events, total, False)])
+    yield _counted(key[0], events, total, False)
 
 
 def _grouped(function: Callable[..., Any], timeout: str, *, watermark: bool) -> Plan:

@@ -73,7 +73,7 @@ def _keep_large_state(
 ) -> Iterator[pd.DataFrame]:
     rows = sum(len(frame) for frame in frames) + (state.get[0] if state.exists else 0)
     state.update((rows, "x" * 1500))
-    yield pd.DataFrame([(key[0], rows)])
+    yield pd.DataFrame([(key[0], rows)], columns=["k", "events"])
 
 
 def _groups(left: DataFrame, _: DataFrame) -> DataFrame:
