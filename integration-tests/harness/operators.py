@@ -162,9 +162,10 @@ def _all_joins(left: DataFrame, right: DataFrame) -> DataFrame:
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), kinds)
 
 
-def _counted(*row: object) -> pd.DataFrame:
+def _counted(k: int, events: int, total: int, *, timed_out: bool = False) -> pd.DataFrame:
     # Spark takes the columns by name: without names, all of them would be null.
-    return pd.DataFrame([row], columns=["k", "events", "total", "timed_out"])
+    row = {"k": k, "events": events, "total": total, "timed_out": timed_out}
+    return pd.DataFrame([row])
 
 
 def _count_with_event_time(
@@ -173,13 +174,13 @@ def _count_with_event_time(
     events, total = state.getOption or (0, 0)
     if state.hasTimedOut:
         state.remove()
-        yield _counted(key[0], events, total, True)
+        yield _counted(key[0], events, total, timed_out=True)
         return
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
     state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 600_000)
-    yield _counted(key[0], events, total, False)
+    yield _counted(key[0], events, total)
 
 
 def _count_with_processing_time(
@@ -188,14 +189,14 @@ def _count_with_processing_time(
     events, total = state.getOption or (0, 0)
     if state.hasTimedOut:
         state.remove()
-        yield _counted(key[0], events, total, True)
+        yield _counted(key[0], events, total, timed_out=True)
         return
     for frame in frames:
         events, total = events + len(frame), total + int(frame["v"].sum())
     state.update((events, total))
     # In every run even keys time out in the next batch without their rows, odd keys never.
     state.setTimeoutDuration(3_600_000 if key[0] % 2 else 1)
-    yield _counted(key[0], events, total, False)
+    yield _counted(key[0], events, total)
 
 
 def _grouped(function: Callable[..., Any], timeout: str, *, watermark: bool) -> Plan:
