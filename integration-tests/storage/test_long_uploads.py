@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,14 @@ from harness.tcp_proxy import Fault, TcpProxy
 ENGINE_TESTS = Path(__file__).parents[2] / "python" / "tests"
 sys.path[:0] = [str(ENGINE_TESTS / "engine"), str(ENGINE_TESTS / "property" / "engine")]
 
-from client import PUT, Store, WorkerProcess
+from client import PUT, EngineError, Store, WorkerProcess
 
 if TYPE_CHECKING:
     from cairn.storage.base import ObjectStore
     from harness.s3 import S3Bucket
 
 GRACE_MS = 6_000
+FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 CONF = {"minDeltasForSnapshot": "2", "minBatchesToRetain": "10", "orphanGraceMs": str(GRACE_MS)}
 
 
@@ -108,6 +110,19 @@ class Scene:
         ]
         return {file.object_name for one in manifests for file in one.files}
 
+    def unnamed_ssts(self) -> dict[str, datetime]:
+        """Return the SSTs that no manifest names, with the times of their uploads."""
+        named = self.all_ssts()
+        ssts = self.objects.list("sst/")
+        return {info.key: info.last_modified for info in ssts if info.key not in named}
+
+    def has_swept_beyond_grace(self) -> bool:
+        """Sweep; return whether an SST that no manifest names was older than the grace period."""
+        oldest = min(self.unnamed_ssts().values())
+        self.sweep()
+        (young,) = self.objects.list("changelog/900000.arrow")
+        return young.last_modified - oldest > timedelta(milliseconds=GRACE_MS)
+
     def check(self, checkpoint_id: str | None) -> Store:
         """Load the newest version in a new worker and compare all rows."""
         other = self.open(self.settings)
@@ -173,7 +188,13 @@ def test_stores_that_wait_for_few_threads_all_get_their_snapshot(
 
 
 def begin_slow_upload(scene: Scene, go_on: threading.Event) -> threading.Thread:
-    """Start maintenance whose upload waits for an event; return once there is a pin."""
+    """Continue a failed upload, and let its second SST wait for an event; return with the pin."""
+    refused = scene.proxy.add(Fault(b"PUT ", contains=b"/snapshot/", answer=FORBIDDEN))
+    with suppress(EngineError):
+        scene.maintain()
+    assert refused.applied == 1
+    assert len(scene.unnamed_ssts()) == 1
+    scene.write(1)
 
     def wait() -> None:
         go_on.wait(60)
@@ -195,17 +216,17 @@ def test_sweeps_keep_the_files_of_an_upload_beyond_the_grace_period(scene: Scene
     go_on = threading.Event()
     maintenance = begin_slow_upload(scene, go_on)
     before = {info.key for info in scene.objects.list("pin/")}
+    uploaded = scene.unnamed_ssts()
 
-    wait_until(
-        lambda: (scene.sweep(), not before & {info.key for info in scene.objects.list("pin/")})[1],
-        30,
-        "a renewal of the pin",
-    )
+    wait_until(scene.has_swept_beyond_grace, 30, "the end of the file's grace period")
+    assert scene.unnamed_ssts() == uploaded
+    assert not before & {info.key for info in scene.objects.list("pin/")}, "it was not renewed"
     go_on.set()
     maintenance.join(60)
     scene.sweep()
 
-    assert scene.newest_manifest().ref.version == 5
+    assert scene.newest_manifest().ref.version == 6
+    assert uploaded.keys() <= scene.all_ssts()
     assert scene.count("pin/") == 0
     scene.check(scene.store.checkpoint_id)
 
@@ -219,7 +240,8 @@ def test_after_kill_9_in_a_long_upload_no_row_and_no_object_is_left(scene: Scene
     maintenance.join(30)
 
     scene.store = scene.check(scene.store.checkpoint_id)
-    assert scene.maintain(cleanup=False) == 5
+    assert scene.unnamed_ssts()
+    assert scene.maintain(cleanup=False) == 6
     wait_until(
         lambda: (scene.sweep(), scene.count("pin/"))[1] == 0, 60, "the sweep of the dead pin"
     )
