@@ -236,13 +236,23 @@ class WorkerProcess:
         self._remove_sockets()
 
     def close(self) -> None:
-        """End its standard input, as the JVM's death would."""
-        if self.process.poll() is None:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
+        """End its standard input, as the JVM's death would.
+
+        Raises:
+            subprocess.TimeoutExpired: it did not end, and was killed.
+        """
+        try:
+            if self.process.poll() is None:
+                assert self.process.stdin is not None
+                self.process.stdin.close()
+                self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
             self.process.wait(10)
-        self._close_pipes()
-        self._remove_sockets()
+            raise
+        finally:
+            self._close_pipes()
+            self._remove_sockets()
 
     def _remove_sockets(self) -> None:
         shutil.rmtree(self.socket_dir, ignore_errors=True)

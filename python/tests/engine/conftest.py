@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,15 @@ from client import Store, WorkerProcess
 @pytest.fixture
 def spawn(tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
     """Return a function that spawns a worker on ``tmp_path/local``; all are ended afterwards."""
-    spawned: list[WorkerProcess] = []
+    with ExitStack() as spawned:  # ends all, although one does not end by itself
 
-    def start(**overrides: object) -> WorkerProcess:
-        local = overrides.pop("local", tmp_path / "local")
-        spawned.append(WorkerProcess(local, **overrides))  # type: ignore[arg-type]
-        return spawned[-1]
+        def start(**overrides: object) -> WorkerProcess:
+            local = overrides.pop("local", tmp_path / "local")
+            worker = WorkerProcess(local, **overrides)  # type: ignore[arg-type]
+            spawned.callback(worker.close)
+            return worker
 
-    yield start
-    for worker in spawned:
-        worker.close()
+        yield start
 
 
 @pytest.fixture

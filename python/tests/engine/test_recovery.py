@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,21 +208,62 @@ def test_a_second_snapshot_uploads_only_new_files_and_purges(store: Store, url: 
         store.load(2, done[2][0])
 
 
-def test_commits_continue_while_a_snapshot_delays_deltas(store: Store, url: str) -> None:
+# While "wait" is there, a snapshot waits before it takes the rows from the database: "waits".
+WAITING = """
+import pathlib, time
+from cairn.rocks import RocksDb
+flush, folder = RocksDb.flush, pathlib.Path({folder!r})
+def flush_late(db):
+    while (folder / 'wait').exists():
+        (folder / 'waits').touch()
+        time.sleep(0.01)
+    flush(db)
+RocksDb.flush = flush_late
+"""
+
+
+def test_commits_continue_while_a_snapshot_delays_deltas(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
+) -> None:
     """A snapshot of version N has no rows of later versions."""
-    store = Store(store.worker, 2, url, conf=CONF)
+    worker = spawn(patch=WAITING.format(folder=str(tmp_path)), memory_bytes=64 << 20)
+    store = Store(worker, 1, url, conf=CONF)
     store.load(0)
-    fill(store, 2)
+    checkpoint_id = fill(store, 2)[2][0]
     expected = store.scan()
-    maintain(store)
-    store.write([(PUT, 0, b"later", b"x")])
-    store.commit()
+    (tmp_path / "wait").touch()
+    job = worker.begin(
+        "maintain", wait_ms=0, instance=1, storage=None, snapshot=True, cleanup=False
+    )
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "waits").exists():
+        assert time.monotonic() < deadline
+    later = {b"later%d" % n: b"x" * (2 << 20) for n in range(3)}
 
-    other = Store(store.worker, 3, url, conf=CONF)
-    answer = other.load(3, store.checkpoint_id)
+    for key, value in later.items():
+        store.write([(PUT, 0, key, value)])
+        store.commit()
+        store.load(store.version, store.checkpoint_id)
 
-    assert answer["source"] == "snapshot"
-    assert other.scan() == expected | {b"later": b"x"}
+    assert "running" in job.wait(0)
+    (tmp_path / "wait").unlink()
+    assert job.wait(20_000)["ok"]["snapshot_version"] == 2
+    other = elsewhere(spawn, url, tmp_path, 2)
+    other.session_number += 1
+    other.version = 2
+    answer = other.worker.call(
+        "load_snapshot",
+        instance=other.number,
+        session=other.session,
+        version=2,
+        checkpoint_id=checkpoint_id,
+        load_empty=False,
+        snapshot_version=2,
+    )
+    assert answer["changelogs_replayed"] == 0
+    assert other.scan() == expected
+    other.load(5, store.checkpoint_id)
+    assert other.scan() == store.scan() == expected | later
 
 
 def test_a_forced_snapshot_is_there_when_commit_returns(store: Store, url: str) -> None:

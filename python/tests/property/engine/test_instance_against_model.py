@@ -341,7 +341,7 @@ class InstanceMachine(RuleBasedStateMachine):
         self.held = None
         local, loop = self.rig.local, self.rig.event_loop
         if local.incarnation == incarnation:
-            self.checkpoints += 1
+            self.checkpoints += 1  # those that were compared
             directory = self.folder / f"checkpoint{self.checkpoints}"
             local.wait_until_written(version, incarnation)
             local.db.flush()
@@ -438,6 +438,31 @@ def rows_of(directory: Path, rig: Rig, state: State) -> State:
         return found
     finally:
         database.close()
+
+
+@pytest.mark.parametrize("moves_on", [False, True])
+def test_a_checkpoint_is_compared_unless_its_database_is_gone(*, moves_on: bool) -> None:
+    """The random runs begin few checkpoints: this one shows that they look at them."""
+    machine = InstanceMachine()
+    machine.start()
+    try:
+        for value in (b"old", b"new"):
+            machine.write([(PUT, PLAIN, b"a", value)], knows=False)
+            machine.commit(follow=True)
+        machine.write_all()
+        machine.begin_checkpoint()
+        assert machine.held is not None
+        machine.write([(PUT, PLAIN, b"later", b"x")], knows=False)
+        machine.commit(follow=True)
+        machine.begin_to_write()
+        if moves_on:
+            machine.load_earlier(back=2)
+
+        machine.end_checkpoint()
+
+        assert machine.checkpoints == (0 if moves_on else 1)
+    finally:
+        machine.teardown()
 
 
 @pytest.mark.parametrize(

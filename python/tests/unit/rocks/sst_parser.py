@@ -71,7 +71,7 @@ class SstFile:
         assert footer[17:41] == bytes(24)
         assert self.checksum_type == _XXH3
         cleared = footer[:5] + bytes(4) + footer[9:]
-        assert checksum == self._expected(cleared, footer_at)
+        assert checksum == self.checksum(cleared, footer_at)
         metaindex = self.block(Handle(footer_at - TRAILER_BYTES - size, size))
         self.meta = {key.decode(): Handle(*_handle(value)) for key, value, _ in _pairs(metaindex)}
         properties = self.block(self.meta["rocksdb.properties"])
@@ -81,7 +81,8 @@ class SstFile:
             (key, Handle(*_handle(value))) for key, value, _ in _pairs(index, sized=False)
         ]
 
-    def _expected(self, data: bytes, at: int) -> int:
+    def checksum(self, data: bytes, at: int) -> int:
+        """Return the checksum of a block at this offset, with its type."""
         checksum = xxh3(data[:-1]) ^ data[-1] * 0x6B9083D9
         return int((checksum & 0xFFFFFFFF) + (self.base ^ (at & 0xFFFFFFFF))) & 0xFFFFFFFF
 
@@ -90,7 +91,7 @@ class SstFile:
         end = handle.offset + handle.size
         body = self.data[handle.offset : end]
         (checksum,) = struct.unpack_from("<I", self.data, end + 1)
-        assert checksum == self._expected(self.data[handle.offset : end + 1], handle.offset)
+        assert checksum == self.checksum(self.data[handle.offset : end + 1], handle.offset)
         if self.data[end] != _LZ4:
             assert self.data[end] == 0
             return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from cairn.storage.hadoop import server
 from cairn.storage.hadoop.server import FileServer
 
 ANSWER = json.dumps({"file_system": 1})
+_FOR_EVER = "exec sleep 600\n"
+_FAR_LESS_S = 20  # than that: the program was ended, and did not end itself
 
 
 @pytest.fixture
@@ -33,24 +36,33 @@ def test_lines_that_the_jvm_prints_before_the_answer_are_no_answer(java: Path) -
         assert running.settings["file_system"] == "1"
 
 
-def test_a_jvm_that_never_answers_is_ended(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_never_answers_is_ended(
+    java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A command that hangs without a word cannot be helped."""
-    monkeypatch.setattr(server, "_TIMEOUT_MS", 200)
-    java.write_text("#!/bin/sh\necho 'no class found' >&2\nexec sleep 60\n")
+    monkeypatch.setattr(server, "_TIMEOUT_MS", 1000)
+    pid = tmp_path / "pid"
+    java.write_text(f"#!/bin/sh\necho $$ >'{pid}'\necho 'no class found' >&2\n{_FOR_EVER}")
+    began = time.monotonic()
 
     with pytest.raises(ConfigError, match="no class found"), FileServer("hdfs://host/x", []):
         pass
+
+    assert not Path(f"/proc/{int(pid.read_text())}").exists()
+    assert time.monotonic() - began < _FAR_LESS_S
 
 
 def test_a_jvm_that_does_not_end_is_killed(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The work is done by then: the command must not fail."""
     monkeypatch.setattr(server, "_STOP_TIMEOUT_S", 0.1)
-    java.write_text(f"#!/bin/sh\necho '{ANSWER}'\nexec sleep 60\n")
+    java.write_text(f"#!/bin/sh\necho '{ANSWER}'\n{_FOR_EVER}")
+    began = time.monotonic()
 
     with FileServer("hdfs://host/x", []) as running:
         pid = running.pid
 
     assert not Path(f"/proc/{pid}").exists()
+    assert time.monotonic() - began < _FAR_LESS_S
 
 
 def test_a_folder_that_can_have_no_socket_is_named(

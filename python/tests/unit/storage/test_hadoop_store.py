@@ -21,6 +21,7 @@ from cairn.errors import (
     ClosedError,
     ConditionalPutUnsupportedError,
     ConfigError,
+    CorruptError,
     PreconditionFailedError,
     ProtocolError,
     UnavailableError,
@@ -240,8 +241,12 @@ def test_an_object_over_the_limit_of_a_get_is_replaced(
     store: HadoopStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A changelog may be larger than most objects; no attempt could replace such a one."""
-    monkeypatch.setattr("cairn.storage.hadoop.store.MAX_GET_BYTES", 4)
+    defaults = HadoopStore.get.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "max_bytes", 4)
     store.put("x", b"large")
+    with pytest.raises(CorruptError, match="over the limit of 4"):
+        store.get("x")
 
     store.put_if_match("x", b"new", store.get("x", max_bytes=5).etag)
 

@@ -22,6 +22,7 @@ from cairn.errors import (
     AlreadyExistsError,
     CairnError,
     ConditionalPutUnsupportedError,
+    CorruptError,
     DiskFullError,
     ForeignObjectError,
     PreconditionFailedError,
@@ -349,8 +350,12 @@ def test_an_object_over_the_limit_of_a_get_is_replaced(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A changelog may be larger than most objects; no attempt could replace such a one."""
-    monkeypatch.setattr(local, "MAX_GET_BYTES", 4)
+    defaults = LocalStore.get.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "max_bytes", 4)
     store.put("x", b"large")
+    with pytest.raises(CorruptError, match="over the limit of 4"):
+        store.get("x")
     etag = store.get("x", max_bytes=5).etag
 
     store.put_if_match("x", b"new", etag)

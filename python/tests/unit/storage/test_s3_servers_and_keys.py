@@ -21,7 +21,7 @@ from cairn.errors import (
     CredentialsExpiredError,
     UnavailableError,
 )
-from cairn.storage.s3.client import acquire, release
+from cairn.storage.s3.client import SharedClient, acquire, release
 from cairn.storage.s3.settings import S3Settings
 from cairn.storage.s3.store import S3Store
 from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES
@@ -393,7 +393,7 @@ def test_replaced_keys_of_the_aws_chain_are_read_anew(
     assert [put.access_key for put in stub.of("PUT")] == ["OLD", "NEW"]
 
 
-def test_a_discarded_client_is_closed_by_its_last_user() -> None:
+def test_a_discarded_client_is_closed_by_its_last_user(closed: list[SharedClient]) -> None:
     """Its pool of connections would stay open as long as the worker runs."""
     settings = S3Settings(region="eu-central-1", max_attempts=90)
     first, again = acquire(settings), acquire(settings)
@@ -403,8 +403,12 @@ def test_a_discarded_client_is_closed_by_its_last_user() -> None:
 
     assert first is again
     assert other is not first
-    for client in (first, again, other):
-        release(client)
+    release(first)
+    assert not closed
+    release(again)
+    assert closed == [first]
+    release(other)
+    assert other not in closed
 
 
 def _role(sts_url: str, **more: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from cairn.errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from cairn.storage.s3.client import acquire, release
+from cairn.storage.s3.client import SharedClient, acquire, release
 from cairn.storage.s3.errors import translate
 from cairn.storage.s3.requests import checksum_header
 from cairn.storage.s3.settings import S3Settings
@@ -85,7 +85,9 @@ def test_all_faults_are_reported_at_once() -> None:
         S3Settings.from_mapping({"sse": "none", "max_attempts": "0"})
 
 
-def test_equal_settings_share_a_client_and_idle_ones_are_closed() -> None:
+def test_equal_settings_share_a_client_and_idle_ones_are_closed(
+    closed: list[SharedClient],
+) -> None:
     """Hundreds of stores must not open hundreds of pools; clients of old tokens must close."""
     first = acquire(S3Settings(region="eu-central-1", max_attempts=91))
     again = acquire(S3Settings(region="eu-central-1", max_attempts=91))
@@ -95,11 +97,17 @@ def test_equal_settings_share_a_client_and_idle_ones_are_closed() -> None:
     assert first is not other
 
     release(first)
-    release(again)
+    assert not closed
+    release(again)  # may close one that an earlier test left
+    assert first not in closed
+    assert other not in closed
+    closed.clear()
     release(other)
+    assert closed == [first]
     anew = acquire(S3Settings(region="eu-central-1", max_attempts=91))
     assert anew is not first
     release(anew)
+    assert closed == [first, other]
 
 
 def client_error(code: str, status: int, operation: str = "PutObject") -> ClientError:

@@ -216,22 +216,34 @@ def test_a_restart_from_an_empty_commit_continues_retention(stores: Stores) -> N
     """The next executor knows the manifest's chain and the lineage only."""
     rig = stores.fresh()
     ids: Ids = [None]
+    expected: list[dict[bytes, bytes]] = [{}]
+
+    def commit_one(key: bytes) -> None:
+        commit(rig, ids, {key: b"x"})
+        expected.append(expected[-1] | {key: b"x"})
+
+    def stay_idle(count: int) -> None:
+        idle(rig, ids, count)
+        expected.extend(expected[-1:] * count)
+
     for number in range(5):
-        commit(rig, ids, {b"%d" % number: b"x"})
+        commit_one(b"%d" % number)
         rig.maintain()
-    idle(rig, ids, 2 * KEEP)
+    stay_idle(2 * KEEP)
     for round_ in range(4):
         rig = stores.fresh()
         rig.load(len(ids) - 1, ids[-1])
-        idle(rig, ids, KEEP + 1)
+        stay_idle(KEEP + 1)
         for number in range(2):
-            commit(rig, ids, {b"%d-%d" % (round_, number): b"x"})
+            commit_one(b"%d-%d" % (round_, number))
         rig.maintain()
-        idle(rig, ids, round_)
+        stay_idle(round_)
         for version in range(len(ids) - KEEP, len(ids)):
-            rows_at(stores.fresh(), ids, version)
+            assert rows_at(stores.fresh(), ids, version) == expected[version]
 
-    assert len(rows_at(stores.fresh(), ids, len(ids) - 1)) == 5 + 4 * 2
+    assert len(expected[-1]) == 5 + 4 * 2
+    assert len(stores.names("snapshot")) <= KEEP + 1
+    assert "1" not in stores.names()
 
 
 def test_the_snapshot_of_an_empty_commit_is_that_of_its_real_version(stores: Stores) -> None:

@@ -121,11 +121,16 @@ def test_commits_and_loads_go_on_during_a_long_upload(
     ids = fill(rig, 4)
     uploads = Uploads(rig, monkeypatch)
     uploads.may_go_on.clear()
+    has_begun = threading.Event()
+    uploads.when_stopped = lambda _: has_begun.set()
     maintain(rig, wait_ms=50)
+    assert has_begun.wait(20)
 
     for number in range(5, 12):
         ids.append(write(rig, number, ids[-1]))
 
+    assert uploads.count == 0
+    assert rig.state.snapshots.failure is None
     uploads.may_go_on.set()
     assert maintain(rig).snapshot_version >= 4
     assert maintain(rig).snapshot_version == 11
