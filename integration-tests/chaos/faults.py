@@ -41,10 +41,11 @@ _SLOW_DOWN = (
 
 @dataclass(frozen=True)
 class Hit:
-    """What a fault hit, in words, and how it is undone."""
+    """What a fault hit, in words, how it is undone, and whether it had an effect by then."""
 
     target: str
     undo: Callable[[], None] = lambda: None
+    was_applied: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -140,7 +141,8 @@ class Faults:
         def undo() -> None:
             http.times = 0
 
-        return Hit(f"{http.starts_with.decode().strip()} x{http.times}", undo)
+        target = f"{http.starts_with.decode().strip()} x{http.times}"
+        return Hit(target, undo, lambda: http.applied > 0)
 
     def s3_slow(self, fault: Fault) -> Hit | None:
         """Delay every answer."""

@@ -102,7 +102,8 @@ class Outcome:
 
     Attributes:
         hits: faults that hit something, with their target.
-        missed: faults that found no target until the queries had ended.
+        missed: faults that found no target until the queries had ended, or until they were over:
+            no request was sent that they would have changed.
         restarts: how often the driver was started again.
         errors: errors that ended a query, by their code; one that names a damaged object says so.
         twins: the tasks that Spark repeated while they were late, by speculation.
@@ -181,8 +182,7 @@ class Run:
                 self._find(f"the queries did not reach the end of their input:\n{tail}")
                 break
         for fault in self._waiting:
-            self.outcome.missed.append(fault)
-            self._note("missed", number=fault.number, kind=fault.kind)
+            self._miss(fault)
         for key in list(self.faults.damages):
             self.faults.restore(key)
 
@@ -197,6 +197,10 @@ class Run:
         lasts = f" for {fault.lasts_s:.1f} s" if fault.lasts_s else ""
         print(f"{self.seconds:7.1f} s  {fault.number:4}  {fault.kind:15} {hit.target}{lasts}")
         return True
+
+    def _miss(self, fault: Fault) -> None:
+        self.outcome.missed.append(fault)
+        self._note("missed", number=fault.number, kind=fault.kind)
 
     def _retry(self) -> None:
         """Begin one fault that had no target, if there is one now."""
@@ -217,6 +221,9 @@ class Run:
         for _, fault, hit in due:
             hit.undo()
             self._note("undone", number=fault.number)
+            if not hit.was_applied():
+                self.outcome.hits.remove((fault, hit.target))
+                self._miss(fault)
         for second in self.faults.seconds:
             for failure in second.take_failures():
                 self._judge(failure, "the second driver")

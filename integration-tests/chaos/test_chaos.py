@@ -50,6 +50,7 @@ from harness.event_log import Twins, metrics, twins
 from harness.events import Events
 from harness.operators import BY_NAME
 from harness.spark import STATE_STORE, SUBJECT, driver_jvm
+from harness.tcp_proxy import Fault as HttpFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +133,38 @@ def test_a_fault_without_a_target_tries_again(
     assert tries.count(1) == LATE
     assert count > 1
     assert [fault.number for fault in one.outcome.missed] == list(range(2, count + 1))
+    assert not one.outcome.findings
+
+
+class OnePut:
+    """A proxy that each fault finds with one request."""
+
+    def add(self, http: HttpFault) -> None:
+        http.applied += http.matches(b"PUT /bucket/key HTTP/1.1")
+
+
+class UpWithAProxy(UpForAWhile):
+    """A driver that has ended, in a world with that proxy."""
+
+    proxy = OnePut()
+
+
+def test_a_fault_that_changed_no_request_is_no_hit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queries may send no request of its method while it lasts: then it shows nothing."""
+    monkeypatch.setattr("chaos.run.POLL_S", 0.0)
+    error_of_put = Fault(1, at_s=0, kind="s3_error", lasts_s=0.01, choice=0)
+    lost_get = Fault(2, at_s=0, kind="s3_lost_answer", lasts_s=0.01, choice=0.5)
+    cut_get = Fault(3, at_s=0, kind="s3_cut_answer", lasts_s=0.02, choice=0)
+    faults = [error_of_put, lost_get, cut_get]
+    monkeypatch.setattr("chaos.run.schedule", lambda *_: faults)
+    one = Run(cast("World", UpWithAProxy(tmp_path, 0, [])), Options(SEED, 0, 1, []))
+
+    one.go(Memory())
+
+    assert one.outcome.hits == [(error_of_put, "PUT x1")]
+    assert one.outcome.missed == [lost_get, cut_get]
     assert not one.outcome.findings
 
 

@@ -66,12 +66,16 @@ def test_a_full_local_disk_fails_the_batch_and_nothing_else(
 ) -> None:
     """Executors' disks fill up; committed state is safe, so an executor with space continues."""
     events = Events(tmp_path / "input")
-    events.add_files(0, 3)
+    events.add_files(0, 2)
     checkpoint = str(tmp_path / "checkpoint")
-    disk.fill()
     conf = {CAIRN_CONF + "localDir": str(disk.path)}
     run = Run(BY_NAME["windows_update"], events, checkpoint, SUBJECT, conf=conf)
     control = Run(run.operator, events, str(tmp_path / "control"), CONTROL)
+    for each in (run, control):
+        each.advance()
+    committed = dict(run.record.rows)
+    disk.fill()
+    events.add_files(2, 2)
     control.advance()
 
     with pytest.raises(StreamingQueryException) as failure:
@@ -80,4 +84,5 @@ def test_a_full_local_disk_fails_the_batch_and_nothing_else(
     run.advance()
 
     assert_clear(str(failure.value), "CAIRN_DISK_FULL")
+    assert committed
     assert run.record.rows == control.record.rows

@@ -504,14 +504,15 @@ def test_without_the_condition_spark_writes_its_files(s3_bucket: S3Bucket) -> No
     assert stored(s3_bucket, "0") == b"renamed"
 
 
-def test_local_files_are_those_of_sparks_manager(tmp_path: Path) -> None:
-    """`cairn.spark_conf()` sets the manager before it knows where the checkpoint will be."""
+def test_a_local_file_is_created_once_and_has_no_file_beside_it(tmp_path: Path) -> None:
+    """Spark's own manager would also write a file of checksums, `.0.crc`."""
     log = CheckpointFiles(tmp_path.as_uri(), {})
 
     log.create("0", b"local")
 
     assert log.manager.isLocal()
     assert (tmp_path / "0").read_bytes() == b"local"
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
     with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
         log.create("0", b"again")
 

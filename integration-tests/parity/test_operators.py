@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import filterfalse
 
 import pytest
 
@@ -51,10 +52,17 @@ QUICK = {
 }
 
 
-CASES = [
+def has_changes(case: tuple[str, int]) -> bool:
+    """Return whether a view has a change feed: none of a join with state format 3 or 4 has."""
+    return any(view.has_changes for view in BY_NAME[case[0]].views)
+
+
+ALL_CASES = [
     *((operator.name, 1) for operator in (*OPERATORS, *ENCODED)),
     *((name, 2) for name in IN_FORMAT_2),
 ]
+# Those without come last: a case keeps its number in a list of the others, and with it its pair.
+CASES = [*filter(has_changes, ALL_CASES), *filterfalse(has_changes, ALL_CASES)]
 PARAMETERS = [
     pytest.param(
         (name, number),
@@ -63,6 +71,7 @@ PARAMETERS = [
     )
     for name, number in CASES
 ]
+WITH_CHANGES = PARAMETERS[: sum(map(has_changes, CASES))]
 
 
 @dataclass(frozen=True)
@@ -117,14 +126,18 @@ def test_the_statestore_source_shows_the_same_state(pair: Pair) -> None:
     assert has_rows, "no view has a row: nothing was compared"
 
 
+@pytest.mark.parametrize("pair", WITH_CHANGES, indirect=True)
 def test_the_change_feed_shows_the_same_changes(pair: Pair) -> None:
     """Audits follow a key through the feed: a missing or additional change misleads them."""
     last = pair.control.record.last_batch
+    is_changed = False
     for view in pair.control.operator.views:
         if view.has_changes:
             subject, control = _both(pair, partial(Run.changes, view=view, last=last))
 
             assert subject == control, str(view)
+            is_changed |= bool(control)
+    assert is_changed, "no view has a change: nothing was compared"
 
 
 def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import pytest
 
 from harness.differential import Run
 from harness.events import Events
+from harness.killed_workers import kill_during, kill_engines
 from harness.operators import BY_NAME
-from harness.processes import Process, engines_of
-from harness.spark import CONTROL, SUBJECT, driver_pid
+from harness.spark import CONTROL, SUBJECT
 
 pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 5
-KILL_STEP_S = 0.08
 
 
 OPERATORS = (
@@ -50,23 +48,6 @@ def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def subject_of(control: Run, checkpoint: Path) -> Run:
     """Return the same query under the subject, not started."""
     return Run(control.operator, control.events, str(checkpoint), SUBJECT)
-
-
-def kill_engines() -> list[Process]:
-    """Kill and return all engines of the driver JVM."""
-    engines = engines_of(driver_pid())
-    for engine in engines:
-        engine.kill()
-    return engines
-
-
-def kill_during(run: Run, batches: range) -> list[Process]:
-    """Kill the engines in each of these batches, each time later in it; the returned list grows."""
-    killed: list[Process] = []
-    for batch in batches:
-        timer = Timer(KILL_STEP_S * batch, lambda: killed.extend(kill_engines()))
-        run.before_batch[batch] = timer.start
-    return killed
 
 
 @pytest.mark.parametrize("control", cases("windows_update"), indirect=True)

@@ -13,6 +13,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.extension.PrefetchIterator;
 import java.io.IOException;
+import java.lang.reflect.Field;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -165,6 +166,7 @@ class PrefetchTest {
     }
 
     assertFalse(rows.hasNext());
+    store.abort();
     assertEquals(0, metric(store, "cairnCacheMisses"));
   }
 
@@ -183,19 +185,41 @@ class PrefetchTest {
     assertEquals(0, metric(store, "cairnPrefetchHits"));
   }
 
-  /** Outside of its task a session cannot be found: another task may use the store next. */
-  @Test
-  void aSessionIsFoundByItsTaskAloneAndUntilItsEnd() {
-    StateStore store = opened(fixture.provider());
+  /** A task of another attempt id. The constructor differs between the minors of Spark. */
+  private static TaskContextImpl otherTask() throws ReflectiveOperationException {
     TaskContextImpl other = TaskContext$.MODULE$.empty();
-    store.abort();
-    TaskContext$.MODULE$.setTaskContext(other);
+    Field id = TaskContextImpl.class.getDeclaredField("taskAttemptId");
+    id.setAccessible(true);
+    id.setLong(other, 1);
+    return other;
+  }
 
-    PrefetchIterator rows = rows(fixture.id);
-    rows.next();
+  /** Another task on the executor may prefetch from a store of the same name. */
+  @Test
+  void aSessionIsFoundByItsTaskAlone() throws ReflectiveOperationException {
+    StateStore store = opened(fixture.provider());
+    TaskContextImpl other = otherTask();
+    assertEquals(1, other.taskAttemptId());
+
+    TaskContext$.MODULE$.setTaskContext(other);
+    rows(fixture.id).next();
+    assertEquals(1, input.taken);
+
+    TaskContext$.MODULE$.setTaskContext(task);
+    rows(fixture.id).next();
+    assertEquals(1 + 2 * ROWS, input.taken);
+    store.abort();
+  }
+
+  /** A session that has ended reads nothing: its task may go on with the rows. */
+  @Test
+  void aSessionIsFoundUntilItsEnd() {
+    StateStore store = opened(fixture.provider());
+    store.abort();
+
+    rows(fixture.id).next();
 
     assertEquals(1, input.taken);
-    TaskContext$.MODULE$.setTaskContext(task);
   }
 
   /** Each of two buffers ends at its bound of bytes, whatever the number of rows. */

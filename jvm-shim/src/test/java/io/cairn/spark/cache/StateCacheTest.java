@@ -187,6 +187,8 @@ class StateCacheTest {
     // The engine of this test fails if a presence is wrong.
     f.commit();
     assertEquals(2, f.engine.getRequests);
+    // That of the key that was not read.
+    assertEquals(1, f.engine.unknownPresences);
   }
 
   /** The memory of the committed copies is reserved before, so the fold evicts nothing. */

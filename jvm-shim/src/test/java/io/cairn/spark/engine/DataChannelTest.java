@@ -18,6 +18,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
@@ -266,14 +267,14 @@ class DataChannelTest {
       assertEquals(channel, pool.acquire());
       channel.abandon();
       pool.release(channel);
-      assertThrows(Exception.class, () -> first.get(10, TimeUnit.SECONDS));
+      assertThrows(ExecutionException.class, () -> first.get(10, TimeUnit.SECONDS));
       CompletableFuture<Void> second = worker(other -> read(other, 1));
 
       DataChannel another = pool.acquire();
 
       assertFalse(another == channel);
       another.close();
-      assertThrows(Exception.class, () -> second.get(10, TimeUnit.SECONDS));
+      assertThrows(ExecutionException.class, () -> second.get(10, TimeUnit.SECONDS));
     }
   }
 

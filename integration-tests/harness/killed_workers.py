@@ -1,0 +1,38 @@
+"""Workers that are killed while a query runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import Timer
+
+from harness.differential import Run
+from harness.processes import Process, engines_of
+from harness.spark import driver_pid
+
+KILL_STEP_S = 0.08
+
+
+def kill_engines() -> list[Process]:
+    """Kill and return all engines of the driver JVM."""
+    engines = engines_of(driver_pid())
+    for engine in engines:
+        engine.kill()
+    return engines
+
+
+def kill_during(run: Run, batches: Iterable[int]) -> list[Process]:
+    """Kill the engines in each of these batches, each time later in it; the returned list grows."""
+    killed: list[Process] = []
+    for number, batch in enumerate(batches, 1):
+        timer = Timer(KILL_STEP_S * number, lambda: killed.extend(kill_engines()))
+        run.before_batch[batch] = timer.start
+    return killed
+
+
+def kill_after(run: Run, batches: Iterable[int], after_s: float) -> list[Process]:
+    """Kill the engines so long after each of these batches began; the returned list grows."""
+    killed: list[Process] = []
+    for batch in batches:
+        timer = Timer(after_s, lambda: killed.extend(kill_engines()))
+        run.before_batch[batch] = timer.start
+    return killed
