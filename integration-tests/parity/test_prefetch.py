@@ -32,8 +32,7 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 3
 NODE = "CairnPrefetch"
-# A batch takes longer than a second, and its tasks read then. A second kill would hit the start of
-# the next worker, which fails the task.
+# A batch takes longer than a second, and its tasks read then.
 KILL_AFTER_S = 0.9
 # The rows of two buffers of each task must fit beside its writes.
 SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m", CAIRN_CONF + "prefetchRows": "64"}
@@ -230,10 +229,11 @@ def test_a_retried_task_has_the_same_rows(runs: Runs) -> None:
     "name",
     [pytest.param("windows_update", marks=pytest.mark.slow), "sessions", "join_left_outer_v4"],
 )
-def test_workers_killed_in_every_batch_change_no_row(name: str, runs: Runs, tmp_path: Path) -> None:
+def test_workers_killed_during_a_batch_change_no_row(name: str, runs: Runs, tmp_path: Path) -> None:
     """A prefetched key is a hint: its loss must not fail a task that would have survived."""
     on = PlannedRun(BY_NAME[name], runs.events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE)
-    killed = kill_after(on, range(1, FILES), KILL_AFTER_S)
+    # Once: a second kill could hit the start of the next worker, which fails the task.
+    killed = kill_after(on, [1], KILL_AFTER_S)
 
     on.advance()
 
