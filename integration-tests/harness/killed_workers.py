@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Timer
 
 from harness.differential import Run
@@ -22,17 +22,13 @@ def kill_engines() -> list[Process]:
 
 def kill_during(run: Run, batches: Iterable[int]) -> list[Process]:
     """Kill the engines in each of these batches, each time later in it; the returned list grows."""
-    killed: list[Process] = []
-    for number, batch in enumerate(batches, 1):
-        timer = Timer(KILL_STEP_S * number, lambda: killed.extend(kill_engines()))
-        run.before_batch[batch] = timer.start
-    return killed
+    return kill_after(run, {batch: KILL_STEP_S * number for number, batch in enumerate(batches, 1)})
 
 
-def kill_after(run: Run, batches: Iterable[int], after_s: float) -> list[Process]:
+def kill_after(run: Run, after_s: Mapping[int, float]) -> list[Process]:
     """Kill the engines so long after each of these batches began; the returned list grows."""
     killed: list[Process] = []
-    for batch in batches:
-        timer = Timer(after_s, lambda: killed.extend(kill_engines()))
+    for batch, wait_s in after_s.items():
+        timer = Timer(wait_s, lambda: killed.extend(kill_engines()))
         run.before_batch[batch] = timer.start
     return killed

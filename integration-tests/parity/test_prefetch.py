@@ -233,7 +233,7 @@ def test_workers_killed_during_a_batch_change_no_row(name: str, runs: Runs, tmp_
     """A prefetched key is a hint: its loss must not fail a task that would have survived."""
     on = PlannedRun(BY_NAME[name], runs.events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE)
     # Once: a second kill could hit the start of the next worker, which fails the task.
-    killed = kill_after(on, [1], KILL_AFTER_S)
+    killed = kill_after(on, {1: KILL_AFTER_S})
 
     on.advance()
 

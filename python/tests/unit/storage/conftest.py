@@ -1,4 +1,4 @@
-"""The stub of an S3 server is in a folder of its own; which S3 clients are closed."""
+"""The path to the stub of an S3 server, and a record of the S3 clients that were closed."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ final class SessionLock {
   /** Waits, uninterruptibly, until no thread is inside, and enters for a row. */
   void enter() {
     if (isAlwaysFenced || Thread.currentThread() != opener) {
-      enterFenced();
+      enterToEnd();
       return;
     }
     HAS_OPENER.setOpaque(this, true);
@@ -63,10 +63,6 @@ final class SessionLock {
 
   /** The same for the end of the session, which excludes every row call without exception. */
   void enterToEnd() {
-    enterFenced();
-  }
-
-  private void enterFenced() {
     if (Thread.currentThread() != opener) {
       enterFromOtherThread();
       return;

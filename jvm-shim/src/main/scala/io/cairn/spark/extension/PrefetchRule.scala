@@ -28,26 +28,26 @@ object PrefetchRule extends Rule[SparkPlan] {
 
   override def apply(plan: SparkPlan): SparkPlan =
     if (isOn) {
-      val namesFiles = plan.exists(_.expressions.exists(_.exists(tellsReadPlace)))
+      val mayNameFiles = plan.exists(_.expressions.exists(_.exists(namesReadFile)))
       plan.transformUp {
-        case operator if namesFiles && operator.children.exists(readsFiles) => operator
+        case operator if mayNameFiles && operator.children.exists(readsSource) => operator
         case operator => withPrefetch(operator)
       }
     } else {
       plan
     }
 
-  /** Whether an expression tells where its task reads now, which is where its row comes from. */
-  private def tellsReadPlace(expression: Expression): Boolean = expression match {
+  /** Whether an expression names the file that its task reads now, as the file of its row. */
+  private def namesReadFile(expression: Expression): Boolean = expression match {
     case _: InputFileName | _: InputFileBlockStart | _: InputFileBlockLength => true
     case _ => false
   }
 
-  /** Whether the task of an operator reads the sources: it would read them ahead. */
-  private def readsFiles(plan: SparkPlan): Boolean = plan match {
+  /** Whether the tasks of an operator read a source themselves: a prefetch would read it ahead. */
+  private def readsSource(plan: SparkPlan): Boolean = plan match {
     case _: Exchange => false
     case source if source.children.isEmpty => true
-    case other => other.children.exists(readsFiles)
+    case other => other.children.exists(readsSource)
   }
 
   private def isOn: Boolean =
