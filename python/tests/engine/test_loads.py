@@ -19,7 +19,7 @@ CONF = {"minDeltasForSnapshot": "1"}
 SNAPSHOTS = 6
 
 # While the file "gate" is there, a worker has as many downloads as its number; the next one waits.
-# While "stuck" is there, reads of the kind that it names do not end.
+# While "stuck" is there, requests of the kind that it names do not end; the first makes "held".
 STORAGE = """
 import os, time
 from cairn.storage.local import LocalStore
@@ -33,6 +33,7 @@ def patch(name, read):
                 time.sleep(0.01)
             begun.append(key)
         while os.path.exists(folder + '/stuck') and open(folder + '/stuck').read() in name + key:
+            open(folder + '/held', 'w').close()
             time.sleep(0.01)
         return read(self, key, *arguments, **named)
     setattr(LocalStore, name, patched)
@@ -121,6 +122,14 @@ def until_moved(job: Job, kind: str, count: int) -> None:
     while found is None or int(found[1]) < count:
         assert time.monotonic() < deadline
         found = re.match(rf"{kind} (\d+) of", job.wait(20)["running"]["text"])
+
+
+def until_held(faults: Path) -> None:
+    """Wait until a request does not end."""
+    deadline = time.monotonic() + 20
+    while not (faults / "held").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def keys_of(store: Store) -> list[bytes]:
@@ -230,7 +239,7 @@ def test_a_stuck_storage_holds_neither_a_later_load_nor_the_end_of_the_instance(
     store = Store(worker, 1, url, conf=CONF)
     (faults / "stuck").write_text(kind)
     job = begin_load(store, SNAPSHOTS, last)
-    time.sleep(0.3)
+    until_held(faults)
     began = time.monotonic()
 
     job.cancel()
@@ -274,6 +283,7 @@ def test_an_instance_is_closed_while_it_loads(
     worker = patched(local=tmp_path / "other")
     (faults / "stuck").write_text("downloadsst")
     job = begin_load(Store(worker, 1, url, conf=CONF), SNAPSHOTS, last)
+    until_held(faults)
     began = time.monotonic()
 
     worker.call("close_instance", instance=1)
@@ -290,6 +300,7 @@ def test_new_credentials_do_not_wait_for_a_load(
     store = Store(worker, 1, url, conf=CONF)
     (faults / "stuck").write_text("downloadsst")
     job = begin_load(store, SNAPSHOTS, last)
+    until_held(faults)
     began = time.monotonic()
 
     Store(worker, 1, url, conf=CONF)  # opens the instance again
@@ -312,7 +323,7 @@ def test_a_commit_that_is_stuck_does_not_hold_the_end_of_its_instance(
     (faults / "stuck").write_text("putchangelog")
     committing = threading.Thread(target=store.commit)
     committing.start()
-    time.sleep(0.3)
+    until_held(faults)
     began = time.monotonic()
 
     worker.call("close_instance", instance=1)
