@@ -180,6 +180,23 @@ class Run:
         return sorted(map(int, ours + sparks))
 
 
+@dataclass
+class PlannedRun(Run):
+    """A run that also records the physical plan of its last batch, and how many tasks failed."""
+
+    plan: str = ""
+    failed_tasks: int = 0
+
+    def finish(self, query: StreamingQuery) -> None:
+        """Wait for the end and record progress, plan and failed tasks."""
+        super().finish(query)
+        tracker = self.session().sparkContext.statusTracker()
+        for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(query.runId))):
+            stages = map(tracker.getStageInfo, job.stageIds if job else ())
+            self.failed_tasks += sum(stage.numFailedTasks for stage in stages if stage)
+        self.plan = str(query._jsq.explainInternal(False))  # noqa: FBT003, SLF001 - as `explain()`
+
+
 def copy_checkpoint(run: Run, destination: Path) -> Run:
     """Return a run on a copy of the checkpoint; `file://` only."""
     # A provider's maintenance may be renaming its temporary files.

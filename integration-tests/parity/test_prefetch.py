@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from harness.differential import Run
+from harness.differential import PlannedRun
 from harness.events import Events
 from harness.killed_workers import kill_after
 from harness.operators import BY_NAME, Operator
@@ -116,23 +114,6 @@ JOINS = (
     BY_NAME["join_left_outer_v3"],
     BY_NAME["join_left_outer_v4"],
 )
-
-
-@dataclass
-class PlannedRun(Run):
-    """A run that also records the physical plan of its last batch, and how many tasks failed."""
-
-    plan: str = ""
-    failed_tasks: int = 0
-
-    def finish(self, query: StreamingQuery) -> None:
-        """Wait for the end and record progress, plan and failed tasks."""
-        super().finish(query)
-        tracker = self.session().sparkContext.statusTracker()
-        for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(query.runId))):
-            stages = map(tracker.getStageInfo, job.stageIds if job else ())
-            self.failed_tasks += sum(stage.numFailedTasks for stage in stages if stage)
-        self.plan = str(query._jsq.explainInternal(False))  # noqa: FBT003, SLF001 - as `explain()`
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 package io.cairn.spark
 
-import io.cairn.spark.extension.{PhysicalRule, PrefetchRule, TransformWithStateRule}
+import io.cairn.spark.extension.{
+  AdjacentAggregateRule, PhysicalRule, PrefetchRule, TransformWithStateRule}
 import org.apache.spark.sql.SparkSessionExtensions
 
 /**
@@ -14,6 +15,7 @@ class CairnExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     SparkVersionCheck.require()
     extensions.injectColumnar(_ => new PhysicalRule(TransformWithStateRule))
+    extensions.injectColumnar(_ => new PhysicalRule(AdjacentAggregateRule))
     extensions.injectColumnar(_ => new PhysicalRule(PrefetchRule))
   }
 }

@@ -33,7 +33,17 @@ final class WriteBuffer {
   private final MemoryAccount account;
   private final EngineSource source;
   private final EarlyWrites early;
-  private final LastKey last = new LastKey();
+
+  /** Of the last two reads: an operator that looks one row ahead writes a key after the next read. */
+  private LastKey lastRead = new LastKey();
+
+  private LastKey readBefore = new LastKey();
+
+  /** Of the last write of a key that was not read; never remembered. */
+  private final LastKey written = new LastKey();
+
+  /** The key of this call: one of the three. */
+  private LastKey last = written;
 
   /** Writes that are newer than those of {@link #families}. */
   private final WriteGroup latest = new WriteGroup();
@@ -186,7 +196,10 @@ final class WriteBuffer {
 
   /** Finds the write of a key, and remembers the key. 0: there is none. */
   private int findToRead(CachedFamily family, ByteSpan key) {
-    if (!last.is(family, key)) {
+    if (!recall(family, key)) {
+      last = readBefore;
+      readBefore = lastRead;
+      lastRead = last;
       search(family, key, Bytes.hash(key));
       last.remember(family, key);
     }
@@ -195,10 +208,28 @@ final class WriteBuffer {
 
   /** Finds the write of a key: hash, address and presence are in {@link #last}. */
   private int findToWrite(CachedFamily family, ByteSpan key) {
-    if (!last.is(family, key)) {
+    if (!recall(family, key)) {
+      last = written;
       search(family, key, Bytes.hash(key));
     }
     return last.address;
+  }
+
+  /** Makes {@link #last} the result of a key, if that is remembered. */
+  private boolean recall(CachedFamily family, ByteSpan key) {
+    if (lastRead.is(family, key)) {
+      last = lastRead;
+    } else if (readBefore.is(family, key)) {
+      last = readBefore;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  private void forgetReads() {
+    lastRead.forget();
+    readBefore.forget();
   }
 
   private void search(CachedFamily family, ByteSpan key, int hash) {
@@ -223,7 +254,7 @@ final class WriteBuffer {
 
   void put(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     checkSize(key.length + (long) value.length + (isVersioned ? 1 : 0));
-    if (last.is(family, key) || !collect(family, key, value, isVersioned)) {
+    if (recall(family, key) || !collect(family, key, value, isVersioned)) {
       sendEarlyIfDue();
       findToWrite(family, key);
       addPut(family, key, value, isVersioned);
@@ -231,7 +262,7 @@ final class WriteBuffer {
   }
 
   void remove(CachedFamily family, ByteSpan key) {
-    if (last.is(family, key) || !collect(family, key, null, false)) {
+    if (recall(family, key) || !collect(family, key, null, false)) {
       sendEarlyIfDue();
       findToWrite(family, key);
       addRemove(family, key);
@@ -260,6 +291,7 @@ final class WriteBuffer {
     try {
       for (int i = 0; i < count; i++) {
         boolean isRemoval = latest.get(i, latestKey, latestValue);
+        last = written; // the key of a collected write is not remembered
         search(family, latestKey, latest.hash(i));
         if (isRemoval) {
           addRemove(family, latestKey);
@@ -484,7 +516,7 @@ final class WriteBuffer {
     hasFailed = true;
     early.forget(families);
     send(new BlockWriter(block -> source.write(block, true)));
-    last.forget();
+    forgetReads();
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         committed.noteSpill(committed.families.get(i), families[i]);
@@ -549,7 +581,7 @@ final class WriteBuffer {
   }
 
   void dropFamily(int id) {
-    last.forget();
+    forgetReads();
     if (writes(id) != null) {
       families[id].clear();
       families[id] = null;
@@ -611,7 +643,7 @@ final class WriteBuffer {
     openRanges.clear();
     latest.clear();
     endScans();
-    last.forget();
+    forgetReads();
     scanned.forget();
     latestKey.clear();
     latestValue.clear();
