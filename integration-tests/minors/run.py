@@ -16,6 +16,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TESTS = (
+    "parity/test_aggregation.py",
     "parity/test_operators.py",
     "parity/test_transform.py",
     "parity/test_evolution.py",

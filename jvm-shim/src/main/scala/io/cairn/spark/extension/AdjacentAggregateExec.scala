@@ -82,7 +82,11 @@ object AdjacentAggregateExec {
       results: Seq[NamedExpression])
 }
 
-/** The groups of a partition, in the order of their rows. The next row reuses the last one. */
+/**
+ * The groups of a partition, in the order of their rows. The next row reuses the last one.
+ *
+ * Spark opens a store for writes after it has created this iterator: no row is read before that.
+ */
 private final class AdjacentAggregation(
     partition: Int,
     rows: Iterator[InternalRow],
