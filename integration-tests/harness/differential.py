@@ -79,6 +79,7 @@ class Run:
         conf: further settings of its session.
         record: its visible results.
         before_batch: called when a batch begins, before its state is read.
+        at_end: called when the query has ended.
     """
 
     operator: Operator
@@ -89,6 +90,7 @@ class Run:
     conf: Mapping[str, str] = field(default_factory=dict)
     record: Record = field(default_factory=Record)
     before_batch: dict[int, Callable[[], None]] = field(default_factory=dict)
+    at_end: list[Callable[[], None]] = field(default_factory=list)
 
     def session(self) -> SparkSession:
         """Return a new session with this run's settings."""
@@ -117,9 +119,13 @@ class Run:
             StreamingQueryException: the query failed.
             TimeoutError: it did not end in time; it is stopped.
         """
-        if not query.awaitTermination(QUERY_TIMEOUT_S):
-            query.stop()
-            raise TimeoutError(f"{self.operator.name} under {self.provider} did not end")
+        try:
+            if not query.awaitTermination(QUERY_TIMEOUT_S):
+                query.stop()
+                raise TimeoutError(f"{self.operator.name} under {self.provider} did not end")
+        finally:
+            for call in self.at_end:
+                call()
         self.record.add_progress(query)
         rows = [row for batch in self.record.rows.values() for row in batch]
         assert not rows or not all(map(_NULLS.fullmatch, rows)), "the query has only nulls"

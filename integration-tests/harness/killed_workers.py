@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from threading import Timer
 
 from harness.differential import Run
@@ -26,9 +27,19 @@ def kill_during(run: Run, batches: Iterable[int]) -> list[Process]:
 
 
 def kill_after(run: Run, after_s: Mapping[int, float]) -> list[Process]:
-    """Kill the engines so long after each of these batches began; the returned list grows."""
+    """Kill the engines so long after each of these batches began; the returned list grows.
+
+    Not after the end of the query: the engines belong to the next test then.
+    """
     killed: list[Process] = []
     for batch, wait_s in after_s.items():
         timer = Timer(wait_s, lambda: killed.extend(kill_engines()))
         run.before_batch[batch] = timer.start
+        run.at_end.append(partial(_end, timer))
     return killed
+
+
+def _end(timer: Timer) -> None:
+    timer.cancel()
+    if timer.is_alive():
+        timer.join()
