@@ -104,13 +104,17 @@ class Run:
         def keep(frame: DataFrame, batch: int) -> None:
             if batch in before:
                 before[batch]()
-            rows[batch] = as_text(frame)
+            rows[batch] = self.read(frame)
 
         stream = self.operator.stream(self.session(), self.events)
         writer = stream.writeStream.outputMode(self.operator.output_mode).foreachBatch(keep)
         return (
             writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
         )
+
+    def read(self, frame: DataFrame) -> Rows:
+        """Return the rows of a batch; the sink."""
+        return as_text(frame)
 
     def finish(self, query: StreamingQuery) -> None:
         """Wait for the end and record the progress.

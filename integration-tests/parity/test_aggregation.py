@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from harness.differential import PlannedRun, as_text
+from harness.differential import PlannedRun, Rows, as_text
 from harness.events import Events
 from harness.killed_workers import kill_after
 from harness.operators import Operator, StateView
@@ -128,6 +128,14 @@ class TableRun(PlannedRun):
         self.record.rows[0] = as_text(self._stream.sparkSession.table(self.operator.name))
 
 
+class LimitedRun(PlannedRun):
+    """A run whose sink reads one row of each batch."""
+
+    def read(self, frame: DataFrame) -> Rows:
+        """Return the row."""
+        return list(map(repr, frame.take(1)))
+
+
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
     """Return input whose keys come back in later files."""
@@ -230,22 +238,6 @@ def test_a_function_that_reads_few_rows_saves_the_whole_batch(
         assert (NODE in run.plan) == (provider == CAIRN)
 
     assert totals[CAIRN] == totals[CONTROL]
-
-
-class LimitedRun(PlannedRun):
-    """A run whose sink reads one row of each partition."""
-
-    def start(self) -> StreamingQuery:
-        """Start the query; it ends when it has read all present input files."""
-
-        def keep(frame: DataFrame, batch: int) -> None:
-            self.record.rows[batch] = list(map(repr, frame.take(1)))
-
-        stream = self.operator.stream(self.session(), self.events)
-        writer = stream.writeStream.outputMode(self.operator.output_mode).foreachBatch(keep)
-        return (
-            writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
-        )
 
 
 def test_it_can_be_turned_off(events: Events, tmp_path: Path) -> None:

@@ -256,7 +256,6 @@ final class WriteBuffer {
     checkSize(key.length + (long) value.length + (isVersioned ? 1 : 0));
     if (recall(family, key) || !collect(family, key, value, isVersioned)) {
       sendEarlyIfDue();
-      findToWrite(family, key);
       addPut(family, key, value, isVersioned);
     }
   }
@@ -264,18 +263,25 @@ final class WriteBuffer {
   void remove(CachedFamily family, ByteSpan key) {
     if (recall(family, key) || !collect(family, key, null, false)) {
       sendEarlyIfDue();
-      findToWrite(family, key);
       addRemove(family, key);
     }
   }
 
-  /** Adds a write to {@link #latest}; null value: a removal. False: it is too large for that. */
+  /**
+   * Adds a write to {@link #latest}; null value: a removal. False: it is too large for that; its key
+   * is searched. REQUIRES: the key is not remembered.
+   */
   private boolean collect(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     if (latest.add(family, key, value, isVersioned)) {
       return true;
     }
     addLatest();
-    return latest.add(family, key, value, isVersioned);
+    if (latest.add(family, key, value, isVersioned)) {
+      return true;
+    }
+    last = written;
+    search(family, key, Bytes.hash(key));
+    return false;
   }
 
   /** Adds the latest writes to those of their family. */

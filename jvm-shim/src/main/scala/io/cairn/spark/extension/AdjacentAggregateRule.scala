@@ -1,7 +1,5 @@
 package io.cairn.spark.extension
 
-import io.cairn.spark.CairnStateStoreProvider
-import io.cairn.spark.settings.SettingsTable
 import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{FilterExec, ProjectExec, SortExec, SparkPlan}
@@ -10,7 +8,6 @@ import org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec
 import org.apache.spark.sql.execution.exchange.Exchange
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
   StateStoreRestoreExec, StateStoreSaveExec}
-import org.apache.spark.sql.internal.SQLConf
 
 /**
  * Replaces the aggregations beside the store of a streaming aggregation by ones that need no table.
@@ -24,17 +21,12 @@ import org.apache.spark.sql.internal.SQLConf
  * its rows are read; the merge is always below one that reads all.
  */
 object AdjacentAggregateRule extends Rule[SparkPlan] {
-  private val Settings = SettingsTable.get
-  private val Name = "adjacentAggregation"
-
   override def apply(plan: SparkPlan): SparkPlan =
-    if (isOn) replaced(plan, isReadWhole = false) else plan
-
-  private def isOn: Boolean =
-    conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName &&
-      Settings
-        .value(Name, conf.getConfString(Settings.prefix + Name, null))
-        .asInstanceOf[Boolean]
+    if (PhysicalRule.setting(conf, "adjacentAggregation").asInstanceOf[Boolean]) {
+      replaced(plan, isReadWhole = false)
+    } else {
+      plan
+    }
 
   /** @param isReadWhole whether all rows of the plan are read in each task */
   private def replaced(plan: SparkPlan, isReadWhole: Boolean): SparkPlan = {

@@ -2,12 +2,15 @@ package io.cairn.spark.extension
 
 import scala.util.control.NonFatal
 
+import io.cairn.spark.CairnStateStoreProvider
+import io.cairn.spark.settings.SettingsTable
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.internal.SQLConf
 import org.slf4j.LoggerFactory
 
 /**
- * Applies a rule to a physical plan.
+ * Applies a rule to a physical plan whose stores are Cairn's; other plans stay as they are.
  *
  * A rule depends on Spark's own plan classes, which change with every minor version. If it fails,
  * the plan stays as it is, with a warning: a query that the rule only makes faster goes on, and an
@@ -20,7 +23,7 @@ final class PhysicalRule(rule: Rule[SparkPlan]) extends ColumnarRule {
     override val ruleName: String = rule.ruleName
 
     override def apply(plan: SparkPlan): SparkPlan =
-      try rule(plan)
+      try if (PhysicalRule.isOfCairn(conf)) rule(plan) else plan
       catch {
         case error @ (NonFatal(_) | _: LinkageError) =>
           PhysicalRule.Log.warn("{} has no effect on this plan", rule.ruleName, error)
@@ -31,4 +34,12 @@ final class PhysicalRule(rule: Rule[SparkPlan]) extends ColumnarRule {
 
 private object PhysicalRule {
   private val Log = LoggerFactory.getLogger(classOf[PhysicalRule])
+  private val Settings = SettingsTable.get
+
+  private def isOfCairn(conf: SQLConf): Boolean =
+    conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName
+
+  /** The value of a setting of Cairn's. */
+  def setting(conf: SQLConf, name: String): AnyRef =
+    Settings.value(name, conf.getConfString(Settings.prefix + name, null))
 }

@@ -1,8 +1,6 @@
 package io.cairn.spark.extension
 
-import io.cairn.spark.CairnStateStoreProvider
 import io.cairn.spark.session.ColumnFamilies
-import io.cairn.spark.settings.SettingsTable
 import org.apache.spark.sql.catalyst.expressions.{
   Expression, InputFileBlockLength, InputFileBlockStart, InputFileName}
 import org.apache.spark.sql.catalyst.rules.Rule
@@ -15,7 +13,6 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.{
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.internal.SQLConf
 
 /**
  * Puts a [[PrefetchExec]] below each operator that reads the keys of its input rows from a store of
@@ -24,10 +21,8 @@ import org.apache.spark.sql.internal.SQLConf
  * Depends on Spark's stateful operators: they have no common trait that tells the key of a row.
  */
 object PrefetchRule extends Rule[SparkPlan] {
-  private val Settings = SettingsTable.get
-
   override def apply(plan: SparkPlan): SparkPlan =
-    if (isOn) {
+    if (PhysicalRule.setting(conf, "prefetch").asInstanceOf[Boolean]) {
       val mayNameFiles = plan.exists(_.expressions.exists(_.exists(namesReadFile)))
       plan.transformUp {
         case operator if mayNameFiles && operator.children.exists(readsSource) => operator
@@ -49,13 +44,6 @@ object PrefetchRule extends Rule[SparkPlan] {
     case source if source.children.isEmpty => true
     case other => other.children.exists(readsSource)
   }
-
-  private def isOn: Boolean =
-    conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName &&
-      setting("prefetch").asInstanceOf[Boolean]
-
-  private def setting(name: String): AnyRef =
-    Settings.value(name, conf.getConfString(Settings.prefix + name, null))
 
   private def withPrefetch(operator: SparkPlan): SparkPlan = operator match {
     case restore: StateStoreRestoreExec =>
@@ -126,6 +114,8 @@ object PrefetchRule extends Rule[SparkPlan] {
   private def over(input: SparkPlan, keys: Seq[Expression], state: PrefetchedState): SparkPlan =
     input match {
       case present: PrefetchExec => present
-      case _ => PrefetchExec(keys, state, setting("prefetchRows").asInstanceOf[Long].toInt, input)
+      case _ =>
+        val maxRows = PhysicalRule.setting(conf, "prefetchRows").asInstanceOf[Long].toInt
+        PrefetchExec(keys, state, maxRows, input)
     }
 }

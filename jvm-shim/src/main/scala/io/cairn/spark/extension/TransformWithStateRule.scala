@@ -1,9 +1,7 @@
 package io.cairn.spark.extension
 
-import io.cairn.spark.CairnStateStoreProvider
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.internal.SQLConf
 
 /**
  * Lets `transformWithState` run on Cairn.
@@ -14,11 +12,7 @@ import org.apache.spark.sql.internal.SQLConf
  */
 object TransformWithStateRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
-    if (conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName) {
-      plan.transformUp(TransformWithStateOperators.onCairn)
-    } else {
-      plan
-    }
+    plan.transformUp(TransformWithStateOperators.onCairn)
 
   /** Returns the operator as its subclass, whose one constructor has the same parameters. */
   def copyAs[T <: SparkPlan](subclass: Class[T], operator: SparkPlan): T = {
