@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from harness.differential import PlannedRun, Rows, as_text
 from harness.events import Events
-from harness.killed_workers import kill_after
+from harness.killed_workers import kill_at_work
 from harness.operators import Operator, StateView
 from harness.spark import CAIRN, CAIRN_CONF, CONTROL
 
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 3
 NODE = "CairnAggregate"
-KILL_AFTER_S = 0.5
 OFF = {CAIRN_CONF + "adjacentAggregation": "false"}
 # The state is far larger: keys are prefetched, and writes are spilled.
 SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m", CAIRN_CONF + "prefetchRows": "64"}
@@ -144,6 +143,14 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
     return events
 
 
+@pytest.fixture(scope="module")
+def large_events(tmp_path_factory: pytest.TempPathFactory) -> Events:
+    """Return input whose keys do not fit into a small cache."""
+    events = Events(tmp_path_factory.mktemp("input"), rows_per_file=4000, keys=6000)
+    events.add_files(0, FILES)
+    return events
+
+
 def _compare(ours: PlannedRun, theirs: PlannedRun) -> None:
     assert NODE not in theirs.plan
     assert ours.record.rows == theirs.record.rows
@@ -193,14 +200,12 @@ def test_other_aggregates_are_merged_without_a_sort(
     _compare(ours, theirs)
 
 
-def test_old_rows_are_merged_from_a_small_cache(tmp_path: Path) -> None:
+def test_old_rows_are_merged_from_a_small_cache(large_events: Events, tmp_path: Path) -> None:
     """Rows are prefetched, written and spilled in turns, between stages of generated code."""
     totals = Operator("totals", _totals, "update")
     conf = {**SMALL_CACHE, "spark.sql.codegen.wholeStage": "true"}
-    large = Events(tmp_path / "input", rows_per_file=4000, keys=6000)
-    large.add_files(0, FILES)
-    ours = TableRun(totals, large, str(tmp_path / "ours"), CAIRN, 2, conf=conf)
-    theirs = TableRun(totals, large, str(tmp_path / "theirs"), CONTROL)
+    ours = TableRun(totals, large_events, str(tmp_path / "ours"), CAIRN, 2, conf=conf)
+    theirs = TableRun(totals, large_events, str(tmp_path / "theirs"), CONTROL)
 
     ours.advance()
     theirs.advance()
@@ -211,11 +216,13 @@ def test_old_rows_are_merged_from_a_small_cache(tmp_path: Path) -> None:
     _compare(ours, theirs)
 
 
-def test_workers_killed_while_rows_are_merged_change_no_row(events: Events, tmp_path: Path) -> None:
+def test_workers_killed_while_rows_are_merged_change_no_row(
+    large_events: Events, tmp_path: Path
+) -> None:
     """Reads and writes alternate: those before the kill are sent again."""
-    theirs = PlannedRun(BY_NAME, events, str(tmp_path / "theirs"), CONTROL)
-    ours = PlannedRun(BY_NAME, events, str(tmp_path / "ours"), CAIRN, 2)
-    killed = kill_after(ours, {1: KILL_AFTER_S})
+    theirs = PlannedRun(BY_NAME, large_events, str(tmp_path / "theirs"), CONTROL)
+    ours = PlannedRun(BY_NAME, large_events, str(tmp_path / "ours"), CAIRN, 2, conf=SMALL_CACHE)
+    killed = kill_at_work(ours, 1)
 
     ours.advance()
     theirs.advance()

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from harness.differential import PlannedRun
 from harness.events import Events
-from harness.killed_workers import kill_after
+from harness.killed_workers import kill_at_work
 from harness.operators import BY_NAME, Operator
 from harness.spark import CAIRN, CAIRN_CONF, CONTROL
 
@@ -30,8 +30,6 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 FILES = 3
 NODE = "CairnPrefetch"
-# A batch takes longer than a second, and its tasks read then.
-KILL_AFTER_S = 0.9
 # The rows of two buffers of each task must fit beside its writes.
 SMALL_CACHE = {CAIRN_CONF + "cacheMemory": "1m", CAIRN_CONF + "prefetchRows": "64"}
 OFF = {CAIRN_CONF + "prefetch": "false"}
@@ -214,7 +212,7 @@ def test_workers_killed_during_a_batch_change_no_row(name: str, runs: Runs, tmp_
     """A prefetched key is a hint: its loss must not fail a task that would have survived."""
     on = PlannedRun(BY_NAME[name], runs.events, str(tmp_path / "on"), CAIRN, 2, conf=SMALL_CACHE)
     # Once: a second kill could hit the start of the next worker, which fails the task.
-    killed = kill_after(on, {1: KILL_AFTER_S})
+    killed = kill_at_work(on, 1)
 
     on.advance()
 
