@@ -273,7 +273,7 @@ $(STAMPS)/flights: scripts/fetch_flights.py $(STAMPS)/venv
 
 $(STAMPS)/google-java-format: scripts/java_format.sh
 	@scripts/java_format.sh --install
-	@mkdir -p $(@D) && touch $@
+	@mkdir -p $(@D) && if [ -d $(BUILD)/google-java-format ]; then touch $@; fi
 
 .PHONY: clean
 clean: ## Remove build results; keep the virtual environment and the fetched tools

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,35 +101,36 @@ class RunFailedError(Exception):
     """A run ended without a result; the message names the file of its output."""
 
 
-def load_provider(
-    settings: dict[str, Any], name: str, shim_jar: Path = SHIM_JAR
-) -> Provider | None:
-    """Return a provider of bench.toml; ``None`` if the jar lacks a class that it needs."""
+def interrupt_at_sigterm() -> None:
+    """Let SIGTERM end this program as Ctrl-C does: all processes that it started end before it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def load_settings() -> dict[str, Any]:
+    """Return the content of bench.toml."""
+    return tomllib.loads((HERE / "bench.toml").read_text())
+
+
+def require_shim(jar: Path) -> None:
+    """Check that there is a jar of Cairn.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    if not jar.exists():
+        message = f"no shim jar at {jar}: build it with `make shim`"
+        raise SystemExit(message)
+
+
+def cairn_conf(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the settings of Cairn that the command line has as ``name=value``."""
+    return {CONF_PREFIX + name: value for name, value in (pair.split("=", 1) for pair in pairs)}
+
+
+def load_provider(settings: dict[str, Any], name: str) -> Provider:
+    """Return a provider of bench.toml."""
     entry = settings["providers"][name]
-    needs = {f"{one.replace('.', '/')}.class" for one in entry.get("needs", [])}
-    if needs and not needs <= _entries(shim_jar):
-        return None
-    conf = dict(entry["conf"])
-    for key, value in entry.get("conf_if_known", {}).items():
-        if key in _known_settings(shim_jar):
-            conf[CONF_PREFIX + key] = value
-    return Provider(name, entry["title"], entry["class"], conf, entry["family"])
-
-
-def _entries(jar: Path) -> set[str]:
-    with zipfile.ZipFile(jar) as opened:
-        return set(opened.namelist())
-
-
-def _known_settings(jar: Path) -> set[str]:
-    """Return the names of the shim's settings, without their prefix."""
-    with zipfile.ZipFile(jar) as opened:
-        tables = [name for name in opened.namelist() if name.endswith("settings.json")]
-        return {
-            setting["name"]
-            for name in tables
-            for setting in json.loads(opened.read(name))["settings"]
-        }
+    return Provider(name, entry["title"], entry["class"], dict(entry["conf"]), entry["family"])
 
 
 def pyspark_jars() -> Path:
@@ -228,8 +229,6 @@ def _run(command: list[str], run: Path) -> int:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
-    # SIGTERM ends the JVM and its workers too, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (run / "stdout.txt").open("wb") as out, (run / "stderr.txt").open("wb") as err:
         process = subprocess.Popen(
             command,

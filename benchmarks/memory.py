@@ -1,6 +1,6 @@
 """Shows that Cairn's memory stays within its bounds under a state three times larger than both.
 
-    python benchmarks/memory.py                    10 minutes
+    python benchmarks/memory.py                    10 minutes after the state is filled
     python benchmarks/memory.py --duration-s 60
 
 Two bounds are checked every second: the cache's accounted bytes (metric `cairnCacheBytes`) against
@@ -12,14 +12,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import tomllib
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import machine
 import result_file
-from driver import BUILD, CONF_PREFIX, HERE, SHIM_JAR, Jvm, Provider, run_workload
+from driver import (
+    BUILD,
+    SHIM_JAR,
+    Jvm,
+    Provider,
+    cairn_conf,
+    interrupt_at_sigterm,
+    load_provider,
+    load_settings,
+    require_shim,
+    run_workload,
+)
 
 MIB = 2**20
 # A key of 8 and a value of 32 bytes with their row headers: the state's size before compression.
@@ -45,12 +57,11 @@ def main() -> int:
     parser.add_argument("--cairn-conf", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--result", type=Path, default=BUILD / "memory.json")
     options = parser.parse_args()
-    if not options.shim_jar.exists():
-        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
-        return 2
-    folder = BUILD / "memory-run"
+    require_shim(options.shim_jar)
+    interrupt_at_sigterm()
+    folder = BUILD / f"memory-{os.getpid()}"  # two benchmarks may run at once
     key_count = 3 * max(options.cache_mib, options.worker_mib) * MIB // BYTES_PER_KEY
-    run_workload(
+    numbers = run_workload(
         "memory",
         _provider(options),
         {"key-count": key_count, "batch-rows": 50_000, "duration-s": options.duration_s},
@@ -62,19 +73,19 @@ def main() -> int:
     summary = summarise(samples, options.cache_mib * MIB, options.worker_mib * MIB)
     summary |= {
         "key_count": key_count,
-        "duration_s": options.duration_s,
+        "fill_s": round(numbers["fill_seconds"]),
+        "duration_s": round(numbers["work_seconds"]),
         "machine": machine.describe(BUILD),
     }
     result_file.write(options.result, summary | {"samples": samples[::KEEP_ONE_OF]})
+    shutil.rmtree(folder)
     return _print(summary)
 
 
 def _provider(options: argparse.Namespace) -> Provider:
-    entry = tomllib.loads((HERE / "bench.toml").read_text())["providers"]["cairn"]
-    ours = {"cacheMemory": f"{options.cache_mib}m", "workerMemory": f"{options.worker_mib}m"}
-    ours |= dict(pair.split("=", 1) for pair in options.cairn_conf)
-    conf = entry["conf"] | {CONF_PREFIX + key: value for key, value in ours.items()}
-    return Provider("cairn", entry["title"], entry["class"], conf)
+    bounds = (f"cacheMemory={options.cache_mib}m", f"workerMemory={options.worker_mib}m")
+    provider = load_provider(load_settings(), "cairn")
+    return replace(provider, conf=provider.conf | cairn_conf([*bounds, *options.cairn_conf]))
 
 
 def summarise(samples: list[dict[str, Any]], cache_bytes: int, worker_bytes: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md from result files: no figure there is written by hand.
+"""Writes the tables of docs/benchmarks.md from result files.
 
     python benchmarks/report.py                     update the page
     python benchmarks/report.py --check             exit with 1 if that would change the page
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver import HERE, REPOSITORY
-from summary import MIB, Comparison, compare_figures, compare_resources, compare_times
+from summary import MIB, Comparison, compare_figures, compare_resources, compare_times, run_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,9 +58,9 @@ def render(text: str, results: Path) -> str:
 
     def fill(match: re.Match[str]) -> str:
         file, table = _source(match["name"])
-        sources = sorted(results.glob(file))
-        if sources:
-            content = table(json.loads(sources[0].read_text()))
+        source = results / file
+        if source.exists():
+            content = table(json.loads(source.read_text()))
         else:
             content = f"*Not measured yet: no `benchmarks/results/{file}`.*"
         return f"{match[1]}\n{content}\n\n{match[3]}"
@@ -90,15 +90,18 @@ def machine_table(outcome: dict[str, Any]) -> str:
 
 
 def figures_table(outcome: dict[str, Any]) -> str:
-    """Return what each workload is about, with the ratios, the commit and the duration."""
+    """Return what each workload is about, with the ratios and the origin of the numbers."""
     table = _comparison(compare_figures(outcome))
     if "commit" not in outcome["machine"]:
         return table
-    runs = 1 + max(run["run"] for run in outcome["runs"])
-    minutes = outcome["duration_s"] / 60
-    where = f"commit `{outcome['machine']['commit']}`"
-    what = "One run" if runs == 1 else f"Medians of {runs} runs"
-    return f"{table}\n\n{what} at {where}, in {minutes:.0f} minutes."
+    counts = sorted(run_counts(outcome))
+    runs = " to ".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
+    what = "One run" if runs == "1" else f"Medians of {runs} runs"
+    return f"{table}\n\n{what} {_origin(outcome['machine'])}."
+
+
+def _origin(machine: dict[str, str]) -> str:
+    return f"at commit `{machine['commit']}`, on {machine['processor']}"
 
 
 def resources_table(outcome: dict[str, Any]) -> str:
@@ -107,7 +110,7 @@ def resources_table(outcome: dict[str, Any]) -> str:
 
 
 def times_table(outcome: dict[str, Any]) -> str:
-    """Return the times that Cairn reports."""
+    """Return the times of a batch's parts that Cairn, or Spark, reports."""
     return _comparison(compare_times(outcome))
 
 
@@ -158,7 +161,7 @@ def requests_table(content: dict[str, Any]) -> str:
     note = f"{content['partitions']} partitions"
     if content.get("busy_partitions", content["partitions"]) != content["partitions"]:
         note += f", of which {content['busy_partitions']} have rows"
-    note += f"; checkpoint format {content['format']}."
+    note += f"; checkpoint format {content['format']}; {_origin(content['machine'])}."
     return f"{_table(head, rows, 'lrrlrrrrr')}\n\n{note}"
 
 
@@ -171,8 +174,11 @@ def memory_table(content: dict[str, Any]) -> str:
             ("worker, growth since its start", "worker_growth_max_bytes", "worker_bound_bytes"),
         )
     ]
-    note = f"{content['duration_s']} s, {content['key_count']:,} keys, {content['rows']:,} rows, "
-    note += f"{content['sample_count']} samples."
+    note = (
+        f"{content['key_count']:,} keys, {content['rows']:,} rows, {content['fill_s']} s of fill "
+    )
+    note += f"and {content['duration_s']} s of work, {content['sample_count']} samples, "
+    note += f"{_origin(content['machine'])}."
     return _table(["memory", "largest, MiB", "bound, MiB"], rows, "lrr") + f"\n\n{note}"
 
 
@@ -190,7 +196,8 @@ def gil_hold_table(content: dict[str, Any]) -> str:
     ]
     runs = len(content["calls"][0]["waits_ms"])
     table = _table(["call", "median, ms", "longest, ms"], rows, "lrr")
-    return f"{table}\n\n{content['key_count']:,} keys, {runs} calls."
+    note = f"{content['key_count']:,} keys, {runs} calls, {_origin(content['machine'])}."
+    return f"{table}\n\n{note}"
 
 
 def _table(head: list[str], rows: list[list[str]], align: str) -> str:
@@ -200,7 +207,7 @@ def _table(head: list[str], rows: list[list[str]], align: str) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "machine": ("results-*.json", machine_table),
+    "machine": ("results-rates.json", machine_table),
     "requests": ("s3-requests.json", requests_table),
     "requests-idle": ("s3-requests-idle.json", requests_table),
     "memory": ("memory.json", memory_table),

@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import os
 import shutil
 import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +27,26 @@ import result_file
 from driver import (
     BUILD,
     CONF_PREFIX,
-    HERE,
     SHIM_JAR,
     Jvm,
     Provider,
     RunFailedError,
+    cairn_conf,
     compile_driver,
+    interrupt_at_sigterm,
     load_provider,
+    load_settings,
+    require_shim,
     run_workload,
 )
 from s3_storage import DistantS3, distant_s3, s3a_jars
-from summary import compare_figures, compare_resources, compare_times, shown_numbers
+from summary import (
+    compare_figures,
+    compare_resources,
+    compare_times,
+    differing_counts,
+    shown_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,22 +70,24 @@ QUICK = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the selected groups or workloads; return 1 if a run failed."""
-    settings = tomllib.loads((HERE / "bench.toml").read_text())
-    options = _parser(settings).parse_args(arguments)
+    settings = load_settings()
+    parser = _parser(settings)
+    options = parser.parse_args(arguments)
     if options.list:
         _list(settings)
         return 0
     options.runs = options.runs or (1 if options.quick else 5)
     selected = _selected(settings, options)
-    if not options.shim_jar.exists():
-        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
-        return 2
+    if not selected:
+        parser.error("none of these workloads is in these groups; see --list")
+    require_shim(options.shim_jar)
+    interrupt_at_sigterm()
     compile_driver()
     failures = sum(
         Group(name, workloads, settings, options).run() for name, workloads in selected.items()
     )
     if failures:
-        print(f"{failures} runs FAILED")
+        print(f"FAILED: {failures}")
     return 1 if failures else 0
 
 
@@ -194,22 +205,18 @@ class Group:
                         self._outcome["duration_s"] = round(time.monotonic() - start)
                         result_file.write(self._result, self._outcome)
         print_tables(self._outcome)
+        differences = differing_counts(self._outcome)
+        for difference in differences:
+            print(f"DIFFERENT: {difference}", file=sys.stderr)
         print(f"\nresults: {self._result}", flush=True)
-        return failures
+        return failures + len(differences)
 
     def _load_providers(self) -> list[Provider]:
         options = self._options
-        extra = {
-            CONF_PREFIX + key: value
-            for key, value in (pair.split("=", 1) for pair in options.cairn_conf)
-        }
+        extra = cairn_conf(options.cairn_conf)
         providers = []
         for name in options.providers or self._entry["providers"]:
-            provider = load_provider(self._settings, name, options.shim_jar)
-            if provider is None:
-                needs = ", ".join(self._settings["providers"][name]["needs"])
-                print(f"{name} is left out: {options.shim_jar} has no {needs}", flush=True)
-                continue
+            provider = load_provider(self._settings, name)
             if provider.family == "cairn":
                 provider = dataclasses.replace(
                     provider,
@@ -278,7 +285,7 @@ class Group:
             jvm = dataclasses.replace(jvm, jars=s3a_jars(), checkpoint=storage.new_checkpoint())
         if "fill_conf" not in entry:
             return run_workload(driver, _with(provider, entry.get("conf")), arguments, jvm)
-        checkpoint = BUILD / "filled-checkpoint"
+        checkpoint = BUILD / f"filled-{os.getpid()}"  # two benchmarks may run at once
         shutil.rmtree(checkpoint, ignore_errors=True)
         jvm = dataclasses.replace(jvm, checkpoint=checkpoint.as_uri())
         try:
@@ -304,7 +311,7 @@ def _sizes(entry: dict[str, Any], options: argparse.Namespace) -> dict[str, int]
 
 
 def print_tables(outcome: dict[str, Any]) -> None:
-    """Print figures, resources and Cairn's own times; a ratio above 1: the first is better."""
+    """Print figures, resources and reported times; a ratio above 1: the first is better."""
     print("\n" + ", ".join(f"{name} {value}" for name, value in outcome["machine"].items()))
     for compare in (compare_figures, compare_resources, compare_times):
         table = compare(outcome)

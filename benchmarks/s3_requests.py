@@ -9,10 +9,10 @@ spark-hadoop-cloud, which does not rename. Spark's own files are offsets, commit
 the file source.
 
 The query runs 10 batches, then 100 more (20 under Spark's own providers), with 4 shuffle
-partitions. The first 10 do not count, but the requests of the start with batch 0, and those of a
-restart with one more batch, are counted apart. Rows have only keys of the first
-``--busy-partitions`` partitions. No engine worker may start after batch 0. MinIO's audit webhook
-reports each request with its API, key, client and query; a listing counts under its prefix.
+partitions; maintenance runs every 5 s. The first 10 do not count, but the requests of the start
+with batch 0, and those of a restart with one more batch, are counted apart. Rows have only keys of
+the first ``--busy-partitions`` partitions. No engine worker may start after batch 0. MinIO's audit
+webhook reports each request with its API, key, client and query; a listing counts under its prefix.
 The files `<result>-<provider>-<phase>.txt` have one line per request.
 """
 
@@ -24,19 +24,27 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import machine
 import result_file
-from driver import BUILD, CONF_PREFIX, HERE, REPOSITORY, SHIM_JAR
+from driver import (
+    BUILD,
+    REPOSITORY,
+    SHIM_JAR,
+    cairn_conf,
+    interrupt_at_sigterm,
+    load_provider,
+    load_settings,
+)
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from s3_storage import minio_binary, s3a_conf, s3a_jars
 
-sys.path.insert(0, str(REPOSITORY / "integration-tests"))
-
-from harness.minio import MinioProcess, find_minio_binary
+from harness.minio import MinioProcess
+from harness.processes import end_child
 from harness.s3 import endpoint_of
 from harness.s3_audit import CAIRN_USER_AGENT, AuditedS3, AuditEntry, AuditServer
 
@@ -50,6 +58,7 @@ PARTITIONS = 4
 KEYS = 20_000
 ROWS_PER_BATCH = 1_000
 BUCKET = "bench"
+CHILD_END_S = 60
 _GROUPS = {
     "commit": "state/ by the provider, without snapshots",
     "snapshot": "snapshots and retention",
@@ -61,6 +70,7 @@ _GROUPS = {
 def main() -> int:
     """Count for each provider and print a table; return 1 if a query failed."""
     options = _parser().parse_args()
+    interrupt_at_sigterm()
     if options.only:
         _one(options)
         return 0
@@ -69,17 +79,22 @@ def main() -> int:
         # One Python process per provider: a driver JVM keeps its class path and its providers.
         command = [sys.executable, str(Path(__file__).resolve()), "--only", provider]
         command += _passed_on(options, provider)
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            printed, _ = child.communicate()
+        finally:
+            end_child(child, CHILD_END_S)  # it ends its server
+        if child.returncode:
             print(f"{provider}: the query failed", file=sys.stderr)
             return 1
-        counts[provider] = json.loads(done.stdout.splitlines()[-1])
+        counts[provider] = json.loads(printed.splitlines()[-1])
     _print_table(counts, options.partitions)
     content = {
         "partitions": options.partitions,
         "busy_partitions": options.busy_partitions or options.partitions,
         "format": options.format,
         "counts": counts,
+        "machine": machine.describe(BUILD),
     }
     result_file.write(options.result, content)
     return 0
@@ -136,11 +151,7 @@ def _passed_on(options: argparse.Namespace, provider: str) -> list[str]:
 
 def _one(options: argparse.Namespace) -> None:
     """Run the query under one provider and print its counts as one line of JSON."""
-    binary = find_minio_binary()
-    if binary is None:
-        message = "no minio binary: build it with `make minio`"
-        raise SystemExit(message)
-    with AuditServer() as audit, MinioProcess(binary, audit.minio_environment) as server:
+    with AuditServer() as audit, MinioProcess(minio_binary(), audit.minio_environment) as server:
         endpoint = endpoint_of(server)
         client = endpoint.client()
         client.create_bucket(Bucket=BUCKET)
@@ -246,17 +257,10 @@ def _worker_starts(progress: list[Any], expected: int, provider: str) -> dict[in
 
 
 def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> dict[str, str]:
-    provider = tomllib.loads((HERE / "bench.toml").read_text())["providers"][options.only]
-    jars = [
-        str(options.shim_jar.resolve()),
-        *map(str, sorted((REPOSITORY / ".build" / "s3a-jars").glob("*.jar"))),
-        *map(str, sorted((REPOSITORY / ".build" / "bench-jars").glob("*.jar"))),
-    ]
-    ours = (
-        dict(pair.split("=", 1) for pair in options.cairn_conf) if options.only == "cairn" else {}
-    )
+    provider = load_provider(load_settings(), options.only)
+    jars = [options.shim_jar.resolve(), *s3a_jars()]
     return {
-        "spark.driver.extraClassPath": os.pathsep.join(jars),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
@@ -268,16 +272,13 @@ def _conf(options: argparse.Namespace, server: MinioProcess, folder: Path) -> di
         "spark.sql.streaming.numRecentProgressUpdates": str(
             2 * (WARM_UP_BATCHES + options.batches)
         ),
-        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-        "spark.hadoop.fs.s3a.access.key": server.access_key,
-        "spark.hadoop.fs.s3a.secret.key": server.secret_key,
-        "spark.sql.streaming.stateStore.providerClass": provider["class"],
+        **s3a_conf(server, server.endpoint_url),
+        # So short that the counted batches have snapshots and clean-up under every provider.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
+        "spark.sql.streaming.stateStore.providerClass": provider.class_name,
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(options.format),
-        **provider["conf"],
-        **{CONF_PREFIX + key: value for key, value in ours.items()},
+        **provider.conf,
+        **(cairn_conf(options.cairn_conf) if provider.family == "cairn" else {}),
     }
 
 

@@ -42,14 +42,19 @@ class DistantS3:
 
     def conf(self) -> dict[str, str]:
         """Return the settings of a job, which reach the server through the proxy."""
-        return {
-            "spark.hadoop.fs.s3a.endpoint": self.proxy.url,
-            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-            "spark.hadoop.fs.s3a.access.key": self.server.access_key,
-            "spark.hadoop.fs.s3a.secret.key": self.server.secret_key,
-        }
+        return s3a_conf(self.server, self.proxy.url)
+
+
+def s3a_conf(server: MinioProcess, url: str) -> dict[str, str]:
+    """Return the settings of a job that reaches the server at ``url``."""
+    return {
+        "spark.hadoop.fs.s3a.endpoint": url,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.access.key": server.access_key,
+        "spark.hadoop.fs.s3a.secret.key": server.secret_key,
+    }
 
 
 def s3a_jars(build: Path = REPOSITORY / ".build") -> list[Path]:
@@ -65,6 +70,19 @@ def s3a_jars(build: Path = REPOSITORY / ".build") -> list[Path]:
     return [jar for jars in found for jar in jars]
 
 
+def minio_binary() -> Path:
+    """Return the server's program.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    binary = find_minio_binary()
+    if binary is None:
+        message = "no minio binary: run `make minio`"
+        raise SystemExit(message)
+    return binary
+
+
 @contextmanager
 def distant_s3(latency_ms: int) -> Iterator[DistantS3]:
     """Run a server that answers ``latency_ms`` later.
@@ -73,12 +91,8 @@ def distant_s3(latency_ms: int) -> Iterator[DistantS3]:
         SystemExit: there is no MinIO binary, or the jars for `s3a://` are missing.
     """
     s3a_jars()
-    binary = find_minio_binary()
-    if binary is None:
-        message = "no minio binary: run `make minio`"
-        raise SystemExit(message)
     with (
-        MinioProcess(binary) as server,
+        MinioProcess(minio_binary()) as server,
         TcpProxy(server.endpoint_url, latency_ms=latency_ms) as proxy,
     ):
         yield DistantS3(server, proxy)

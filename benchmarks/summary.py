@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,20 @@ RESOURCES = {
 }
 
 
+# The same of a query. Spark takes snapshots once a minute: a run of a fast provider may have none.
+QUERY_RESOURCES = {
+    name: title
+    for name, title in RESOURCES.items()
+    if name not in {"uploaded_bytes", "snapshot_bytes"}
+} | {"commit_bytes": "uploaded by commits, MiB"}
+
+
 def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     """Return the median of the successful runs by workload, provider and name of the number."""
     collected: dict[str, dict[str, dict[str, list[float]]]] = {}
     for record in outcome["runs"]:
-        for name, value in _with_cpu_per_process(record.get("numbers", {})).items():
+        has_workers = outcome["providers"][record["provider"]].get("family") == "cairn"
+        for name, value in _with_shares(record.get("numbers", {}), has_workers).items():
             by_provider = collected.setdefault(record["workload"], {}).setdefault(
                 record["provider"], {}
             )
@@ -49,20 +59,47 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     }
 
 
-def _with_cpu_per_process(numbers: Numbers) -> Numbers:
-    """Return the numbers of a run, with the CPU of the JVM and of the workers per written row.
+def _with_shares(numbers: Numbers, has_workers: bool) -> Numbers:  # noqa: FBT001 - two calls
+    """Return the numbers of a run, with what JVM, workers and commits have of their sums.
 
-    The JVM includes the short-lived processes that Spark starts. A run whose only process is the
-    JVM has no workers.
+    The JVM includes the short-lived processes that Spark starts.
     """
+    added = {}
+    if "uploaded_bytes" in numbers:
+        added["commit_bytes"] = numbers["uploaded_bytes"] - numbers["snapshot_bytes"]
     rows = numbers.get("written_rows", 0)
-    if not rows or "jvm_cpu_seconds" not in numbers:
-        return numbers
-    workers_seconds = numbers["cpu_seconds"] - numbers["jvm_cpu_seconds"]
-    added = {"jvm_cpu_us_per_written_row": numbers["jvm_cpu_seconds"] * 1e6 / rows}
-    if workers_seconds > 0:
-        added["worker_cpu_us_per_written_row"] = workers_seconds * 1e6 / rows
+    if rows and "jvm_cpu_seconds" in numbers:
+        jvm_seconds = numbers["jvm_cpu_seconds"]
+        added["jvm_cpu_us_per_written_row"] = jvm_seconds * 1e6 / rows
+        if has_workers:
+            workers_seconds = numbers["cpu_seconds"] - jvm_seconds
+            added["worker_cpu_us_per_written_row"] = workers_seconds * 1e6 / rows
     return numbers | added
+
+
+def run_counts(outcome: dict[str, Any]) -> set[int]:
+    """Return how many runs of each workload and provider gave numbers; one number if all agree."""
+    counts = Counter(
+        (run["workload"], run["provider"]) for run in outcome["runs"] if "numbers" in run
+    )
+    return set(counts.values())
+
+
+def differing_counts(outcome: dict[str, Any]) -> list[str]:
+    """Return for each run of a workload in which the providers wrote different numbers of rows.
+
+    Not those that store nothing: their queries find nothing.
+    """
+    counts: dict[tuple[str, int], dict[str, float]] = {}
+    for run in outcome["runs"]:
+        written = run.get("numbers", {}).get("written_rows")
+        if written and outcome["providers"][run["provider"]]["family"] != "nothing":
+            counts.setdefault((run["workload"], run["run"]), {})[run["provider"]] = written
+    return [
+        f"rows written in run {number + 1} of {workload}: {by_provider}"
+        for (workload, number), by_provider in counts.items()
+        if len(set(by_provider.values())) > 1
+    ]
 
 
 def shown_numbers(entry: dict[str, Any], by_provider: ByProvider) -> dict[str, str]:
@@ -130,7 +167,12 @@ def compare_figures(outcome: dict[str, Any]) -> Comparison:
 
 def compare_resources(outcome: dict[str, Any]) -> Comparison:
     """Return CPU, memory and bytes of each workload, where they were measured."""
-    return _compare(outcome, lambda _entry, _found: RESOURCES, is_due=False)
+    return _compare(outcome, lambda _entry, found: _resources(found), is_due=False)
+
+
+def _resources(by_provider: ByProvider) -> dict[str, str]:
+    is_query = any("spark_addBatch_ms" in numbers for numbers in by_provider.values())
+    return QUERY_RESOURCES if is_query else RESOURCES
 
 
 def compare_times(outcome: dict[str, Any]) -> Comparison:

@@ -8,12 +8,20 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tomllib
 from pathlib import Path
 
 import machine
 import result_file
-from driver import BUILD, HERE, SHIM_JAR, Jvm, Provider, run_workload
+from driver import (
+    BUILD,
+    SHIM_JAR,
+    Jvm,
+    interrupt_at_sigterm,
+    load_provider,
+    load_settings,
+    require_shim,
+    run_workload,
+)
 
 
 def main() -> int:
@@ -25,11 +33,9 @@ def main() -> int:
     parser.add_argument("--shim-jar", type=Path, default=SHIM_JAR)
     parser.add_argument("--result", type=Path, default=BUILD / "worker-start.json")
     options = parser.parse_args()
-    if not options.shim_jar.exists():
-        print(f"no shim jar at {options.shim_jar}: build it with `make shim`", file=sys.stderr)
-        return 2
-    entry = tomllib.loads((HERE / "bench.toml").read_text())["providers"]["cairn"]
-    provider = Provider("cairn", entry["title"], entry["class"], entry["conf"])
+    require_shim(options.shim_jar)
+    interrupt_at_sigterm()
+    provider = load_provider(load_settings(), "cairn")
     times = []
     for number in range(options.runs):
         numbers = run_workload("worker_start", provider, {}, Jvm(shim_jar=options.shim_jar))

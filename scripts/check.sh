@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
-# Runs all static checks, each under its name; fails at the end if one of them has failed.
+# Runs all static checks, each under its name; fails at the end if one of them has failed. A check without its tool exits
+# with 3: the last lines name it, and it does not fail.
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=$PWD/.venv/bin
 folders=(python integration-tests examples benchmarks scripts spec)
 failed=()
+skipped=()
 
 check() {
-    local name=$1
+    local name=$1 code=0
     shift
     echo "== $name"
-    "$@" || failed+=("$name")
+    "$@" || code=$?
+    case $code in
+        0) ;;
+        3) skipped+=("$name") ;;
+        *) failed+=("$name") ;;
+    esac
 }
 
 python_layers() (
@@ -50,8 +57,9 @@ check "documents: docs/configuration.md" "$bin/python" scripts/configuration_pag
 check "documents: docs/benchmarks.md" "$bin/python" benchmarks/report.py --check
 check "documents: docs/parity.md" "$bin/python" scripts/parity_page.py --check
 
+[ ${#skipped[@]} = 0 ] || printf 'NOT CHECKED: %s\n' "${skipped[@]}"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
     exit 1
 fi
-echo "All checks passed"
+[ ${#skipped[@]} -gt 0 ] && echo "All other checks passed" || echo "All checks passed"

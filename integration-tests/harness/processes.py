@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MARKER = "CAIRN_TEST_RUN"
 ENGINE = "cairn.engine"
@@ -119,7 +120,7 @@ def server_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", ""), **marker}
 
 
-def end_child(child: subprocess.Popen[bytes], timeout_s: float) -> None:
+def end_child(child: subprocess.Popen[Any], timeout_s: float) -> None:
     """End a child process that may have ended: SIGTERM, and SIGKILL after a while."""
     if child.poll() is not None:
         return

@@ -94,7 +94,7 @@ def test_a_wrong_answer_gives_no_figure(
     assert done.returncode == 1
     assert "no figure, because of a wrong answer: keys found" in done.stderr
     assert "| failed |" in rendered(folder, "rates")
-    assert "1 runs FAILED" in done.stdout
+    assert "FAILED: 1" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -120,37 +120,117 @@ def test_a_query_runs_beside_a_store_that_stores_nothing(
         assert all(numbers[name] > 0 for name in ("rows_per_s", "batch_p50_ms", *RESOURCES))
 
 
+def run_of(workload: str, provider: str, number: int, numbers: dict[str, float]) -> dict[str, Any]:
+    """Return a run as a result file has it."""
+    return {"workload": workload, "provider": provider, "run": number, "numbers": numbers}
+
+
+def outcome_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the content of a result file."""
+    families = {"cairn": "cairn", "rocksdb": "spark", "nothing": "nothing"}
+    return {
+        "machine": {"commit": "abc", "processor": "some processor"},
+        "providers": {
+            name: {"title": name.title(), "family": family} for name, family in families.items()
+        },
+        "workloads": {"upserts": {"title": "upserts", "measure": "rows_per_s"}},
+        "runs": runs,
+    }
+
+
+def write_results(folder: Path, group: str, runs: list[dict[str, Any]]) -> None:
+    """Write the result file of a group."""
+    (folder / f"results-{group}.json").write_text(json.dumps(outcome_of(runs)))
+
+
+def test_a_table_says_how_many_runs_gave_numbers(tmp_path: Path) -> None:
+    """A provider that failed four times of five must not look as well measured as the others."""
+    rates = {"cairn": 3, "rocksdb": 1}
+    runs = [
+        run_of("upserts", provider, number, {"rows_per_s": 100})
+        for provider, count in rates.items()
+        for number in range(count)
+    ]
+    write_results(tmp_path, "rates", runs)
+
+    assert "Medians of 1 to 3 runs at commit" in rendered(tmp_path, "rates")
+
+
+def test_the_uploads_of_a_query_are_those_of_its_commits(tmp_path: Path) -> None:
+    """Spark's maintenance may take a snapshot during one run and not during another."""
+    uploaded = {"cairn": (10 * MIB, 0), "rocksdb": (60 * MIB, 40 * MIB)}
+    runs = [
+        run_of(
+            "upserts",
+            provider,
+            0,
+            {"spark_addBatch_ms": 5, "uploaded_bytes": total, "snapshot_bytes": snapshots},
+        )
+        for provider, (total, snapshots) in uploaded.items()
+    ]
+    write_results(tmp_path, "queries", runs)
+
+    page = rendered(tmp_path, "queries-resources")
+
+    assert "| upserts | uploaded by commits, MiB | 10 | 20 | 2.00x |" in page
+    assert "snapshots" not in page
+
+
+def test_providers_that_wrote_different_rows_are_found() -> None:
+    """A query that loses rows under one provider must not look fast there."""
+    runs = [
+        run_of("query_join", provider, number, {"written_rows": rows})
+        for number, counts in enumerate(({"cairn": 5, "rocksdb": 5, "nothing": 2}, {"cairn": 4}))
+        for provider, rows in counts.items()
+    ]
+    assert differing(runs) == "[]"
+
+    runs.append(run_of("query_join", "rocksdb", 1, {"written_rows": 6}))
+
+    assert "rows written in run 2 of query_join: {'cairn': 4, 'rocksdb': 6}" in differing(runs)
+
+
+def differing(runs: list[dict[str, Any]]) -> str:
+    """Return what `summary.differing_counts` finds."""
+    script = "import json, sys, summary; print(summary.differing_counts(json.load(sys.stdin)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=BENCHMARKS,
+        input=json.dumps(outcome_of(runs)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_selection_without_workloads_is_an_error(tmp_path: Path) -> None:
+    """A script that measures nothing must not look as if it had."""
+    done = quick_run(tmp_path, "--group", "queries", "--workloads", "upserts")
+
+    assert done.returncode == 2
+    assert "none of these workloads is in these groups" in done.stderr
+
+
 def test_a_ratio_above_one_means_better(tmp_path: Path) -> None:
     """More rows are better, and so is less time; medians are compared, and losses are shown."""
-    providers = {name: {"title": name.title()} for name in ("cairn", "rocksdb")}
     samples = {
         "cairn": [(100, 4), (300, 9), (200, 5)],
         "rocksdb": [(50, 2), (60, 1), (50, 3)],
     }
     runs = [
-        {
-            "workload": "upserts",
-            "provider": provider,
-            "run": number,
-            "numbers": {"rows_per_s": rate, "cpu_seconds": cpu},
-        }
+        run_of("upserts", provider, number, {"rows_per_s": rate, "cpu_seconds": cpu})
         for provider, pairs in samples.items()
         for number, (rate, cpu) in enumerate(pairs)
     ]
-    outcome: dict[str, Any] = {
-        "machine": {"commit": "abc"},
-        "duration_s": 120,
-        "providers": providers,
-        "workloads": {"upserts": {"title": "upserts", "measure": "rows_per_s"}},
-        "runs": runs,
-    }
-    (tmp_path / "results-rates.json").write_text(json.dumps(outcome))
+    runs.append({"workload": "upserts", "provider": "cairn", "run": 3, "error": "no result"})
+    write_results(tmp_path, "rates", runs)
 
     page = rendered(tmp_path, "rates", "rates-resources")
 
     assert "| upserts | 200 | 50 | 4.00x |" in page
     assert "| upserts | CPU of all processes, s | 5 | 2 | 0.40x |" in page
-    assert "Medians of 3 runs at commit `abc`, in 2 minutes." in page
+    assert "Medians of 3 runs at commit `abc`, on some processor." in page
 
 
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:
@@ -184,13 +264,19 @@ def test_the_requests_of_idle_partitions_become_a_table(tmp_path: Path) -> None:
         "start": at_start,
         "restart": at_start,
     }
-    content = {"partitions": 200, "busy_partitions": 10, "format": 2, "counts": {"cairn": counts}}
+    content = {
+        "partitions": 200,
+        "busy_partitions": 10,
+        "format": 2,
+        "counts": {"cairn": counts},
+        "machine": {"commit": "abc", "processor": "some processor"},
+    }
     (tmp_path / "s3-requests-idle.json").write_text(json.dumps(content))
 
     page = rendered(tmp_path, "requests-idle")
 
     assert "| cairn | 20 | 10 | 10 PutObject | 0 | 0 | 3 | 3 + 4 | 3 + 4 |" in page
-    assert "200 partitions, of which 10 have rows; checkpoint format 2." in page
+    assert "200 partitions, of which 10 have rows; checkpoint format 2; at commit `abc`" in page
 
 
 def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,18 @@ from harness.spark import REPOSITORY
 
 JAVA = "jvm-shim/src/main/java/io/cairn/spark"
 PYTHON = "python/src/cairn"
+
+
+def test_a_missing_formatter_is_no_passed_check(tmp_path: Path) -> None:
+    """Code that nobody formatted went into main while `make check` said that all had passed."""
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    script = shutil.copy(REPOSITORY / "scripts" / "java_format.sh", scripts)
+
+    done = subprocess.run([script, "--check"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 3  # check.sh then prints NOT CHECKED
+    assert "no google-java-format" in done.stderr
 
 
 def layers_of(folder: Path, files: dict[str, str]) -> tuple[int, str]:

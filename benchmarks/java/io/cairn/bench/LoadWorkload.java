@@ -36,7 +36,7 @@ final class LoadWorkload {
       load(store, "changelogs");
       Usage usage = Usage.ofStores(options, store); // takes the snapshot
       load(store, "snapshot");
-      usage.end(results, 0);
+      usage.endWhenIdle(results, 0);
     }
   }
 

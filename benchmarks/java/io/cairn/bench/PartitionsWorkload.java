@@ -3,7 +3,9 @@ package io.cairn.bench;
 import static io.cairn.bench.StoreUnderTest.COLUMN_FAMILY;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -29,6 +31,9 @@ final class PartitionsWorkload {
   private final BenchOptions options;
   private final Results results;
 
+  /** The keys that every store got in the rounds before. */
+  private final Set<Long> written = new HashSet<>();
+
   PartitionsWorkload(BenchOptions options, Results results) {
     this.options = options;
     this.results = results;
@@ -48,7 +53,7 @@ final class PartitionsWorkload {
         tasks.add(stores);
       }
       round(slots, tasks, 0, ROWS_PER_STORE);
-      results.setMillis("first_round", new long[] {System.nanoTime() - start});
+      results.set("first_round_ms", (System.nanoTime() - start) / 1e6);
 
       StoreUnderTest[] stores = tasks.stream().flatMap(List::stream).toArray(StoreUnderTest[]::new);
       Usage usage = Usage.ofStoresInUse(options, stores);
@@ -58,7 +63,7 @@ final class PartitionsWorkload {
         full[i] = round(slots, tasks, i, ROWS_PER_STORE);
         empty[i] = round(slots, tasks, i, 0);
       }
-      usage.end(results, (long) options.batchCount() * stores.length * ROWS_PER_STORE);
+      usage.endWhenIdle(results, (long) options.batchCount() * stores.length * ROWS_PER_STORE);
       ProviderTimes times = new ProviderTimes();
       tasks.forEach(task -> task.forEach(store -> times.add(store.times())));
       times.writeTo(results);
@@ -73,31 +78,40 @@ final class PartitionsWorkload {
     }
   }
 
-  /** Runs one micro-batch over all partitions and returns its time. */
+  /**
+   * Runs one micro-batch over all partitions and returns its time. All stores get the same keys.
+   */
   private long round(
       ExecutorService slots, List<List<StoreUnderTest>> tasks, int seed, int rowCount)
       throws InterruptedException, ExecutionException {
+    long[] keys =
+        rowCount == 0 ? new long[0] : KeyStream.uniform(10 * ROWS_PER_STORE, seed).next(rowCount);
     long start = System.nanoTime();
     List<Future<?>> running = new ArrayList<>();
     for (List<StoreUnderTest> stores : tasks) {
-      running.add(slots.submit(() -> task(stores, seed, rowCount)));
+      running.add(slots.submit(() -> task(stores, keys)));
     }
     for (Future<?> task : running) {
       task.get();
     }
-    return System.nanoTime() - start;
+    long nanos = System.nanoTime() - start;
+    for (long key : keys) {
+      written.add(key);
+    }
+    return nanos;
   }
 
-  private void task(List<StoreUnderTest> stores, int seed, int rowCount) {
+  private void task(List<StoreUnderTest> stores, long[] keys) {
     Rows rows = Rows.of(options);
     for (StoreUnderTest store : stores) {
-      long[] keys =
-          rowCount == 0 ? new long[0] : KeyStream.uniform(10 * ROWS_PER_STORE, seed).next(rowCount);
+      Set<Long> ofBatch = new HashSet<>();
       store.batch(
           keys,
           (opened, key) -> {
             UnsafeRow row = rows.key(key);
-            opened.get(row, COLUMN_FAMILY);
+            boolean isFound = opened.get(row, COLUMN_FAMILY) != null;
+            boolean isKnown = !ofBatch.add(key) || written.contains(key);
+            Answers.require(isFound == isKnown, "whether a store has the key " + key, isFound);
             opened.put(row, rows.value(key), COLUMN_FAMILY);
           });
     }

@@ -278,7 +278,8 @@ final class QueryWorkloads {
   }
 
   private static double median(List<Long> values) {
-    return values.stream().sorted().skip(values.size() / 2).findFirst().orElseThrow();
+    List<Long> sorted = values.stream().sorted().toList();
+    return (sorted.get((sorted.size() - 1) / 2) + sorted.get(sorted.size() / 2)) / 2.0;
   }
 
   /** The metrics of the operators, which Spark has summed over the partitions. */

@@ -159,6 +159,11 @@ final class StoreUnderTest implements AutoCloseable {
 
   /** The value of a custom metric of the last commit; -1 if the provider does not have it. */
   long customMetric(String name) {
+    return customMetric(metrics, name);
+  }
+
+  /** The value of a custom metric; -1 if the provider does not have it. */
+  static long customMetric(StateStoreMetrics metrics, String name) {
     long[] found = {-1};
     metrics
         .customMetrics()

@@ -134,7 +134,7 @@ final class ThroughputWorkloads {
       readBatches(store, keys, WARM_UP_BATCHES);
       Usage usage = Usage.ofStores(options, store);
       long nanos = readBatches(store, keys, options.batchCount());
-      usage.end(results, 0);
+      usage.endWhenIdle(results, 0);
       results.setRate(measuredRows(), nanos);
       Answers.require(found == rowCount(), "keys found", found);
     }
@@ -162,7 +162,7 @@ final class ThroughputWorkloads {
       scans(store, WARM_UP_BATCHES);
       Usage usage = Usage.ofStores(options, store);
       long nanos = scans(store, options.batchCount());
-      usage.end(results, 0);
+      usage.endWhenIdle(results, 0);
       results.setRate((long) options.keyCount() * options.batchCount(), nanos);
       long expected = (long) options.keyCount() * (WARM_UP_BATCHES + options.batchCount());
       Answers.require(found == expected, "rows scanned", found);

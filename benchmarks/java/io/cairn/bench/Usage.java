@@ -57,6 +57,12 @@ final class Usage {
     end(results, writtenRows);
   }
 
+  /** Ends the part of a workload that takes no snapshot, once its background work is done. */
+  void endWhenIdle(Results results, long writtenRows) {
+    Processes.awaitIdle();
+    end(results, writtenRows);
+  }
+
   /** Ends the part now and sets its numbers. */
   void end(Results results, long writtenRows) {
     double cpu = Processes.cpuSeconds() - cpuSeconds;

@@ -104,9 +104,12 @@ enum StoreMetrics {
       "cairnEncodeMs",
       "time to encode the changelog",
       Unit.MILLIS,
-      f -> f.committed.times().encode() / 1000),
+      f -> Math.round(f.committed.times().encode() / 1e3)),
   PUT_MS(
-      "cairnPutMs", "time of the commit's PUT", Unit.MILLIS, f -> f.committed.times().put() / 1000),
+      "cairnPutMs",
+      "time of the commit's PUT",
+      Unit.MILLIS,
+      f -> Math.round(f.committed.times().put() / 1e3)),
   CHANGELOG_BYTES(
       "cairnChangelogBytes",
       "bytes of the changelog",

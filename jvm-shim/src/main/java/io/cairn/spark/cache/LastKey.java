@@ -4,8 +4,8 @@ import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.bytes.Bytes;
 
 /**
- * The result of a search of a write buffer. After a read its key is remembered: a write of the
- * same key then neither hashes nor searches it.
+ * The result of a search of a write buffer. After a read its key is remembered: a write of the same
+ * key then neither hashes nor searches it.
  *
  * <p>INVARIANT: while {@link #is} returns true, address and presence are those of the key.
  */

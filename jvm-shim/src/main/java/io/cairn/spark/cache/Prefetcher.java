@@ -322,6 +322,6 @@ public final class Prefetcher {
 
   /** Time for which the session waited for replies. */
   public long waitedMs() {
-    return waitedNs / 1_000_000;
+    return Math.round(waitedNs / 1e6);
   }
 }

@@ -34,7 +34,9 @@ final class WriteBuffer {
   private final EngineSource source;
   private final EarlyWrites early;
 
-  /** Of the last two reads: an operator that looks one row ahead writes a key after the next read. */
+  /**
+   * Of the last two reads: an operator that looks one row ahead writes a key after the next read.
+   */
   private LastKey lastRead = new LastKey();
 
   private LastKey readBefore = new LastKey();
@@ -268,8 +270,8 @@ final class WriteBuffer {
   }
 
   /**
-   * Adds a write to {@link #latest}; null value: a removal. False: it is too large for that; its key
-   * is searched. REQUIRES: the key is not remembered.
+   * Adds a write to {@link #latest}; null value: a removal. False: it is too large for that; its
+   * key is searched. REQUIRES: the key is not remembered.
    */
   private boolean collect(CachedFamily family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     if (latest.add(family, key, value, isVersioned)) {

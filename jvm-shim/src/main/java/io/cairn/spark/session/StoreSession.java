@@ -129,7 +129,7 @@ public final class StoreSession {
       }
       throw e;
     }
-    loadMs = (System.nanoTime() - startedNs) / 1_000_000;
+    loadMs = Math.round((System.nanoTime() - startedNs) / 1e6);
   }
 
   /** Whether PySpark's functions write their input on a thread of their own, since Spark 4.3. */
@@ -293,7 +293,7 @@ public final class StoreSession {
           }
           store.committed(result, task == null);
           store.noteCommit(commitReply);
-          commitMs = (System.nanoTime() - startedNs) / 1_000_000;
+          commitMs = Math.round((System.nanoTime() - startedNs) / 1e6);
           if (fold == null) {
             end(State.COMMITTED);
           } else {
