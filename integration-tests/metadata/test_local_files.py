@@ -12,7 +12,7 @@ from harness.checkpoint_files import CheckpointFiles, causes
 from harness.differential import Run
 from harness.events import Events
 from harness.operators import BY_NAME
-from harness.spark import SUBJECT
+from harness.spark import CAIRN_FILES, SUBJECT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +50,19 @@ def test_a_file_appears_whole_and_leaves_nothing_else(log: CheckpointFiles, tmp_
     stream.close()
 
     assert on_disk(tmp_path) == {"0": b"v1\n{}"}
+
+
+@pytest.mark.parametrize("mask", ["000", "077"])
+def test_a_file_has_the_permissions_that_spark_gives(mask: str, tmp_path: Path) -> None:
+    """Hadoop's setting counts, not the umask of the service or container."""
+    conf = {"fs.permissions.umask-mode": mask}
+    modes = set()
+    for manager in (CAIRN_FILES, SPARKS_MANAGER):
+        folder = tmp_path / manager
+        CheckpointFiles(f"file://{folder}", {}, conf, manager).open_log().create("0", b"v1")
+        modes.add((folder / "0").stat().st_mode)
+
+    assert modes == {0o100666 & ~int(mask, 8)}
 
 
 def test_the_folder_is_local(log: CheckpointFiles) -> None:

@@ -6,18 +6,26 @@ Spark's provider is the control: its plans stay as Spark makes them.
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import Column, DataFrame
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from harness.differential import PlannedRun, Rows, as_text
 from harness.events import Events
 from harness.killed_workers import kill_at_work
 from harness.operators import Operator, StateView
 from harness.spark import CAIRN, CAIRN_CONF, CONTROL
+
+# Spark's Python workers cannot import this module: its classes are pickled by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -60,6 +68,11 @@ def _without_functions(left: DataFrame, _: DataFrame) -> DataFrame:
 def _totals(left: DataFrame, _: DataFrame) -> DataFrame:
     # Spark generates code for these two alone.
     return left.groupBy("k", "name").agg(f.sum("v").alias("total"), f.count("*").alias("rows"))
+
+
+def _wide(left: DataFrame, _: DataFrame) -> DataFrame:
+    wide = f.repeat(f.col("name"), 2000).alias("wide")
+    return _totals(left, left).select("k", "name", "total", wide)
 
 
 def _global(left: DataFrame, _: DataFrame) -> DataFrame:
@@ -125,6 +138,47 @@ class TableRun(PlannedRun):
         """Wait for the end and record what the table has."""
         super().finish(query)
         self.record.rows[0] = as_text(self._stream.sparkSession.table(self.operator.name))
+
+
+class FirstRowWriter(DataSourceStreamWriter):
+    """Returns before it has read all rows."""
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        """Read one row."""
+        next(iterator, None)
+        return WriterCommitMessage()
+
+
+class FirstRowSink(DataSource):
+    """A sink in Python whose writer reads one row per task."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format of the sink."""
+        return "first_row"
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,  # noqa: ARG002 - Spark's parameter
+        overwrite: bool,  # noqa: ARG002, FBT001 - as above
+    ) -> DataSourceStreamWriter:
+        """Return the writer of all tasks."""
+        return FirstRowWriter()
+
+
+class PythonSinkRun(PlannedRun):
+    """A run with such a sink."""
+
+    def start(self) -> StreamingQuery:
+        """Start the query; it ends when it has read all present input files."""
+        session = self.session()
+        # Spark looks it up in the active session of the thread.
+        for one in (session, SparkSession.active()):
+            one.dataSource.register(FirstRowSink)
+        stream = self.operator.stream(session, self.events)
+        writer = stream.writeStream.outputMode(self.operator.output_mode).format("first_row")
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        return writer.trigger(availableNow=True).start()
 
 
 class LimitedRun(PlannedRun):
@@ -245,6 +299,23 @@ def test_a_function_that_reads_few_rows_saves_the_whole_batch(
         assert (NODE in run.plan) == (provider == CAIRN)
 
     assert totals[CAIRN] == totals[CONTROL]
+
+
+def test_a_sink_in_python_that_reads_few_rows_saves_the_whole_batch(
+    large_events: Events, tmp_path: Path
+) -> None:
+    """More rows are left than fit between the JVM and the function when it returns."""
+    wide = Operator("wide", _wide, "complete")
+    few = {"spark.sql.shuffle.partitions": "1", "spark.sql.execution.arrow.maxRecordsPerBatch": "8"}
+    ours = PythonSinkRun(wide, large_events, str(tmp_path / "ours"), CAIRN, 2, conf=few)
+    narrow = Operator("totals", _totals, "complete")
+    theirs = PlannedRun(narrow, large_events, str(tmp_path / "theirs"), CONTROL, conf=few)
+
+    ours.advance()
+    theirs.advance()
+
+    assert ours.plan.count(NODE) == 1
+    assert ours.record.counts == theirs.record.counts
 
 
 def test_it_can_be_turned_off(events: Events, tmp_path: Path) -> None:

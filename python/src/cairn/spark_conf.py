@@ -52,15 +52,17 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     query that already has a checkpoint keeps the provider and format written there: start with a
     new one.
 
-    ``spark-submit`` and ``pyspark`` start the JVM before the job: then the dictionary has no
-    ``spark.jars``, which would come too late, and would replace the jars of the command. Name
-    Cairn's there: ``--jars "$(cairn jar)"``.
+    ``spark-submit`` and ``pyspark`` start the JVM before the job. Their settings, those of
+    ``spark-defaults.conf`` included, then count as the job's, below those of ``job``. The
+    dictionary has no ``spark.jars``, which would come too late, and would replace the jars of the
+    command. Name Cairn's there: ``--jars "$(cairn jar)"``.
 
     Args:
         job: settings of the job, not those of an earlier call; nothing is changed. Its file
             manager, its checkpoint format and Cairn's own settings in it stay. The master, the
-            executors' size, the Python, ``spark.jars`` and ``spark.sql.extensions`` are read. Name
-            settings here that Spark reads from elsewhere (``spark-defaults.conf``).
+            executors' size, the Python, ``spark.jars`` and ``spark.sql.extensions`` are read.
+            Without ``spark-submit`` name settings here that Spark reads from
+            ``spark-defaults.conf``.
         settings: Cairn's own, by their names after ``spark.sql.streaming.stateStore.cairn.``, e.g.
             ``workers=2, cacheMemory="512m"``; names with dots as ``**{"s3.region": "eu-west-1"}``.
 
@@ -76,7 +78,7 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     ]
     if faults:
         raise ConfigError("; ".join(faults), next_step="correct the settings of cairn.spark_conf()")
-    job = dict(job or {})
+    job = {**_submitted(), **(job or {})}
     own = {name: job[table.prefix + name] for name in table.settings if table.prefix + name in job}
     own |= {name: _text(value) for name, value in settings.items() if value is not None}
     python = _engine_python(job)
@@ -117,6 +119,16 @@ def _jars(job: Mapping[str, str]) -> dict[str, str]:
             next_step='add --jars "$(cairn jar)" to the command: spark-submit or pyspark',
         )
     return {}
+
+
+def _submitted() -> dict[str, str]:
+    """Return the settings with which the JVM was started; none if it does not run yet."""
+    if _GATEWAY not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - most callers do not need it
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - as each class of PySpark does
+    return dict(SparkConf().getAll())
 
 
 def _is_loadable(class_name: str) -> bool:

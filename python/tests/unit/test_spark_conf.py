@@ -1,5 +1,6 @@
 """`cairn.spark_conf`: one dictionary that turns Cairn on; unknown settings are refused."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -51,15 +52,44 @@ def test_the_jars_of_the_job_are_kept() -> None:
 
 def test_a_submitted_job_keeps_the_jars_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that the job sets would replace that of --jars and --packages."""
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: True)
+    submit(monkeypatch, {})
 
     assert "spark.jars" not in spark_conf_function({"spark.jars": "/kafka.jar"})
 
 
+def submit(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    """Let `spark-submit` have started the JVM with these settings."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: True)
+    monkeypatch.setattr(MODULE, "_submitted", lambda: settings)
+
+
+def test_a_submitted_job_keeps_the_settings_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's settings replace those of the command: pods of 16 GB got 766 MB of overhead."""
+    of_command = {
+        "spark.master": "k8s://cluster",
+        "spark.executor.memory": "16g",
+        "spark.sql.extensions": "org.example.Own",
+        PREFIX + "checkpointFormatVersion": "1",
+        PREFIX + "cairn.workers": "1",
+    }
+    submit(monkeypatch, of_command)
+
+    conf = spark_conf_function()
+
+    assert conf["spark.executor.memoryOverhead"] == f"{math.ceil(16384 * 0.4) + 100 + 256}m"
+    assert conf["spark.sql.extensions"] == "org.example.Own,io.cairn.spark.CairnExtensions"
+    assert conf[PREFIX + "checkpointFormatVersion"] == "1"
+    assert (
+        spark_conf_function({"spark.master": "local"})
+        .keys()
+        .isdisjoint({"spark.executor.memoryOverhead"})
+    )
+
+
 def test_a_job_submitted_without_the_jar_says_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's class path is complete when the job begins: a class would be missing later."""
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    submit(monkeypatch, {})
     monkeypatch.setattr(MODULE, "_is_loadable", lambda _: False)
 
     with pytest.raises(ConfigError, match=r'without Cairn\'s jar.*--jars "\$\(cairn jar\)"'):

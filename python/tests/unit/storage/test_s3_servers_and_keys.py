@@ -650,6 +650,18 @@ def _name_address(request: AWSPreparedRequest, **_: object) -> None:
     raise AddressError(request.url)
 
 
+def test_a_fips_endpoint_gets_the_requests() -> None:
+    """Some users may use no other one; the state must not go where Spark's files do not."""
+    settings = S3Settings.from_mapping(
+        {"region": "us-gov-west-1", "use_fips": "true", "access_key": "a", "secret_key": "b"}
+    )
+
+    with S3Store("s3a://lake/state", settings) as store:
+        for client in (store._client.s3, store._client.bulk):
+            url = client.generate_presigned_url("get_object", {"Bucket": "lake", "Key": "a"})
+            assert url.startswith("https://lake.s3-fips.us-gov-west-1.amazonaws.com/a?")
+
+
 def test_an_access_point_is_the_host_of_requests() -> None:
     """Some accounts allow no other way to the bucket; the location still names the bucket."""
     arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/lake"

@@ -64,6 +64,7 @@ def test_settings_never_show_secrets() -> None:
         ({"session_token": "a"}, "belongs to an access_key"),
         ({"anonymous": "true", "access_key": "a", "secret_key": "b"}, "anonymous"),
         ({"anonymous": "yes"}, "true or false"),
+        ({"use_fips": "true", "endpoint_url": "https://s3.example.com"}, "use_fips contradicts"),
         ({"sse": "aes"}, "sse must be one of"),
         ({"sse_kms_key": "k"}, "belongs to sse=aws:kms"),
         ({"max_connections": "many"}, "whole number"),

@@ -144,6 +144,7 @@ def _new_client(
             signature_version=UNSIGNED if settings.anonymous else None,
             max_pool_connections=settings.max_connections,
             tcp_keepalive=True,
+            use_fips_endpoint=settings.use_fips or None,
             s3={"addressing_style": _addressing_style(settings)},
             # PUTs send a CRC32C and GETs verify it, so a second checksum is useless.
             request_checksum_calculation="when_required",

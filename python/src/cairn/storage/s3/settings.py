@@ -37,6 +37,7 @@ class S3Settings:
             there is an ``endpoint_url``. Also if it is false, the bucket is in the path where it
             cannot be in the host name: at IP addresses and hosts without a dot, and see
             ``for_bucket``.
+        use_fips: whether the endpoint of AWS must be one of FIPS 140; contradicts ``endpoint_url``.
         sse: server-side encryption, ``AES256``, ``aws:kms`` or ``aws:kms:dsse``; absent: the
             bucket's default.
         sse_kms_key: key id or ARN; with ``aws:kms`` and ``aws:kms:dsse`` only.
@@ -66,6 +67,7 @@ class S3Settings:
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     path_style: bool | None = None
+    use_fips: bool = False
     sse: str | None = None
     sse_kms_key: str | None = None
     sse_customer_key: str | None = field(default=None, repr=False)
@@ -100,6 +102,7 @@ class S3Settings:
             "endpoint_url contains credentials; use access_key and secret_key": not (
                 _has_credentials(self.endpoint_url)
             ),
+            "use_fips contradicts endpoint_url": not (self.use_fips and self.endpoint_url),
             "proxy_url must be http(s)://host:port": _is_url(self.proxy_url),
             "sts_endpoint_url must be http(s)://host[:port], without credentials": (
                 _is_url(self.sts_endpoint_url) and not _has_credentials(self.sts_endpoint_url)

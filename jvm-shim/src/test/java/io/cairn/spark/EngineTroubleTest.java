@@ -222,6 +222,17 @@ LocalState.look_up = failing
     store.abort();
 
     assertEquals(-1, provider.latestVersion());
+
+    store = provider.getStore(1, id, false, false);
+    store.iterator("default").next();
+    store.put(key(7), value("v7@2"), "default");
+    assertEquals(2, store.commit()); // the writes reach the worker
+
+    assertEquals(-1, provider.latestVersion());
+    id = store.getStateStoreCheckpointInfo().stateStoreCkptId();
+    store = provider.getStore(2, id, false, false);
+    assertEquals("v7@2", text(store.get(key(7), "default")));
+    store.abort();
   }
 
   /**

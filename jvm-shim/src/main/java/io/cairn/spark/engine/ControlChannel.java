@@ -7,6 +7,7 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
 import io.cairn.spark.protocol.Json;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
@@ -40,6 +41,9 @@ import py4j.Py4JException;
  */
 final class ControlChannel implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(ControlChannel.class);
+
+  /** Where workers listen; Java's own may be {@code ::1}. */
+  private static final InetAddress LOOPBACK = new InetSocketAddress("127.0.0.1", 0).getAddress();
 
   /** Py4J never closes an idle connection; to do so it would start a thread that never ends. */
   private static final long NO_IDLE_TIMEOUT = 0;
@@ -76,7 +80,7 @@ final class ControlChannel implements AutoCloseable {
     client =
         new CallbackClient(
             port,
-            InetAddress.getLoopbackAddress(),
+            LOOPBACK,
             token,
             NO_IDLE_TIMEOUT,
             TimeUnit.MILLISECONDS,

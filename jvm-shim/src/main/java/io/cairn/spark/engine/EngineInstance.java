@@ -25,6 +25,9 @@ public final class EngineInstance implements AutoCloseable {
   /** The process may not have the instance, or not in a usable state. */
   private boolean needsOpen = true;
 
+  /** Whether the worker reaches the storage through this JVM. */
+  private volatile boolean needsFiles;
+
   private boolean isClosed;
 
   /**
@@ -115,6 +118,9 @@ public final class EngineInstance implements AutoCloseable {
         throw CairnException.closed(store);
       }
       if (isOpen()) {
+        if (needsFiles) {
+          process.serveFiles(); // a connection that failed before is tried again
+        }
         return process;
       }
       if (worker == null) {
@@ -147,7 +153,8 @@ public final class EngineInstance implements AutoCloseable {
 
   private void openIn(WorkerProcess target) {
     ObjectNode arguments = openArguments.get().put("instance", number);
-    if (arguments.path("storage").has(StorageConnections.FILE_SYSTEM)) {
+    needsFiles = arguments.path("storage").has(StorageConnections.FILE_SYSTEM);
+    if (needsFiles) {
       target.serveFiles();
     }
     target.call("open_instance", arguments, store);

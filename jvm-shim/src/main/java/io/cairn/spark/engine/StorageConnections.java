@@ -71,7 +71,9 @@ public final class StorageConnections implements AutoCloseable {
         isFree = true;
       }
     } catch (CairnException e) {
-      if (!e.isWorkerLost()) {
+      if (!isConnected) {
+        LOG.info("no storage connection to {}: {}", worker, e.getMessage());
+      } else if (!e.isWorkerLost()) {
         LOG.warn("a storage connection to {} has ended: {}", worker, e.getMessage());
       }
     } finally {
@@ -92,7 +94,7 @@ public final class StorageConnections implements AutoCloseable {
     openCount--;
     freeCount -= wasFree ? 1 : 0;
     if (wasConnected) {
-      // If the worker is gone, the new connection fails, and nothing follows it.
+      // If the worker is gone, the new connection fails, and the next call of the worker opens one.
       open();
     }
   }

@@ -12,13 +12,18 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.PosixFilePermission;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The files of a checkpoint in a local folder, or in one that is mounted.
@@ -33,6 +38,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
  * <p>Thread-safe. Methods throw {@code IOException} undeclared, as Spark's own managers do.
  */
 public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileManager {
+  private static final Logger LOG = LoggerFactory.getLogger(LocalCheckpointFiles.class);
+
   /**
    * The classes that serve the scheme {@code file}: Hadoop's own, and Hive's, which Spark's jars
    * register in its place. Hive's is named, because it may be absent. Any other may do anything
@@ -45,9 +52,14 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
 
   private final java.nio.file.Path folder;
 
+  /** As Hadoop gives them, whatever the umask of this process. */
+  private final Set<PosixFilePermission> permissions;
+
   private LocalCheckpointFiles(Path path, Configuration hadoop) {
     super(path, hadoop);
     this.folder = local(path);
+    FsPermission ofFiles = FsPermission.getFileDefault().applyUMask(FsPermission.getUMask(hadoop));
+    this.permissions = PosixFilePermissions.fromString(ofFiles.toString());
   }
 
   /**
@@ -77,7 +89,13 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
             // Java before 17.0.14 fails for a symbolic link to a folder (JDK-8294193).
             Files.createDirectories(file.getParent());
           }
-          return new FSDataOutputStream(new Synced(new FileOutputStream(file.toFile())), null);
+          FileOutputStream opened = new FileOutputStream(file.toFile());
+          try {
+            Files.setPosixFilePermissions(file, permissions);
+          } catch (IOException | UnsupportedOperationException e) {
+            LOG.debug("{} keeps its permissions: {}", file, e.toString());
+          }
+          return new FSDataOutputStream(new Synced(opened), null);
         });
   }
 

@@ -91,6 +91,12 @@ final class LogMemory {
     return batch.isPresent() && highestBatch != UNKNOWN && batch.getAsLong() > highestBatch;
   }
 
+  /** Whether a file is an entry of a batch before the highest one that is known. */
+  synchronized boolean isBelowHighest(Path file) {
+    OptionalLong batch = batchOf(file);
+    return batch.isPresent() && batch.getAsLong() < highestBatch;
+  }
+
   /**
    * Notes all files of the folder; none if there is no folder. An entry that this process created
    * meanwhile may be missing among them.

@@ -96,7 +96,7 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
       return;
     }
     long nowMs = clockMs.getAsLong();
-    if (log.isOutdated(nowMs)) {
+    if (log.isOutdated(nowMs) || log.isBelowHighest(file)) {
       requireNewest(batch.getAsLong());
     }
     log.noteLooked(nowMs);

@@ -292,6 +292,10 @@ public final class StoreSession {
             throw e;
           }
           store.committed(result, task == null);
+          if (channel.hasFailed()) {
+            // As after an abort. The version is durable, and the cache keeps its rows.
+            store.forgetVersion();
+          }
           store.noteCommit(commitReply);
           commitMs = Math.round((System.nanoTime() - startedNs) / 1e6);
           if (fold == null) {

@@ -113,6 +113,9 @@ public final class S3Settings {
         "region",
         own.get("s3.region") != null ? (String) own.get("s3.region") : plain("endpoint.region"));
     put(settings, "path_style", pathStyle(own));
+    if (Boolean.parseBoolean(plain("endpoint.fips"))) {
+      settings.put("use_fips", "true");
+    }
     for (Map.Entry<String, String> limit : LIMITS.entrySet()) {
       Object value = own.get(limit.getKey());
       put(settings, limit.getValue(), value == null ? null : value.toString());

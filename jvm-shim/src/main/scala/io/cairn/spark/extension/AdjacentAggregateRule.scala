@@ -5,9 +5,11 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{FilterExec, ProjectExec, SortExec, SparkPlan}
 import org.apache.spark.sql.execution.aggregate.{BaseAggregateExec, HashAggregateExec}
 import org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec
+import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingWrite
 import org.apache.spark.sql.execution.exchange.Exchange
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
   StateStoreRestoreExec, StateStoreSaveExec}
+import org.apache.spark.sql.execution.streaming.sources.MicroBatchWrite
 
 /**
  * Replaces the aggregations beside the store of a streaming aggregation by ones that need no table.
@@ -30,15 +32,22 @@ object AdjacentAggregateRule extends Rule[SparkPlan] {
 
   /** @param isReadWhole whether all rows of the plan are read in each task */
   private def replaced(plan: SparkPlan, isReadWhole: Boolean): SparkPlan = {
-    val readsWhole = plan match {
-      case _: WriteToDataSourceV2Exec | _: Exchange | _: HashAggregateExec => true
+    val isChildReadWhole = plan match {
+      case write: WriteToDataSourceV2Exec => readsWhole(write)
+      case _: Exchange | _: HashAggregateExec => true
       case _: ProjectExec | _: FilterExec => isReadWhole
       case _ => false
     }
-    plan.mapChildren(replaced(_, readsWhole)) match {
+    plan.mapChildren(replaced(_, isChildReadWhole)) match {
       case aggregate: BaseAggregateExec => replacement(aggregate, isReadWhole)
       case other => other
     }
+  }
+
+  /** The function of a sink in Python may return before it has read all rows. */
+  private def readsWhole(write: WriteToDataSourceV2Exec): Boolean = write.batchWrite match {
+    case batch: MicroBatchWrite => !batch.writeSupport.isInstanceOf[PythonStreamingWrite]
+    case _ => false
   }
 
   private def replacement(aggregate: BaseAggregateExec, isReadWhole: Boolean): SparkPlan =

@@ -78,6 +78,21 @@ class CheckpointFilesTest {
     assertThrows(FileAlreadyExistsException.class, () -> create(files, "2"));
   }
 
+  /** Its purge listed the folder after it woke, and before it created the entry. */
+  @Test
+  void aDriverThatHasListedLaterEntriesIsStoppedOnS3() throws IOException {
+    S3CheckpointFiles files = onS3();
+    create(files, "0");
+    Files.delete(folder.resolve("0"));
+    createElsewhere("101");
+    clockMs.addAndGet(60_001);
+    files.list(root, file -> true);
+
+    var error = assertThrows(FileAlreadyExistsException.class, () -> create(files, "1"));
+
+    assertNames("101", error);
+  }
+
   @Test
   void aDriverThatSleptThroughThePurgeIsStoppedInALocalFolder() throws IOException {
     LocalCheckpointFiles files = local();

@@ -250,6 +250,18 @@ class S3SettingsTest {
     assertEquals(Map.of("proxy_url", "https://me:p%40ss%20word%2F@proxy:3128"), settings());
   }
 
+  /**
+   * State on another endpoint than Spark's own files would break a rule that the user must keep.
+   */
+  @Test
+  void aFipsEndpointIsUsedWhereSparkUsesIt() {
+    hadoop.set("fs.s3a.endpoint.fips", "true");
+    assertEquals(Map.of("use_fips", "true"), settings());
+
+    hadoop.set("fs.s3a.bucket.lake.endpoint.fips", "false");
+    assertEquals(Map.of(), settings());
+  }
+
   @Test
   void anAccessPointIsThatOfTheBucket() {
     hadoop.set("fs.s3a.bucket.lake.accesspoint.arn", "arn:aws:s3:eu-west-1:1:accesspoint/lake");
