@@ -14,6 +14,7 @@ from cairn.errors import (
     AlreadyExistsError,
     BusyError,
     CairnError,
+    DataError,
     FencedError,
     InternalError,
     MissingError,
@@ -102,12 +103,19 @@ def _replace_older(
         present = objects.get(name, max_bytes=changelog.MAX_OBJECT_BYTES)
     except MissingError:
         return False
-    other = changelog.decode(
-        present.data,
-        object_name=objects.object_url(name),
-        store=header.store,
-        version=header.ref.version,
-    ).header
+    try:
+        other = changelog.decode(
+            present.data,
+            object_name=objects.object_url(name),
+            store=header.store,
+            version=header.ref.version,
+        ).header
+    except DataError as error:
+        error.next_step = (
+            f"if Spark's log of commits has no batch {header.ref.version - 1}, nobody needs this "
+            "object: move it away. Otherwise restore it from the bucket's versions"
+        )
+        raise
     if other.ref == header.ref:
         return True
     if other.attempt.is_newer_than(header.attempt):

@@ -33,11 +33,13 @@ class KeptVersions:
             commit, which has no changelog.
         count: number of newest versions to keep; at least ``KEPT_VERSIONS_MIN`` are kept.
         recent: changelogs above the newest manifest's version, with their bases.
+        unusable: manifests that a load had to go around; older objects lead to their versions.
     """
 
     newest_version: Version
     count: int
     recent: tuple[ChangelogRef, ...]
+    unusable: frozenset[VersionRef] = frozenset()
 
     @property
     def first(self) -> Version:
@@ -94,11 +96,11 @@ def floor_of(manifest: Manifest, kept: KeptVersions) -> Version:
     Nor does one need a changelog up to and including it. Args: as for ``plan_retention``.
     """
     lowest = _lowest_kept_base(manifest, kept)
-    chain_refs = {manifest.ref, *(entry.ref for entry in manifest.retained)}
-    is_in_chain = lowest is not None and (lowest.ref is None or lowest.ref in chain_refs)
     # A base outside the chain is another writer's manifest, and this writer must not cut its chain;
-    # or a load went around it, because it is damaged. Then older objects lead to that version.
-    return lowest.version if lowest is not None and is_in_chain else 0
+    # or a load went around it to an older one.
+    chain_refs = {manifest.ref, *(entry.ref for entry in manifest.retained)} - kept.unusable
+    is_usable = lowest is not None and (lowest.ref is None or lowest.ref in chain_refs)
+    return lowest.version if lowest is not None and is_usable else 0
 
 
 def plan_retention(

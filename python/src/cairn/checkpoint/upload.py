@@ -53,6 +53,7 @@ _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 # A manifest that this writer stored is there for a half: clocks may differ, requests take time.
 _SAFE_PART = 2
+_DELETED_WITHIN_NS = 10_000_000_000
 # How often the log shows the progress of an upload that takes longer than this.
 _LOG_EVERY_NS = 300 * _NS_PER_S
 # How often an upload looks whether its pin must be renewed, if no file ends before.
@@ -254,7 +255,7 @@ class SnapshotUploader:
             won = self._put_manifest(manifest, is_exclusive=is_exclusive)
             self._fault(FaultPoint.SNAPSHOT_AFTER_MANIFEST)
             if won:
-                self._verify(pending, manifest)
+                self._verify(pending, manifest, put_ns)
                 self._stored = manifest.ref, put_ns
         except CairnError as error:
             error.with_context(store=str(self._store), version=content.ref.version)
@@ -333,14 +334,18 @@ class SnapshotUploader:
                 _LOG.info("%s is not cached on the local disk: %s", file.object_name, failure)
         return file
 
-    def _verify(self, pending: PendingUpload, manifest: Manifest) -> None:
-        """Check that no sweep has deleted files of the manifest; otherwise delete it."""
+    def _verify(self, pending: PendingUpload, manifest: Manifest, put_ns: int) -> None:
+        """Check that no sweep has deleted files of the manifest; otherwise delete it.
+
+        Only at once after it was stored, at ``put_ns``: later another writer may have built on it,
+        and have deleted what it replaces. Loads go around a manifest without files.
+        """
         try:
             pending.verify(self._objects)
         except CairnError:
-            # Loads go around a manifest without files, if it cannot be deleted.
-            with suppress(CairnError):
-                self._objects.delete([manifest_name(manifest.ref)])
+            if self._resources.clock.monotonic_ns() - put_ns < _DELETED_WITHIN_NS:
+                with suppress(CairnError):
+                    self._objects.delete([manifest_name(manifest.ref)])
             raise
         pending.release(self._objects)
 

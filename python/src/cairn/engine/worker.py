@@ -187,9 +187,11 @@ class Worker:
 
     # -- control calls -------------------------------------------------------------------------
 
-    def _open(self, request: OpenRequest) -> Answer:
+    def _open(self, request: OpenRequest, *, is_renewal: bool = False) -> Answer:
         number = request.instance
         with self._instances_lock:
+            if is_renewal:
+                self.instance(number)  # it may be closed by now
             checkpoint = StoreCheckpoint(
                 open_store(request.url, request.storage, self._storage),
                 request.store,
@@ -218,10 +220,10 @@ class Worker:
 
     def _maintain(self, request: MaintainRequest) -> Answer:
         instance = self.instance(request.instance)
-        opened = self._opened[request.instance]
+        opened = self._opened.get(request.instance)
         # Sent each time, because temporary credentials may have been renewed.
-        if request.storage not in (None, opened.storage):
-            self._open(replace(opened, storage=request.storage))
+        if opened is not None and request.storage not in (None, opened.storage):
+            self._open(replace(opened, storage=request.storage), is_renewal=True)
         return instance.maintain(request)
 
     def _changes(self, request: ChangesRequest) -> Answer:

@@ -55,6 +55,11 @@ class Detours:
         self._version = version
         self._checkpoint_id = checkpoint_id
         self._failures = [failure]
+        self._considered: set[VersionRef] = set()
+
+    def passed_over(self, way: StoreVersion) -> frozenset[VersionRef]:
+        """Return the manifests of all ways that were not possible before ``way``."""
+        return frozenset(self._considered - {way.base.ref})
 
     def avoid(self, failure: CairnError) -> None:
         """Take no way that uses the object of ``failure``."""
@@ -74,6 +79,7 @@ class Detours:
         planned = self._planned()
         if planned is None:
             return
+        self._consider(planned)
         # The damage may be that of the local disk only.
         if not self._is_blocked(planned):
             yield planned
@@ -81,10 +87,16 @@ class Detours:
         for ref in reversed(planned.lineage):
             way = planned.rebased(ref)
             if way is not None and self._has_intact_manifest(way, is_optional=True):
-                yield way
+                yield self._consider(way)
         for way in self._with_earlier_bases(planned):
+            self._consider(way)
             if self._has_intact_manifest(way, is_optional=False):
                 yield way
+
+    def _consider(self, way: StoreVersion) -> StoreVersion:
+        if way.base.ref is not None:
+            self._considered.add(way.base.ref)
+        return way
 
     def _planned(self) -> StoreVersion | None:
         """Return the version as its changelog describes it, or as its own snapshot does."""

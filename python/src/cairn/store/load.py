@@ -14,6 +14,7 @@ from cairn.checkpoint.recovery import Head
 from cairn.errors import (
     AccessError,
     CancelledError,
+    CorruptError,
     CredentialsExpiredError,
     DataError,
     FormatVersionError,
@@ -22,6 +23,7 @@ from cairn.errors import (
     UnavailableError,
 )
 from cairn.format.header import counts_to_json
+from cairn.format.names import manifest_name
 from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
@@ -60,6 +62,8 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
     if state.snapshots.needs_load:
         state.forget_version()
     state.resources.event_loop.run(state.local.check)
+    if isinstance(state.local.failure, CorruptError):
+        state.snapshots.note_corrupt(state.local.failure)
     if request.load_empty or request.version == 0:
         answer.source = "empty"
         wanted = StoreVersion.empty(request.version)
@@ -165,6 +169,7 @@ class _Loading:
                     # Later loads should not need the detour. Set before the version is current:
                     # a snapshot may begin as soon as it is.
                     state.snapshots.is_wanted = True
+                    state.snapshots.unusable |= detours.passed_over(way)
                     replay.run(way, self.answer)
             except DAMAGES as other:
                 detours.avoid(other)
@@ -254,12 +259,25 @@ class _Loading:
 
     def _open_snapshot(self, manifest: Manifest) -> None:
         state, answer, progress = self.state, self.answer, self.progress
-        clock, recovery = state.resources.clock, state.checkpoint.recovery
+        clock = state.resources.clock
         began = clock.monotonic_ns()
+        if manifest.ref in state.snapshots.rotten:
+            raise CorruptError(
+                "SST files of this snapshot were corrupt before they were uploaded",
+                version=manifest.ref.version,
+                object_name=state.checkpoint.objects.object_url(manifest_name(manifest.ref)),
+                next_step="find out what changes bytes on the machine that uploaded them",
+            )
         with state.new_database_directory() as directory:
             try:
-                files = recovery.materialize(manifest, directory, progress, state.kept_files)
-            except (UnavailableError, CredentialsExpiredError, CancelledError):
+                files = state.checkpoint.recovery.materialize(
+                    manifest,
+                    directory,
+                    progress,
+                    state.kept_files,
+                    lambda: state.checkpoint.objects,
+                )
+            except (UnavailableError, AccessError, CredentialsExpiredError, CancelledError):
                 state.keep_download(directory, manifest)
                 raise
             answer.bytes_downloaded += files.bytes_downloaded
@@ -295,11 +313,11 @@ class _Replay:
         self._planned = None if head is None else head.header
         self._last = None if head is None else head.changelog  # is not fetched again
         self._count = len(refs)
-        read = state.checkpoint.read
         resources = state.resources
         self._stream = ChangelogStream(
             refs if self._last is None else refs[:-1],
-            lambda ref: read(ref.version, str(ref.checkpoint_id)),
+            # Not of one checkpoint: maintenance may bring other credentials meanwhile.
+            lambda ref: state.checkpoint.read(ref.version, str(ref.checkpoint_id)),
             resources.transfers.downloads,
             resources.fetched,
             progress,

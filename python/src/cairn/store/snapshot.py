@@ -33,6 +33,7 @@ from cairn.errors import (
 from cairn.format.names import SST_PREFIX
 from cairn.rocks.failures import translate
 from cairn.store.detours import DAMAGES
+from cairn.store.local_state import nothing_loaded
 from cairn.store.snapshot_state import SnapshotDone
 
 if TYPE_CHECKING:
@@ -231,6 +232,7 @@ def _purge_before(
         newest_version=content.ref.version,
         count=state.checkpoint.conf.min_versions_to_retain,
         recent=content.changelogs,
+        unusable=snapshots.unusable,
     )
     try:
         result = state.checkpoint.purge(
@@ -318,6 +320,7 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
         newest_version=version.version,
         count=state.checkpoint.conf.min_versions_to_retain,
         recent=snapshots.changelogs(version.lineage),
+        unusable=snapshots.unusable,
     )
     result = state.checkpoint.purge(
         manifest,
@@ -388,6 +391,8 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
     Raises:
         LineageTooLongError: the snapshot fails, or no upload moves; says why.
         CredentialsExpiredError: the same call succeeds with new credentials.
+        UnknownInstanceError: the snapshot's base is damaged. The shim loads the version then, which
+            finds another way to it, and repeats the commit.
     """
     limit = state.checkpoint.conf.max_lineage
     clock, snapshots = state.resources.clock, state.snapshots
@@ -404,6 +409,8 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             before, uploaded = uploaded, snapshots.uploaded()
             if not is_new or uploaded != before:
                 continue  # the next one uploads the rest
+            if snapshots.needs_load:
+                raise nothing_loaded() from failure
             problem = f"their snapshot failed: [{failure.code}] {failure.message}"
             error = _too_long(state, length, problem, failure.next_step)
             raise error.with_context(object_name=failure.object_name) from failure

@@ -82,6 +82,8 @@ class SnapshotState:
             that is not used.
         taken: the version that has a manifest that is not used, if one was found.
         needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
+        unusable: manifests that loads had to go around.
+        rotten: manifests whose SSTs were corrupt before they were uploaded: their checksums hold.
     """
 
     def __init__(self, clock: Clock, entropy: Entropy, *, grace_ms: int) -> None:
@@ -92,6 +94,11 @@ class SnapshotState:
         self.is_wanted = False
         self.taken: VersionRef | None = None
         self.needs_load = False
+        self.unusable: frozenset[VersionRef] = frozenset()
+        self.rotten: frozenset[VersionRef] = frozenset()
+        self._opened: VersionRef | None = None  # the manifest of the open database
+        self._corrupt: VersionRef | None = None  # that of the last one with corrupt blocks
+        self._noted: CairnError | None = None
         self.failure: CairnError | None = None
         self._run: Future[SnapshotDone] | None = None
         self._run_lock = threading.Lock()
@@ -111,11 +118,25 @@ class SnapshotState:
         """Begin with a new database: empty, or restored from ``manifest``."""
         with self._lock:
             self.manifest, self._is_ours = manifest, False
+            self._opened = None if manifest is None else manifest.ref
             self.is_wanted = self.needs_load = False
             self.taken = None
             self._known, self._incarnation = known, incarnation
             self._pending = None
             self._bases = {}
+
+    def note_corrupt(self, failure: CairnError) -> None:
+        """Note that the open database has corrupt blocks; once per failure.
+
+        The local disk may have changed them: the next load verifies all files. If its database has
+        some again, they are in the objects.
+        """
+        if failure is self._noted:
+            return
+        self._noted = failure
+        if self._opened is not None and self._opened == self._corrupt:
+            self.rotten |= {self._opened}
+        self._corrupt = self._opened
 
     def begin(self, start: Callable[[], Future[SnapshotDone]]) -> tuple[Future[SnapshotDone], bool]:
         """Return the running snapshot, or that of ``start``; and whether it is a new one."""
@@ -187,6 +208,7 @@ class SnapshotState:
             self._known = known
             self._pending = None
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}
+            self.unusable &= {entry.ref for entry in manifest.retained}
 
     def found_other(self, ref: VersionRef, incarnation: int) -> None:
         """Let the next version have a snapshot: ``ref`` has a manifest that is not used."""

@@ -263,6 +263,17 @@ def test_put_whose_answer_is_lost_succeeds_the_second_time(plain: World) -> None
     assert plain.names() == ["changelog/1.arrow"]
 
 
+def test_a_damaged_changelog_of_an_earlier_attempt_says_when_it_is_not_needed(plain: World) -> None:
+    """The query could not start: it was to be restarted from where it was."""
+    header, data, _ = draft(EMPTY, {b"a": b"1"}, attempt(1))
+    plain.objects.put("changelog/1.arrow", data[:-9])
+
+    with pytest.raises(CorruptError) as refused:
+        commit_changelog(plain.objects, header, data, checkpoint_format=1)
+
+    assert "has no batch 0, nobody needs this object: move it away" in str(refused.value)
+
+
 def test_unknown_checkpoint_format_is_a_bug(plain: World) -> None:
     """A format 3 of Spark would need its own names."""
     with pytest.raises(InternalError):

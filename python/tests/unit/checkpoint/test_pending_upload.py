@@ -225,6 +225,30 @@ def test_a_sweep_that_began_before_the_manifest_is_noticed(query: Query) -> None
     assert [name for name in world.names("snapshot/") if f"/{model.version}_" in name] == []
 
 
+def test_a_writer_that_stood_still_after_its_manifest_leaves_it(query: Query) -> None:
+    """Another writer may have built on it meanwhile, and have purged what it replaces."""
+    query.run(3)
+    model = grown(query)
+    world = query.world
+    pending = world.uploader().new_pending()
+
+    def store_the_pin() -> None:
+        world.clock.advance(_GRACE_S * 0.3)
+        pending.keep(world.objects)
+
+    def stand_still(point: str) -> None:
+        if point == FaultPoint.SNAPSHOT_BEFORE_MANIFEST:
+            store_the_pin()
+        if point == FaultPoint.SNAPSHOT_AFTER_MANIFEST:
+            world.clock.advance(_GRACE_S * 1.1)
+            sweep(query)
+
+    with pytest.raises(BusyError, match="pin of a snapshot"):
+        snapshot(query, model, pending, stand_still)
+
+    assert [name for name in world.names("snapshot/") if f"/{model.version}_" in name]
+
+
 def test_a_manifest_that_was_stored_during_a_sweep_keeps_its_files(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,6 @@ from cairn.errors import (
     CredentialsExpiredError,
     UnavailableError,
 )
-from cairn.storage.s3.client import SharedClient, acquire, release
 from cairn.storage.s3.settings import S3Settings
 from cairn.storage.s3.store import S3Store
 from cairn.storage.s3.transfer import PARTS_ABOVE_BYTES
@@ -393,22 +392,33 @@ def test_replaced_keys_of_the_aws_chain_are_read_anew(
     assert [put.access_key for put in stub.of("PUT")] == ["OLD", "NEW"]
 
 
-def test_a_discarded_client_is_closed_by_its_last_user(closed: list[SharedClient]) -> None:
-    """Its pool of connections would stay open as long as the worker runs."""
-    settings = S3Settings(region="eu-central-1", max_attempts=90)
-    first, again = acquire(settings), acquire(settings)
+def test_refusals_leave_all_stores_one_client(
+    stub: S3Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each store had one of its own after an hour without access: a gigabyte for eighty stores."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "OLD")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    absent = {"access_key": "", "secret_key": ""}
+    stub.answer = lambda request: (
+        None if request.access_key == "NEW" else refusal(403, "AccessDenied")
+    )
 
-    first.discard()
-    other = acquire(settings)
+    stores = [open_store(stub, **absent) for _ in range(5)]
+    for place, store in enumerate(stores):
+        with pytest.raises(AccessError):
+            store.put("a", b"1")
+        # As the shim does it: the instance is opened again, and the call is repeated.
+        stores[place] = open_store(stub, **absent)
+        store.close()
+        with pytest.raises(AccessError):
+            stores[place].put("a", b"1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "NEW")
+    for store in stores:
+        store.put("a", b"1")
 
-    assert first is again
-    assert other is not first
-    release(first)
-    assert not closed
-    release(again)
-    assert closed == [first]
-    release(other)
-    assert other not in closed
+    assert len({id(store._client) for store in stores}) == 1
+    for store in stores:
+        store.close()
 
 
 def _role(sts_url: str, **more: str) -> dict[str, str]:

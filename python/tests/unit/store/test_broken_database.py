@@ -82,6 +82,29 @@ def test_after_corruption_was_read_the_next_load_starts_from_the_objects(
     assert rig.get(0, KEYS) == [b"new", b"newer", *(key * 3 for key in KEYS[2:])]
 
 
+def test_files_that_were_corrupt_before_their_upload_are_gone_around(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Their checksums hold, so each load opened the same blocks, and the way around was purged."""
+    one = commit(rig, 1, None, [(1, 0, key, key * 3, 2) for key in KEYS])
+    rig.until_written(1)
+    rot(rig)
+    two = commit(rig, 2, one, [(1, 0, KEYS[0], b"new", 1)])
+    assert rig.maintain(cleanup=False)["snapshot_version"] == 2
+    three = commit(rig, 3, two, [(1, 0, KEYS[1], b"newer", 1)])
+    other = Rig(tmp_path / "other", rig.url, 2, {})
+
+    for _ in range(2):
+        assert other.load(3, three)["repairs"] == 0
+        with pytest.raises(CorruptError):
+            get_all(other)
+    assert other.load(3, three)["repairs"] == 1
+
+    assert other.get(0, KEYS) == [b"new", b"newer", *(key * 3 for key in KEYS[2:])]
+    assert other.maintain(cleanup=False)["snapshot_version"] == 3
+    other.crash()
+
+
 @pytest.mark.parametrize("read", [get_all, scan_all, find_all])
 def test_after_the_disk_failed_a_read_the_next_load_starts_from_the_objects(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, read: Callable[[Rig], object]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ from rig import Rig, family
 
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
-from cairn.errors import ConfigError, CorruptError, DiskFullError, MissingError
+from cairn.errors import (
+    ConfigError,
+    CorruptError,
+    CredentialsExpiredError,
+    DiskFullError,
+    MissingError,
+    UnknownInstanceError,
+)
 from cairn.store import snapshot
 from cairn.store.deltas import Delta
 
@@ -181,16 +189,7 @@ def test_a_snapshot_whose_base_is_damaged_is_mended_by_the_next_load(
     rig: Rig, tmp_path: Path
 ) -> None:
     """Another executor stored the base, so no load of this one has read its manifest."""
-    ids = fill(rig, 3)
-    other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {"minDeltasForSnapshot": 2})
-    other.load(3, ids[3])
-    assert maintain(other)["snapshot_version"] == 3
-    other.write([(1, 0, b"4", b"v", 2)])
-    ids.append(str(other.commit(4, ids[3], [FAMILY])["checkpoint_id"]))
-    other.crash()
-    rig.load(4, ids[4])
-    (manifest,) = (tmp_path / "objects" / "snapshot").iterdir()
-    manifest.write_bytes(b"{" + manifest.read_bytes())
+    manifest, ids = with_a_damaged_base(rig, tmp_path)
     ids = fill(rig, 2, ids)
 
     with pytest.raises(CorruptError, match=manifest.name):
@@ -201,6 +200,115 @@ def test_a_snapshot_whose_base_is_damaged_is_mended_by_the_next_load(
     assert loaded["repairs"] == 1
     assert rig.contents(0, 6) == before
     assert maintain(rig)["snapshot_version"] == 6
+
+
+def with_a_damaged_base(rig: Rig, tmp_path: Path) -> tuple[Path, list[str | None]]:
+    """Load version 4, and damage the manifest of its base; return that and the ids."""
+    ids = fill(rig, 3)
+    other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {"minDeltasForSnapshot": 2})
+    other.load(3, ids[3])
+    assert maintain(other)["snapshot_version"] == 3
+    other.write([(1, 0, b"4", b"v", 2)])
+    ids.append(str(other.commit(4, ids[3], [FAMILY])["checkpoint_id"]))
+    other.crash()
+    rig.load(4, ids[4])
+    (manifest,) = (tmp_path / "objects" / "snapshot").iterdir()
+    manifest.write_bytes(b"{" + manifest.read_bytes())
+    return manifest, ids
+
+
+def test_a_commit_at_the_bound_of_the_lineage_asks_for_a_load_around_a_damaged_base(
+    tmp_path: Path,
+) -> None:
+    """No load comes while a store stays on its executor: its queries ended at the bound."""
+    conf = {"maxLineage": 6, "minDeltasForSnapshot": 9}
+    rig = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, conf)
+    rig.load(0, None)
+    manifest, ids = with_a_damaged_base(rig, tmp_path)
+
+    def commit_next() -> None:
+        rig.number += 1
+        rig._forget_writes()
+        rig.write([(1, 0, b"%d" % len(ids), b"v", 2)])
+        ids.append(rig.commit(len(ids), ids[-1], [FAMILY])["checkpoint_id"])
+
+    while len(ids) <= 9:
+        commit_next()
+    with pytest.raises(UnknownInstanceError) as refused:
+        commit_next()
+    assert manifest.name in str(refused.value.__cause__)
+
+    assert rig.load(9, ids[9])["repairs"] == 1
+    commit_next()
+    rig.load(10, ids[10])
+
+    assert rig.contents(0, 10).keys() == {b"%d" % number for number in range(1, 11)}
+    assert snapshot.newest_with_snapshot(rig.state) == 9
+    rig.crash()
+
+
+def test_objects_before_a_damaged_snapshot_stay_while_a_kept_version_needs_them(
+    tmp_path: Path,
+) -> None:
+    """The load went around it by a later snapshot; the version before has no other way."""
+    conf = {"minDeltasForSnapshot": 2, "minBatchesToRetain": 4}
+    own = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, conf)
+    own.load(0, None)
+    ids = fill(own, 2)
+    assert own.maintain(cleanup=False)["snapshot_version"] == 2
+    ids = fill(own, 2, ids)
+    assert own.maintain(cleanup=False)["snapshot_version"] == 4
+    ids = fill(own, 2, ids)
+    other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, conf)
+    other.load(6, ids[6])
+    ids = fill(own, 1, ids)  # its base is version 4
+    assert other.maintain(cleanup=False)["snapshot_version"] == 6
+    (damaged,) = (tmp_path / "objects" / "snapshot").glob("4_*")
+    damaged.unlink()
+
+    third = Rig(tmp_path / "third", str(tmp_path / "objects"), 2, conf)
+    assert third.load(7, ids[7])["repairs"] == 1
+    ids = fill(third, 1, ids)
+    assert third.maintain()["snapshot_version"] == 8
+
+    fourth = Rig(tmp_path / "fourth", str(tmp_path / "objects"), 2, conf)
+    fourth.load(5, ids[5])
+    assert fourth.contents(0, 5).keys() == {b"%d" % number for number in range(1, 6)}
+    for rig in (own, other, third, fourth):
+        rig.crash()
+
+
+def test_a_load_in_progress_uses_renewed_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens live for an hour, and a load may take several: it failed when the first expired."""
+    own = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, {"minDeltasForSnapshot": 1})
+    own.load(0, None)
+    ids: list[str | None] = [None]
+    for _ in range(3):
+        ids = fill(own, 1, ids)
+        own.maintain(cleanup=False)
+    own.crash()
+    rig = Rig(tmp_path / "new", str(tmp_path / "objects"), 2, {})
+    rig.resources.transfers = replace(rig.resources.transfers, download_threads=1)
+    rig.instance.use(rig.new_checkpoint("1"))
+    expired = rig.state.checkpoint.objects
+    download, downloads = expired.download, list[str]()
+
+    def download_once(name: str, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        if downloads:
+            raise CredentialsExpiredError("the token has expired")
+        downloads.append(name)
+        download(name, *arguments, **more)
+        rig.instance.use(rig.new_checkpoint("1"))
+
+    monkeypatch.setattr(expired, "download", download_once)
+
+    assert rig.load(3, ids[3])["source"] == "snapshot"
+
+    assert downloads
+    assert rig.contents(0, 3).keys() == {b"1", b"2", b"3"}
+    rig.crash()
 
 
 @pytest.fixture

@@ -36,14 +36,14 @@ _RETRIES_IN_BULK: Final = "adaptive"
 
 
 class SharedClient:
-    """A botocore client; see ``acquire`` and ``release``."""
+    """A botocore client for requests, and one for large transfers; see ``acquire``, ``release``."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
-        session = _new_session(settings)
-        self.s3 = _new_client(session, settings, _RETRIES)
-        # Of its own: adaptive retries slow down all requests of a client after a 503.
-        self.bulk = _new_client(session, settings, _RETRIES_IN_BULK)
+        # Two: adaptive retries slow down all requests of a client after a 503.
+        self.s3, self.bulk = _new_clients(settings)
+        self._are_refused = False  # the keys of these
+        self._renewal = threading.Lock()
         self._opening = ThreadPoolExecutor(1, thread_name_prefix="cairn-s3")
         self._keeper = ConnectionKeeper(self._open_soon)
         self.users = 0
@@ -65,18 +65,30 @@ class SharedClient:
         self.s3.close()
         self.bulk.close()
 
-    def discard(self) -> None:
-        """Create another client for the next caller of ``acquire``: these keys are refused.
+    def of(self, *, is_bulk: bool) -> S3Client:
+        """Return the client for requests, or that for large transfers.
 
-        The AWS chain reads files and services anew then, and STS gives other keys of a role.
-        Present users go on with this client. Keys of the settings are not read anew: the next
-        settings have others.
+        Raises:
+            ConfigError, AccessError: the keys were refused, and there are no others.
+        """
+        if self._are_refused:
+            with self._renewal:
+                if self._are_refused:
+                    self.s3, self.bulk = _new_clients(self.settings)
+                    self._are_refused = False
+        return self.bulk if is_bulk else self.s3
+
+    def note_refusal(self, refused: S3Client) -> None:
+        """Let the next request read its keys anew, unless that was done since this one.
+
+        The AWS chain reads files and services then, and STS gives other keys of a role. Keys of the
+        settings are not read anew: the next settings have others. Requests in progress end as they
+        began, and leave the former clients to the garbage collector.
         """
         if self.settings.access_key is not None and self.settings.role_arn is None:
             return
-        with _LOCK:
-            if _CLIENTS.get(self.settings) is self:
-                del _CLIENTS[self.settings]
+        with self._renewal:
+            self._are_refused |= refused in (self.s3, self.bulk)
 
 
 _LOCK = threading.Lock()
@@ -104,13 +116,17 @@ def release(client: SharedClient) -> None:
         client.users -= 1
         if client.users:
             return
-        if _CLIENTS.get(client.settings) is not client:
-            client.close()
-            return
         for settings, other in list(_CLIENTS.items()):
             if not other.users and other is not client:
                 del _CLIENTS[settings]
                 other.close()
+
+
+def _new_clients(settings: S3Settings) -> tuple[S3Client, S3Client]:
+    """Return a client for requests, and one for large transfers."""
+    session = _new_session(settings)
+    requests = _new_client(session, settings, _RETRIES)
+    return requests, _new_client(session, settings, _RETRIES_IN_BULK)
 
 
 def _new_session(settings: S3Settings) -> boto3.session.Session:

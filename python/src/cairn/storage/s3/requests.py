@@ -146,7 +146,7 @@ class S3Requests:
             key = base64.b64decode(customer_key)
             self._customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
         self._shared = client
-        self._client = client.bulk if is_bulk else client.s3
+        self._is_bulk = is_bulk
         self.target = client.settings.access_point or self.bucket
         self._endpoint = client.settings.endpoint_shown
         self._url = url
@@ -171,10 +171,9 @@ class S3Requests:
         sent = 1
         if api in _WITH_CUSTOMER_KEY:
             arguments |= self._customer
+        client = self._shared.of(is_bulk=self._is_bulk)
         try:
-            answer: dict[str, Any] = getattr(self._client, _METHODS[api])(
-                Bucket=self.target, **arguments
-            )
+            answer: dict[str, Any] = getattr(client, _METHODS[api])(Bucket=self.target, **arguments)
             sent += int(answer.get("ResponseMetadata", {}).get("RetryAttempts", 0))
             _check_members(api, answer)
         except (ClientError, BotoCoreError, ResponseParserError) as error:
@@ -182,8 +181,7 @@ class S3Requests:
                 sent += int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
             translated = self.translated(error, shown)
             if isinstance(translated, AccessError | CredentialsExpiredError):
-                # The keys may have been replaced: the next caller of `acquire` reads them anew.
-                self._shared.discard()
+                self._shared.note_refusal(client)  # the keys may have been replaced
             raise translated from error
         finally:
             self._count(api, sent)
