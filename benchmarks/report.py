@@ -92,15 +92,17 @@ def machine_table(outcome: dict[str, Any]) -> str:
 def figures_table(outcome: dict[str, Any]) -> str:
     """Return what each workload is about, with the ratios and the origin of the numbers."""
     table = _comparison(compare_figures(outcome))
-    if "commit" not in outcome["machine"]:
-        return table
     counts = sorted(run_counts(outcome))
     runs = " to ".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
     what = "One run" if runs == "1" else f"Medians of {runs} runs"
-    return f"{table}\n\n{what} {_origin(outcome['machine'])}."
+    return f"{table}\n\n{what} {_origin(outcome)}."
 
 
-def _origin(machine: dict[str, str]) -> str:
+def _origin(content: dict[str, Any]) -> str:
+    """Return where a result is from; older result files do not say it."""
+    machine = content.get("machine", {})
+    if "commit" not in machine:
+        return "at an older commit"
     return f"at commit `{machine['commit']}`, on {machine['processor']}"
 
 
@@ -161,7 +163,7 @@ def requests_table(content: dict[str, Any]) -> str:
     note = f"{content['partitions']} partitions"
     if content.get("busy_partitions", content["partitions"]) != content["partitions"]:
         note += f", of which {content['busy_partitions']} have rows"
-    note += f"; checkpoint format {content['format']}; {_origin(content['machine'])}."
+    note += f"; checkpoint format {content['format']}; {_origin(content)}."
     return f"{_table(head, rows, 'lrrlrrrrr')}\n\n{note}"
 
 
@@ -174,11 +176,9 @@ def memory_table(content: dict[str, Any]) -> str:
             ("worker, growth since its start", "worker_growth_max_bytes", "worker_bound_bytes"),
         )
     ]
-    note = (
-        f"{content['key_count']:,} keys, {content['rows']:,} rows, {content['fill_s']} s of fill "
-    )
-    note += f"and {content['duration_s']} s of work, {content['sample_count']} samples, "
-    note += f"{_origin(content['machine'])}."
+    note = f"{content['key_count']:,} keys, {content['rows']:,} rows; "
+    note += f"{content.get('fill_s', 0)} s of fill and {content['duration_s']} s of work, "
+    note += f"{content['sample_count']} samples;\n{_origin(content)}."
     return _table(["memory", "largest, MiB", "bound, MiB"], rows, "lrr") + f"\n\n{note}"
 
 
@@ -196,7 +196,7 @@ def gil_hold_table(content: dict[str, Any]) -> str:
     ]
     runs = len(content["calls"][0]["waits_ms"])
     table = _table(["call", "median, ms", "longest, ms"], rows, "lrr")
-    note = f"{content['key_count']:,} keys, {runs} calls, {_origin(content['machine'])}."
+    note = f"{content['key_count']:,} keys, {runs} calls, {_origin(content)}."
     return f"{table}\n\n{note}"
 
 
