@@ -91,10 +91,16 @@ final class LogMemory {
     return batch.isPresent() && highestBatch != UNKNOWN && batch.getAsLong() > highestBatch;
   }
 
-  /** Whether a file is an entry of a batch before the highest one that is known. */
-  synchronized boolean isBelowHighest(Path file) {
+  /**
+   * Whether a file is an entry of a batch before one that another driver has created since this
+   * process created its newest one.
+   */
+  synchronized boolean isOvertaken(Path file) {
     OptionalLong batch = batchOf(file);
-    return batch.isPresent() && batch.getAsLong() < highestBatch;
+    return batch.isPresent()
+        && newestBatch != NONE
+        && newestBatch < highestBatch
+        && batch.getAsLong() < highestBatch;
   }
 
   /**

@@ -90,13 +90,14 @@ public final class S3CheckpointFiles implements CheckpointFileManager {
   }
 
   private void noteCreated(Path file, byte[] content) throws IOException {
+    boolean isOvertaken = log.isOvertaken(file);
     log.noteCreated(file, content);
     OptionalLong batch = log.batchOf(file);
     if (batch.isEmpty()) {
       return;
     }
     long nowMs = clockMs.getAsLong();
-    if (log.isOutdated(nowMs) || log.isBelowHighest(file)) {
+    if (isOvertaken || log.isOutdated(nowMs)) {
       requireNewest(batch.getAsLong());
     }
     log.noteLooked(nowMs);
