@@ -92,8 +92,8 @@ def machine_table(outcome: dict[str, Any]) -> str:
 def figures_table(outcome: dict[str, Any]) -> str:
     """Return what each workload is about, with the ratios and the origin of the numbers."""
     table = _comparison(compare_figures(outcome))
-    counts = sorted(run_counts(outcome))
-    runs = " to ".join(map(str, sorted({counts[0], counts[-1]}))) if counts else "0"
+    least, most = run_counts(outcome)
+    runs = str(most) if least == most else f"{least} to {most}"
     what = "One run" if runs == "1" else f"Medians of {runs} runs"
     return f"{table}\n\n{what} {_origin(outcome)}."
 
@@ -185,7 +185,8 @@ def memory_table(content: dict[str, Any]) -> str:
 def worker_start_table(content: dict[str, Any]) -> str:
     """Return the time of each start and their median."""
     times = ", ".join(f"{time:.0f}" for time in content["times_ms"])
-    return _table(["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl")
+    table = _table(["median, ms", "runs, ms"], [[f"{content['median_ms']:.0f}", times]], "rl")
+    return f"{table}\n\nMeasured {_origin(content)}."
 
 
 def gil_hold_table(content: dict[str, Any]) -> str:

@@ -77,12 +77,12 @@ def _with_shares(numbers: Numbers, has_workers: bool) -> Numbers:  # noqa: FBT00
     return numbers | added
 
 
-def run_counts(outcome: dict[str, Any]) -> set[int]:
-    """Return how many runs of each workload and provider gave numbers; one number if all agree."""
+def run_counts(outcome: dict[str, Any]) -> tuple[int, int]:
+    """Return of how many runs the medians are: at least, and at most."""
     counts = Counter(
         (run["workload"], run["provider"]) for run in outcome["runs"] if "numbers" in run
     )
-    return set(counts.values())
+    return min(counts.values(), default=0), max(counts.values(), default=0)
 
 
 def differing_counts(outcome: dict[str, Any]) -> list[str]:

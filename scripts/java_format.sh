@@ -19,7 +19,7 @@ fi
 
 jar=$(find "$tool/" -name 'google-java-format-*-all-deps.jar' 2>/dev/null | head -n 1) || true
 if [ -z "$jar" ]; then
-    echo "There is no google-java-format, because there was no npm. Next: apt-get install npm" >&2
+    echo "google-java-format is not installed. Next: apt-get install npm, then make check" >&2
     exit 3
 fi
 exports=()

@@ -24,7 +24,7 @@ def test_a_missing_formatter_is_no_passed_check(tmp_path: Path) -> None:
     done = subprocess.run([script, "--check"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 3  # check.sh then prints NOT CHECKED
-    assert "no google-java-format" in done.stderr
+    assert "google-java-format is not installed" in done.stderr
 
 
 def layers_of(folder: Path, files: dict[str, str]) -> tuple[int, str]:

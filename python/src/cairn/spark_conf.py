@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cairn.config import explain_unknown, read_settings
 from cairn.errors import ConfigError
@@ -125,19 +125,23 @@ def _submitted() -> dict[str, str]:
     """Return the settings with which the JVM was started; none if it does not run yet."""
     if _GATEWAY not in os.environ:
         return {}
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - most callers do not need it
+    from pyspark import SparkConf  # noqa: PLC0415 - most callers do not need it
 
-    SparkContext._ensure_initialized()  # noqa: SLF001 - as each class of PySpark does
+    _started_jvm()
     return dict(SparkConf().getAll())
 
 
 def _is_loadable(class_name: str) -> bool:
     """Return whether the JVM that runs already has a class."""
+    return bool(_started_jvm().org.apache.spark.util.Utils.classIsLoadable(class_name))
+
+
+def _started_jvm() -> Any:  # noqa: ANN401 - Py4J has no types
+    """Return Py4J's view of the JVM that runs already."""
     from pyspark import SparkContext  # noqa: PLC0415 - most callers do not need it
 
     SparkContext._ensure_initialized()  # noqa: SLF001 - as each class of PySpark does
-    utils = SparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
-    return bool(utils.classIsLoadable(class_name))
+    return SparkContext._jvm  # noqa: SLF001
 
 
 def _engine_python(job: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from cairn.errors import (
     AlreadyExistsError,
     BusyError,
     CairnError,
-    DataError,
+    CorruptError,
     FencedError,
     InternalError,
     MissingError,
@@ -110,7 +110,7 @@ def _replace_older(
             store=header.store,
             version=header.ref.version,
         ).header
-    except DataError as error:
+    except CorruptError as error:
         error.next_step = (
             f"if Spark's log of commits has no batch {header.ref.version - 1}, nobody needs this "
             "object: move it away. Otherwise restore it from the bucket's versions"

@@ -55,11 +55,11 @@ class Detours:
         self._version = version
         self._checkpoint_id = checkpoint_id
         self._failures = [failure]
-        self._considered: set[VersionRef] = set()
+        self._looked_at: set[VersionRef | None] = set()  # the bases of all ways so far
 
     def passed_over(self, way: StoreVersion) -> frozenset[VersionRef]:
-        """Return the manifests of all ways that were not possible before ``way``."""
-        return frozenset(self._considered - {way.base.ref})
+        """Return the bases of the ways that were not possible before ``way``."""
+        return frozenset(ref for ref in self._looked_at if ref not in (None, way.base.ref))
 
     def avoid(self, failure: CairnError) -> None:
         """Take no way that uses the object of ``failure``."""
@@ -79,7 +79,7 @@ class Detours:
         planned = self._planned()
         if planned is None:
             return
-        self._consider(planned)
+        self._looked_at.add(planned.base.ref)
         # The damage may be that of the local disk only.
         if not self._is_blocked(planned):
             yield planned
@@ -87,16 +87,10 @@ class Detours:
         for ref in reversed(planned.lineage):
             way = planned.rebased(ref)
             if way is not None and self._has_intact_manifest(way, is_optional=True):
-                yield self._consider(way)
+                yield way
         for way in self._with_earlier_bases(planned):
-            self._consider(way)
             if self._has_intact_manifest(way, is_optional=False):
                 yield way
-
-    def _consider(self, way: StoreVersion) -> StoreVersion:
-        if way.base.ref is not None:
-            self._considered.add(way.base.ref)
-        return way
 
     def _planned(self) -> StoreVersion | None:
         """Return the version as its changelog describes it, or as its own snapshot does."""
@@ -128,6 +122,7 @@ class Detours:
             yield way
 
     def _has_intact_manifest(self, way: StoreVersion, *, is_optional: bool) -> bool:
+        self._looked_at.add(way.base.ref)
         if self._is_blocked(way):
             return False
         if way.base.ref is None:

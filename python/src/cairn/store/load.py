@@ -169,7 +169,7 @@ class _Loading:
                     # Later loads should not need the detour. Set before the version is current:
                     # a snapshot may begin as soon as it is.
                     state.snapshots.is_wanted = True
-                    state.snapshots.unusable |= detours.passed_over(way)
+                    state.snapshots.note_unusable(detours.passed_over(way))
                     replay.run(way, self.answer)
             except DAMAGES as other:
                 detours.avoid(other)
@@ -263,7 +263,7 @@ class _Loading:
         began = clock.monotonic_ns()
         if manifest.ref in state.snapshots.rotten:
             raise CorruptError(
-                "SST files of this snapshot were corrupt before they were uploaded",
+                "SST files of this snapshot are as they were uploaded, but have corrupt blocks",
                 version=manifest.ref.version,
                 object_name=state.checkpoint.objects.object_url(manifest_name(manifest.ref)),
                 next_step="find out what changes bytes on the machine that uploaded them",

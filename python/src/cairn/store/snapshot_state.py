@@ -125,6 +125,11 @@ class SnapshotState:
             self._pending = None
             self._bases = {}
 
+    def note_unusable(self, refs: frozenset[VersionRef]) -> None:
+        """Note manifests that a load has to go around."""
+        with self._lock:
+            self.unusable |= refs
+
     def note_corrupt(self, failure: CairnError) -> None:
         """Note that the open database has corrupt blocks; once per failure.
 

@@ -206,47 +206,36 @@ def test_a_worker_that_stood_still_uses_none_of_its_files(query: Query) -> None:
     assert content_of(world, again) == model.content
 
 
-def test_a_sweep_that_began_before_the_manifest_is_noticed(query: Query) -> None:
-    """The writer stands still before its manifest; the sweep has found its pin old by then."""
+@pytest.mark.parametrize(
+    ("stopped_at", "is_left"),
+    [
+        pytest.param(FaultPoint.SNAPSHOT_BEFORE_MANIFEST, False, id="before"),
+        # Another writer may have built on it, and have purged what it replaces.
+        pytest.param(FaultPoint.SNAPSHOT_AFTER_MANIFEST, True, id="after"),
+    ],
+)
+def test_a_writer_that_stood_still_beside_its_manifest_notices_a_sweep(
+    query: Query, stopped_at: str, *, is_left: bool
+) -> None:
+    """The sweep has found its pin old by then. It deletes a manifest that it has just stored."""
     query.run(3)
     model = grown(query)
     world = query.world
     pending = world.uploader().new_pending()
-
-    def stand_still() -> None:
-        world.clock.advance(_GRACE_S * 0.3)
-        pending.keep(world.objects)
-        world.clock.advance(_GRACE_S * 1.1)
-        sweep(query)
-
-    with pytest.raises(BusyError):
-        snapshot(query, model, pending, at(FaultPoint.SNAPSHOT_BEFORE_MANIFEST, stand_still))
-
-    assert [name for name in world.names("snapshot/") if f"/{model.version}_" in name] == []
-
-
-def test_a_writer_that_stood_still_after_its_manifest_leaves_it(query: Query) -> None:
-    """Another writer may have built on it meanwhile, and have purged what it replaces."""
-    query.run(3)
-    model = grown(query)
-    world = query.world
-    pending = world.uploader().new_pending()
-
-    def store_the_pin() -> None:
-        world.clock.advance(_GRACE_S * 0.3)
-        pending.keep(world.objects)
 
     def stand_still(point: str) -> None:
         if point == FaultPoint.SNAPSHOT_BEFORE_MANIFEST:
-            store_the_pin()
-        if point == FaultPoint.SNAPSHOT_AFTER_MANIFEST:
+            world.clock.advance(_GRACE_S * 0.3)
+            pending.keep(world.objects)
+        if point == stopped_at:
             world.clock.advance(_GRACE_S * 1.1)
             sweep(query)
 
     with pytest.raises(BusyError, match="pin of a snapshot"):
         snapshot(query, model, pending, stand_still)
 
-    assert [name for name in world.names("snapshot/") if f"/{model.version}_" in name]
+    left = [name for name in world.names("snapshot/") if f"/{model.version}_" in name]
+    assert bool(left) == is_left
 
 
 def test_a_manifest_that_was_stored_during_a_sweep_keeps_its_files(

@@ -202,6 +202,13 @@ def test_a_snapshot_whose_base_is_damaged_is_mended_by_the_next_load(
     assert maintain(rig)["snapshot_version"] == 6
 
 
+def new_store(tmp_path: Path, conf: dict[str, Any]) -> Rig:
+    """Return a store at version 0 with settings of its own."""
+    rig = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, conf)
+    rig.load(0, None)
+    return rig
+
+
 def with_a_damaged_base(rig: Rig, tmp_path: Path) -> tuple[Path, list[str | None]]:
     """Load version 4, and damage the manifest of its base; return that and the ids."""
     ids = fill(rig, 3)
@@ -221,9 +228,7 @@ def test_a_commit_at_the_bound_of_the_lineage_asks_for_a_load_around_a_damaged_b
     tmp_path: Path,
 ) -> None:
     """No load comes while a store stays on its executor: its queries ended at the bound."""
-    conf = {"maxLineage": 6, "minDeltasForSnapshot": 9}
-    rig = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, conf)
-    rig.load(0, None)
+    rig = new_store(tmp_path, {"maxLineage": 6, "minDeltasForSnapshot": 9})
     manifest, ids = with_a_damaged_base(rig, tmp_path)
 
     def commit_next() -> None:
@@ -252,8 +257,7 @@ def test_objects_before_a_damaged_snapshot_stay_while_a_kept_version_needs_them(
 ) -> None:
     """The load went around it by a later snapshot; the version before has no other way."""
     conf = {"minDeltasForSnapshot": 2, "minBatchesToRetain": 4}
-    own = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, conf)
-    own.load(0, None)
+    own = new_store(tmp_path, conf)
     ids = fill(own, 2)
     assert own.maintain(cleanup=False)["snapshot_version"] == 2
     ids = fill(own, 2, ids)
@@ -282,8 +286,7 @@ def test_a_load_in_progress_uses_renewed_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens live for an hour, and a load may take several: it failed when the first expired."""
-    own = Rig(tmp_path / "own", str(tmp_path / "objects"), 2, {"minDeltasForSnapshot": 1})
-    own.load(0, None)
+    own = new_store(tmp_path, {"minDeltasForSnapshot": 1})
     ids: list[str | None] = [None]
     for _ in range(3):
         ids = fill(own, 1, ids)

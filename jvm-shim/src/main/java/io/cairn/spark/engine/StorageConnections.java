@@ -94,7 +94,8 @@ public final class StorageConnections implements AutoCloseable {
     openCount--;
     freeCount -= wasFree ? 1 : 0;
     if (wasConnected) {
-      // If the worker is gone, the new connection fails, and the next call of the worker opens one.
+      // If the worker is gone, the new connection fails; else the next call of an instance opens
+      // one.
       open();
     }
   }

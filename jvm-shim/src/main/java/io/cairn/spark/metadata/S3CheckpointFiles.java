@@ -26,8 +26,9 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * with {@code If-None-Match}: of two drivers on one checkpoint the second one fails, and the file
  * of the first one stays as it is. A batch of a query costs one PUT for its offsets and one for its
  * commit; {@link LogMemory} answers what Spark asks about these names, and {@link DeferredDeletes}
- * collects the names that Spark purges. A driver that was suspended for long lists the folder once
- * more after its next PUT: the other driver may have purged the entry of that name.
+ * collects the names that Spark purges. A driver that was suspended for long, or that has listed
+ * later entries of another driver, lists the folder once more after its next PUT: the other driver
+ * may have purged the entry of that name.
  *
  * <p>Thread-safe. Spark's trait declares no exception, so methods throw {@code IOException}
  * undeclared, as Spark's own managers do.

@@ -306,15 +306,7 @@ class DataChannelTest {
   @Test
   void aConnectionWithoutMemoryLeavesNothingOpen() throws Exception {
     Process process =
-        new ProcessBuilder(
-                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                "-XX:MaxDirectMemorySize=64k",
-                "-cp",
-                System.getProperty("java.class.path"),
-                ShortOfMemory.class.getName(),
-                socket.toString())
-            .redirectError(ProcessBuilder.Redirect.INHERIT)
-            .start();
+        ChildJvm.start("-XX:MaxDirectMemorySize=64k", ShortOfMemory.class, socket.toString());
 
     String output = new String(process.getInputStream().readAllBytes());
 

@@ -56,6 +56,14 @@ class CheckpointFilesTest {
     Files.writeString(folder.resolve(name), "theirs");
   }
 
+  /** Creates the entry 0; another driver continues from there, and purges the first entries. */
+  private void overtake(CheckpointFileManager files) throws IOException {
+    create(files, "0");
+    Files.delete(folder.resolve("0"));
+    createElsewhere("101");
+    createElsewhere("102.compact");
+  }
+
   private static void assertNames(String entry, FileAlreadyExistsException error) {
     String text = error.getMessage() + " / " + error.getCause().getMessage();
     assertTrue(text.contains("[CAIRN_FENCED] two drivers use one checkpoint"), text);
@@ -66,10 +74,7 @@ class CheckpointFilesTest {
   @Test
   void aDriverThatSleptThroughThePurgeIsStoppedOnS3() throws IOException {
     S3CheckpointFiles files = onS3();
-    create(files, "0");
-    Files.delete(folder.resolve("0"));
-    createElsewhere("101");
-    createElsewhere("102.compact");
+    overtake(files);
     clockMs.addAndGet(60_001);
 
     var error = assertThrows(FileAlreadyExistsException.class, () -> create(files, "1"));
@@ -82,24 +87,19 @@ class CheckpointFilesTest {
   @Test
   void aDriverThatHasListedLaterEntriesIsStoppedOnS3() throws IOException {
     S3CheckpointFiles files = onS3();
-    create(files, "0");
-    Files.delete(folder.resolve("0"));
-    createElsewhere("101");
+    overtake(files);
     clockMs.addAndGet(60_001);
     files.list(root, file -> true);
 
     var error = assertThrows(FileAlreadyExistsException.class, () -> create(files, "1"));
 
-    assertNames("101", error);
+    assertNames("102.compact", error);
   }
 
   @Test
   void aDriverThatSleptThroughThePurgeIsStoppedInALocalFolder() throws IOException {
     LocalCheckpointFiles files = local();
-    create(files, "0");
-    Files.delete(folder.resolve("0"));
-    createElsewhere("101");
-    createElsewhere("102.compact");
+    overtake(files);
 
     var error = assertThrows(FileAlreadyExistsException.class, () -> create(files, "1"));
 
