@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from cairn.errors import CairnError, ProtocolError, RowTooLargeError, unexpected
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     Steps = Generator[None, None, Reply]
 
 _LOG = logging.getLogger(__name__)
-_ORIGIN = pa.uint8()
 _BYTES = pa.binary()
 # A larger value is not copied into one buffer with its header.
 _MAX_DIRECT_BYTES = 64 << 10
@@ -202,7 +202,7 @@ class _Request:
 
 def _look_up(request: _Request) -> Steps:
     cf, keys = frames.decode_lookup(bytes(request.payload), request.header.rows)
-    origins, values = yield from request.instance.get(request.session, [cf] * len(keys), keys)
+    origins, values = yield from request.instance.get(request.session, cf, keys)
     _check_values(values)
     reply = frames.encode_lookup_reply(origins, values)
     return reply, len(origins), len(origins) < len(keys)
@@ -210,14 +210,16 @@ def _look_up(request: _Request) -> Steps:
 
 def _get(request: _Request) -> Steps:
     names = frames.decode_rows(request.payload, frames.GET_SCHEMA)
-    cfs, keys = cast("tuple[list[int], list[bytes]]", [one.to_pylist() for one in names.columns])
-    origins, values = yield from request.instance.get(request.session, cfs, keys)
+    cf, keys = _only_family(names), cast("list[bytes]", names.column("key").to_pylist())
+    origins, values = yield from request.instance.get(request.session, cf, keys)
     request.instance.note_found(request.session, request.applied, names, origins)
     _check_values(values)
-    rows = pa.RecordBatch.from_arrays(
-        [pa.array(origins, _ORIGIN), pa.array(values, _BYTES)], schema=frames.GET_REPLY_SCHEMA
-    )
-    return rows.serialize(), rows.num_rows, len(origins) < len(cfs)
+    columns: list[pa.Array[Any]] = [
+        pa.array(np.frombuffer(origins, np.uint8)),
+        pa.array(values, _BYTES),
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=frames.GET_REPLY_SCHEMA)
+    return rows.serialize(), rows.num_rows, len(origins) < len(keys)
 
 
 def _scan(request: _Request) -> Steps:
@@ -229,16 +231,23 @@ def _scan(request: _Request) -> Steps:
 
 
 def _ranges(request: _Request) -> Steps:
-    columns = frames.decode_rows(request.payload, frames.RANGES_SCHEMA).columns
-    cfs, starts, ends = cast(
-        "tuple[list[int], list[bytes], list[bytes | None]]", [one.to_pylist() for one in columns]
-    )
-    if len(set(cfs)) != 1 or len(starts) > frames.MAX_RANGES or not _ascend(starts, ends):
-        raise ProtocolError("ranges are of several families, too many, or do not ascend")
+    rows = frames.decode_rows(request.payload, frames.RANGES_SCHEMA)
+    cf, starts = _only_family(rows), cast("list[bytes]", rows.column("from").to_pylist())
+    ends = cast("list[bytes | None]", rows.column("to").to_pylist())
+    if len(starts) > frames.MAX_RANGES or not _ascend(starts, ends):
+        raise ProtocolError("ranges are too many, or do not ascend")
     ranges = list(zip(starts, ends, strict=True))
-    page = yield from request.instance.ranges(request.session, cfs[0], ranges)
-    request.instance.note_found_ranges(request.session, request.applied, cfs[0], ranges, page)
+    page = yield from request.instance.ranges(request.session, cf, ranges)
+    request.instance.note_found_ranges(request.session, request.applied, cf, ranges, page)
     return _scanned(page)
+
+
+def _only_family(rows: pa.RecordBatch) -> int:
+    """Return the family that all rows of a request have."""
+    cfs = rows.column("cf").to_numpy()
+    if not len(cfs) or (cfs != cfs[0]).any():
+        raise ProtocolError("a request is of several families, or empty")
+    return int(cfs[0])
 
 
 def _only_row(request: _Request, schema: pa.Schema) -> list[Any]:

@@ -71,7 +71,7 @@ class CommittedRows:
         self.runs = Runs()
 
     def get(self, cf: int, key: bytes) -> bytes | None:
-        """Return the value of one key, as ``get_many`` does."""
+        """Return the value of one key, ``None`` where absent; errors as those of ``RocksDb``."""
         if not self.runs.runs:
             return self.database.get(cf, key)
         hit = self.runs.find(cf, key)
@@ -82,27 +82,13 @@ class CommittedRows:
             return value
         return (self.database.get(cf, key) or b"") + (value or b"")
 
-    def get_many(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        """Return the value of each key, ``None`` where absent; errors as those of ``RocksDb``."""
-        if not self.runs:
-            return self.database.get_many(cf, keys)
-        hits = self.runs.find_now(cf, keys)
-        values = [None if hit is None else hit[1] for hit in hits]
-        rows = [row for row, hit in enumerate(hits) if hit is None or hit[0] == OP_APPEND]
-        if rows:
-            below = self.database.get_many(cf, [keys[row] for row in rows])
-            for row, value in zip(rows, below, strict=True):
-                appended = values[row]
-                values[row] = value if appended is None else (value or b"") + appended
-        return values
-
     def present(self, cf: int, keys: list[bytes]) -> list[bool]:
         """Return for each key whether it is present; REQUIRES: they ascend."""
         if not self.runs:
             return self.database.present(cf, keys)
         hits = self.runs.find_now(cf, keys)
-        found = [hit is not None and hit[0] != OP_DELETE for hit in hits]
-        rows = [row for row, hit in enumerate(hits) if hit is None]
+        found = [place in hits and hits[place][0] != OP_DELETE for place in range(len(keys))]
+        rows = [place for place in range(len(keys)) if place not in hits]
         if rows:
             below = self.database.present(cf, [keys[row] for row in rows])
             for row, is_present in zip(rows, below, strict=True):

@@ -174,10 +174,12 @@ class WrittenRows:
     @cached_property
     def counted(self) -> Tally:
         """The tally of the rows that count."""
-        if self.is_void is not None:
-            columns = self.rows.select(["op", "cf", "presence"])
-            return tally(columns.filter(pa.array(~self.is_void)))
-        return tally(self.rows) if self.frame is None else self.frame.tally
+        of_all = tally(self.rows) if self.frame is None else self.frame.tally
+        if self.is_void is None:
+            return of_all
+        columns = self.rows.select(["op", "cf", "presence"])
+        # Few are void, so their tally takes less time than that of the others.
+        return of_all - tally(columns.take(np.flatnonzero(self.is_void)))
 
 
 def void_rows(parts: Sequence[WrittenRows]) -> Indexes:

@@ -54,7 +54,7 @@ class FoundKeys:
         self._prefixes: list[_Prefixes] = []
         self._bytes = 0
 
-    def add(self, names: pa.RecordBatch, origins: Sequence[int]) -> None:
+    def add(self, names: pa.RecordBatch, origins: bytearray) -> None:
         """Take the answer of a read of the version that the session began with.
 
         Args:
@@ -65,7 +65,8 @@ class FoundKeys:
         with self._lock:
             if self._bytes + size <= _MAX_BYTES:
                 self._bytes += size
-                self._parts.append((names.slice(0, len(origins)), _PRESENCES[list(origins)]))
+                presences = _PRESENCES[np.frombuffer(origins, np.uint8)]
+                self._parts.append((names.slice(0, len(origins)), presences))
 
     def add_prefixes(self, cf: int, prefixes: Sequence[bytes], rows: pa.RecordBatch) -> None:
         """Take the answer of a read of all rows of some prefixes; see ``add``.

@@ -386,8 +386,8 @@ class ProviderInstance:
         return through, *with_spill(spill, cf, key, value)
 
     def get(
-        self, session: int, cfs: list[int], keys: list[bytes]
-    ) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
+        self, session: int, cf: int, keys: list[bytes]
+    ) -> Generator[None, None, tuple[bytearray, list[bytes | None]]]:
         """Steps that return origin and value of the first keys; see ``reads.read_keys``.
 
         REQUIRES: ``when_readable``.
@@ -396,12 +396,12 @@ class ProviderInstance:
         state.require_version()  # there is none during a load, and after a failed one
         spill = self._spill_of(session)
         with state.local.reading() as rows:
-            found = yield from read_keys(rows, spill, cfs, keys, self._resources.clock)
+            found = yield from read_keys(rows, spill, cf, keys, self._resources.clock)
         state.metrics.add("gets_count", len(found[0]))
         return found
 
     def note_found(
-        self, session: int, version: int, names: pa.RecordBatch, origins: list[int]
+        self, session: int, version: int, names: pa.RecordBatch, origins: bytearray
     ) -> None:
         """Keep which keys exist, for the commit of the session.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cairn.format.ops import OP_APPEND, OP_DELETE
+from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
 from cairn.protocol.frames import (
     ORIGIN_ABSENT,
     ORIGIN_COMMITTED,
@@ -65,89 +65,81 @@ class RangesReply(ScanReply):
 
 
 def read_keys(
-    rows: CommittedRows, spill: Runs, cfs: list[int], keys: list[bytes], clock: Clock
-) -> Generator[None, None, tuple[list[int], list[bytes | None]]]:
-    """Steps of some 2 ms that return origin and value of each key, in order; ``cfs``: its family.
+    rows: CommittedRows, spill: Runs, cf: int, keys: list[bytes], clock: Clock
+) -> Generator[None, None, tuple[bytearray, list[bytes | None]]]:
+    """Steps of some 2 ms that return origin and value of each key, in order; ``cf``: their family.
 
     Stops after the row at which the values reach ``_MAX_GET_BYTES``.
     """
     if len(keys) == 1 and not spill.runs:  # most requests
-        values = rows.get_many(cfs[0], keys)
-        return [ORIGIN_ABSENT if values[0] is None else ORIGIN_COMMITTED], values
-    hits = (yield from _find_spilled(spill, cfs, keys)) if spill.runs else None
+        one = rows.get(cf, keys[0])
+        return bytearray((ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED,)), [one]
+    spilled = yield from spill.find_many(cf, keys)
+    searched: Runs | None = None
+    hits: dict[int, Hit] = {}
     step_end_ns = clock.monotonic_ns() + _STEP_NS
-    origins: list[int] = []
-    values = []
+    origins = bytearray()
+    values: list[bytes | None] = []
     size = 0
     stride = 1  # grows while values are small
     while len(values) < len(keys) and size < _MAX_GET_BYTES:
         if clock.monotonic_ns() >= step_end_ns:
             yield
             step_end_ns = clock.monotonic_ns() + _STEP_NS
-        some = slice(len(values), len(values) + stride)
-        found_at, found = _read(rows, hits and hits[some], cfs[some], keys[some])
-        sizes = [len(value or b"") for value in found]
-        while size + sum(sizes) - sizes[-1] >= _MAX_GET_BYTES:
-            sizes.pop()
-        origins += found_at[: len(sizes)]
-        values += found[: len(sizes)]
-        size += sum(sizes)
+        while searched is not rows.runs:
+            # Between two steps others may enter the database: it then has their appends.
+            searched = rows.runs
+            hits = _net_hits((yield from searched.find_many(cf, keys)), spilled)
+        some = range(len(values), min(len(values) + stride, len(keys)))
+        found = _read_some(rows, cf, keys, some, hits)
+        size += sum(map(len, filter(None, found)))
+        while size - len(found[-1] or b"") >= _MAX_GET_BYTES:
+            size -= len(found.pop() or b"")
+        origins += bytes([ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found])
+        values += found
         stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _STRIDE_KEYS)
+    for place, (op, _) in spilled.items():
+        if place < len(origins):
+            origins[place] = ORIGIN_DELETED if op == OP_DELETE else ORIGIN_SPILL
     return origins, values
 
 
-def _find_spilled(
-    spill: Runs, cfs: list[int], keys: list[bytes]
-) -> Generator[None, None, list[Hit | None]]:
-    """Steps that return the spilled write of each key.
-
-    All keys at once: to find few keys in a large run costs as much as to find many.
-    """
-    families = set(cfs)
-    if len(families) == 1:
-        return (yield from spill.find_many(cfs[0], keys))
-    hits: list[Hit | None] = [None] * len(keys)
-    for cf in families:
-        places = [place for place, of in enumerate(cfs) if of == cf]
-        found = yield from spill.find_many(cf, [keys[place] for place in places])
-        for place, hit in zip(places, found, strict=True):
-            hits[place] = hit
-    return hits
+def _net_hits(committed: dict[int, Hit], spilled: dict[int, Hit]) -> dict[int, Hit]:
+    """Return the net op and value of the writes in both; those of the spill are newer."""
+    if not spilled:
+        return committed
+    net = committed | spilled
+    for place, (op, written) in spilled.items():
+        below = committed.get(place)
+        if op == OP_APPEND and below is not None:
+            op_below, value = below
+            net_op = OP_APPEND if op_below == OP_APPEND else OP_PUT
+            net[place] = net_op, (value or b"") + (written or b"")
+    return net
 
 
-def _read(
-    rows: CommittedRows, hits: list[Hit | None] | None, cfs: list[int], keys: list[bytes]
-) -> tuple[list[int], list[bytes | None]]:
-    """Return origin and value of each key; ``hits``: their spilled writes, if there are any."""
-    families = set(cfs)
-    if len(families) == 1:
-        return _read_family(rows, hits, cfs[0], keys)
-    origins = [ORIGIN_ABSENT] * len(keys)
-    values: list[bytes | None] = [None] * len(keys)
-    for cf in families:
-        places = [place for place, of in enumerate(cfs) if of == cf]
-        found_at, found = _read_family(
-            rows, hits and [hits[place] for place in places], cf, [keys[place] for place in places]
-        )
-        for place, origin, value in zip(places, found_at, found, strict=True):
-            origins[place], values[place] = origin, value
-    return origins, values
-
-
-def _read_family(
-    rows: CommittedRows, hits: list[Hit | None] | None, cf: int, keys: list[bytes]
-) -> tuple[list[int], list[bytes | None]]:
-    if hits is None or not any(hits):
-        values = rows.get_many(cf, keys)
-        return [ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in values], values
-    # What the spill puts or deletes is not looked up below it.
-    places = [place for place, hit in enumerate(hits) if hit is None or hit[0] == OP_APPEND]
-    below = rows.get_many(cf, [keys[place] for place in places]) if places else []
-    committed: list[bytes | None] = [None] * len(keys)
-    for place, value in zip(places, below, strict=True):
-        committed[place] = value
-    answers = [_over(hit, value) for hit, value in zip(hits, committed, strict=True)]
-    return [origin for origin, _ in answers], [value for _, value in answers]
+def _read_some(
+    rows: CommittedRows, cf: int, keys: list[bytes], some: range, hits: dict[int, Hit]
+) -> list[bytes | None]:
+    """Return the values of some keys; ``hits``: the writes of all keys that the database lacks."""
+    # What a write puts or deletes is not looked up below it.
+    places = [place for place in some if place not in hits or hits[place][0] == OP_APPEND]
+    if len(places) == len(some):
+        found = rows.database.get_many(cf, keys[some.start : some.stop])
+    else:
+        found = [None] * len(some)
+        below = rows.database.get_many(cf, [keys[place] for place in places]) if places else []
+        for place, value in zip(places, below, strict=True):
+            found[place - some.start] = value
+    for place in some if hits else ():
+        hit = hits.get(place)
+        if hit is not None:
+            op, written = hit
+            value = found[place - some.start]
+            found[place - some.start] = (
+                (value or b"") + (written or b"") if op == OP_APPEND else written
+            )
+    return found
 
 
 def with_spill(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from cairn.rocks.keys import successor
 from cairn.store.sorting import BinaryColumn, take
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -76,6 +77,25 @@ class _Cells:
 
     def __getitem__(self, index: int) -> bytes:
         return bytes(self._data[self.offsets[index] : self.offsets[index + 1]])
+
+
+class SearchedKeys:
+    """Keys that are searched for in several runs."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.keys = keys
+        self._words: dict[int, Words] = {}
+
+    def words(self, skip: int) -> Words:
+        """Return the word of each key after the first ``skip`` bytes."""
+        found = self._words.get(skip)
+        if found is None:
+            found = self._words[skip] = self._column.words(skip)
+        return found
+
+    @cached_property
+    def _column(self) -> BinaryColumn:
+        return _column(self.keys)
 
 
 class _Family:
@@ -216,12 +236,12 @@ class _Family:
         result[last:] = len(words)
         return result
 
-    def possible_rows(self, keys: Sequence[bytes]) -> list[tuple[int, int]]:
+    def possible_rows(self, keys: SearchedKeys) -> list[tuple[int, int]]:
         """Return which of the keys may be here: the index of each, and the row to look at first.
 
         If not every row is sampled, this reads all keys of the family.
         """
-        words = _column(keys).words(len(self.prefix))
+        words = keys.words(len(self.prefix))
         of_rows = self._all_words()
         at = np.searchsorted(of_rows, words)
         at[at == len(of_rows)] = 0
@@ -291,15 +311,17 @@ class Run:
         op = self._ops[row]
         return op, None if op == OP_DELETE else self._values[row]
 
-    def find_many(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
-        """Return ``find`` of each key; faster for many keys."""
+    def find_many(self, cf: int, keys: SearchedKeys) -> dict[int, Hit]:
+        """Return ``find`` of those keys that are here, by index; all keys at once."""
         family = self._families.get(cf)
-        if family is None or len(keys) < _BULK_KEYS or not self.suits_bulk(len(keys)):
-            return [self.find(cf, key) for key in keys]
-        hits: list[Hit | None] = [None] * len(keys)
+        if family is None:
+            return dict.fromkeys(range(len(keys.keys)), (OP_DELETE, None))
+        hits: dict[int, Hit] = {}
         for index, row in family.possible_rows(keys):
-            key = keys[index]
-            hits[index] = self._hit(row) if self._keys[row] == key else self.find(cf, key)
+            key = keys.keys[index]
+            hit = self._hit(row) if self._keys[row] == key else self.find(cf, key)
+            if hit is not None:
+                hits[index] = hit
         return hits
 
     def suits_bulk(self, key_count: int) -> bool:
@@ -367,15 +389,15 @@ def _column(cells: Sequence[bytes]) -> BinaryColumn:
     return BinaryColumn(pa.array(cells, pa.binary()))
 
 
-def _strides(run: Run, places: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the places of the keys or ranges that one step looks for in a run.
+def _strides(run: Run, count: int) -> Iterator[slice]:
+    """Yield which of so many keys or ranges one step looks for in a run.
 
     In a large run few of them are looked for one by one. Many are looked for together: to read the
     keys of the run takes as long for all of them as for some.
     """
-    most = max(1, len(places)) if run.suits_bulk(len(places)) else _STRIDE_KEYS
-    for start in range(0, len(places), most):
-        yield places[start : start + most]
+    most = max(1, count) if run.suits_bulk(count) else _STRIDE_KEYS
+    for start in range(0, count, most):
+        yield slice(start, start + most)
 
 
 class Runs:
@@ -412,8 +434,7 @@ class Runs:
         result = []
         for run in self.of_family(cf):
             firsts, lasts = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
-            for some in _strides(run, range(len(starts))):
-                part = slice(some[0], some[-1] + 1)
+            for part in _strides(run, len(starts)):
                 firsts[part], lasts[part] = run.rows_of_ranges(cf, starts[part], ends[part])
                 yield
             result.append((run, firsts, lasts))
@@ -435,36 +456,53 @@ class Runs:
                 return OP_PUT, b"".join((value or b"", *reversed(parts)))
         return (OP_APPEND, b"".join(reversed(parts))) if parts else None
 
-    def find_many(self, cf: int, keys: Sequence[bytes]) -> Generator[None, None, list[Hit | None]]:
-        """Steps that return ``find`` of each key; faster for many keys."""
+    def find_many(self, cf: int, keys: Sequence[bytes]) -> Generator[None, None, dict[int, Hit]]:
+        """Steps that return ``find`` of those keys that have writes, by index; faster for many."""
+        found: dict[int, Hit] = {}
+        runs = self.of_family(cf)
         if len(keys) < _BULK_KEYS:
-            return [self.find(cf, key) for key in keys]
-        result: list[Hit | None] = [None] * len(keys)
-        left: Sequence[int] = range(len(keys))
-        for run in reversed(self.of_family(cf)):
-            following = []
-            for some in _strides(run, left):
-                hits = run.find_many(cf, [keys[place] for place in some])
-                for place, hit in zip(some, hits, strict=True):
-                    if hit is None:
-                        following.append(place)
-                    elif hit[0] == OP_APPEND:
-                        # An older write may begin the list: few keys have several.
-                        result[place] = self.find(cf, keys[place])
-                    else:
-                        result[place] = hit
+            for place, key in enumerate(keys if runs else ()):
+                hit = self.find(cf, key)
+                if hit is not None:
+                    found[place] = hit
+            return found
+        searched = SearchedKeys(keys)
+        for run in reversed(runs):
+            if run.suits_bulk(len(keys)):
+                self._take(cf, keys, run.find_many(cf, searched), found)
                 yield
-            left = following
-        return result
+                continue
+            left = [place for place in range(len(keys)) if place not in found]
+            for start in range(0, len(left), _STRIDE_KEYS):
+                some = {place: run.find(cf, keys[place]) for place in left[start:][:_STRIDE_KEYS]}
+                self._take(cf, keys, some, found)
+                yield
+        return found
 
-    def find_now(self, cf: int, keys: Sequence[bytes]) -> list[Hit | None]:
+    def _take(
+        self,
+        cf: int,
+        keys: Sequence[bytes],
+        hits: Mapping[int, Hit | None],
+        found: dict[int, Hit],
+    ) -> None:
+        """Add the hits in a run to those in newer runs."""
+        for place, hit in hits.items():
+            if hit is None or place in found:
+                continue
+            if hit[0] == OP_APPEND:
+                # An older write may begin the list: few keys have several.
+                hit = self.find(cf, keys[place])  # noqa: PLW2901
+            found[place] = cast("Hit", hit)
+
+    def find_now(self, cf: int, keys: Sequence[bytes]) -> dict[int, Hit]:
         """Return ``find_many`` in one step."""
         steps = self.find_many(cf, keys)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                return cast("list[Hit | None]", end.value)
+                return cast("dict[int, Hit]", end.value)
 
 
 NO_RUNS = Runs()

@@ -40,6 +40,11 @@ class Tally:
         self.highest_op = max(ops, default=0)
         self.highest_presence = max((presence for _, _, presence in counts), default=0)
 
+    def __sub__(self, others: Tally) -> Tally:
+        """Return the tally of the rows without some of them."""
+        left = {what: rows - others._counts.get(what, 0) for what, rows in self._counts.items()}
+        return Tally({what: rows for what, rows in left.items() if rows})
+
     @property
     def has_unknown(self) -> bool:
         """Whether the presence of a key is unknown; a drop has none."""

@@ -278,11 +278,10 @@ class Rig:
         return [(row["key"], row["value"]) for row in page.rows.to_pylist()], page.more
 
     def get(self, cf: int, keys: list[bytes]) -> list[bytes | None]:
-        cfs, version = [cf] * len(keys), self.local.readable_through
-        origins, values = self.read(lambda: self.instance.get(self.number, cfs, keys))
-        names = pa.record_batch(
-            [pa.array(cfs, pa.uint16()), pa.array(keys, pa.binary())], schema=frames.GET_SCHEMA
-        )
+        version = self.local.readable_through
+        origins, values = self.read(lambda: self.instance.get(self.number, cf, keys))
+        cfs = pa.array([cf] * len(keys), pa.uint16())
+        names = pa.record_batch([cfs, pa.array(keys, pa.binary())], schema=frames.GET_SCHEMA)
         self.event_loop.run(lambda: self.instance.note_found(self.number, version, names, origins))
         return values
 

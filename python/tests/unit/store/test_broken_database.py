@@ -16,6 +16,7 @@ from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checksum import crc32c
 from cairn.errors import BusyError, CairnError, CorruptError, DiskFullError, LocalDiskError
 from cairn.format.manifest import SstFile
+from cairn.rocks import RocksDb
 from cairn.store import committed, reads, state
 from cairn.store.instance import ProviderInstance
 
@@ -115,8 +116,9 @@ def test_after_the_disk_failed_a_read_the_next_load_starts_from_the_objects(
     def fail(*_: object, **__: object) -> object:
         raise LocalDiskError("IO error: While pread: Input/output error")
 
-    for name in ("get", "get_many", "scan", "present"):
+    for name in ("get", "scan", "present"):
         monkeypatch.setattr(committed.CommittedRows, name, fail)
+    monkeypatch.setattr(RocksDb, "get_many", fail)
     with pytest.raises(LocalDiskError):
         read(rig)
     monkeypatch.undo()
@@ -332,7 +334,7 @@ def test_a_read_in_progress_keeps_the_versions_in_memory(
     monkeypatch.setattr(committed, "_COUNT_PAGE_ROWS", 100)
     local = rig.local
     steps: Generator[None, None, object] = (
-        local.count_keys(2, 0) if is_count else rig.instance.get(9, [0] * len(KEYS), KEYS)
+        local.count_keys(2, 0) if is_count else rig.instance.get(9, 0, KEYS)
     )
 
     rig.event_loop.run(lambda: [next(steps) for _ in range(3)])

@@ -58,7 +58,7 @@ def test_the_presences_of_read_keys_are_found(
     found, answered = FoundKeys(), set[tuple[int, bytes]]()
     for place, keys in enumerate(requests):
         first = keys[: len(keys) - place % 2]
-        found.add(names(keys), [origins.get(name, ORIGIN_ABSENT) for name in first])
+        found.add(names(keys), bytearray(origins.get(name, ORIGIN_ABSENT) for name in first))
         answered.update(first)
 
     presences = found.presences([(cf, pa.array(KEYS, pa.binary())) for cf in (2, 0)])
@@ -121,7 +121,7 @@ def test_a_few_keys_are_not_looked_for_among_many_read_ones() -> None:
     """The commit of a deduplication knows all of 100,000 keys, but for some."""
     found = FoundKeys()
     read = [b"%04d" % number for number in range(1000)]
-    found.add(names([(0, key) for key in read]), [ORIGIN_COMMITTED] * len(read))
+    found.add(names([(0, key) for key in read]), bytearray([ORIGIN_COMMITTED] * len(read)))
 
     few, many = (found.presences([(0, pa.array(read[:count], pa.binary()))]) for count in (10, 100))
 
@@ -133,7 +133,7 @@ def test_the_memory_of_read_keys_is_bounded() -> None:
     """A session may read any number of keys."""
     found = FoundKeys()
     for number in range(40):
-        found.add(names([(0, b"%d" % number + bytes(1 << 20))]), [ORIGIN_COMMITTED])
+        found.add(names([(0, b"%d" % number + bytes(1 << 20))]), bytearray([ORIGIN_COMMITTED]))
 
     keys: pa.Array[Any] = pa.array([b"%d" % number + bytes(1 << 20) for number in (0, 39)])
     assert found.presences([(0, keys)]).tolist() == [PRESENCE_PRESENT, PRESENCE_UNKNOWN]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cairn.clock import SystemClock
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import ORIGIN_COMMITTED, ORIGIN_SPILL
@@ -22,7 +23,8 @@ from cairn.store import merge, runs, sorting
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.deltas import Delta, merged
 from cairn.store.key_search import are_among, key_hashes
-from cairn.store.runs import Run, Runs
+from cairn.store.reads import read_keys
+from cairn.store.runs import NO_RUNS, Run, Runs, SearchedKeys
 from cairn.store.writes import coalesce, newest
 
 LISTS = 2
@@ -128,9 +130,10 @@ def test_a_run_finds_every_key_and_no_other(stride: int, data: st.DataObject) ->
     wanted = [*others, *keys, *others]
     expected = [(OP_PUT, b"v" + key) if key in keys else None for key in wanted]
 
-    assert run.find_many(1, wanted) == expected
+    hits = run.find_many(1, SearchedKeys(wanted))
+    assert [hits.get(index) for index in range(len(wanted))] == expected
     assert [run.find(1, key) for key in wanted] == expected
-    assert run.find_many(7, wanted) == [None] * len(wanted)
+    assert Runs((run,)).find_now(7, wanted) == {}
     ordered = sorted(keys)
     for key in wanted:
         row = bisect_left(ordered, key)
@@ -261,15 +264,27 @@ def test_reads_over_runs_equal_the_versions_one_by_one(
     keys = [b"%02d" % number for number in range(30)]
 
     for cf, rows_of_family in model.items():
-        assert committed.get_many(cf, keys) == [rows_of_family.get(key) for key in keys]
+        assert read(committed, cf, keys) == [rows_of_family.get(key) for key in keys]
         for key in keys[:5]:
-            assert committed.get_many(cf, [key]) == [rows_of_family.get(key)]
+            assert committed.get(cf, key) == rows_of_family.get(key)
         assert committed.present(cf, keys) == [key in rows_of_family for key in keys]
         assert scanned(committed, cf, None, None, limits) == rows_of_family
         assert list(committed.count_keys(cf))[-1] == len(rows_of_family)
         assert scanned(committed, cf, b"05", b"17", limits) == {
             key: value for key, value in rows_of_family.items() if b"05" <= key < b"17"
         }
+
+
+def read(committed: CommittedRows, cf: int, keys: list[bytes]) -> list[bytes | None]:
+    found: list[bytes | None] = []
+
+    def steps() -> Iterator[None]:
+        _, values = yield from read_keys(committed, NO_RUNS, cf, keys, SystemClock())
+        found.extend(values)
+
+    for _ in steps():
+        pass
+    return found
 
 
 def apply(model: dict[int, dict[bytes, bytes]], rows: list[Row]) -> None:

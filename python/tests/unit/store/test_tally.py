@@ -80,3 +80,20 @@ def test_unknown_numbers_are_counted_too(op: int, presence: int, count: int) -> 
     assert found.lowest_op == min(op, PUT)
     assert found.highest_op == max(op, PUT)
     assert found.highest_presence == max(presence, PRESENT)
+
+
+@given(ROWS, st.data())
+def test_the_tally_of_the_other_rows_is_the_difference(
+    rows: list[Row], data: st.DataObject
+) -> None:
+    """A commit leaves out the rows whose keys were written again later."""
+    is_left = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    left = [row for row, is_one in zip(rows, is_left, strict=True) if is_one]
+    others = [row for row, is_one in zip(rows, is_left, strict=True) if not is_one]
+
+    found = tally(batch(rows)) - tally(batch(others))
+
+    expected = tally(batch(left))
+    assert found.changes() == expected.changes()
+    assert found.has_unknown == expected.has_unknown
+    assert (found.lowest_op, found.highest_op) == (expected.lowest_op, expected.highest_op)

@@ -28,7 +28,7 @@ public final class Prefetcher {
   private static final int MEMORY_PART = 2;
 
   private static final int MIN_KEYS = 16;
-  private static final int MIN_BYTES_PER_ENTRY = 96;
+  private static final int MIN_BYTES_PER_ENTRY = 64;
 
   private final CommittedCache committed;
   private final WriteBuffer buffer;

@@ -271,13 +271,14 @@ public final class StoreSession {
               fold = new BackgroundFold(() -> cache.foldEarly(version));
             }
             BackgroundFold early = fold != null && cache.canFoldEarly() ? fold : null;
-            // The task waits anyway: it folds few writes itself.
-            boolean foldsMeanwhile = fold == null && cache.canFoldEarly();
-            commitReply =
-                channel.commit(
-                    commitRequest(),
-                    () -> sendWrites(early),
-                    foldsMeanwhile ? () -> cache.foldEarly(version) : () -> {});
+            Runnable whileWaiting = () -> {};
+            if (early != null) {
+              whileWaiting = early::begin;
+            } else if (fold == null && cache.canFoldEarly()) {
+              // The task waits anyway: it folds few writes itself.
+              whileWaiting = () -> cache.foldEarly(version);
+            }
+            commitReply = channel.commit(commitRequest(), () -> sendWrites(early), whileWaiting);
             result = baseVersion.next(commitReply, present, maxFamilyId);
             if (fold == null) {
               cache.commit(version, result.checkpointId());
@@ -309,7 +310,7 @@ public final class StoreSession {
   /**
    * Sends the writes. Runs again after the loss of the worker.
    *
-   * @param early begins then, and reads the writes; null: the fold follows the commit
+   * @param early reads the writes if it has begun; null: the fold follows the commit
    */
   private void sendWrites(BackgroundFold early) {
     if (early != null) {
@@ -317,9 +318,6 @@ public final class StoreSession {
     }
     cache.sendWrites();
     counters = store.cache.publishSession();
-    if (early != null) {
-      early.begin();
-    }
   }
 
   /** Ends a committed session when its writes are folded. REQUIRES: no row call runs. */
