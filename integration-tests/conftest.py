@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +30,7 @@ from harness.s3_servers import (  # noqa: F401 - fixtures; the path comes first
 )
 from harness.spark import MINOR, running_driver
 
-
-def pytest_configure() -> None:
-    """Let SIGTERM end a run as Ctrl-C does, so that the fixtures end what they started."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+processes.interrupt_on_sigterm()
 
 
 def pytest_report_header() -> list[str]:

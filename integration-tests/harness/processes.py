@@ -132,6 +132,11 @@ def end_child(child: subprocess.Popen[Any], timeout_s: float) -> None:
         child.wait()
 
 
+def interrupt_on_sigterm() -> None:
+    """Let SIGTERM end a test run as Ctrl-C does: the fixtures then end what they started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def end_with_descendants(*signals: signal.Signals) -> None:
     """Let these signals end this process and all below it, also those in a session of their own.
 

@@ -12,6 +12,7 @@ for _path in (_REPOSITORY / "integration-tests", _REPOSITORY / "python" / "src")
 
 from hypothesis import HealthCheck, settings  # noqa: E402 - the path comes first
 
+from harness import processes  # noqa: E402 - the path comes first
 from harness.azurite import abfs_files, azurite  # noqa: E402, F401 - the path comes first
 from harness.gcs import gcs, gs_files  # noqa: E402, F401 - the path comes first
 from harness.hdfs import hdfs, hdfs_files, hdfs_url  # noqa: E402, F401 - the path comes first
@@ -26,6 +27,8 @@ from harness.s3_servers import (  # noqa: E402, F401 - the path comes first
     versitygw_bucket,
     versitygw_server,
 )
+
+processes.interrupt_on_sigterm()
 
 # No test measures speed: on a loaded machine none may fail. Tests whose examples are costly take a
 # share of max_examples. `make test-all` reads more examples: --hypothesis-profile=thorough.

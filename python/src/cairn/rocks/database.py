@@ -52,8 +52,8 @@ _FEW_ROWS = 16
 # Presence is found by reading values, unless those of the first keys have more bytes.
 _SAMPLE_KEYS = 32
 _SAMPLE_BYTES = 64 << 10
-_LONG_LIST_CHUNKS = 32
 _READ_ATTEMPTS = 3
+_LONG_LIST_CHUNKS = 32
 """A longer list is rewritten as a head alone in idle time: many chunks make reads slow."""
 _LONG_LISTS_MAX = 4096
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cairn.format.ops import OP_APPEND, OP_DELETE, OP_PUT
+from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.protocol.frames import (
     ORIGIN_ABSENT,
     ORIGIN_COMMITTED,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from cairn.clock import Clock
+    from cairn.rocks import RocksDb
     from cairn.store.committed import CommittedRows
     from cairn.store.runs import Hit, RowNumbers, Run, Runs
 
@@ -89,57 +90,60 @@ def read_keys(
         while searched is not rows.runs:
             # Between two steps others may enter the database: it then has their appends.
             searched = rows.runs
-            hits = _net_hits((yield from searched.find_many(cf, keys)), spilled)
+            hits = yield from searched.find_many(cf, keys)
         some = range(len(values), min(len(values) + stride, len(keys)))
-        found = _read_some(rows, cf, keys, some, hits)
+        found_at, found = _read_some(rows.database, cf, keys, some, (hits, spilled))
         size += sum(map(len, filter(None, found)))
         while size - len(found[-1] or b"") >= _MAX_GET_BYTES:
             size -= len(found.pop() or b"")
-        origins += bytes([ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found])
+        origins += found_at[: len(found)]
         values += found
         stride = 1 if size > _MAX_GET_BYTES // 8 else min(2 * stride, _STRIDE_KEYS)
-    for place, (op, _) in spilled.items():
-        if place < len(origins):
-            origins[place] = ORIGIN_DELETED if op == OP_DELETE else ORIGIN_SPILL
     return origins, values
 
 
-def _net_hits(committed: dict[int, Hit], spilled: dict[int, Hit]) -> dict[int, Hit]:
-    """Return the net op and value of the writes in both; those of the spill are newer."""
-    if not spilled:
-        return committed
-    net = committed | spilled
-    for place, (op, written) in spilled.items():
-        below = committed.get(place)
-        if op == OP_APPEND and below is not None:
-            op_below, value = below
-            net_op = OP_APPEND if op_below == OP_APPEND else OP_PUT
-            net[place] = net_op, (value or b"") + (written or b"")
-    return net
-
-
 def _read_some(
-    rows: CommittedRows, cf: int, keys: list[bytes], some: range, hits: dict[int, Hit]
-) -> list[bytes | None]:
-    """Return the values of some keys; ``hits``: the writes of all keys that the database lacks."""
+    database: RocksDb,
+    cf: int,
+    keys: list[bytes],
+    some: range,
+    writes: tuple[dict[int, Hit], dict[int, Hit]],
+) -> tuple[bytearray, list[bytes | None]]:
+    """Return origin and value of some keys.
+
+    Args:
+        database: holds the older versions.
+        cf: the family of the keys.
+        keys: of the whole request.
+        some: the places of the keys to read.
+        writes: those of the committed runs, and those of the spill, by place.
+    """
     # What a write puts or deletes is not looked up below it.
-    places = [place for place in some if place not in hits or hits[place][0] == OP_APPEND]
-    if len(places) == len(some):
-        found = rows.database.get_many(cf, keys[some.start : some.stop])
+    decided = {
+        place
+        for layer in writes
+        for place in (some if layer else ())
+        if place in layer and layer[place][0] != OP_APPEND
+    }
+    if not decided:
+        found = database.get_many(cf, keys[some.start : some.stop])
     else:
         found = [None] * len(some)
-        below = rows.database.get_many(cf, [keys[place] for place in places]) if places else []
-        for place, value in zip(places, below, strict=True):
+        below = [place for place in some if place not in decided]
+        read = database.get_many(cf, [keys[place] for place in below]) if below else []
+        for place, value in zip(below, read, strict=True):
             found[place - some.start] = value
-    for place in some if hits else ():
-        hit = hits.get(place)
-        if hit is not None:
-            op, written = hit
-            value = found[place - some.start]
-            found[place - some.start] = (
-                (value or b"") + (written or b"") if op == OP_APPEND else written
-            )
-    return found
+    committed, spilled = writes
+    for place in some if committed else ():
+        if place in committed:
+            at = place - some.start
+            _, found[at] = _over(committed[place], found[at])
+    origins = bytearray([ORIGIN_ABSENT if one is None else ORIGIN_COMMITTED for one in found])
+    for place in some if spilled else ():
+        if place in spilled:
+            at = place - some.start
+            origins[at], found[at] = _over(spilled[place], found[at])
+    return origins, found
 
 
 def with_spill(

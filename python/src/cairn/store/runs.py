@@ -21,7 +21,7 @@ from cairn.rocks.keys import successor
 from cairn.store.sorting import BinaryColumn, take
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -236,17 +236,18 @@ class _Family:
         result[last:] = len(words)
         return result
 
-    def possible_rows(self, keys: SearchedKeys) -> list[tuple[int, int]]:
-        """Return which of the keys may be here: the index of each, and the row to look at first.
+    def possible_rows(self, keys: SearchedKeys, places: RowNumbers) -> list[tuple[int, int]]:
+        """Return which of some keys may be here: the place of each, and the row to look at first.
 
         If not every row is sampled, this reads all keys of the family.
         """
-        words = keys.words(len(self.prefix))
+        words = keys.words(len(self.prefix))[places]
         of_rows = self._all_words()
         at = np.searchsorted(of_rows, words)
         at[at == len(of_rows)] = 0
         found = np.flatnonzero(of_rows[at] == words)
-        return list(zip(found.tolist(), (at[found] + self.start).tolist(), strict=True))
+        rows = at[found] + self.start
+        return list(zip(places[found].tolist(), rows.tolist(), strict=True))
 
 
 class Run:
@@ -311,18 +312,20 @@ class Run:
         op = self._ops[row]
         return op, None if op == OP_DELETE else self._values[row]
 
-    def find_many(self, cf: int, keys: SearchedKeys) -> dict[int, Hit]:
-        """Return ``find`` of those keys that are here, by index; all keys at once."""
+    def find_many(
+        self, cf: int, keys: SearchedKeys, places: RowNumbers
+    ) -> Iterator[tuple[int, Hit]]:
+        """Yield the place and ``find`` of those of some keys that are here; faster for many."""
         family = self._families.get(cf)
-        if family is None:
-            return dict.fromkeys(range(len(keys.keys)), (OP_DELETE, None))
-        hits: dict[int, Hit] = {}
-        for index, row in family.possible_rows(keys):
-            key = keys.keys[index]
-            hit = self._hit(row) if self._keys[row] == key else self.find(cf, key)
-            if hit is not None:
-                hits[index] = hit
-        return hits
+        if family is None or len(places) < _BULK_KEYS or not self.suits_bulk(len(places)):
+            hits = ((place, self.find(cf, keys.keys[place])) for place in places.tolist())
+        else:
+            hits = (
+                (place, self._hit(row) if self._keys[row] == key else self.find(cf, key))
+                for place, row in family.possible_rows(keys, places)
+                for key in (keys.keys[place],)
+            )
+        return ((place, hit) for place, hit in hits if hit is not None)
 
     def suits_bulk(self, key_count: int) -> bool:
         """Return whether so many keys are found faster together than one by one."""
@@ -457,43 +460,23 @@ class Runs:
         return (OP_APPEND, b"".join(reversed(parts))) if parts else None
 
     def find_many(self, cf: int, keys: Sequence[bytes]) -> Generator[None, None, dict[int, Hit]]:
-        """Steps that return ``find`` of those keys that have writes, by index; faster for many."""
-        found: dict[int, Hit] = {}
-        runs = self.of_family(cf)
+        """Steps that return ``find`` of the keys that have writes, by place; faster for many."""
         if len(keys) < _BULK_KEYS:
-            for place, key in enumerate(keys if runs else ()):
-                hit = self.find(cf, key)
-                if hit is not None:
-                    found[place] = hit
-            return found
+            hits = ((place, self.find(cf, key)) for place, key in enumerate(keys))
+            return {place: hit for place, hit in hits if hit is not None}
+        found: dict[int, Hit] = {}
         searched = SearchedKeys(keys)
-        for run in reversed(runs):
-            if run.suits_bulk(len(keys)):
-                self._take(cf, keys, run.find_many(cf, searched), found)
-                yield
-                continue
-            left = [place for place in range(len(keys)) if place not in found]
-            for start in range(0, len(left), _STRIDE_KEYS):
-                some = {place: run.find(cf, keys[place]) for place in left[start:][:_STRIDE_KEYS]}
-                self._take(cf, keys, some, found)
+        is_left = np.ones(len(keys), np.bool_)
+        for run in reversed(self.of_family(cf)):
+            left = np.flatnonzero(is_left)
+            for part in _strides(run, len(left)):
+                for place, hit in run.find_many(cf, searched, left[part]):
+                    # An older write may begin the list: few keys have several.
+                    is_list = hit[0] == OP_APPEND
+                    found[place] = cast("Hit", self.find(cf, keys[place])) if is_list else hit
+                    is_left[place] = False
                 yield
         return found
-
-    def _take(
-        self,
-        cf: int,
-        keys: Sequence[bytes],
-        hits: Mapping[int, Hit | None],
-        found: dict[int, Hit],
-    ) -> None:
-        """Add the hits in a run to those in newer runs."""
-        for place, hit in hits.items():
-            if hit is None or place in found:
-                continue
-            if hit[0] == OP_APPEND:
-                # An older write may begin the list: few keys have several.
-                hit = self.find(cf, keys[place])  # noqa: PLW2901
-            found[place] = cast("Hit", hit)
 
     def find_now(self, cf: int, keys: Sequence[bytes]) -> dict[int, Hit]:
         """Return ``find_many`` in one step."""

@@ -92,6 +92,18 @@ def test_keys_with_large_values_are_answered_in_part(served: Served) -> None:
     assert (header.rows, header.flags) == (2, 0)
 
 
+@pytest.mark.parametrize("cfs", [[], [0, 1]])
+def test_a_get_of_no_or_several_families_is_refused(served: Served, cfs: list[int]) -> None:
+    """The keys of the second family would be read in the first one."""
+    rows = [{"cf": cf, "key": b"a"} for cf in cfs]
+
+    served.send(frames.GET, pa.RecordBatch.from_pylist(rows, frames.GET_SCHEMA).serialize())
+    header, payload = served.receive()
+
+    assert header.kind == frames.ERROR
+    assert b"several families, or empty" in bytes(payload)
+
+
 @pytest.mark.parametrize("kind", [frames.GET, frames.SCAN], ids=["get", "scan"])
 def test_the_error_of_a_too_large_list_names_it(
     served: Served, monkeypatch: pytest.MonkeyPatch, kind: int

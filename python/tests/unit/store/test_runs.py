@@ -130,7 +130,7 @@ def test_a_run_finds_every_key_and_no_other(stride: int, data: st.DataObject) ->
     wanted = [*others, *keys, *others]
     expected = [(OP_PUT, b"v" + key) if key in keys else None for key in wanted]
 
-    hits = run.find_many(1, SearchedKeys(wanted))
+    hits = dict(run.find_many(1, SearchedKeys(wanted), np.arange(len(wanted))))
     assert [hits.get(index) for index in range(len(wanted))] == expected
     assert [run.find(1, key) for key in wanted] == expected
     assert Runs((run,)).find_now(7, wanted) == {}

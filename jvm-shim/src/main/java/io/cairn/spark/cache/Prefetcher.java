@@ -28,6 +28,8 @@ public final class Prefetcher {
   private static final int MEMORY_PART = 2;
 
   private static final int MIN_KEYS = 16;
+
+  /** A short key and value with their header, and their place in the table. */
   private static final int MIN_BYTES_PER_ENTRY = 64;
 
   private final CommittedCache committed;
