@@ -7,8 +7,9 @@ runs at most one *slice* of some 2 ms: a task from another thread, one step of a
 A peer that reads key by key sends its next request some microseconds after a reply.
 
 - A thread that sleeps needs longer to be woken than to answer such a request. So the loop polls for
-  up to ``_GAP_NS`` before it sleeps, but only if the last wait was not longer than that: a slower
-  peer costs no CPU.
+  up to ``_GAP_NS`` before it sleeps. It stops this after ``_LONG_WAITS`` longer waits in a row, so
+  that a slower peer costs no CPU. One longer wait does not count: the peer may just have been woken
+  late, and if both sides then slept, each would wake the other late again.
 - While slices wait, a round lasts until no peer has sent anything for ``_GAP_NS``, but at most
   ``_ROUND_NS``: otherwise each of these requests would wait for a whole slice.
 """
@@ -37,6 +38,7 @@ _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 1_000_000_000
 _ROUND_NS = 1_000_000
 _GAP_NS = 40_000
+_LONG_WAITS = 8
 # By default each call of ``poll`` allocates room for a thousand events.
 _MAX_EVENTS = 64
 # Events of ``watch``.
@@ -79,7 +81,7 @@ class EventLoop:
         self._tasks: deque[Callable[[], None]] = deque()
         self._stepwise: deque[Callable[[], bool]] = deque()
         self._stopping = False
-        self._was_wait_short = False
+        self._polls_left = 0
         self._thread = threading.Thread(target=self._loop, name="cairn-event-loop", daemon=True)
 
     def start(self) -> None:
@@ -193,13 +195,16 @@ class EventLoop:
             return poll(0, _MAX_EVENTS)
         now_ns = self._clock.monotonic_ns
         began = now_ns()
-        if self._was_wait_short:
-            while now_ns() - began < _GAP_NS:
+        ready = []
+        if self._polls_left:
+            while not ready and now_ns() - began < _GAP_NS:
                 ready = poll(0, _MAX_EVENTS)
-                if ready:
-                    return ready
-        ready = poll(wait_s, _MAX_EVENTS)
-        self._was_wait_short = now_ns() - began < _GAP_NS
+        if not ready:
+            ready = poll(wait_s, _MAX_EVENTS)
+        if now_ns() - began < _GAP_NS:
+            self._polls_left = _LONG_WAITS
+        elif self._polls_left:
+            self._polls_left -= 1
         return ready
 
     def _serve(self, wait_s: float | None) -> bool:

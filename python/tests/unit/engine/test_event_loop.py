@@ -130,6 +130,26 @@ def test_the_loop_sleeps_soon_after_the_last_request() -> None:
     assert passed == 10_000  # nobody looked at the clock but this test
 
 
+def test_the_loop_polls_until_several_requests_in_a_row_came_late() -> None:
+    """One that comes late says nothing: its peer may have been woken late."""
+    clock = _SteppingClock()
+    event_loop = EventLoop(lambda: False, clock)
+    event_loop.start()
+    for _ in range(50):
+        event_loop.run(lambda: None)
+
+    waits = []  # in looks at the clock
+    for _ in range(12):
+        clock.advance(0.001)
+        before = clock.monotonic_ns()
+        event_loop.run(lambda: None)
+        threading.Event().wait(0.05)  # now it has polled, if it does, and sleeps
+        waits.append((clock.monotonic_ns() - before) // 10_000)
+    event_loop.stop()
+
+    assert min(waits[:5]) > max(waits[-3:])
+
+
 @pytest.mark.parametrize(
     ("ready_count", "least", "most"), [(1 << 30, 50, 110), (3, 1, 3)], ids=["endless", "few"]
 )

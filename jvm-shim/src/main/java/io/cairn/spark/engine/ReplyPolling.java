@@ -5,13 +5,13 @@ import java.util.concurrent.atomic.AtomicInteger;
 /**
  * Whether the thread that waits for a reply polls for it or sleeps.
  *
- * <p>To sleep and to be woken takes some 10 us, as long as the worker needs for a short reply. But
- * a thread that polls takes its core from a worker or another task that needs it. One per channel;
- * used by one thread at a time.
+ * <p>To sleep and to be woken takes some 10 us, as long as the worker needs for a short reply, and
+ * 50 us on a virtual machine that has given back its idle core. But a thread that polls takes its
+ * core from a worker or another task that needs it. One per channel; used by one thread at a time.
  */
 final class ReplyPolling {
-  /** A reply within this time came soon. */
-  private static final long SOON_NS = 50_000;
+  /** A reply within this time came soon, also if the worker slept and had to be woken. */
+  private static final long SOON_NS = 100_000;
 
   /** After so many replies in a row that came soon, the thread polls for the next. */
   private static final int SOON_REPLIES = 8;

@@ -26,7 +26,7 @@ class ReplyPollingTest {
     ReplyPolling polling = afterSoonReplies(100);
     assertTrue(polling.pollNs() > 0);
 
-    polling.noteWait(60_000);
+    polling.noteWait(120_000);
 
     assertEquals(0, polling.pollNs());
     polling.noteWait(20_000);
