@@ -40,8 +40,8 @@ _M_MMAP_THRESHOLD = -3
 # The system clears each page of memory that it gives out. Buffers of this size, such as the frames
 # of a session and the columns of a run, come from memory that was freed before, of which an arena
 # keeps some: otherwise a tenth of the CPU per written row is page faults.
-_MMAP_THRESHOLD_BYTES = 4 << 20
-_TRIM_THRESHOLD_BYTES = 8 << 20
+_MMAP_THRESHOLD_BYTES = 32 << 20
+_TRIM_THRESHOLD_BYTES = 64 << 20
 # Young objects before a collection, and collections before one of the next generation. Requests
 # leave no cycles, so few collections are enough.
 _COLLECT_AT = (50_000, 20, 50)

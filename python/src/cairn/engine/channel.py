@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from cairn.engine.event_loop import READABLE, WRITABLE
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # The frames of a small batch, its COMMIT included, arrive together.
 _READ_BYTES = 256 * 1024
+_NO_PAYLOAD = memoryview(b"")
 _WRONG_TOKEN = "the token is not that of this worker"  # noqa: S105 - a message
 # Bound of replies that a peer has not read; the largest reply fits.
 _MAX_UNSENT_BYTES = frames.MAX_REPLY_BYTES + frames.MAX_PAYLOAD_BYTES
@@ -126,7 +128,7 @@ class Connection:
         # Arrow's columns may refer to that buffer for a long time.
         self._head = bytearray()
         self._header: Header | None = None
-        self._payload = bytearray()
+        self._payload = _NO_PAYLOAD
         self._filled = 0
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
@@ -265,7 +267,7 @@ class Connection:
                 self._consume(count)
             return
         header = self._header
-        view = memoryview(self._payload)  # the buffer cannot change its size while this view exists
+        view = self._payload
         while self._filled < header.payload_bytes:
             try:
                 count = self._socket.recv_into(view[self._filled :])
@@ -275,8 +277,8 @@ class Connection:
                 self.close()
                 return
             self._filled += count
-        payload, self._payload, self._header = self._payload, bytearray(), None
-        self._serve(header, memoryview(payload))
+        payload, self._payload, self._header = self._payload, _NO_PAYLOAD, None
+        self._serve(header, payload)
 
     def _answer_at_once(self, count: int) -> bool:
         """Answer the received bytes if they are one LOOKUP of one key that needs no wait.
@@ -320,7 +322,8 @@ class Connection:
             end = offset + header.payload_bytes
             if end > count:
                 self._header = header
-                self._payload = bytearray(header.payload_bytes)
+                # Not a bytearray, which would fill the memory with zeros first.
+                self._payload = np.empty(header.payload_bytes, np.uint8).data
                 self._filled = count - offset
                 self._payload[: self._filled] = view[offset:count]
                 return

@@ -195,7 +195,7 @@ class EventLoop:
             return poll(0, _MAX_EVENTS)
         now_ns = self._clock.monotonic_ns
         began = now_ns()
-        ready = []
+        ready: list[tuple[int, int]] = []
         if self._polls_left:
             while not ready and now_ns() - began < _GAP_NS:
                 ready = poll(0, _MAX_EVENTS)

@@ -23,8 +23,9 @@ _MIB = 1 << 20
 _BLOOM_BITS_PER_KEY = 10
 _SST_BYTES = 16 * _MIB
 _ARENA_BLOCK_BYTES = 64 * 1024
-# A read of a key whose block is in no cache decompresses the whole block.
-BLOCK_BYTES = 4 * 1024
+# A read of a key whose block is in no cache decompresses the whole block. Blocks of half the size
+# made such reads no faster, and the files took a fifth more CPU.
+BLOCK_BYTES = 8 * 1024
 _MIN_OPEN_FILES = 16
 _MANIFEST_BYTES = 256 * 1024
 _ENTRIES_OF_ANY_SIZE = 0

@@ -36,9 +36,11 @@ LIKE_ROWS = st.integers(0, 300).map(lambda n: bytes(9) + n.to_bytes(8, "little")
 TEXT = st.integers(0, 300).map(lambda n: b"the same beginning of all keys " + b"%d" % n)
 LONG = st.integers(0, 300).map(lambda n: b"k" * 70 + b"%d" % n)
 ZEROS = st.integers(0, 20).map(bytes)
+# Many have the same first bits.
+SIGNED = st.integers(-30, 30).map(lambda n: n.to_bytes(8, "big", signed=True) * (1 + n % 3))
 CLOSE = st.integers(0, 60).map(lambda n: n.to_bytes(8, "big") + b"and more" * (n % 2))
 ANY_KEYS = st.sampled_from(
-    [SHORT, FIXED, LIKE_ROWS, TEXT, LONG, ZEROS, CLOSE, SHORT | FIXED | TEXT, CLOSE | FIXED]
+    [SHORT, FIXED, LIKE_ROWS, TEXT, LONG, ZEROS, CLOSE, SIGNED, SHORT | FIXED | TEXT, CLOSE | FIXED]
 )
 
 
