@@ -37,11 +37,8 @@ _SWITCH_INTERVAL_S = 0.0005
 _M_ARENA_MAX = -8
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-# The system clears each page of memory that it gives out. Buffers of this size, such as the frames
-# of a session and the columns of a run, come from memory that was freed before, of which an arena
-# keeps some: otherwise a tenth of the CPU per written row is page faults.
-_MMAP_THRESHOLD_BYTES = 32 << 20
-_TRIM_THRESHOLD_BYTES = 64 << 20
+# The largest value that glibc takes.
+_MAX_MMAP_THRESHOLD_BYTES = 32 << 20
 # Young objects before a collection, and collections before one of the next generation. Requests
 # leave no cycles, so few collections are enough.
 _COLLECT_AT = (50_000, 20, 50)
@@ -68,9 +65,6 @@ def _configure_process() -> None:
     # Each arena keeps memory that its threads freed. Two are enough: one thread handles the rows.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        # Fixed: glibc would raise them when larger buffers are freed, and then keep such memory.
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
-        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
     with suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -78,6 +72,22 @@ def _configure_process() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+
+
+def _keep_freed_buffers(memory_bytes: int) -> None:
+    """Let the C library keep a part of the worker's memory that was freed, for the next buffers.
+
+    The system clears each page of memory that it gives out: a tenth of the CPU per written row if
+    the frames of a session and the columns of a run got new pages each time. The part is fixed.
+    Otherwise glibc raises it when larger buffers are freed.
+
+    Args:
+        memory_bytes: the worker's share of ``workerMemory``.
+    """
+    largest = min(memory_bytes // 8, _MAX_MMAP_THRESHOLD_BYTES)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, largest)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 2 * largest)
 
 
 def _print(message: Json) -> None:
@@ -97,6 +107,7 @@ def _versions() -> dict[str, str]:
 
 
 def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
+    _keep_freed_buffers(request.memory_bytes)
     directories = WorkerDirectories(
         Path(request.local_dir), Path(request.socket_dir), keeps_cache=request.keeps_cache
     )

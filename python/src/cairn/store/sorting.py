@@ -142,8 +142,9 @@ def key_order(rows: pa.RecordBatch) -> KeyOrder:
 def _order_of(columns: list[Words]) -> KeyOrder:
     """Return the order of rows of words; at least one column.
 
-    Numbers of the row's first bits and its index are sorted: numpy sorts numbers many times faster
-    than indices. Most keys differ in these bits. The rows of those that do not are sorted again.
+    Numbers are sorted that have a row's first bits, then its index. numpy needs two thirds of the
+    time for them that it needs for indices, and rows that are equal keep their order. Rows that
+    differ only in later bits are sorted once more.
     """
     count = len(columns[0])
     row_bits = (count - 1).bit_length()
@@ -187,19 +188,20 @@ def _low_bits(count: int) -> np.uint64:
 def _packed(columns: list[Words]) -> list[Words]:
     """Return columns with the same order, without most bits that all rows share; often one.
 
-    Each but the last is full.
+    All words but the last are full.
     """
     result: list[Words] = []
     used = _WORD_BITS
     for column in columns:
         varying = int(np.bitwise_or.reduce(column ^ column[0]))
-        for low, bits in _varying_parts(varying):
-            left = bits
+        for low, span in _varying_parts(varying):
+            left = span
             while left:
-                taken = min(left, _WORD_BITS - used) or min(left, _WORD_BITS)
+                is_full = used == _WORD_BITS
+                taken = left if is_full else min(left, _WORD_BITS - used)
                 left -= taken
                 part = (column >> np.uint64(low + left)) & _low_bits(taken)
-                if used == _WORD_BITS:
+                if is_full:
                     result.append(part)
                     used = taken
                 else:
@@ -209,9 +211,9 @@ def _packed(columns: list[Words]) -> list[Words]:
 
 
 def _varying_parts(varying: int) -> list[tuple[int, int]]:
-    """Return lowest bit and number of bits of each part with varying bits, highest part first.
+    """Return the lowest bit and the number of bits of each part that varies, the highest first.
 
-    Two parts have at least four bits between them that all rows share: a part costs time, too.
+    Between two parts are at least four bits that all rows share: a part costs time, too.
     """
     bits = f"{varying:0{_WORD_BITS}b}"
     return [

@@ -99,13 +99,16 @@ def test_maintenance_answers_during_a_long_upload(
     fill(rig, 4)
     uploads = Uploads(rig, monkeypatch)
     uploads.may_go_on.clear()
+    has_begun = threading.Event()
+    uploads.when_stopped = lambda _: has_begun.set()
 
     first = maintain(rig, wait_ms=100)
+    assert has_begun.wait(20)
     second = maintain(rig, wait_ms=100)
 
     assert first.snapshot_version == second.snapshot_version == 0
-    assert first.engine["snapshot_left_files"] == 1
-    assert first.engine["snapshot_left_bytes"] > 0
+    assert second.engine["snapshot_left_files"] == 1
+    assert second.engine["snapshot_left_bytes"] > 0
     uploads.may_go_on.set()
     done = maintain(rig)
     assert done.snapshot_version == 4
