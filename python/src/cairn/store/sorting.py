@@ -160,7 +160,6 @@ def _order_of(columns: list[Words]) -> KeyOrder:
     repeats = _repeats([column[order] for column in columns], count)
     if (alike & ~repeats).any():
         _sort_alike(order, columns, alike, repeats)
-        repeats = _repeats([column[order] for column in columns], count)
     return KeyOrder(order, repeats)
 
 
@@ -168,7 +167,7 @@ def _sort_alike(order: Indices, columns: list[Words], alike: Flags, repeats: Fla
     """Sort the rows in ``order`` that are alike in their first bits, but not equal.
 
     Args:
-        order: changed in place.
+        order: changed in place, as ``repeats``.
         columns: words of the rows.
         alike: for each row in order but the first, whether its first bits are those before it.
         repeats: the same for all its bits.
@@ -179,6 +178,9 @@ def _sort_alike(order: Indices, columns: list[Words], alike: Flags, repeats: Fla
     places = np.flatnonzero(is_mixed[groups])
     rows = order[places]
     order[places] = rows[np.lexsort([column[rows] for column in reversed(columns)])]
+    pairs = np.flatnonzero(alike & is_mixed[groups[1:]])
+    befores, afters = order[pairs], order[pairs + 1]
+    repeats[pairs] = np.all([column[befores] == column[afters] for column in columns], axis=0)
 
 
 def _low_bits(count: int) -> np.uint64:

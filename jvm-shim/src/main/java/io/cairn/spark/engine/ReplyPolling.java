@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * Whether the thread that waits for a reply polls for it or sleeps.
  *
  * <p>To sleep and to be woken takes some 10 us, as long as the worker needs for a short reply, and
- * 50 us on a virtual machine that has given back its idle core. But a thread that polls takes its
+ * several times that on a virtual machine whose core was idle. But a thread that polls takes its
  * core from a worker or another task that needs it. One per channel; used by one thread at a time.
  */
 final class ReplyPolling {
