@@ -9,6 +9,7 @@ engine or the shim, so that an error in either fails their tests.
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 import sys
@@ -563,8 +564,9 @@ def make_commit_frames() -> None:
             "are_distinct": True,
             "frames": 3,
             "rows": 1000,
-            "early_frames": 0,
-            "early_rows": 0,
+            "early_frames": 2,
+            "early_rows": 400,
+            "replaced": base64.b64encode(struct.pack("<2I", 7, 300)).decode(),
         },
         sequence=83,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cairn.errors import CorruptError, FormatVersionError
+from cairn.errors import CorruptError, FormatVersionError, ProtocolError
 from cairn.format import changelog, manifest, pin
 from cairn.format.names import (
     ReaderPinName,
@@ -25,7 +25,7 @@ from cairn.format.names import (
 )
 from cairn.ids import CheckpointId, StoreId, VersionRef
 from cairn.protocol import files, frames
-from cairn.protocol.calls import CommitAnswer
+from cairn.protocol.calls import CommitAnswer, CommitRequest
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import keys
 
@@ -222,6 +222,17 @@ def test_frame_reads_as_written(path: Path) -> None:
         assert json.loads(payload) == meaning["payload"]["json"]
     else:
         assert payload.hex() == meaning["payload"]["bytes"]
+
+
+def test_the_replaced_rows_of_a_commit_are_read() -> None:
+    """An early row that is void by mistake is lost."""
+    data = (VECTORS / "frames" / "commit.frame").read_bytes()
+    arguments = {**json.loads(data[frames.HEADER_BYTES :]), "instance": 5, "session": 9}
+
+    assert CommitRequest.from_json(arguments).replaced_rows().tolist() == [7, 300]
+    for wrong in ("BwAAAA", "BwAA", "Bw=A", "\u00fc"):
+        with pytest.raises(ProtocolError):
+            CommitRequest.from_json({**arguments, "replaced": wrong}).replaced_rows()
 
 
 def assert_file_payload(header: frames.Header, payload: bytes, meaning: Any) -> None:  # noqa: ANN401 -- JSON

@@ -7,11 +7,14 @@ Fields have the names of the JSON object. One with a default may be absent.
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from cairn.config import EngineConf
 from cairn.errors import DataError, ProtocolError, ReleaseError
@@ -21,6 +24,9 @@ from cairn.ids import Attempt, StoreId
 from cairn.protocol.frames import PROTOCOL
 from cairn.protocol.session_id import SessionId
 from cairn.release import RELEASE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Json = Mapping[str, Any]
 _COMMIT_REPLY = struct.Struct("<QQQQQQIIII")
@@ -191,7 +197,7 @@ class LoadAnswer(Answer):
 class CommitRequest(Request):
     """COMMIT of a session that has sent ``frames`` with ``rows``, as ``version``.
 
-    ``early_frames`` of 0: early frames that it has sent are void.
+    ``early_frames`` of 0: early frames that it has sent are void. ``replaced``: base64.
     """
 
     instance: int
@@ -208,6 +214,19 @@ class CommitRequest(Request):
     are_distinct: bool = False
     early_frames: int = 0
     early_rows: int = 0
+    replaced: str = ""
+
+    def replaced_rows(self) -> NDArray[np.int64]:
+        """Return the early rows that the first rows of the frames replace.
+
+        Raises:
+            ProtocolError: the field is not base64, or has a part of a number.
+        """
+        try:
+            numbers = np.frombuffer(base64.b64decode(self.replaced, validate=True), "<u4")
+        except ValueError as error:
+            raise ProtocolError("replaced is not base64 of numbers of 32 bits") from error
+        return numbers.astype(np.int64)
 
 
 @dataclass

@@ -47,7 +47,11 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
     parts = early.gather(
-        early_frames, batches, state.resources.in_background, are_distinct=request.are_distinct
+        early_frames,
+        batches,
+        state.resources.in_background,
+        replaced=request.replaced_rows(),
+        are_distinct=request.are_distinct,
     )
     if not request.track_counts:
         counts: dict[int, int] = {}

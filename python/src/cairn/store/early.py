@@ -23,20 +23,19 @@ from cairn.format import changelog
 from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.protocol.frames import MAX_EARLY_BYTES
 from cairn.store import writes
-from cairn.store.key_search import are_among, key_hashes
+from cairn.store.sorting import take
 from cairn.store.tally import tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cairn.format.changelog import EncodedRows, Indexes
-    from cairn.store.key_search import Hashes
     from cairn.store.sorting import Flags
     from cairn.store.tally import Tally
 
 
 class FrameRows:
-    """The rows of one frame, with their encoded form and the hashes of their keys.
+    """The rows of one frame, with their encoded form.
 
     Args:
         rows: have ``WRITES_SCHEMA``; puts and deletes only.
@@ -52,14 +51,11 @@ class FrameRows:
         self.tally = counted
         self._lock = threading.Lock()
         self._encoded: EncodedRows | None = None
-        self._hashes: Hashes | None = None
-        self._has_hashes = False
         self._is_needed = True
 
     def encode_early(self) -> None:
-        """Encode the rows and hash their keys, unless the session has ended. In the background."""
+        """Encode the rows, unless the session has ended. In the background."""
         if self._is_needed:
-            self.hashes()
             self.encoded()
 
     def encoded(self) -> EncodedRows:
@@ -69,13 +65,6 @@ class FrameRows:
                 # One thread: the session's task needs the other cores.
                 self._encoded = changelog.encode_rows([self.changes], use_threads=False)
             return self._encoded
-
-    def hashes(self) -> Hashes | None:
-        """Return ``key_hashes`` of the rows. Any thread."""
-        with self._lock:
-            if not self._has_hashes:
-                self._hashes, self._has_hashes = key_hashes(self.rows), True
-            return self._hashes
 
     def drop(self) -> None:
         """Let ``encode_early`` do nothing."""
@@ -198,22 +187,24 @@ def gather(
     late: list[pa.RecordBatch],
     in_background: Callable[[Callable[[], object]], None],
     *,
+    replaced: Indexes,
     are_distinct: bool,
 ) -> list[WrittenRows]:
     """Return the writes of a commit, of which one op per key counts.
 
-    If a presence is unknown, they are one sorted part without void rows. Otherwise the late rows
-    are encoded in the background, beside the search for void rows.
+    If a presence is unknown, or keys may repeat, they are one sorted part without void rows.
+    Otherwise the late rows are encoded in the background, beside the comparison of replaced rows.
 
     Args:
         early: the early frames.
         late: the writes after them, as for ``writes.gather``, which empties the list.
         in_background: runs a call in another thread soon.
-        are_distinct: whether no key occurs twice in all of them. If there are early frames, no key
-            occurs twice in ``late``.
+        replaced: the early rows, counted over all frames, whose keys the first late rows have, in
+            the order of those.
+        are_distinct: whether no key occurs twice in all rows that are not replaced.
 
     Raises:
-        ProtocolError: see ``writes.gather``.
+        ProtocolError: ``replaced`` names other rows; see also ``writes.gather``.
         BatchTooLargeError: a column is too large.
     """
     all_rows = [*(frame.rows for frame in early), *late]
@@ -223,9 +214,10 @@ def gather(
     is_plain = all(part.counted.is_plain for part in late_parts) and all(
         frame.tally.is_plain for frame in early
     )
-    if not is_plain or not (early or are_distinct):
+    if not is_plain or not are_distinct:
         late.clear()
         late_parts.clear()
+        are_distinct = are_distinct and not len(replaced)
         return [WrittenRows(writes.gather(all_rows, are_distinct=are_distinct))]
     writes.check_size(all_rows)
     parts = late_parts
@@ -233,9 +225,10 @@ def gather(
         frames = [FrameRows(part.rows, part.counted) for part in late_parts if part.rows.num_rows]
         for frame in frames:
             in_background(frame.encoded)
-        has_void_rows = bool(frames) and not are_distinct
-        parts = _with_void_rows(early, late) if has_void_rows else _parts(early)
+        parts = _without_replaced(early, late, replaced) if len(replaced) else _parts(early)
         parts += _parts(frames)
+    elif len(replaced):
+        raise ProtocolError("the commit names early rows that are replaced, but has no early frame")
     late.clear()
     return [part for part in parts if part.rows.num_rows]
 
@@ -244,12 +237,30 @@ def _parts(frames: Iterable[FrameRows]) -> list[WrittenRows]:
     return [WrittenRows(frame.rows, frame) for frame in frames]
 
 
-def _with_void_rows(
-    early: Sequence[FrameRows], late: Sequence[pa.RecordBatch]
+def _without_replaced(
+    early: Sequence[FrameRows], late: Sequence[pa.RecordBatch], replaced: Indexes
 ) -> list[WrittenRows]:
-    """Return the early rows; those are void whose key is among the late ones."""
-    is_void = are_among([(frame.rows, frame.hashes()) for frame in early], late)
+    """Return the early rows; those are void whose key is among the first late ones.
+
+    Both rows' keys are compared: a row that became void by mistake would be lost.
+    """
+    ends = np.cumsum([frame.rows.num_rows for frame in early])
+    is_void = np.zeros(int(ends[-1]), np.bool_)
+    if replaced.max() < len(is_void):
+        is_void[replaced] = True
+        old = pa.Table.from_batches([take([_names(frame.rows) for frame in early], replaced)])
+        new = pa.Table.from_batches([_names(rows) for rows in late]).slice(0, len(replaced))
+    if np.count_nonzero(is_void) != len(replaced) or not old.equals(new):
+        raise ProtocolError(
+            f"the commit says that its first rows replace {len(replaced)} of {len(is_void)} early "
+            "ones, which have other keys",
+            next_step="restart the query, and report it",
+        )
     return [
         WrittenRows(frame.rows, frame, flags if flags.any() else None)
-        for frame, flags in zip(early, is_void, strict=True)
+        for frame, flags in zip(early, np.split(is_void, ends[:-1]), strict=True)
     ]
+
+
+def _names(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.select(["cf", "key"])

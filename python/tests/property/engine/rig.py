@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from commits import commit_reply
 from lookups import lookup, lookup_rows
@@ -193,14 +196,19 @@ class Rig:
 
     def _forget_writes(self) -> None:
         self.frames = self.rows = 0
-        self.early_frames = self.early_rows = 0
         self.keys: list[tuple[int, bytes]] = []
+        self.forget_early()
+
+    def forget_early(self) -> None:
+        """Make the early frames of the session void, as after a spill."""
+        self.early_frames = self.early_rows = 0
+        self.early_keys: list[tuple[int, bytes]] = []
 
     def write_early(self, rows: list[tuple[Any, ...]]) -> None:
         """Send an early frame over the connection."""
         self.early_frames += 1
         self.early_rows += len(rows)
-        self.keys += [(cf, key) for _, cf, key, *_ in rows]
+        self.early_keys += [(cf, key) for _, cf, key, *_ in rows]
         payload = memoryview(_batch(rows).serialize())
         header = Header(
             frames.EARLY,
@@ -232,6 +240,10 @@ class Rig:
         snapshot: bool = False,
         track_counts: bool = True,
     ) -> dict[str, Any]:
+        places = {name: index for index, name in enumerate(self.early_keys)}
+        first = list(itertools.takewhile(places.__contains__, self.keys))
+        replaced = [places[name] for name in first]
+        counted = [*(places.keys() - first), *self.keys]
         answer = self.instance.commit(
             CommitRequest(
                 instance=1,
@@ -240,7 +252,8 @@ class Rig:
                 rows=self.rows,
                 early_frames=self.early_frames,
                 early_rows=self.early_rows,
-                are_distinct=len(self.keys) == len(set(self.keys)),
+                replaced=base64.b64encode(np.array(replaced, "<u4").tobytes()).decode(),
+                are_distinct=len(counted) == len(set(counted)),
                 version=version,
                 base_checkpoint_id=base,
                 column_families=tuple(families),

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -43,6 +44,7 @@ def too_late(_: Callable[[], object]) -> None:
     """The threads in the background are busy until the end of the commit."""
 
 
+NOTHING = np.zeros(0, np.int64)
 REF = VersionRef(1, CheckpointId("u" + "1" * 32))
 HEADER = ChangelogHeader(
     StoreId(0, 0),
@@ -100,7 +102,7 @@ def test_frames_without_repeated_keys_are_not_encoded_again() -> None:
     frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
     encoded = [frame.encoded() for frame in frames]
 
-    parts = early.gather(frames, [puts(20, 25)], at_once, are_distinct=True)
+    parts = early.gather(frames, [puts(20, 25)], at_once, replaced=NOTHING, are_distinct=True)
 
     assert [part.encoded() for part in parts[:2]] == encoded
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
@@ -113,7 +115,7 @@ def test_no_frame_is_encoded_again_for_a_repeated_key() -> None:
     encoded = [frame.encoded() for frame in frames]
     late = batch([(PUT, 0, b"003", b"new", ABSENT), (DELETE, 1, b"012", None, PRESENT)])
 
-    parts = early.gather(frames, [late], at_once, are_distinct=False)
+    parts = early.gather(frames, [late], at_once, replaced=np.array([3]), are_distinct=True)
 
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
     assert early.void_rows(parts).tolist() == [3]
@@ -138,7 +140,10 @@ def test_all_rows_are_coalesced_if_the_commit_must_sort_them(
         [(PUT, 0, b"000", b"v", ABSENT), (PUT, 0, b"005", b"v", ABSENT), (PUT, 1, b"x", b"v", 2)]
     )
 
-    parts = early.gather([early_frame(both)], [batch([row])], at_once, are_distinct=False)
+    replaced = np.array([1]) if row[0] == PUT else NOTHING
+    parts = early.gather(
+        [early_frame(both)], [batch([row])], at_once, replaced=replaced, are_distinct=True
+    )
 
     assert len(parts) == 1
     keys = [(entry["cf"], entry["key"], entry["value"]) for entry in stored(parts)]
@@ -150,21 +155,47 @@ def test_lists_beside_early_frames_keep_all_elements() -> None:
     """A list has one chunk per version."""
     late = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"b", b"2", ABSENT)])]
 
-    parts = early.gather([early_frame(puts(0, 3))], late, at_once, are_distinct=True)
+    parts = early.gather(
+        [early_frame(puts(0, 3))], late, at_once, replaced=NOTHING, are_distinct=True
+    )
 
     assert [row["key"] for row in stored(parts)] == [b"000", b"001", b"002", b"a", b"b"]
     twice = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"a", b"2", ABSENT)])]
     with pytest.raises(ProtocolError):
-        early.gather([early_frame(puts(0, 3))], twice, at_once, are_distinct=True)
+        early.gather([early_frame(puts(0, 3))], twice, at_once, replaced=NOTHING, are_distinct=True)
+
+
+@pytest.mark.parametrize(
+    "replaced", [[3], [4, 3], [3, 13], [3, 4, 5], [3, 3], [20], [2**32 - 1]], ids=str
+)
+def test_rows_are_void_only_if_the_late_ones_have_their_keys(replaced: list[int]) -> None:
+    """A row that is void by mistake is lost without an error."""
+    frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
+    rows = [one((0, b"004"), b"new"), one((0, b"003"), None), one((1, b"005"), b"new")]
+    late = [batch(rows[:1]), batch(rows[1:])]
+
+    if replaced == [4, 3]:
+        parts = early.gather(frames, late, at_once, replaced=np.array(replaced), are_distinct=True)
+        assert early.void_rows(parts).tolist() == [3, 4]
+        assert len(stored(parts)) == 21
+        return
+    with pytest.raises(ProtocolError, match="other keys"):
+        early.gather(frames, late, at_once, replaced=np.array(replaced), are_distinct=True)
+
+
+def test_nothing_is_replaced_without_early_frames() -> None:
+    """The sender counts frames that the worker does not have."""
+    with pytest.raises(ProtocolError, match="no early frame"):
+        early.gather([], [puts(0, 3)], at_once, replaced=np.array([0]), are_distinct=True)
 
 
 def test_random_writes_equal_a_dictionary() -> None:
     """The last write of a key wins, whatever was sent early."""
     random.seed(7)
     for round_number in range(300):
-        form = b"%d" if round_number % 2 else b"%02d"  # keys of one length are searched by hashes
+        form = b"%d" if round_number % 2 else b"%02d"  # keys of one length are taken as words
         model: dict[tuple[int, bytes], bytes | None] = {}
-        frames, seen = [], set[tuple[int, bytes]]()
+        frames, seen = [], dict[tuple[int, bytes], int]()
         late: dict[tuple[int, bytes], bytes | None] = {}
         for _ in range(random.randrange(4)):
             rows = []
@@ -172,7 +203,7 @@ def test_random_writes_equal_a_dictionary() -> None:
                 name = (random.randrange(2), form % random.randrange(40))
                 value = random.choice([None, b"old"])
                 if name not in seen:
-                    seen.add(name)
+                    seen[name] = len(seen)
                     rows.append(one(name, value))
                     model[name] = value
             if rows:
@@ -183,13 +214,14 @@ def test_random_writes_equal_a_dictionary() -> None:
             name = (random.randrange(2), form % random.randrange(40))
             late[name] = random.choice([None, b"new"])
         model |= late
-        rows = [one(name, value) for name, value in late.items()]
+        again = [name for name in late if name in seen]
+        names = [*again, *(name for name in late if name not in seen)]
+        rows = [one(name, late[name]) for name in names]
         batches = [batch(rows[:5]), batch(rows[5:])]
 
         in_background = random.choice([at_once, too_late])
-        parts = early.gather(
-            frames, batches, in_background, are_distinct=not seen.intersection(late)
-        )
+        replaced = np.array([seen[name] for name in again], np.int64)
+        parts = early.gather(frames, batches, in_background, replaced=replaced, are_distinct=True)
 
         found = stored(parts) if parts else []
         assert len(found) == len(model)

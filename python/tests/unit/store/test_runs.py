@@ -22,7 +22,6 @@ from cairn.rocks import RocksDb, RocksMemory
 from cairn.store import merge, runs, sorting
 from cairn.store.committed import CommittedRows, ScanRequest
 from cairn.store.deltas import Delta, merged
-from cairn.store.key_search import are_among, key_hashes
 from cairn.store.reads import read_keys
 from cairn.store.runs import NO_RUNS, Run, Runs, SearchedKeys
 from cairn.store.writes import coalesce, newest
@@ -85,24 +84,6 @@ def test_rows_of_keys_that_fill_a_word_keep_their_order(numbers: list[int]) -> N
     ordered = [keys[row] for row in order]
     assert found.repeats.tolist() == [
         one == following for one, following in itertools.pairwise(ordered)
-    ]
-
-
-@given(st.data())
-def test_keys_are_found_among_those_of_other_rows(data: st.DataObject) -> None:
-    """An early row whose key is not found would count beside the newer one in the changelog."""
-    keys = data.draw(ANY_KEYS.flatmap(lambda keys: st.lists(keys, max_size=40)))
-    names = [(data.draw(st.integers(0, 2)), key) for key in keys]
-    rows = [batch([(OP_PUT, *name, b"") for name in part]) for part in (names[::3], names[1::3])]
-    others = names[2::3] + data.draw(st.lists(st.sampled_from(names))) if names else []
-
-    found = are_among(
-        [(part, key_hashes(part)) for part in rows],
-        [batch([(OP_DELETE, *name, None) for name in part]) for part in (others[:5], others[5:])],
-    )
-
-    assert [flags.tolist() for flags in found] == [
-        [name in others for name in part] for part in (names[::3], names[1::3])
     ]
 
 

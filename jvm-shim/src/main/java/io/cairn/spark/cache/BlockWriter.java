@@ -42,8 +42,9 @@ final class BlockWriter {
 
   /**
    * Sends one write of a family; {@code isNeeded}: also a delete of a key that is not committed.
+   * Returns whether it is sent.
    */
-  void add(int family, byte[] slab, long at, boolean isNeeded) {
+  boolean add(int family, byte[] slab, long at, boolean isNeeded) {
     byte op = Entry.state(slab, at);
     byte presence = Entry.presence(slab, at);
     if (op != WriteBlock.DELETE) {
@@ -51,10 +52,11 @@ final class BlockWriter {
     } else if (isNeeded || presence != WriteBlock.MISSING) {
       value.set(slab, at, -1);
     } else {
-      return;
+      return false;
     }
     Entry.key(slab, at, key);
     add(op, presence, family);
+    return true;
   }
 
   private void add(byte op, byte presence, int family) {

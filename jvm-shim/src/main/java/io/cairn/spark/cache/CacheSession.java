@@ -309,10 +309,13 @@ public final class CacheSession {
     return buffer.spillCount() > 0;
   }
 
-  /** Whether the writes that the engine receives may have a key more than once. */
+  /**
+   * Whether the writes that the engine receives may have a key more than once, besides early ones
+   * that are replaced.
+   */
   public boolean mayRepeatKeys() {
     buffer.addLatest();
-    return buffer.mayRepeatKeys();
+    return hasSpilled();
   }
 
   long spillCount() {

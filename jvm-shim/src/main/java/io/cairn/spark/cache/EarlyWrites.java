@@ -8,7 +8,9 @@ import io.cairn.spark.cache.memory.MemoryAccount;
 import io.cairn.spark.cache.memory.Slabs;
 import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * The writes that a session sends to the engine before its commit, so that the engine encodes them
@@ -16,11 +18,27 @@ import java.util.Arrays;
  *
  * <p>Entries are added to slabs in order: for each slab, those up to a mark were sent. A write that
  * changes such an entry flags it; it is sent again at the commit, and not before: so all early
- * frames together have no key twice.
+ * frames together have no key twice. The commit names the early rows that it replaces.
  *
  * <p>Spec: docs/adr/0021-early-frames.md.
  */
 final class EarlyWrites {
+  /** In place of an early row: the write was left out. */
+  private static final int UNSENT = -1;
+
+  /**
+   * What one call sent of a family.
+   *
+   * @param firstRow number of its first row among all early rows
+   * @param addresses where its rows are in the slabs, ascending
+   */
+  private record Part(int firstRow, int[] addresses) {
+    /** False: certainly not. */
+    private boolean mayHave(int address) {
+      return addresses[0] <= address && address <= addresses[addresses.length - 1];
+    }
+  }
+
   /** The writes of one family, some of which were sent. */
   static class Marked extends EntryMap {
     private static final int[] NONE = {};
@@ -29,9 +47,13 @@ final class EarlyWrites {
     private int[] sent = NONE;
 
     private long sentBytes;
+    private final List<Part> parts = new ArrayList<>();
 
     /** Addresses at which entries were when they were written again, each entry once. */
     private int[] rewritten = NONE;
+
+    /** For each of them the number of its row among all early rows, or {@link #UNSENT}. */
+    private int[] earlyRows = NONE;
 
     private int rewrittenCount;
 
@@ -52,15 +74,33 @@ final class EarlyWrites {
     private void unmark() {
       sent = NONE;
       sentBytes = 0;
+      parts.clear();
       rewritten = NONE;
+      earlyRows = NONE;
       rewrittenCount = 0;
     }
 
     private void addRewritten(int address) {
       if (rewrittenCount == rewritten.length) {
         rewritten = Arrays.copyOf(rewritten, Math.max(64, rewrittenCount * 2));
+        earlyRows = Arrays.copyOf(earlyRows, rewritten.length);
       }
+      earlyRows[rewrittenCount] = earlyRowAt(address);
       rewritten[rewrittenCount++] = address;
+    }
+
+    /** The number of the row that was sent of an address. */
+    private int earlyRowAt(int address) {
+      for (Part part : parts) {
+        if (part.mayHave(address)) {
+          int row = Arrays.binarySearch(part.addresses, address);
+          if (row >= 0) {
+            return part.firstRow + row;
+          }
+        }
+      }
+      // The delete of a key that is not committed.
+      return UNSENT;
     }
 
     /** The present address of an entry that was at an address, and may have grown since. */
@@ -101,11 +141,6 @@ final class EarlyWrites {
     return untilDue <= 0;
   }
 
-  /** Whether a key that was sent was written again. */
-  boolean hasRewritten() {
-    return rewrittenCount > 0;
-  }
-
   /**
    * Notes that an entry was changed.
    *
@@ -142,10 +177,15 @@ final class EarlyWrites {
       return;
     }
     bytes += unsentBytes;
+    int next = (int) rows;
     BlockWriter writer = new BlockWriter(this::send);
     for (int i = 0; i < families.length; i++) {
       if (isSendable(families[i], known, i)) {
-        add(writer, i, families[i]);
+        int[] addresses = add(writer, i, families[i]);
+        if (addresses.length > 0) {
+          families[i].parts.add(new Part(next, addresses));
+          next += addresses.length;
+        }
       }
     }
     writer.flush();
@@ -164,12 +204,19 @@ final class EarlyWrites {
     return writes != null && !known.get(family).isMulti;
   }
 
-  private static void add(BlockWriter writer, int family, Marked writes) {
+  /** Adds the new writes of a family, and returns where they are. */
+  private static int[] add(BlockWriter writer, int family, Marked writes) {
+    int[] addresses = new int[256];
+    int count = 0;
     for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
-      if (!Entry.has(entries.slab, entries.at, Entry.REWRITTEN)) {
-        writer.add(family, entries.slab, entries.at, false);
+      if (!isRewritten(entries) && writer.add(family, entries.slab, entries.at, false)) {
+        if (count == addresses.length) {
+          addresses = Arrays.copyOf(addresses, count * 2);
+        }
+        addresses[count++] = entries.address();
       }
     }
+    return Arrays.copyOf(addresses, count);
   }
 
   private void send(WriteBlock block) {
@@ -195,19 +242,50 @@ final class EarlyWrites {
     }
   }
 
-  /** Adds those writes of a family that the engine does not have. */
+  /**
+   * Adds the writes that replace early rows of the engine, and names those rows. The others follow
+   * by {@link #addRest}. REQUIRES: no write is added before, except drops of families.
+   */
+  void addReplacements(BlockWriter writer, Marked[] families) {
+    int[] replaced = new int[rewrittenCount];
+    int count = 0;
+    for (int i = 0; i < families.length; i++) {
+      for (int j = 0; families[i] != null && j < families[i].rewrittenCount; j++) {
+        if (families[i].earlyRows[j] != UNSENT) {
+          // Also the delete of a key that is not committed: the engine has a write of it.
+          addRewritten(writer, i, families[i], j, true);
+          replaced[count++] = families[i].earlyRows[j];
+        }
+      }
+    }
+    if (count > 0) {
+      source.replaceEarly(Arrays.copyOf(replaced, count));
+    }
+  }
+
+  private static void addRewritten(
+      BlockWriter writer, int family, Marked writes, int number, boolean isNeeded) {
+    int address = writes.follow(writes.rewritten[number]);
+    writer.add(family, writes.slab(address), Slabs.at(address), isNeeded);
+  }
+
+  /** Adds the writes of a family that the engine does not have, and that replace none of its. */
   void addRest(BlockWriter writer, int family, Marked writes, boolean all) {
     for (int i = 0; i < writes.rewrittenCount; i++) {
-      int address = writes.follow(writes.rewritten[i]);
-      if (writes.isSent(address)) {
-        // The engine may have an earlier write of the key, which the delete must replace.
-        writer.add(family, writes.slab(address), Slabs.at(address), true);
+      if (writes.earlyRows[i] == UNSENT) {
+        addRewritten(writer, family, writes, i, all);
       }
     }
     for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
-      boolean isRewritten = Entry.has(entries.slab, entries.at, Entry.REWRITTEN);
-      writer.add(family, entries.slab, entries.at, all || isRewritten);
+      boolean isAdded = writes.rewrittenCount > 0 && isRewritten(entries);
+      if (!isAdded) {
+        writer.add(family, entries.slab, entries.at, all);
+      }
     }
+  }
+
+  private static boolean isRewritten(EntryCursor entries) {
+    return Entry.has(entries.slab, entries.at, Entry.REWRITTEN);
   }
 
   /** Whether the engine still has all writes that were sent. */

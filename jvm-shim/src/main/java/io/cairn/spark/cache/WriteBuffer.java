@@ -565,17 +565,13 @@ final class WriteBuffer {
   }
 
   private void send(BlockWriter writer) {
+    early.addReplacements(writer, families);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
         early.addRest(writer, i, families[i], committed.families.get(i).isSpilled);
       }
     }
     writer.flush();
-  }
-
-  /** Whether the engine may have received a key twice. */
-  boolean mayRepeatKeys() {
-    return spillCount > 0 || early.hasRewritten();
   }
 
   /** Sends the drops of families, and all writes that the engine does not have. */

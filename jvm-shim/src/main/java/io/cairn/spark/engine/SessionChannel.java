@@ -70,6 +70,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long rowsSent;
   private long earlyFramesSent;
   private long earlyRowsSent;
+  private int[] replacedRows = {};
   private long rowsRead;
   private long appliedThrough;
   private volatile boolean hasFailed;
@@ -275,9 +276,15 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     return earlyRowsSent;
   }
 
+  @Override
+  public void replaceEarly(int[] rows) {
+    replacedRows = rows;
+  }
+
   private void forgetEarly() {
     earlyFramesSent = 0;
     earlyRowsSent = 0;
+    replacedRows = new int[0];
   }
 
   private FrameBytes built(WriteBlock block) {
@@ -306,7 +313,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
     sendWrites.run();
     CommitRequest.Sent sent =
-        new CommitRequest.Sent(framesSent, rowsSent, earlyFramesSent, earlyRowsSent);
+        new CommitRequest.Sent(framesSent, rowsSent, earlyFramesSent, earlyRowsSent, replacedRows);
     long number = ++requestNumber;
     byte[] frame = Frames.commit(session, number, request, sent);
     DataChannel open = channel();

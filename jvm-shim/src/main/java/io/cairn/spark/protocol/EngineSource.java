@@ -59,6 +59,12 @@ public interface EngineSource {
    */
   boolean writeEarly(WriteBlock block);
 
+  /**
+   * Says which early writes do not count at the commit, by their numbers from 0: the first writes
+   * that {@link #write} sends have their keys, in the order of the numbers.
+   */
+  void replaceEarly(int[] rows);
+
   /** Number of early writes that the engine has. After it has lost its state, it has none. */
   long earlyRows();
 

@@ -261,6 +261,9 @@ public final class CacheBenchmark {
     }
 
     @Override
+    public void replaceEarly(int[] rows) {}
+
+    @Override
     public long earlyRows() {
       return earlyRows;
     }

@@ -4,7 +4,6 @@ import static io.cairn.spark.cache.CacheFixture.LISTS;
 import static io.cairn.spark.cache.CacheFixture.ORDERED;
 import static io.cairn.spark.cache.CacheFixture.PLAIN;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -68,15 +67,14 @@ class EarlyWritesTest {
     assertEquals(20, fixture.engine.earlyRows);
     put(fixture, PLAIN, 21, 100, "a");
     assertEquals(20, fixture.engine.earlyRows, "3 of 20 keys were written again");
-    assertTrue(fixture.session.mayRepeatKeys());
     fixture.commit();
+    assertEquals(3, fixture.engine.replacedEver);
     assertEquals(3 + 80, fixture.engine.rows);
 
     for (int session = 0; session < 16; session++) {
       fixture.begin();
       put(fixture, PLAIN, 0, 30, "c");
       assertEquals(0, fixture.engine.earlyRows);
-      assertFalse(fixture.session.mayRepeatKeys());
       fixture.commit();
     }
     fixture.begin();
@@ -97,6 +95,24 @@ class EarlyWritesTest {
     fixture.commit();
 
     assertEquals(2, fixture.engine.state(1, PLAIN).size());
+  }
+
+  /** It has no early row that the later write could replace. */
+  @Test
+  void aDeleteThatWasLeftOutAndIsWrittenAgainIsSent() {
+    CacheFixture fixture = fixture(2, POOL_BYTES);
+    fixture.put(PLAIN, "key0", "a");
+    fixture.get(PLAIN, "key0");
+    fixture.remove(PLAIN, "key0");
+    put(fixture, PLAIN, 1, 6, "a");
+    assertEquals(3, fixture.engine.earlyRows);
+    fixture.put(PLAIN, "key0", "b");
+    put(fixture, PLAIN, 1, 2, "a value that needs more space");
+
+    fixture.commit();
+
+    assertEquals(1, fixture.engine.replacedEver);
+    assertEquals(6, fixture.engine.state(1, PLAIN).size());
   }
 
   /** An append would have to be joined with what was sent. */

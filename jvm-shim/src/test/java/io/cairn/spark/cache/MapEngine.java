@@ -10,10 +10,13 @@ import io.cairn.spark.protocol.RowPage;
 import io.cairn.spark.protocol.ScanRequest;
 import io.cairn.spark.protocol.WriteBlock;
 import java.io.ByteArrayOutputStream;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
@@ -29,10 +32,20 @@ final class MapEngine implements EngineSource {
 
   private record Write(byte op, byte[] value) {}
 
+  private record Name(int family, ByteBuffer key) {
+    private Name(WriteBlock block, int row) {
+      this(block.family(row), ByteBuffer.wrap(block.key(row)));
+    }
+  }
+
   private final Random random;
   private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
   private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
   private Map<Integer, TreeMap<byte[], Write>> early = new HashMap<>();
+  private final List<Name> earlyNames = new ArrayList<>();
+  private final List<Name> laterNames = new ArrayList<>();
+  private int[] replaced = {};
+  private boolean hasDropped;
   private long applied;
   private final RowPage reply = new RowPage();
 
@@ -52,9 +65,7 @@ final class MapEngine implements EngineSource {
 
   long earlyRows;
   long earlyRowsEver;
-
-  /** A key was sent early, and again. */
-  boolean hasRepeated;
+  long replacedEver;
 
   /** Sometimes the worker is lost while it receives early writes. */
   boolean losesEarlyWrites;
@@ -102,6 +113,8 @@ final class MapEngine implements EngineSource {
   void begin(long version) {
     base = version;
     writes = new HashMap<>();
+    laterNames.clear();
+    hasDropped = false;
     forgetEarly();
     if (random.nextInt(4) == 0) {
       applied = Math.max(applied, version - random.nextInt(3));
@@ -110,6 +123,9 @@ final class MapEngine implements EngineSource {
 
   /** Commits the writes as the next version. */
   void commit() {
+    if (!hasDropped) {
+      checkReplaced();
+    }
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
     applyTo(next, early);
@@ -126,10 +142,28 @@ final class MapEngine implements EngineSource {
         });
   }
 
+  /** The rows that are replaced are those whose keys were sent again, before all others. */
+  private void checkReplaced() {
+    List<Name> old = new ArrayList<>();
+    for (int row : replaced) {
+      old.add(earlyNames.get(row));
+    }
+    assertEquals(old, laterNames.subList(0, old.size()));
+    List<Name> others = laterNames.subList(old.size(), laterNames.size());
+    assertTrue(Collections.disjoint(earlyNames, new HashSet<>(others)), "a key was sent twice");
+  }
+
   private void forgetEarly() {
     early = new HashMap<>();
+    earlyNames.clear();
+    replaced = new int[0];
     earlyRows = 0;
-    hasRepeated = false;
+  }
+
+  @Override
+  public void replaceEarly(int[] rows) {
+    replaced = rows;
+    replacedEver += rows.length;
   }
 
   @Override
@@ -149,6 +183,7 @@ final class MapEngine implements EngineSource {
               .computeIfAbsent(block.family(i), f -> new TreeMap<>(UNSIGNED))
               .put(block.key(i), new Write(block.op(i), block.value(i)));
       assertNull(before, "a key that was sent early twice");
+      earlyNames.add(new Name(block, i));
     }
     earlyRows += block.count();
     earlyRowsEver += block.count();
@@ -356,13 +391,14 @@ final class MapEngine implements EngineSource {
       byte[] key = block.key(i);
       if (block.op(i) == WriteBlock.DROP_CF) {
         early.remove(family);
+        hasDropped = true;
         TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
         state(base, family).keySet().forEach(k -> gone.put(k, new Write(WriteBlock.DELETE, null)));
         writes.put(family, gone);
         continue;
       }
       checkPresence(block, i);
-      hasRepeated |= early.containsKey(family) && early.get(family).containsKey(key);
+      laterNames.add(new Name(block, i));
       byte[] value = block.value(i);
       Write write = new Write(block.op(i), value);
       writes

@@ -2,7 +2,6 @@ package io.cairn.spark.cache;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cairn.spark.bytes.ByteSpan;
@@ -67,6 +66,7 @@ class StateCacheModelTest {
   @Test
   void sameRowsAsAMapWhenWritesAreSentEarly() {
     long rows = 0;
+    long replaced = 0;
     for (long poolBytes : new long[] {30_000, 120_000, 64_000_000}) {
       for (int seed = 6_000; seed < 6_030; seed++) {
         try {
@@ -76,6 +76,7 @@ class StateCacheModelTest {
           assertEquals(0, run.pool.accountedBytes(), "bytes left after all stores are closed");
           for (Store store : run.stores) {
             rows += store.engine.earlyRowsEver;
+            replaced += store.engine.replacedEver;
           }
         } catch (Throwable failure) {
           throw new AssertionError("seed " + seed + ", pool " + poolBytes, failure);
@@ -83,6 +84,7 @@ class StateCacheModelTest {
       }
     }
     assertTrue(rows > 20_000, "few early writes: " + rows);
+    assertTrue(replaced > 1_000, "few were replaced: " + replaced);
   }
 
   /** Stores of several tasks evict each other's entries while they are idle. */
@@ -300,9 +302,6 @@ class StateCacheModelTest {
           engine.begin(version);
           session.sendWrites();
         }
-      }
-      if (!session.mayRepeatKeys()) {
-        assertFalse(engine.hasRepeated, "a key was sent twice");
       }
       engine.commit();
       long next = engine.newest();

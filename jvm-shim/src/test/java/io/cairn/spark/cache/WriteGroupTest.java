@@ -5,7 +5,6 @@ import static io.cairn.spark.cache.CacheFixture.ORDERED;
 import static io.cairn.spark.cache.CacheFixture.PLAIN;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -29,7 +28,6 @@ class WriteGroupTest {
     f.commit();
     assertEquals(1, f.engine.state(1, PLAIN).size());
     assertArrayEquals(CacheFixture.bytes("v99"), f.engine.state(1, PLAIN).get(bytes("k")));
-    assertFalse(f.engine.hasRepeated);
   }
 
   private static byte[] bytes(String text) {

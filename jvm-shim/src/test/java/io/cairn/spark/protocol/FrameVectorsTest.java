@@ -414,7 +414,8 @@ class FrameVectorsTest {
             arguments.get("frames").asLong(),
             arguments.get("rows").asLong(),
             arguments.get("early_frames").asLong(),
-            arguments.get("early_rows").asLong());
+            arguments.get("early_rows").asLong(),
+            new int[] {7, 300});
     byte[] written = Frames.commit(header.session(), header.sequence(), request, sent);
 
     FrameHeader found = FrameHeader.read(written, 0);
@@ -429,7 +430,7 @@ class FrameVectorsTest {
   void textsOfCommitsAreQuoted() {
     String name = "a\"b\\c\u0001\u00e9\ud83d\ude00";
     CommitRequest request = new CommitRequest().put("name", name).put("none", (String) null);
-    CommitRequest.Sent sent = new CommitRequest.Sent(1, 2, 3, 4);
+    CommitRequest.Sent sent = new CommitRequest.Sent(1, 2, 3, 4, new int[0]);
 
     byte[] written = Frames.commit(1, 2, request, sent);
 
@@ -438,6 +439,7 @@ class FrameVectorsTest {
     assertEquals(name, found.get("name").asText());
     assertTrue(found.get("none").isNull());
     assertEquals(4, found.get("early_rows").asInt());
+    assertEquals("", found.get("replaced").asText());
     assertArrayEquals(written, Frames.commit(1, 2, request, sent), "a commit may be sent again");
   }
 
