@@ -225,10 +225,10 @@ def gather(
         frames = [FrameRows(part.rows, part.counted) for part in late_parts if part.rows.num_rows]
         for frame in frames:
             in_background(frame.encoded)
-        parts = _without_replaced(early, late, replaced) if len(replaced) else _parts(early)
+        parts = _with_void_rows(early, late, replaced) if len(replaced) else _parts(early)
         parts += _parts(frames)
     elif len(replaced):
-        raise ProtocolError("the commit names early rows that are replaced, but has no early frame")
+        raise _not_replaced("it names early rows that are replaced, but has no early frame")
     late.clear()
     return [part for part in parts if part.rows.num_rows]
 
@@ -237,7 +237,7 @@ def _parts(frames: Iterable[FrameRows]) -> list[WrittenRows]:
     return [WrittenRows(frame.rows, frame) for frame in frames]
 
 
-def _without_replaced(
+def _with_void_rows(
     early: Sequence[FrameRows], late: Sequence[pa.RecordBatch], replaced: Indexes
 ) -> list[WrittenRows]:
     """Return the early rows; those are void whose key is among the first late ones.
@@ -246,20 +246,29 @@ def _without_replaced(
     """
     ends = np.cumsum([frame.rows.num_rows for frame in early])
     is_void = np.zeros(int(ends[-1]), np.bool_)
-    if replaced.max() < len(is_void):
-        is_void[replaced] = True
-        old = pa.Table.from_batches([take([_names(frame.rows) for frame in early], replaced)])
-        new = pa.Table.from_batches([_names(rows) for rows in late]).slice(0, len(replaced))
+    late_count = sum(rows.num_rows for rows in late)
+    if replaced.max() >= len(is_void) or len(replaced) > late_count:
+        raise _not_replaced(
+            f"it has {len(is_void)} early rows and {late_count} others, but the last of "
+            f"{len(replaced)} that are replaced is row {replaced.max()}"
+        )
+    is_void[replaced] = True
+    old = pa.Table.from_batches([take([_names(frame.rows) for frame in early], replaced)])
+    new = pa.Table.from_batches([_names(rows) for rows in late]).slice(0, len(replaced))
     if np.count_nonzero(is_void) != len(replaced) or not old.equals(new):
-        raise ProtocolError(
-            f"the commit says that its first rows replace {len(replaced)} of {len(is_void)} early "
-            "ones, which have other keys",
-            next_step="restart the query, and report it",
+        raise _not_replaced(
+            f"its first {len(replaced)} rows have other keys than the early ones that they replace"
         )
     return [
         WrittenRows(frame.rows, frame, flags if flags.any() else None)
         for frame, flags in zip(early, np.split(is_void, ends[:-1]), strict=True)
     ]
+
+
+def _not_replaced(why: str) -> ProtocolError:
+    return ProtocolError(
+        f"the commit contradicts itself: {why}", next_step="restart the query, and report it"
+    )
 
 
 def _names(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -140,15 +140,15 @@ def test_all_rows_are_coalesced_if_the_commit_must_sort_them(
         [(PUT, 0, b"000", b"v", ABSENT), (PUT, 0, b"005", b"v", ABSENT), (PUT, 1, b"x", b"v", 2)]
     )
 
-    replaced = np.array([1]) if row[0] == PUT else NOTHING
+    late = [batch([row, (PUT, 0, b"005", b"new", ABSENT)] if row[0] == DROP else [row])]
     parts = early.gather(
-        [early_frame(both)], [batch([row])], at_once, replaced=replaced, are_distinct=True
+        [early_frame(both)], late, at_once, replaced=np.array([1]), are_distinct=True
     )
 
     assert len(parts) == 1
     keys = [(entry["cf"], entry["key"], entry["value"]) for entry in stored(parts)]
     last = (1, b"", None) if row[0] == DROP else (1, b"x", b"v")
-    assert keys == [(0, b"000", b"v"), (0, b"005", b"new" if row[0] == PUT else b"v"), last]
+    assert keys == [(0, b"000", b"v"), (0, b"005", b"new"), last]
 
 
 def test_lists_beside_early_frames_keep_all_elements() -> None:
@@ -165,22 +165,38 @@ def test_lists_beside_early_frames_keep_all_elements() -> None:
         early.gather([early_frame(puts(0, 3))], twice, at_once, replaced=NOTHING, are_distinct=True)
 
 
+def rewritten() -> tuple[list[FrameRows], list[pa.RecordBatch]]:
+    """Return early rows 000 to 019, then writes of 004, of 003, and of 005 in another family."""
+    rows = [one((0, b"004"), b"new"), one((0, b"003"), None), one((1, b"005"), b"new")]
+    frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
+    return frames, [batch(rows[:1]), batch(rows[1:])]
+
+
+def test_rows_are_replaced_in_any_order() -> None:
+    """The sender has them in the order in which they were written again."""
+    frames, late = rewritten()
+
+    parts = early.gather(frames, late, at_once, replaced=np.array([4, 3]), are_distinct=True)
+
+    assert early.void_rows(parts).tolist() == [3, 4]
+    assert len(stored(parts)) == 21
+
+
 @pytest.mark.parametrize(
-    "replaced", [[3], [4, 3], [3, 13], [3, 4, 5], [3, 3], [20], [2**32 - 1]], ids=str
+    "replaced", [[3], [4, 13], [4, 3, 5], [4, 3, 5, 6], [4, 4], [20], [2**32 - 1]], ids=str
 )
 def test_rows_are_void_only_if_the_late_ones_have_their_keys(replaced: list[int]) -> None:
     """A row that is void by mistake is lost without an error."""
-    frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
-    rows = [one((0, b"004"), b"new"), one((0, b"003"), None), one((1, b"005"), b"new")]
-    late = [batch(rows[:1]), batch(rows[1:])]
+    frames, late = rewritten()
 
-    if replaced == [4, 3]:
-        parts = early.gather(frames, late, at_once, replaced=np.array(replaced), are_distinct=True)
-        assert early.void_rows(parts).tolist() == [3, 4]
-        assert len(stored(parts)) == 21
-        return
-    with pytest.raises(ProtocolError, match="other keys"):
+    with pytest.raises(ProtocolError, match="contradicts itself"):
         early.gather(frames, late, at_once, replaced=np.array(replaced), are_distinct=True)
+
+
+def test_rows_are_not_replaced_by_nothing() -> None:
+    """The frames with the newer writes are not counted in the commit."""
+    with pytest.raises(ProtocolError, match="contradicts itself"):
+        early.gather(rewritten()[0], [], at_once, replaced=np.array([4]), are_distinct=True)
 
 
 def test_nothing_is_replaced_without_early_frames() -> None:

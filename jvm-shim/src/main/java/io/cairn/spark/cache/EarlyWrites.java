@@ -23,7 +23,7 @@ import java.util.List;
  * <p>Spec: docs/adr/0021-early-frames.md.
  */
 final class EarlyWrites {
-  /** In place of an early row: the write was left out. */
+  /** No early row: the delete was left out. */
   private static final int UNSENT = -1;
 
   /**
@@ -33,7 +33,7 @@ final class EarlyWrites {
    * @param addresses where its rows are in the slabs, ascending
    */
   private record Part(int firstRow, int[] addresses) {
-    /** False: certainly not. */
+    /** False: the part does not have it. */
     private boolean mayHave(int address) {
       return addresses[0] <= address && address <= addresses[addresses.length - 1];
     }
@@ -89,7 +89,7 @@ final class EarlyWrites {
       rewritten[rewrittenCount++] = address;
     }
 
-    /** The number of the row that was sent of an address. */
+    /** The number of the early row that was sent from this address, or {@link #UNSENT}. */
     private int earlyRowAt(int address) {
       for (Part part : parts) {
         if (part.mayHave(address)) {
@@ -99,7 +99,6 @@ final class EarlyWrites {
           }
         }
       }
-      // The delete of a key that is not committed.
       return UNSENT;
     }
 
@@ -235,6 +234,7 @@ final class EarlyWrites {
   /** Forgets what was sent: a spill or the commit sends it again. */
   void forget(Marked[] families) {
     stop();
+    rewrittenCount = 0;
     for (Marked writes : families) {
       if (writes != null) {
         writes.unmark();
@@ -250,11 +250,12 @@ final class EarlyWrites {
     int[] replaced = new int[rewrittenCount];
     int count = 0;
     for (int i = 0; i < families.length; i++) {
-      for (int j = 0; families[i] != null && j < families[i].rewrittenCount; j++) {
-        if (families[i].earlyRows[j] != UNSENT) {
+      Marked writes = families[i];
+      for (int j = 0; writes != null && j < writes.rewrittenCount; j++) {
+        if (writes.earlyRows[j] != UNSENT) {
           // Also the delete of a key that is not committed: the engine has a write of it.
-          addRewritten(writer, i, families[i], j, true);
-          replaced[count++] = families[i].earlyRows[j];
+          addRewritten(writer, i, writes, j, true);
+          replaced[count++] = writes.earlyRows[j];
         }
       }
     }
@@ -273,10 +274,11 @@ final class EarlyWrites {
   void addRest(BlockWriter writer, int family, Marked writes, boolean all) {
     for (int i = 0; i < writes.rewrittenCount; i++) {
       if (writes.earlyRows[i] == UNSENT) {
-        addRewritten(writer, family, writes, i, all);
+        addRewritten(writer, family, writes, i, false);
       }
     }
     for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
+      // Entries keep the flag when the list is forgotten: all of them are added here then.
       boolean isAdded = writes.rewrittenCount > 0 && isRewritten(entries);
       if (!isAdded) {
         writer.add(family, entries.slab, entries.at, all);

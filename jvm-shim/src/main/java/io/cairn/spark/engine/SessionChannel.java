@@ -38,6 +38,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private static final long FIRST_REQUEST = 1L << 32;
 
   private static final Runnable NOTHING_TO_BUILD = () -> {};
+  private static final int[] NO_ROWS = {};
 
   /**
    * A version that is loaded in the engine.
@@ -70,7 +71,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long rowsSent;
   private long earlyFramesSent;
   private long earlyRowsSent;
-  private int[] replacedRows = {};
+  private int[] replacedRows = NO_ROWS;
   private long rowsRead;
   private long appliedThrough;
   private volatile boolean hasFailed;
@@ -284,7 +285,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private void forgetEarly() {
     earlyFramesSent = 0;
     earlyRowsSent = 0;
-    replacedRows = new int[0];
+    replacedRows = NO_ROWS;
   }
 
   private FrameBytes built(WriteBlock block) {
@@ -411,6 +412,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     writer.release();
     rows.release();
     lookup = null;
+    replacedRows = NO_ROWS;
     drop();
   }
 

@@ -60,8 +60,8 @@ public interface EngineSource {
   boolean writeEarly(WriteBlock block);
 
   /**
-   * Says which early writes do not count at the commit, by their numbers from 0: the first writes
-   * that {@link #write} sends have their keys, in the order of the numbers.
+   * Says which early writes do not count at the commit, by their numbers from 0. The first writes
+   * that {@link #write} sends, besides drops of families, have their keys, in the same order.
    */
   void replaceEarly(int[] rows);
 

@@ -56,7 +56,7 @@ class EarlyWritesTest {
     assertEquals(10, fixture.engine.rows);
   }
 
-  /** The engine would encode nearly all frames twice. */
+  /** Most rows of the changelog would be void. */
   @Test
   void aStoreWhoseKeysAreWrittenAgainPauses() {
     CacheFixture fixture = fixture(10, POOL_BYTES);
@@ -106,12 +106,13 @@ class EarlyWritesTest {
     fixture.remove(PLAIN, "key0");
     put(fixture, PLAIN, 1, 6, "a");
     assertEquals(3, fixture.engine.earlyRows);
-    fixture.put(PLAIN, "key0", "b");
+    fixture.put(PLAIN, "key0", "a value that needs more space");
     put(fixture, PLAIN, 1, 2, "a value that needs more space");
 
     fixture.commit();
 
     assertEquals(1, fixture.engine.replacedEver);
+    assertEquals(2, fixture.engine.rows, "keys 0 and 1");
     assertEquals(6, fixture.engine.state(1, PLAIN).size());
   }
 

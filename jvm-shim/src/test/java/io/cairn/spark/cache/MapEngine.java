@@ -46,6 +46,7 @@ final class MapEngine implements EngineSource {
   private final List<Name> laterNames = new ArrayList<>();
   private int[] replaced = {};
   private boolean hasDropped;
+  private boolean hasSpilled;
   private long applied;
   private final RowPage reply = new RowPage();
 
@@ -115,6 +116,7 @@ final class MapEngine implements EngineSource {
     writes = new HashMap<>();
     laterNames.clear();
     hasDropped = false;
+    hasSpilled = false;
     forgetEarly();
     if (random.nextInt(4) == 0) {
       applied = Math.max(applied, version - random.nextInt(3));
@@ -123,8 +125,9 @@ final class MapEngine implements EngineSource {
 
   /** Commits the writes as the next version. */
   void commit() {
-    if (!hasDropped) {
+    if (!hasDropped && !hasSpilled) {
       checkReplaced();
+      assertEquals(laterNames.size(), new HashSet<>(laterNames).size(), "a key was sent twice");
     }
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
@@ -379,6 +382,7 @@ final class MapEngine implements EngineSource {
     }
     if (isSpill) {
       forgetEarly();
+      hasSpilled = true;
     }
     blocks++;
     rows += block.count();
