@@ -249,8 +249,8 @@ def _with_void_rows(
     late_count = sum(rows.num_rows for rows in late)
     if replaced.max() >= len(is_void) or len(replaced) > late_count:
         raise _not_replaced(
-            f"it has {len(is_void)} early rows and {late_count} others, but the last of "
-            f"{len(replaced)} that are replaced is row {replaced.max()}"
+            f"{len(replaced)} early rows up to row {replaced.max()} are replaced, but it has "
+            f"{len(is_void)} early rows and {late_count} others"
         )
     is_void[replaced] = True
     old = pa.Table.from_batches([take([_names(frame.rows) for frame in early], replaced)])

@@ -254,7 +254,7 @@ final class EarlyWrites {
       for (int j = 0; writes != null && j < writes.rewrittenCount; j++) {
         if (writes.earlyRows[j] != UNSENT) {
           // Also the delete of a key that is not committed: the engine has a write of it.
-          addRewritten(writer, i, writes, j, true);
+          addNewest(writer, i, writes, j, true);
           replaced[count++] = writes.earlyRows[j];
         }
       }
@@ -264,7 +264,7 @@ final class EarlyWrites {
     }
   }
 
-  private static void addRewritten(
+  private static void addNewest(
       BlockWriter writer, int family, Marked writes, int number, boolean isNeeded) {
     int address = writes.follow(writes.rewritten[number]);
     writer.add(family, writes.slab(address), Slabs.at(address), isNeeded);
@@ -274,7 +274,7 @@ final class EarlyWrites {
   void addRest(BlockWriter writer, int family, Marked writes, boolean all) {
     for (int i = 0; i < writes.rewrittenCount; i++) {
       if (writes.earlyRows[i] == UNSENT) {
-        addRewritten(writer, family, writes, i, false);
+        addNewest(writer, family, writes, i, false);
       }
     }
     for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
