@@ -65,6 +65,7 @@ class WorkerLimits:
     that the first batches load are subtracted. A quarter of the rest is for the block cache, 1/32
     for memtables, 7/32 for pending deltas. The remainder is for buffers in flight: a commit needs
     some three times the size of its rows, a merge of pending deltas as much memory as they have.
+    Pending deltas and their merge may also use what the block cache does not need.
     """
 
     memory_bytes: int
@@ -93,7 +94,7 @@ class WorkerLimits:
 
     @property
     def pending_bytes(self) -> int:
-        """Bound of committed deltas that RocksDB does not have yet."""
+        """Committed deltas that RocksDB does not have yet: their own share."""
         return max(self._shared_bytes // 32 * 7, 4 * _MIB)
 
 
@@ -111,10 +112,11 @@ class Worker:
         background = ThreadPoolExecutor(2, "cairn-background")
         scheduler = Scheduler(limits.memtable_bytes, background)
         self._event_loop = EventLoop(scheduler.run_slice)
+        memory = RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES)
         self._resources = WorkerResources(
             event_loop=self._event_loop,
             scheduler=scheduler,
-            memory=RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES),
+            memory=memory,
             background=background,
             sorting=ThreadPoolExecutor(1, "cairn-sorting"),
             maintenance=ThreadPoolExecutor(_SNAPSHOT_THREADS, "cairn-snapshot"),
@@ -127,7 +129,7 @@ class Worker:
                 upload_threads=limits.upload_threads,
                 download_threads=limits.download_threads,
             ),
-            pending=PendingBytes(limits.pending_bytes),
+            pending=PendingBytes(limits.pending_bytes, memory),
             fetched=ByteBudget(limits.pending_bytes),
             run_bytes=limits.run_bytes,
         )

@@ -101,6 +101,7 @@ class RocksDb:
         self._ingest_options.set_move_files(True)
         self._ingestions = 0
         self._was_read = self._is_read = False  # see `note_use`
+        self._fills_cache = True  # see `_get`
         memory.count_database(1)
         try:
             with self._translated:
@@ -167,7 +168,7 @@ class RocksDb:
         if self._is_in_chunks(cf):
             return self.get_many(cf, [key])[0]
         try:
-            value: bytes | None = self._db.get(self._prefix(cf) + key)
+            value = cast("bytes | None", self._get(self._prefix(cf) + key))
         except Exception as failure:
             raise translate(failure, self._name) from failure
         return value
@@ -188,7 +189,7 @@ class RocksDb:
 
     def _get_rows(self, prefix: bytes, keys: list[bytes]) -> list[bytes | None]:
         if len(keys) == 1:
-            return [cast("bytes | None", self._db.get(prefix + keys[0]))]
+            return [cast("bytes | None", self._get(prefix + keys[0]))]
         if len(keys) < _SORT_FROM_KEYS or keys == sorted(keys):
             return self._multi_get([prefix + key for key in keys])
         order = sorted(range(len(keys)), key=keys.__getitem__)
@@ -200,7 +201,16 @@ class RocksDb:
 
     def _multi_get(self, names: list[Any]) -> list[bytes | None]:
         """Return the value of each RocksDB key, ``None`` where absent."""
-        return cast("list[bytes | None]", self._db.get(names))
+        return cast("list[bytes | None]", self._get(names))
+
+    def _get(self, names: bytes | list[Any]) -> object:
+        """Return what RocksDB has; blocks stay out of the cache while a part of that is lent."""
+        if self._fills_cache is self._memory.is_lent:
+            self._fills_cache = not self._fills_cache
+            # Reads of several keys ignore the options of a call (rocksdict 0.3.29).
+            self._db.set_read_options(ReadOptions() if self._fills_cache else _unfilled())
+        found: object = self._db.get(names)
+        return found
 
     def _with_chunks(
         self, cf: int, keys: list[bytes], heads: list[bytes | None]
@@ -335,10 +345,9 @@ class RocksDb:
         Those of a database that is larger than the block cache leave no blocks there: they would
         replace the filters, and a read of many keys would then read a whole filter for every 32.
         """
-        options = ReadOptions()
-        if self.sst_bytes() > self._memory.cache_bytes:
-            options.fill_cache(False)  # type: ignore[call-arg] # noqa: FBT003 - the .pyi lacks it
-        return options
+        if self._memory.is_lent or self.sst_bytes() > self._memory.cache_bytes:
+            return _unfilled()
+        return ReadOptions()
 
     def read_ranges(
         self,
@@ -596,6 +605,13 @@ class RocksDb:
     def _property(self, name: str) -> int:
         with self._translated:
             return int(self._db.property_int_value(name) or 0)
+
+
+def _unfilled() -> ReadOptions:
+    """Return the options of a read that leaves no block in the cache."""
+    options = ReadOptions()
+    options.fill_cache(False)  # type: ignore[call-arg] # noqa: FBT003 - the .pyi lacks it
+    return options
 
 
 def _closed(name: str) -> ClosedError:

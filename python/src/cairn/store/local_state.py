@@ -218,6 +218,7 @@ class LocalState:
             as long as a flush. Its directory is never opened again.
         """
         self._drop_deltas()
+        self._resources.pending.expect(self, 0)
         self._scheduler.remove(self)
         self._barrier = None
         rows, self._rows = self._rows, None
@@ -279,6 +280,7 @@ class LocalState:
             # The version is committed: if this fails, the sorting thread tries again and reports.
             with suppress(Exception):
                 delta.sort()
+        self._resources.pending.expect(self, delta.size_bytes)
         self._resources.pending.add(delta.size_bytes)
         self._arrived.append(delta)
         self._resources.event_loop.post(self._admit, wakes=wakes)

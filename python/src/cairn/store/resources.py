@@ -69,12 +69,25 @@ class EventLoopThread(Protocol):
 
 
 class PendingBytes:
-    """Bytes of committed deltas that RocksDB does not have yet, over all instances of a worker."""
+    """Bytes of committed deltas that RocksDB does not have yet, over all instances of a worker.
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    They have a share of the worker's memory, and a merge of them may need as much again. Both may
+    also use what the block cache does not need, a half each: a worker whose stores are in the
+    shim's cache reads few blocks. Its rows then wait longer for RocksDB, and of more versions only
+    the newest row of a key is written.
+
+    Args:
+        own_bytes: the share.
+        memory: has the block cache; ``None``: the share is all there is.
+    """
+
+    def __init__(self, own_bytes: int, memory: RocksMemory | None = None) -> None:
+        self._own_bytes = own_bytes
+        self._memory = memory
         self._changed = threading.Condition()
         self._bytes = 0
+        self._expected: dict[object, int] = {}
+        self._expected_bytes = 0
 
     @property
     def current(self) -> int:
@@ -82,13 +95,20 @@ class PendingBytes:
         return self._bytes
 
     @property
+    def limit_bytes(self) -> int:
+        """Return the bound as it is now: it falls while reads fill the block cache."""
+        return self._own_bytes + self._spare_bytes() // 2
+
+    @property
     def is_high(self) -> bool:
         """Whether rows should be written now, so that no commit has to wait at the limit.
 
-        While these rows are written, as many bytes again may be committed. Below the half, rows
+        The next commit of each store must fit while these rows are written. Below the half, rows
         that later versions replace were written too: a tenth of the worker's CPU in an aggregation.
         """
-        return self._bytes > self.limit_bytes // 2
+        half = (self._own_bytes + self._spare_bytes()) // 2
+        until_wait = self.limit_bytes - self._expected_bytes
+        return self._bytes > max(self._own_bytes // 2, min(half, until_wait))
 
     @property
     def is_over_limit(self) -> bool:
@@ -99,12 +119,24 @@ class PendingBytes:
         """Add bytes that were enqueued; a negative amount stands for bytes that were written."""
         with self._changed:
             self._bytes += amount
+            if self._memory is not None:
+                self._memory.is_lent = self._bytes > self._own_bytes
             self._changed.notify_all()
+
+    def expect(self, store: object, size_bytes: int) -> None:
+        """Note what a store has committed: its next commit brings about as much. 0: none comes."""
+        with self._changed:
+            self._expected_bytes += size_bytes - self._expected.pop(store, 0)
+            if size_bytes:
+                self._expected[store] = size_bytes
 
     def wait_below_limit(self, timeout_s: float) -> bool:
         """Wait until the bytes are within the limit; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
+
+    def _spare_bytes(self) -> int:
+        return 0 if self._memory is None else self._memory.spare_bytes()
 
 
 class ByteBudget:

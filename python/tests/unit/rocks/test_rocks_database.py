@@ -463,6 +463,30 @@ def test_scans_do_not_fill_a_cache_that_is_smaller_than_the_database(
     db.close()
 
 
+def test_reads_leave_no_block_in_a_cache_of_which_a_part_is_lent(tmp_path: Path) -> None:
+    """Pending rows use that part: both together must not need more memory than the worker has."""
+    memory = RocksMemory(8 << 20, 8 << 20)
+    db = RocksDb(tmp_path / "db", memory, create=True)
+    keys = [b"%06d" % n for n in range(30_000)]
+    values = [Random(n).randbytes(100) for n in range(30_000)]
+    ingest(db, rows(*((OP_PUT, 0, key, value) for key, value in zip(keys, values, strict=True))), 1)
+    db.get(0, keys[0])  # index and filter
+    before = memory.cached_bytes()
+    assert memory.spare_bytes() == 6 << 20, "a quarter is kept for indexes and filters"
+
+    memory.is_lent = True
+    assert db.get_many(0, keys) == values
+    assert [db.get(0, key) for key in keys[::97]] == values[::97]
+    assert list(whole_scan(db, 0).values()) == values
+    assert memory.cached_bytes() == before
+
+    memory.is_lent = False
+    assert db.get_many(0, keys) == values
+    assert memory.cached_bytes() > before + 3_000_000
+    assert memory.spare_bytes() == (8 << 20) - memory.cached_bytes()
+    db.close()
+
+
 def test_a_page_of_large_values_ends_at_its_bytes(db: RocksDb) -> None:
     """A page is one message, so it must not have hundreds of large values."""
     ingest(db, rows(*((OP_PUT, 0, b"%03d" % n, bytes(100_000)) for n in range(200))), 1)

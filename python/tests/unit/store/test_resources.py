@@ -7,7 +7,11 @@ import threading
 
 import pytest
 
+from cairn.rocks import RocksMemory
 from cairn.store import resources
+from cairn.store.resources import PendingBytes
+
+MIB = 1 << 20
 
 
 def test_memory_is_released_once_for_all_calls_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +35,65 @@ def test_memory_is_released_once_for_all_calls_of_a_second(monkeypatch: pytest.M
     assert released == [0]
     release.soon()
     assert len(started) == 2, "memory that was freed after a release must be released too"
+
+
+def states(pending: PendingBytes) -> tuple[bool, bool]:
+    return pending.is_high, pending.is_over_limit
+
+
+def test_pending_bytes_use_the_half_of_what_the_block_cache_does_not_need() -> None:
+    memory = RocksMemory(40 * MIB, MIB)
+    pending = PendingBytes(20 * MIB, memory)
+    # A quarter of the cache is kept; the other half of the 30 MiB is for the merge.
+    assert pending.limit_bytes == 35 * MIB
+
+    lent: list[bool] = []
+    for amount in (20 * MIB, 5 * MIB):
+        pending.add(amount)
+        lent.append(memory.is_lent)
+    assert lent == [False, True]
+    assert states(pending) == (False, False)
+    pending.add(10 * MIB)
+    assert states(pending) == (True, False)
+    pending.add(1)
+    assert states(pending) == (True, True)
+    pending.add(-15 * MIB - 1)
+    assert not memory.is_lent
+
+
+def test_without_a_block_cache_the_share_is_the_bound() -> None:
+    pending = PendingBytes(20)
+
+    pending.add(10)
+    assert states(pending) == (False, False)
+    pending.add(10)
+    assert states(pending) == (True, False)
+    pending.add(1)
+    assert states(pending) == (True, True)
+
+
+def test_rows_are_written_before_the_next_commits_must_wait() -> None:
+    """At the half of the bound, 25 MiB, the commits of one batch more would not fit into it."""
+    pending = PendingBytes(20 * MIB, RocksMemory(40 * MIB, MIB))
+    first, second = object(), object()
+    pending.expect(first, 3 * MIB)
+    pending.expect(first, 8 * MIB)
+    pending.expect(second, 6 * MIB)
+
+    pending.add(21 * MIB)
+    assert states(pending) == (False, False)
+    pending.add(1)
+    assert states(pending) == (True, False)
+
+    pending.expect(second, 0)
+    assert states(pending) == (False, False), "nothing is expected of a store that was closed"
+
+
+def test_rows_wait_until_the_half_of_the_share_however_large_the_commits_are() -> None:
+    pending = PendingBytes(20)
+    pending.expect(object(), 1000)
+
+    pending.add(10)
+    assert states(pending) == (False, False)
+    pending.add(1)
+    assert states(pending) == (True, False)

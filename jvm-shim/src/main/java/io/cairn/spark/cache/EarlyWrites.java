@@ -180,7 +180,7 @@ final class EarlyWrites {
     BlockWriter writer = new BlockWriter(this::send);
     for (int i = 0; i < families.length; i++) {
       if (isSendable(families[i], known, i)) {
-        int[] addresses = add(writer, i, families[i]);
+        int[] addresses = addUnsent(writer, i, families[i], false);
         if (addresses.length > 0) {
           families[i].parts.add(new Part(next, addresses));
           next += addresses.length;
@@ -203,12 +203,19 @@ final class EarlyWrites {
     return writes != null && !known.get(family).isMulti;
   }
 
-  /** Adds the new writes of a family, and returns where they are. */
-  private static int[] add(BlockWriter writer, int family, Marked writes) {
+  /**
+   * Adds the writes of a family that no early frame has, except those that {@link #rewritten}
+   * names, and returns where they are. One method for early frames and the commit: the commit alone
+   * would call its own too rarely to have it compiled soon.
+   */
+  private static int[] addUnsent(BlockWriter writer, int family, Marked writes, boolean isNeeded) {
+    // Entries keep the flag when the list is forgotten: all of them are added here then.
+    boolean skipsRewritten = writes.rewrittenCount > 0;
     int[] addresses = new int[256];
     int count = 0;
     for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
-      if (!isRewritten(entries) && writer.add(family, entries.slab, entries.at, false)) {
+      boolean isSkipped = skipsRewritten && isRewritten(entries);
+      if (!isSkipped && writer.add(family, entries.slab, entries.at, isNeeded)) {
         if (count == addresses.length) {
           addresses = Arrays.copyOf(addresses, count * 2);
         }
@@ -277,13 +284,7 @@ final class EarlyWrites {
         addNewest(writer, family, writes, i, false);
       }
     }
-    for (EntryCursor entries = writes.cursorFrom(writes.sent); entries.next(); ) {
-      // Entries keep the flag when the list is forgotten: all of them are added here then.
-      boolean isAdded = writes.rewrittenCount > 0 && isRewritten(entries);
-      if (!isAdded) {
-        writer.add(family, entries.slab, entries.at, all);
-      }
-    }
+    addUnsent(writer, family, writes, all);
   }
 
   private static boolean isRewritten(EntryCursor entries) {
