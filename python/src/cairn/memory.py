@@ -8,9 +8,18 @@ untrusted lengths is compared with ``available_bytes`` beforehand.
 from __future__ import annotations
 
 import re
+import resource
+from contextlib import suppress
 from pathlib import Path
 
 _UNIT_BYTES = 1024  # of /proc/meminfo
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process uses now; 0 where it cannot be known."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    return 0
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:

@@ -37,8 +37,7 @@ _SWITCH_INTERVAL_S = 0.0005
 _M_ARENA_MAX = -8
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-# The largest value that glibc takes.
-_MAX_MMAP_THRESHOLD_BYTES = 32 << 20
+_MAX_KEPT_BYTES = 64 << 20
 # Young objects before a collection, and collections before one of the next generation. Requests
 # leave no cycles, so few collections are enough.
 _COLLECT_AT = (50_000, 20, 50)
@@ -79,15 +78,17 @@ def _keep_freed_buffers(memory_bytes: int) -> None:
 
     The system clears each page of memory that it gives out: a tenth of the CPU per written row if
     the frames of a session and the columns of a run got new pages each time. The part is fixed.
-    Otherwise glibc raises it when larger buffers are freed.
+    Otherwise glibc raises it when larger buffers are freed. Large buffers, such as those of a large
+    commit, go back to the system at once: among small ones in use they would leave gaps that
+    nothing fills.
 
     Args:
         memory_bytes: the worker's share of ``workerMemory``.
     """
-    largest = min(memory_bytes // 8, _MAX_MMAP_THRESHOLD_BYTES)
+    kept = min(memory_bytes // 4, _MAX_KEPT_BYTES)
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, largest)
-        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 2 * largest)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, kept // 8)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, kept)
 
 
 def _print(message: Json) -> None:

@@ -132,6 +132,7 @@ class Worker:
             pending=PendingBytes(limits.pending_bytes, memory),
             fetched=ByteBudget(limits.pending_bytes),
             run_bytes=limits.run_bytes,
+            high_memory_bytes=limits.memory_bytes // 8 * 5,
         )
         frames = FrameService(
             self.instance,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from cairn.store.session import StoreSession
     from cairn.store.state import StoreState
 
+# The rows of a smaller commit need no large buffers.
+_LARGE_COMMIT_BYTES = 8 << 20
+
 
 def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> CommitAnswer:
     """Commit and return the answer. REQUIRES: the instance's lock."""
@@ -46,6 +49,8 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     arrived = clock.monotonic_ns()
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
+    if sum(batch.get_total_buffer_size() for batch in batches) > _LARGE_COMMIT_BYTES:
+        state.resources.release_memory_if_high()
     parts = early.gather(
         early_frames,
         batches,

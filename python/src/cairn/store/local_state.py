@@ -344,6 +344,7 @@ class LocalState:
         self._resources.sorting.submit(self._run_sort, deltas, self._sort_done)
 
     def _run_sort(self, deltas: Sequence[Delta], done: threading.Event) -> None:
+        self._resources.release_memory_if_high()
         post = self._resources.event_loop.post
         try:
             result = merged(deltas)
@@ -450,6 +451,7 @@ class LocalState:
             self._resources.sorting.submit(self._run_merge, runs)
 
     def _run_merge(self, runs: Sequence[CommittedRun]) -> None:
+        self._resources.release_memory_if_high()
         try:
             result = merged(runs)
         except Exception as problem:  # noqa: BLE001 - all calls of this store must get it
@@ -481,6 +483,7 @@ class LocalState:
 
     def _write(self, database: RocksDb, ingestion: Ingestion, *, is_read: bool) -> None:
         """Write the file at once, or let the event loop write it in slices. In the background."""
+        self._resources.release_memory_if_high()
 
         def write() -> None:
             database.note_use(is_read=is_read)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cairn.checkpoint.reader_pins import ReaderPins
 from cairn.clock import SYSTEM_CLOCK, SYSTEM_ENTROPY, Clock, Entropy
+from cairn.memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -27,26 +28,47 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _RELEASE_AFTER_S = 1.0
+_RELEASE_INTERVAL_NS = 100_000_000
 
 
 class _MemoryRelease:
     """Returns unused memory of Arrow's pool and of the C library to the system. Thread-safe.
 
     At most once per second: the system clears each page when it gives it out again, and the next
-    commit needs as much memory.
+    commit needs as much memory. Earlier where the process would exceed its bound: what is freed
+    between buffers in use stays in the process otherwise, up to twice the memory in use.
+
+    Args:
+        high_bytes: growth of the process since now above which the memory that large buffers need
+            is looked for among what is unused; ``None``: never.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, high_bytes: int | None, clock: Clock) -> None:
+        self._high_bytes = high_bytes
+        self._start_bytes = resident_bytes()
+        self._clock = clock
         self._is_due = threading.Lock()  # held from the first call until the release
+        self._next_ns = 0
 
     def soon(self) -> None:
         if self._is_due.acquire(blocking=False):
-            timer = threading.Timer(_RELEASE_AFTER_S, self._release)
+            timer = threading.Timer(_RELEASE_AFTER_S, self._release_later)
             timer.daemon = True
             timer.start()
 
-    def _release(self) -> None:
+    def if_high(self) -> None:
+        if self._high_bytes is None:
+            return
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._next_ns and resident_bytes() - self._start_bytes > self._high_bytes:
+            self._next_ns = now_ns + _RELEASE_INTERVAL_NS
+            self._release()
+
+    def _release_later(self) -> None:
         self._is_due.release()  # before the work: a later call needs a later release
+        self._release()
+
+    def _release(self) -> None:
         pa.default_memory_pool().release_unused()
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
@@ -184,6 +206,8 @@ class WorkerResources:
             at four times this size the sender is paused.
         clock: measures durations.
         entropy: generates ids.
+        high_memory_bytes: growth of the process from which unused memory is returned to the system
+            before large buffers are needed; ``None``: it never is.
         reader_pins: protects the versions of long reads.
     """
 
@@ -199,16 +223,22 @@ class WorkerResources:
     run_bytes: int = 8 << 20
     clock: Clock = SYSTEM_CLOCK
     entropy: Entropy = SYSTEM_ENTROPY
+    high_memory_bytes: int | None = None
     reader_pins: ReaderPins = field(init=False)
-    _memory_release: _MemoryRelease = field(init=False, default_factory=_MemoryRelease)
+    _memory_release: _MemoryRelease = field(init=False)
 
     def __post_init__(self) -> None:
         """Create what needs the clock."""
         self.reader_pins = ReaderPins(self.clock, self.entropy)
+        self._memory_release = _MemoryRelease(self.high_memory_bytes, self.clock)
 
     def release_memory(self) -> None:
         """Return unused memory to the system, within about a second."""
         self._memory_release.soon()
+
+    def release_memory_if_high(self) -> None:
+        """Return unused memory to the system now, if there is much: large buffers are needed."""
+        self._memory_release.if_high()
 
     def in_background(self, job: Callable[[], object]) -> None:
         """Run a job in another thread soon."""

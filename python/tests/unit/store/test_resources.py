@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from cairn.clock import SYSTEM_CLOCK, FakeClock
 from cairn.rocks import RocksMemory
 from cairn.store import resources
 from cairn.store.resources import PendingBytes
@@ -24,7 +25,7 @@ def test_memory_is_released_once_for_all_calls_of_a_second(monkeypatch: pytest.M
         malloc_trim = staticmethod(released.append)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
-    release = resources._MemoryRelease()
+    release = resources._MemoryRelease(None, SYSTEM_CLOCK)
 
     release.soon()
     release.soon()
@@ -35,6 +36,32 @@ def test_memory_is_released_once_for_all_calls_of_a_second(monkeypatch: pytest.M
     assert released == [0]
     release.soon()
     assert len(started) == 2, "memory that was freed after a release must be released too"
+
+
+def test_unused_memory_is_returned_at_once_where_the_process_has_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Freed memory between buffers in use is kept otherwise: the worker exceeded its bound."""
+    released: list[int] = []
+
+    class Library:
+        malloc_trim = staticmethod(released.append)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
+    sizes = iter([50 * MIB, 150 * MIB, 151 * MIB, 200 * MIB])
+    monkeypatch.setattr(resources, "resident_bytes", lambda: next(sizes))
+    clock = FakeClock()
+    release = resources._MemoryRelease(100 * MIB, clock)
+
+    release.if_high()
+    assert not released
+    release.if_high()
+    assert released == [0]
+    release.if_high()
+    assert released == [0], "memory in use is not looked through again at once"
+    clock.advance(0.1)
+    release.if_high()
+    assert released == [0, 0]
 
 
 def states(pending: PendingBytes) -> tuple[bool, bool]:
