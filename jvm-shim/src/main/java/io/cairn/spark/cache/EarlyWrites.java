@@ -204,7 +204,7 @@ final class EarlyWrites {
   }
 
   /**
-   * Adds the writes of a family that no early frame has, except those that {@link #rewritten}
+   * Adds the writes of a family that no early frame has, except those that {@link Marked#rewritten}
    * names, and returns where they are. One method for early frames and the commit: the commit alone
    * would call its own too rarely to have it compiled soon.
    */
