@@ -28,19 +28,21 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _RELEASE_AFTER_S = 1.0
+# A release while most memory is in use finds little, and takes some milliseconds.
 _RELEASE_INTERVAL_NS = 100_000_000
 
 
 class _MemoryRelease:
     """Returns unused memory of Arrow's pool and of the C library to the system. Thread-safe.
 
-    At most once per second: the system clears each page when it gives it out again, and the next
-    commit needs as much memory. Earlier where the process would exceed its bound: what is freed
-    between buffers in use stays in the process otherwise, up to twice the memory in use.
+    ``soon`` does so at most once per second: the system clears each page when it gives it out
+    again, and the next commit needs as much memory. ``if_high`` does so at once if the process has
+    grown: memory that was freed between buffers in use stays in it otherwise, up to twice as much
+    as is in use.
 
     Args:
-        high_bytes: growth of the process since now above which the memory that large buffers need
-            is looked for among what is unused; ``None``: never.
+        high_bytes: the growth since this object was made above which ``if_high`` releases memory;
+            ``None``: it never does.
     """
 
     def __init__(self, high_bytes: int | None, clock: Clock) -> None:
@@ -94,9 +96,10 @@ class PendingBytes:
     """Bytes of committed deltas that RocksDB does not have yet, over all instances of a worker.
 
     They have a share of the worker's memory, and a merge of them may need as much again. Both may
-    also use what the block cache does not need, a half each: a worker whose stores are in the
-    shim's cache reads few blocks. Its rows then wait longer for RocksDB, and of more versions only
-    the newest row of a key is written.
+    also use the spare bytes of the block cache, a half each. Rows are written when the half of
+    share and spare bytes is in use; a merge needs as much as they have, so both fit. A worker
+    whose stores are in the shim's cache reads few blocks. Its rows then wait longer for RocksDB,
+    and of more versions only the newest row of a key is written.
 
     Args:
         own_bytes: the share.
