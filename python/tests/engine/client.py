@@ -323,15 +323,17 @@ class Store:
         return answer
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
-        batch = writes_batch(rows)
+        self.write_batch(writes_batch(rows))
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
         self.frames += 1
-        self.rows += len(rows)
+        self.rows += batch.num_rows
         self.channel.send(
             frames.WRITES,
             self.session,
             batch.serialize(),
             sequence=self.frames,
-            rows=len(rows),
+            rows=batch.num_rows,
         )
 
     def commit(self, **more: Any) -> dict[str, Any]:
