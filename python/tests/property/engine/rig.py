@@ -79,6 +79,8 @@ class Rig:
         conf: the instance's settings.
         pending_bytes: bound of deltas that the database does not have.
         reader_pins: of the worker; no thread keeps them.
+        lent_cache_bytes: a block cache of this size, whose spare bytes the deltas may use too; 0:
+            they use their own bound only.
     """
 
     def __init__(
@@ -89,22 +91,24 @@ class Rig:
         conf: dict[str, Any],
         pending_bytes: int = 1 << 20,
         reader_pins: ReaderPins | None = None,
+        lent_cache_bytes: int = 0,
     ) -> None:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
         scheduler = Scheduler(4 << 20, pool)
         self.event_loop = EventLoop(scheduler.run_slice)
+        memory = RocksMemory(lent_cache_bytes or 4 << 20, 4 << 20)
         self.resources = WorkerResources(
             event_loop=self.event_loop,
             scheduler=scheduler,
-            memory=RocksMemory(4 << 20, 4 << 20),
+            memory=memory,
             background=pool,
             sorting=pool,
             maintenance=pool,
             transfers=TransferResources(
                 SstCache(local / "sst", 1 << 26), self.pools[1], self.pools[2]
             ),
-            pending=PendingBytes(pending_bytes),
+            pending=PendingBytes(pending_bytes, memory if lent_cache_bytes else None),
             fetched=ByteBudget(1 << 20),
         )
         self.resources.reader_pins = reader_pins or self.resources.reader_pins

@@ -65,6 +65,7 @@ class InstanceMachine(RuleBasedStateMachine):
     checkpoint_format = 2
     retained = 100
     pending_bytes = 1 << 20
+    lent_cache_bytes = 0
     holds_back = True
 
     @initialize()
@@ -87,6 +88,7 @@ class InstanceMachine(RuleBasedStateMachine):
             self.checkpoint_format,
             {"minDeltasForSnapshot": 2, "minBatchesToRetain": self.retained, "orphanGraceMs": 0},
             self.pending_bytes,
+            lent_cache_bytes=self.lent_cache_bytes,
         )
 
     def open(self, version: int) -> None:
@@ -406,6 +408,13 @@ class LittleMemoryMachine(InstanceMachine):
     holds_back = False  # a commit above the bound would wait for the end of the checkpoint
 
 
+class LentMemoryMachine(LittleMemoryMachine):
+    """Runs use what the block cache does not need: more at first, nothing when reads fill it."""
+
+    pending_bytes = 200
+    lent_cache_bytes = 1024
+
+
 class FixedWidthsMachine(InstanceMachine):
     """No lists, keys of 3 bytes and values of 4: files are written with numpy."""
 
@@ -474,6 +483,7 @@ def test_a_checkpoint_is_compared_unless_its_database_is_gone(*, moves_on: bool)
         FormatOneMachine,
         RetentionMachine,
         LittleMemoryMachine,
+        LentMemoryMachine,
         FixedWidthsMachine,
     ],
 )
