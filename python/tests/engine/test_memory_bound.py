@@ -87,7 +87,7 @@ def _binary(values: NDArray[np.int64], width: int) -> pa.Array[Any]:
 
 @contextmanager
 def _resident_bytes_meanwhile(pid: int) -> Iterator[list[int]]:
-    """Sample the process's resident bytes ten times a second; the first one is of the start."""
+    """Sample the resident bytes of a process ten times a second, and once before."""
     sizes = [_resident_bytes(pid)]
     ended = threading.Event()
 

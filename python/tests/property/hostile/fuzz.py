@@ -54,10 +54,6 @@ class Finding:
     detail: str
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
 def _reset_peak() -> None:
     """Let ``_peak_bytes`` count from now on."""
     Path("/proc/self/clear_refs").write_text("5")
@@ -84,6 +80,7 @@ def _serve(name: str, seed: int, start: int, end: int, folder: Path) -> None:
     from targets import TARGETS  # noqa: PLC0415 - as above: it imports the engine
 
     from cairn.errors import BusyError  # noqa: PLC0415 - as above
+    from cairn.memory import resident_bytes  # noqa: PLC0415 - as above
 
     os.chdir(folder)
     (folder / "target").mkdir()
@@ -93,7 +90,7 @@ def _serve(name: str, seed: int, start: int, end: int, folder: Path) -> None:
     with (folder / "index").open("r+b") as file, mmap.mmap(file.fileno(), _INDEX.size) as shown:
         target.run(_input(seed, name, -1))  # imports and pools
         pa.default_memory_pool().release_unused()  # the next inputs would use it unseen
-        before = _resident_bytes()
+        before = resident_bytes()
         for index in range(start, end):
             shown[:] = _INDEX.pack(index)
             kind, detail = "", ""
@@ -107,7 +104,7 @@ def _serve(name: str, seed: int, start: int, end: int, folder: Path) -> None:
             grown = _peak_bytes() - before
             if not kind and grown > MEMORY_BYTES:
                 kind, detail = "memory", f"at its peak {grown >> 20} MiB more than before"
-                before = max(before, _resident_bytes())  # what is kept is reported once
+                before = max(before, resident_bytes())  # what is kept is reported once
             if kind:
                 _print(json.dumps([index, kind, detail[-3000:]]))
         shown[:] = _INDEX.pack(end)
