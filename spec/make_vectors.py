@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cairn.checksum import crc32c
 from cairn.format import changelog, manifest
 from cairn.format.header import Base, ChangelogHeader, ColumnFamily
 from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
@@ -390,6 +391,22 @@ def make_list_keys() -> None:
     )
 
 
+def make_session_digest() -> None:
+    """Write the keys that a session leaves, and their digest; the values of lists do not count."""
+    left = [(0, b"a", b"\x001"), (258, b"", b""), (1, b"\xff\x80", None)]
+    parts = [struct.pack("<HI", cf, len(key)) + key + (value or b"") for cf, key, value in left]
+    write_once(
+        "session_digest.json",
+        {
+            "left": [
+                {"cf": cf, "key": key.hex(), "value": value if value is None else value.hex()}
+                for cf, key, value in left
+            ],
+            "digest": sum(crc32c(part) for part in parts),
+        },
+    )
+
+
 def _fields(*fields: tuple[str, pa.DataType, bool]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=null) for name, kind, null in fields])
 
@@ -567,6 +584,8 @@ def make_commit_frames() -> None:
             "early_frames": 2,
             "early_rows": 400,
             "replaced": base64.b64encode(struct.pack("<2I", 7, 300)).decode(),
+            "expected_rows": 1390,
+            "expected_digest": 2_900_000_000_000,
         },
         sequence=83,
     )
@@ -732,6 +751,7 @@ def main() -> int:
     make_void_rows()
     make_manifests()
     make_list_keys()
+    make_session_digest()
     make_write_and_read_frames()
     make_lookup_frames()
     make_commit_frames()

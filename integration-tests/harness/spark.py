@@ -50,7 +50,9 @@ CHECKPOINT_FORMAT = STATE_STORE + "checkpointFormatVersion"
 # without threads of its own saves another tenth. With the first compiler alone, Java reserves 48 MB
 # for compiled code, which many queries fill: then nothing is compiled any more.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-JVM_OPTIONS = " ".join((*SHORT_LIVED, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"))
+# With assertions each commit says which keys its session has left, and the worker compares.
+ASSERTIONS = "-ea:io.cairn.spark..."
+JVM_OPTIONS = " ".join((*SHORT_LIVED, ASSERTIONS, "-XX:ReservedCodeCacheSize=256m", "-Xss2m"))
 
 
 def class_path() -> str:

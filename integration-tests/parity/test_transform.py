@@ -13,8 +13,9 @@ import pytest
 from harness.differential import Run
 from harness.events import Events
 from harness.job import JobProcess, Query
-from harness.operators import BY_NAME
+from harness.operators import BY_NAME, Operator, StateView
 from harness.processes import descendants, wait_until, wait_until_ended
+from harness.scala_programs import plan_in_scala
 from harness.spark import CAIRN_CONF, CONTROL, EXTENSIONS, REPOSITORY, SUBJECT
 
 if TYPE_CHECKING:
@@ -61,6 +62,27 @@ def test_without_the_extension_the_error_names_the_setting(tmp_path: Path) -> No
         assert again.rows(number)
         if name == names[0]:
             assert again.all_rows(number) == job.all_rows(len(refused))
+
+
+@pytest.mark.usefixtures("driver")
+def test_state_that_each_batch_writes_and_removes_is_absent(tmp_path: Path) -> None:
+    """The session spills nothing but removals of absent keys, after it has sent puts of them."""
+    events = Events(tmp_path / "input", rows_per_file=60_000, keys=60_000)
+    events.add_files(0, 2)
+    operator = Operator(
+        "withdraws",
+        lambda left, _: plan_in_scala("withdraws", left.where("k is not null and v is not null")),
+    )
+    cache = {CAIRN_CONF + "cacheMemory": "3m"}
+    run = Run(operator, events, str(tmp_path / "checkpoint"), SUBJECT, 2, cache)
+
+    run.advance()
+
+    assert run.record.metrics["cairnSpills"] > 0
+    assert {0, 1} <= run.record.rows.keys()
+    assert not any(run.record.rows.values())
+    assert not any(counts[0][0] for counts in run.record.counts.values())
+    assert run.state(StateView((("stateVarName", "total"),))) == []
 
 
 @pytest.mark.usefixtures("driver")

@@ -159,6 +159,27 @@ class WritesAhead extends StatefulProcessor[Int, Event, Step] {
   }
 }
 
+/** Writes and removes the state of each key, and says which keys had one: there must be none. */
+class Withdraws extends StatefulProcessor[Int, Event, Step] {
+  private var total: ValueState[Total] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    implicit val totals: Encoder[Total] = Encoders.product[Total]
+    total = getHandle.getValueState[Total]("total", TTLConfig.NONE)
+  }
+
+  override def handleInputRows(
+      key: Int,
+      rows: Iterator[Event],
+      timers: TimerValues): Iterator[Step] = {
+    val before = Option(total.get()).map(found => Step(key, "had state", found.events))
+    total.update(Total(rows.size, key))
+    require(total.exists())
+    total.clear()
+    before.iterator
+  }
+}
+
 /** Plans over the events of the tests, which Python starts. */
 object Transforms {
   def visits(events: DataFrame): DataFrame = transform(events, new Visits, TimeMode.EventTime())
@@ -169,6 +190,12 @@ object Transforms {
   def writesAhead(events: DataFrame): DataFrame =
     groups(events)
       .transformWithState(new WritesAhead, TimeMode.EventTime(), OutputMode.Append())(
+        Encoders.product[Step])
+      .toDF()
+
+  def withdraws(events: DataFrame): DataFrame =
+    groups(events)
+      .transformWithState(new Withdraws, TimeMode.EventTime(), OutputMode.Append())(
         Encoders.product[Step])
       .toDF()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from commits import commit_reply
+from commits import commit_reply, expected_rows
 from lookups import lookup, lookup_rows
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
@@ -286,6 +286,7 @@ class Store:
         self.attempt = ATTEMPT | {"run_id": run_id}
         self.session_number = 0
         self.frames = self.rows = 0
+        self.sent: list[tuple[Any, ...]] = []
         worker.call(
             "open_instance",
             instance=number,
@@ -307,6 +308,7 @@ class Store:
     def load(self, version: int, checkpoint_id: str | None = None, **more: Any) -> dict[str, Any]:
         self.session_number += 1
         self.frames = self.rows = 0
+        self.sent = []
         answer = self.worker.call(
             "load",
             **{
@@ -328,6 +330,7 @@ class Store:
     def write_batch(self, batch: pa.RecordBatch) -> None:
         self.frames += 1
         self.rows += batch.num_rows
+        self.sent += [tuple(row.values()) for row in batch.to_pylist()]
         self.channel.send(
             frames.WRITES,
             self.session,
@@ -348,6 +351,7 @@ class Store:
                 "attempt": self.attempt,
                 "snapshot": False,
                 "track_counts": True,
+                "expected_rows": expected_rows(self.sent),
             }
             | more,
         )

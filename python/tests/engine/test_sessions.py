@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from client import APPEND, DELETE, DROP_CF, LISTS, PUT, EngineError, Store, writes_batch
@@ -36,7 +36,7 @@ def test_a_commit_that_races_its_last_frame_waits_for_it(store: Store) -> None:
     late = writes_batch([(PUT, 0, b"b", b"2")])
     result: list[dict[str, object]] = []
     store.frames, store.rows = 2, 2
-    commit = threading.Thread(target=lambda: result.append(store.commit()))
+    commit = threading.Thread(target=lambda: result.append(store.commit(expected_rows=2)))
     commit.start()
     time.sleep(0.3)
     assert not result
@@ -45,6 +45,26 @@ def test_a_commit_that_races_its_last_frame_waits_for_it(store: Store) -> None:
     commit.join(20)
 
     assert result[0]["counts"] == {"0": 2, "1": 0}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [([(PUT, 0, b"a", b"1")], 0), ([(DELETE, 0, b"a", None, 1)], 0), ([], 1)],
+    ids=["taken_back", "delete", "lost"],
+)
+def test_a_commit_whose_writes_the_shim_counts_otherwise_is_refused(
+    store: Store, sent: list[tuple[Any, ...]], expected: int
+) -> None:
+    """A key that the session removed would come back, or a write would be lost, in silence."""
+    store.write([(PUT, 0, b"kept", b"1")])
+    if sent:
+        store.write(sent)
+
+    with pytest.raises(EngineError, match=r"CAIRN_PROTOCOL.*disagree"):
+        store.commit(expected_rows=1 + expected)
+
+    store.load(0)
+    assert store.scan() == {}
 
 
 def test_a_commit_with_other_rows_than_arrived_fails_and_changes_nothing(store: Store) -> None:

@@ -28,6 +28,8 @@ from cairn.protocol import files, frames
 from cairn.protocol.calls import CommitAnswer, CommitRequest
 from cairn.protocol.frames import WRITES_SCHEMA
 from cairn.rocks import keys
+from cairn.store import expected
+from cairn.store.early import WrittenRows
 
 REPOSITORY = Path(__file__).parents[3]
 VECTORS = REPOSITORY / "spec" / "vectors"
@@ -224,6 +226,24 @@ def test_frame_reads_as_written(path: Path) -> None:
         assert payload.hex() == meaning["payload"]["bytes"]
 
 
+def test_the_digest_of_a_session_is_that_of_the_shim() -> None:
+    """``SessionMirrorTest`` reads the same vector; a list has one row with some value."""
+    vector = json.loads((VECTORS / "session_digest.json").read_text("utf-8"))
+    lists = {row["cf"] for row in vector["left"] if row["value"] is None}
+    rows = [
+        (1, row["cf"], bytes.fromhex(row["key"]), bytes.fromhex(value), 0)
+        for row in vector["left"]
+        for value in ["ff" if row["value"] is None else row["value"]]
+    ]
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), WRITES_SCHEMA, strict=True)
+    ]
+    batch = pa.record_batch(columns, schema=WRITES_SCHEMA)
+
+    assert expected.digest([WrittenRows(batch)], lists) == vector["digest"]
+
+
 def test_the_replaced_rows_of_a_commit_are_read() -> None:
     """An early row that is void by mistake is lost."""
     data = (VECTORS / "frames" / "commit.frame").read_bytes()
@@ -233,6 +253,9 @@ def test_the_replaced_rows_of_a_commit_are_read() -> None:
     for wrong in ("BwAAAA", "BwAA", "Bw=A", "\u00fc"):
         with pytest.raises(ProtocolError):
             CommitRequest.from_json({**arguments, "replaced": wrong}).replaced_rows()
+    for early_rows in (0, 300):
+        with pytest.raises(ProtocolError, match="early row 300"):
+            CommitRequest.from_json({**arguments, "early_rows": early_rows}).replaced_rows()
 
 
 def assert_file_payload(header: frames.Header, payload: bytes, meaning: Any) -> None:  # noqa: ANN401 -- JSON

@@ -198,6 +198,7 @@ class CommitRequest(Request):
     """COMMIT of a session that has sent ``frames`` with ``rows``, as ``version``.
 
     ``early_frames`` of 0: early frames that it has sent are void. ``replaced``: base64.
+    ``expected_rows``, ``expected_digest``: what the shim has counted, to be compared.
     """
 
     instance: int
@@ -208,6 +209,7 @@ class CommitRequest(Request):
     column_families: tuple[ColumnFamily, ...]
     max_cf_id: int
     attempt: Attempt
+    expected_rows: int
     base_checkpoint_id: str | None = None
     snapshot: bool = False
     track_counts: bool = True
@@ -215,17 +217,23 @@ class CommitRequest(Request):
     early_frames: int = 0
     early_rows: int = 0
     replaced: str = ""
+    expected_digest: int | None = None
 
     def replaced_rows(self) -> NDArray[np.int64]:
         """Return the early rows that the first rows of the frames replace.
 
         Raises:
-            ProtocolError: the field is not base64, or has a part of a number.
+            ProtocolError: the field is not base64, has a part of a number, or names a row that is
+                no early one.
         """
         try:
             numbers = np.frombuffer(base64.b64decode(self.replaced, validate=True), "<u4")
         except ValueError as error:
             raise ProtocolError("replaced is not base64 of numbers of 32 bits") from error
+        if len(numbers) and numbers.max() >= self.early_rows:
+            raise ProtocolError(
+                f"replaced names early row {numbers.max()}, and there are {self.early_rows}"
+            )
         return numbers.astype(np.int64)
 
 

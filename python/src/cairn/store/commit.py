@@ -21,7 +21,7 @@ from cairn.format.header import ChangelogHeader
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import CommitAnswer
 from cairn.protocol.frames import PRESENCE_ABSENT, PRESENCE_PRESENT
-from cairn.store import early, writes
+from cairn.store import early, expected, writes
 from cairn.store.local_state import nothing_loaded
 from cairn.store.version import StoreVersion
 
@@ -47,6 +47,8 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     early_frames = session.complete_early(request.early_frames, request.early_rows, timeout_s)
     batches = session.complete(request.frames, request.rows, timeout_s)
     arrived = clock.monotonic_ns()
+    replaced = request.replaced_rows()
+    expected.check_rows(request, session.tally, early_frames, replaced)
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
     if sum(batch.get_total_buffer_size() for batch in batches) > _LARGE_COMMIT_BYTES:
@@ -55,9 +57,10 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         early_frames,
         batches,
         state.resources.in_background,
-        replaced=request.replaced_rows(),
+        replaced=replaced,
         are_distinct=request.are_distinct,
     )
+    expected.check_digest(request, parts)
     if not request.track_counts:
         counts: dict[int, int] = {}
     elif not parts:

@@ -200,7 +200,7 @@ def gather(
         late: the writes after them, as for ``writes.gather``, which empties the list.
         in_background: runs a call in another thread soon.
         replaced: the early rows, counted over all frames, whose keys the first late rows have, in
-            the order of those.
+            the order of those. REQUIRES: there are such early rows.
         are_distinct: whether no key occurs twice in all rows that are not replaced.
 
     Raises:
@@ -227,8 +227,6 @@ def gather(
             in_background(frame.encoded)
         parts = _with_void_rows(early, late, replaced) if len(replaced) else _parts(early)
         parts += _parts(frames)
-    elif len(replaced):
-        raise _not_replaced("it names early rows that are replaced, but has no early frame")
     late.clear()
     return [part for part in parts if part.rows.num_rows]
 
@@ -247,10 +245,9 @@ def _with_void_rows(
     ends = np.cumsum([frame.rows.num_rows for frame in early])
     is_void = np.zeros(int(ends[-1]), np.bool_)
     late_count = sum(rows.num_rows for rows in late)
-    if replaced.max() >= len(is_void) or len(replaced) > late_count:
+    if len(replaced) > late_count:
         raise _not_replaced(
-            f"{len(replaced)} early rows up to row {replaced.max()} are replaced, but it has "
-            f"{len(is_void)} early rows and {late_count} others"
+            f"{len(replaced)} early rows are replaced, but it has {late_count} other rows"
         )
     is_void[replaced] = True
     old = pa.Table.from_batches([take([_names(frame.rows) for frame in early], replaced)])

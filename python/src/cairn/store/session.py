@@ -19,6 +19,7 @@ from cairn.store.early import EarlyFrames
 from cairn.store.found_keys import FoundKeys
 from cairn.store.runs import Runs
 from cairn.store.spill import RunFiles
+from cairn.store.tally import Tally
 from cairn.store.writes import check_writes
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class StoreSession:
         self._in_order = 0  # all sequences up to here have arrived
         self._in_runs = 0  # all sequences up to here are in a run
         self._row_count = 0
+        self._tally = Tally({})
         self._spill = Runs()
         self._failure: CairnError | None = None
         self._has_job = False
@@ -97,13 +99,14 @@ class StoreSession:
                 self.fail(ProtocolError(f"frame {sequence} of a session arrived twice"))
                 return
             try:
-                check_writes(rows)
+                counted = check_writes(rows)
             except ProtocolError as failure:
                 self.fail(failure)
                 return
             self._frames[sequence] = rows
             self._frame_bytes += rows.get_total_buffer_size()
             self._row_count += rows.num_rows
+            self._tally += counted
             while self._in_order + 1 in self._frames:
                 self._in_order += 1
             self._arrival.notify_all()
@@ -310,6 +313,12 @@ class StoreSession:
             if self._failure is not None:
                 raise self._failure
             return self._early.complete(frame_count, row_count)
+
+    @property
+    def tally(self) -> Tally:
+        """That of the frames that have arrived, without early ones."""
+        with self._arrival:
+            return self._tally
 
     def forget_frames(self) -> None:
         """Free what was returned to the commit; a second commit of the session then fails."""

@@ -45,6 +45,24 @@ class Tally:
         left = {what: rows - others._counts.get(what, 0) for what, rows in self._counts.items()}
         return Tally({what: rows for what, rows in left.items() if rows})
 
+    def __add__(self, others: Tally) -> Tally:
+        """Return the tally of both."""
+        return Tally(Counter(self._counts) + Counter(others._counts))
+
+    @property
+    def expected_rows(self) -> int:
+        """The rows, except deletes of absent keys, and except those of families with a drop.
+
+        Spec: docs/protocol.md#what-a-commit-rests-on.
+        """
+        dropped = {cf for cf, op, _ in self._counts if op == OP_DROP_CF}
+        return sum(
+            rows
+            for (cf, op, presence), rows in self._counts.items()
+            if op == OP_DROP_CF
+            or (cf not in dropped and (op, presence) != (OP_DELETE, PRESENCE_ABSENT))
+        )
+
     @property
     def has_unknown(self) -> bool:
         """Whether the presence of a key is unknown; a drop has none."""

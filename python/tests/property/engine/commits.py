@@ -1,9 +1,15 @@
-"""The reply to a COMMIT, read as docs/protocol.md describes it."""
+"""What a COMMIT says of its session's writes, and its reply, as docs/protocol.md describes them."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cairn.format.ops import OP_DELETE, OP_DROP_CF
+from cairn.protocol.frames import PRESENCE_ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _NUMBERS = (
     "changelog_bytes",
@@ -17,6 +23,20 @@ _NUMBERS = (
 _TIMES = ("wait_us", "encode_us", "put_us")
 _FIXED = struct.Struct("<6Q4I")
 _COUNT = struct.Struct("<HQ")
+
+
+def expected_rows(sent: Sequence[tuple[Any, ...]]) -> int:
+    """Return ``expected_rows`` of a session that has sent these writes.
+
+    Args:
+        sent: ``(op, cf, key, value, presence)`` of each write, without early ones that are void.
+    """
+    dropped = {cf for op, cf, *_ in sent if op == OP_DROP_CF}
+    counted = [
+        op == OP_DROP_CF or (cf not in dropped and (op, presence) != (OP_DELETE, PRESENCE_ABSENT))
+        for op, cf, _, _, presence in sent
+    ]
+    return sum(counted)
 
 
 def commit_reply(payload: bytes, rows: int) -> dict[str, Any]:

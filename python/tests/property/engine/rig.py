@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from commits import commit_reply
+from commits import commit_reply, expected_rows
 from lookups import lookup, lookup_rows
 
 from cairn.checkpoint.reader_pins import ReaderPins
@@ -201,18 +201,21 @@ class Rig:
     def _forget_writes(self) -> None:
         self.frames = self.rows = 0
         self.keys: list[tuple[int, bytes]] = []
+        self.sent: list[tuple[Any, ...]] = []
         self.forget_early()
 
     def forget_early(self) -> None:
         """Make the early frames of the session void, as after a spill."""
         self.early_frames = self.early_rows = 0
         self.early_keys: list[tuple[int, bytes]] = []
+        self.early_sent: list[tuple[Any, ...]] = []
 
     def write_early(self, rows: list[tuple[Any, ...]]) -> None:
         """Send an early frame over the connection."""
         self.early_frames += 1
         self.early_rows += len(rows)
         self.early_keys += [(cf, key) for _, cf, key, *_ in rows]
+        self.early_sent += rows
         payload = memoryview(_batch(rows).serialize())
         header = Header(
             frames.EARLY,
@@ -230,6 +233,7 @@ class Rig:
         self.frames += 1
         self.rows += len(rows)
         self.keys += [(cf, key) for _, cf, key, *_ in rows]
+        self.sent += rows
         session = self.instance.find_session(self.number)
         assert session is not None
         self.event_loop.run(partial(session.add_frame, self.frames, batch))
@@ -248,6 +252,7 @@ class Rig:
         first = list(itertools.takewhile(places.__contains__, self.keys))
         replaced = [places[name] for name in first]
         counted = [*(places.keys() - first), *self.keys]
+        kept = [row for place, row in enumerate(self.early_sent) if place not in replaced]
         answer = self.instance.commit(
             CommitRequest(
                 instance=1,
@@ -263,6 +268,7 @@ class Rig:
                 column_families=tuple(families),
                 max_cf_id=9,
                 attempt=Attempt("run", 1, 0, 0, attempt),
+                expected_rows=expected_rows([*kept, *self.sent]),
                 snapshot=snapshot,
                 track_counts=track_counts,
             )

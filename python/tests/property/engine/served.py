@@ -76,6 +76,7 @@ class Served:
             "session": SESSION,
             "frames": 1,
             "rows": 1,
+            "expected_rows": 1,
             "version": 1,
             "column_families": [FAMILY],
             "max_cf_id": 0,

@@ -233,8 +233,8 @@ class FilesOfWorker(WorkerTarget):
             if self.scan(session) != self.rows:
                 raise FaultError("a load has other rows than were committed")
             # An empty commit would write nothing.
-            writes = {"frames": 0, "rows": 0, "version": 6, "base_checkpoint_id": self.newest}
-            self.served.commit(session=session, **writes)
+            writes = {"frames": 0, "rows": 0, "expected_rows": 0, "version": 6}
+            self.served.commit(session=session, base_checkpoint_id=self.newest, **writes)
             self.served.call("maintain", instance=number, snapshot=True, cleanup=True)
         except CairnError as error:
             expect(error, CairnError)

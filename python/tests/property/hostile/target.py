@@ -134,7 +134,11 @@ class WorkerTarget(Target):
                 frames.WRITES, batch.serialize(), session=session, sequence=1, rows=batch.num_rows
             )
             reply = served.commit(
-                session=session, rows=batch.num_rows, version=version, base_checkpoint_id=base
+                session=session,
+                rows=batch.num_rows,
+                expected_rows=batch.num_rows,
+                version=version,
+                base_checkpoint_id=base,
             )
             base = reply["checkpoint_id"]
             if version in (2, 4):

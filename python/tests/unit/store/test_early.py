@@ -182,9 +182,7 @@ def test_rows_are_replaced_in_any_order() -> None:
     assert len(stored(parts)) == 21
 
 
-@pytest.mark.parametrize(
-    "replaced", [[3], [4, 13], [4, 3, 5], [4, 3, 5, 6], [4, 4], [20], [2**32 - 1]], ids=str
-)
+@pytest.mark.parametrize("replaced", [[3], [4, 13], [4, 3, 5], [4, 3, 5, 6], [4, 4]], ids=str)
 def test_rows_are_void_only_if_the_late_ones_have_their_keys(replaced: list[int]) -> None:
     """A row that is void by mistake is lost without an error."""
     frames, late = rewritten()
@@ -197,12 +195,6 @@ def test_rows_are_not_replaced_by_nothing() -> None:
     """The frames with the newer writes are not counted in the commit."""
     with pytest.raises(ProtocolError, match="contradicts itself"):
         early.gather(rewritten()[0], [], at_once, replaced=np.array([4]), are_distinct=True)
-
-
-def test_nothing_is_replaced_without_early_frames() -> None:
-    """The sender counts frames that the worker does not have."""
-    with pytest.raises(ProtocolError, match="no early frame"):
-        early.gather([], [puts(0, 3)], at_once, replaced=np.array([0]), are_distinct=True)
 
 
 def test_random_writes_equal_a_dictionary() -> None:

@@ -26,6 +26,9 @@ public final class CacheSession {
   private final List<Integer> droppedFamilies = new ArrayList<>();
   private final List<Integer> createdFamilies = new ArrayList<>();
 
+  /** Null unless assertions are enabled. */
+  private final SessionMirror mirror = SessionMirror.ifAssertionsAreEnabled();
+
   /** The committed cache has the writes, or some of them. */
   private boolean hasFolded;
 
@@ -79,6 +82,9 @@ public final class CacheSession {
   public void put(int family, ByteSpan key, ByteSpan value, boolean isVersioned) {
     CachedFamily to = startWrite(family);
     puts++;
+    if (mirror != null) {
+      mirror.put(to, key, value, isVersioned);
+    }
     buffer.put(to, key, value, isVersioned);
   }
 
@@ -93,6 +99,9 @@ public final class CacheSession {
           "[CAIRN_INTERNAL] an append to column family " + family + ", which holds single values");
     }
     puts++;
+    if (mirror != null) {
+      mirror.append(to, key);
+    }
     buffer.beginCall();
     buffer.append(to, key, value);
   }
@@ -100,6 +109,9 @@ public final class CacheSession {
   public void remove(int family, ByteSpan key) {
     CachedFamily from = startWrite(family);
     removes++;
+    if (mirror != null) {
+      mirror.remove(from, key);
+    }
     buffer.remove(from, key);
   }
 
@@ -150,6 +162,9 @@ public final class CacheSession {
   public void dropFamily(int id) {
     startWrite(id);
     buffer.beginCall();
+    if (mirror != null) {
+      mirror.drop(id);
+    }
     buffer.dropFamily(id);
     droppedFamilies.add(id);
   }
@@ -316,6 +331,20 @@ public final class CacheSession {
   public boolean mayRepeatKeys() {
     buffer.addLatest();
     return hasSpilled();
+  }
+
+  /**
+   * The number of rows that the commit must have, except deletes of absent keys, and except the
+   * rows of families that the session drops; a drop counts as one.
+   */
+  public long expectedRows() {
+    buffer.addLatest();
+    return buffer.expectedRows() + droppedFamilies.size();
+  }
+
+  /** A digest of the keys that the session's calls have left; null: assertions are disabled. */
+  public Long expectedDigest() {
+    return mirror == null ? null : mirror.digest();
   }
 
   long spillCount() {

@@ -238,9 +238,12 @@ final class EarlyWrites {
     untilDue = Integer.MAX_VALUE;
   }
 
-  /** Forgets what was sent: a spill or the commit sends it again. */
+  /** Makes void what was sent: a spill or the commit sends it again, as far as it is needed. */
   void forget(Marked[] families) {
     stop();
+    // Here, and not with the spilled writes: there are none if all are deletes of absent keys.
+    source.voidEarly();
+    rows = 0;
     rewrittenCount = 0;
     for (Marked writes : families) {
       if (writes != null) {

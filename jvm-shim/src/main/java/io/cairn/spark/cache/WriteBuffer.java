@@ -12,7 +12,9 @@ import io.cairn.spark.protocol.EngineSource;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
 /**
  * The writes of one session since its last spill, over the committed cache: one entry per key, with
@@ -65,6 +67,9 @@ final class WriteBuffer {
   private volatile boolean isFinished;
   private boolean hasFailed;
   private long spillCount;
+
+  /** By family: writes that were spilled, as {@link #expectedRows} counts them. */
+  private final Map<Integer, Long> spilledRows = new HashMap<>();
 
   /** The scans that must not see later writes. */
   final OpenRanges openRanges = new OpenRanges();
@@ -527,6 +532,7 @@ final class WriteBuffer {
     forgetReads();
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
+        spilledRows.merge(i, rowsOf(families[i]), Long::sum);
         committed.noteSpill(committed.families.get(i), families[i]);
         shadow(committed.families.get(i), families[i]);
         retire(families[i]);
@@ -584,7 +590,39 @@ final class WriteBuffer {
     send(writer);
   }
 
+  /**
+   * The number of writes that the commit must have, except deletes of absent keys: those that were
+   * spilled, and those that are here. Counted apart from what is sent, so that the engine can
+   * compare both.
+   */
+  long expectedRows() {
+    long rows = 0;
+    for (long spilled : spilledRows.values()) {
+      rows += spilled;
+    }
+    for (Writes writes : families) {
+      rows += writes == null ? 0 : rowsOf(writes);
+    }
+    return rows;
+  }
+
+  private static long rowsOf(Writes writes) {
+    long rows = 0;
+    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
+      boolean isDelete = Entry.state(entries.slab, entries.at) == WriteBlock.DELETE;
+      boolean isAbsent = Entry.presence(entries.slab, entries.at) == WriteBlock.MISSING;
+      rows += isDelete && isAbsent ? 0 : 1;
+    }
+    return rows;
+  }
+
+  /** Drops all writes of a family, also those that were spilled. */
   void dropFamily(int id) {
+    spilledRows.remove(id);
+    clearFamily(id);
+  }
+
+  private void clearFamily(int id) {
     forgetReads();
     if (writes(id) != null) {
       families[id].clear();
@@ -627,7 +665,7 @@ final class WriteBuffer {
         family.lastWriteCount = families[i].count();
         if (frees) {
           fold.addAndFree(family, families[i]);
-          dropFamily(i);
+          clearFamily(i);
         } else {
           fold.add(family, families[i]);
         }
@@ -654,7 +692,7 @@ final class WriteBuffer {
     entryKey.clear();
     entryValue.clear();
     for (int i = 0; i < families.length; i++) {
-      dropFamily(i);
+      clearFamily(i);
     }
   }
 }

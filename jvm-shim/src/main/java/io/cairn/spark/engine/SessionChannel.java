@@ -235,7 +235,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       sent(block);
       return;
     }
-    forgetEarly();
     FrameBytes frame =
         attempt(
             version + 1,
@@ -253,7 +252,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     requireUsable();
     try {
       if (!instance.isOpen()) {
-        forgetEarly();
+        voidEarly();
         return false;
       }
       Frames.writes(writer, block);
@@ -282,7 +281,8 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     replacedRows = rows;
   }
 
-  private void forgetEarly() {
+  @Override
+  public void voidEarly() {
     earlyFramesSent = 0;
     earlyRowsSent = 0;
     replacedRows = NO_ROWS;
@@ -386,7 +386,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     Loaded loaded = reload.get();
     session = loaded.session;
     appliedThrough = loaded.appliedThrough;
-    forgetEarly();
+    voidEarly();
     framesSent = spilled.frameCount();
     rowsSent = spilled.rowCount();
     if (framesSent > 0) {

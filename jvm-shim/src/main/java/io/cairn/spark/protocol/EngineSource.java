@@ -53,7 +53,7 @@ public interface EngineSource {
   /**
    * Sends writes of the session that the cache keeps: the engine prepares them for the commit, but
    * no read finds them. All of them together are at most {@link WriteBlock#MAX_EARLY_BYTES}, PUT
-   * and DELETE only, and have no key twice. A spill makes them void.
+   * and DELETE only, and have no key twice.
    *
    * @return false: the engine has lost its state, and has none of the session's early writes
    */
@@ -65,7 +65,10 @@ public interface EngineSource {
    */
   void replaceEarly(int[] rows);
 
-  /** Number of early writes that the engine has. After it has lost its state, it has none. */
+  /** Makes all early writes void: the commit will count none. */
+  void voidEarly();
+
+  /** Number of early writes that count. After the engine has lost its state, there are none. */
   long earlyRows();
 
   /** The error for a row (key and value) over {@link WriteBlock#MAX_ROW_BYTES}. */

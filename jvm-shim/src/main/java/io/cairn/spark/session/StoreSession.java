@@ -351,15 +351,19 @@ public final class StoreSession {
     attempt.append(",\"stage_id\":").append(task == null ? 0 : task.stageId());
     attempt.append(",\"stage_attempt\":").append(task == null ? 0 : task.stageAttemptNumber());
     attempt.append(",\"task_attempt\":").append(task == null ? 0 : task.taskAttemptId());
-    return new CommitRequest()
-        .put("version", baseVersion.version() + 1)
-        .put("base_checkpoint_id", baseVersion.checkpointId())
-        .putJson("column_families", store.familiesJson(present.values()))
-        .put("max_cf_id", maxFamilyId)
-        .putJson("attempt", attempt.append('}'))
-        .put("snapshot", isForcingSnapshot)
-        .put("track_counts", store.conf.isCountingRows)
-        .put("are_distinct", !cache.mayRepeatKeys());
+    CommitRequest request =
+        new CommitRequest()
+            .put("version", baseVersion.version() + 1)
+            .put("base_checkpoint_id", baseVersion.checkpointId())
+            .putJson("column_families", store.familiesJson(present.values()))
+            .put("max_cf_id", maxFamilyId)
+            .putJson("attempt", attempt.append('}'))
+            .put("snapshot", isForcingSnapshot)
+            .put("track_counts", store.conf.isCountingRows)
+            .put("are_distinct", !cache.mayRepeatKeys())
+            .put("expected_rows", cache.expectedRows());
+    Long digest = cache.expectedDigest();
+    return digest == null ? request : request.put("expected_digest", digest);
   }
 
   /** Drops the session's writes. Idempotent; does nothing after commit or release. */

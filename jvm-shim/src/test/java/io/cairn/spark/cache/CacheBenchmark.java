@@ -264,6 +264,9 @@ public final class CacheBenchmark {
     public void replaceEarly(int[] rows) {}
 
     @Override
+    public void voidEarly() {}
+
+    @Override
     public long earlyRows() {
       return earlyRows;
     }

@@ -146,6 +146,23 @@ class EarlyWritesTest {
     assertEquals("b", CacheFixture.text(new ByteSpan(value(fixture))));
   }
 
+  /** The engine receives nothing for them, so nothing says that its early writes are void. */
+  @Test
+  void aSpillOfDeletesOfAbsentKeysAloneMakesEarlyWritesVoid() {
+    CacheFixture fixture = fixture(5, 30_000);
+    for (int key = 0; fixture.session.spillCount() == 0; key++) {
+      put(fixture, PLAIN, key, key + 1, "a");
+      fixture.remove(PLAIN, "key" + key);
+      assertNull(fixture.get(PLAIN, "key" + key));
+    }
+    assertTrue(fixture.engine.earlyRowsEver > 0);
+    assertEquals(0, fixture.session.expectedRows());
+
+    fixture.commit();
+
+    assertEquals(0, fixture.engine.state(1, PLAIN).size());
+  }
+
   private static byte[] value(CacheFixture fixture) {
     return fixture.engine.state(1, PLAIN).get(CacheFixture.bytes("key0"));
   }

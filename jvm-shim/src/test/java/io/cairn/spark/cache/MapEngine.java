@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
 import java.util.Random;
+import java.util.Set;
 import java.util.TreeMap;
 
 /**
@@ -38,12 +39,21 @@ final class MapEngine implements EngineSource {
     }
   }
 
+  /** A row that was received. */
+  private record Row(int family, byte op, byte presence) {
+    private Row(WriteBlock block, int row) {
+      this(block.family(row), block.op(row), block.presence(row));
+    }
+  }
+
   private final Random random;
   private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
   private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
   private Map<Integer, TreeMap<byte[], Write>> early = new HashMap<>();
   private final List<Name> earlyNames = new ArrayList<>();
   private final List<Name> laterNames = new ArrayList<>();
+  private final List<Row> earlyReceived = new ArrayList<>();
+  private final List<Row> received = new ArrayList<>();
   private int[] replaced = {};
   private boolean hasDropped;
   private boolean hasSpilled;
@@ -115,12 +125,28 @@ final class MapEngine implements EngineSource {
     base = version;
     writes = new HashMap<>();
     laterNames.clear();
+    received.clear();
     hasDropped = false;
     hasSpilled = false;
-    forgetEarly();
+    voidEarly();
     if (random.nextInt(4) == 0) {
       applied = Math.max(applied, version - random.nextInt(3));
     }
+  }
+
+  /** The rows that were received and count, except deletes of absent keys. */
+  long rowsOfCommit() {
+    List<Row> counted = new ArrayList<>(received);
+    counted.addAll(earlyReceived);
+    Arrays.stream(replaced).forEach(row -> counted.remove(earlyReceived.get(row)));
+    Set<Integer> dropped = new HashSet<>();
+    counted.stream()
+        .filter(row -> row.op == WriteBlock.DROP_CF)
+        .forEach(row -> dropped.add(row.family));
+    return counted.stream()
+        .filter(row -> row.op == WriteBlock.DROP_CF || !dropped.contains(row.family))
+        .filter(row -> row.op != WriteBlock.DELETE || row.presence != WriteBlock.MISSING)
+        .count();
   }
 
   /** Commits the writes as the next version. */
@@ -156,9 +182,11 @@ final class MapEngine implements EngineSource {
     assertTrue(Collections.disjoint(earlyNames, new HashSet<>(others)), "a key was sent twice");
   }
 
-  private void forgetEarly() {
+  @Override
+  public void voidEarly() {
     early = new HashMap<>();
     earlyNames.clear();
+    earlyReceived.clear();
     replaced = new int[0];
     earlyRows = 0;
   }
@@ -175,7 +203,7 @@ final class MapEngine implements EngineSource {
       throw new IllegalStateException("worker lost");
     }
     if (losesEarlyWrites && random.nextInt(8) == 0) {
-      forgetEarly();
+      voidEarly();
       return false;
     }
     for (int i = 0; i < block.count(); i++) {
@@ -187,6 +215,7 @@ final class MapEngine implements EngineSource {
               .put(block.key(i), new Write(block.op(i), block.value(i)));
       assertNull(before, "a key that was sent early twice");
       earlyNames.add(new Name(block, i));
+      earlyReceived.add(new Row(block, i));
     }
     earlyRows += block.count();
     earlyRowsEver += block.count();
@@ -381,7 +410,7 @@ final class MapEngine implements EngineSource {
       throw new IllegalStateException("worker lost");
     }
     if (isSpill) {
-      forgetEarly();
+      assertEquals(0, earlyRows, "early writes count beside those that were spilled");
       hasSpilled = true;
     }
     blocks++;
@@ -391,6 +420,7 @@ final class MapEngine implements EngineSource {
         block.count() == 1 || block.bytes() <= WriteBlock.TARGET_BYTES,
         "a block of " + block.count() + " rows is over the bound");
     for (int i = 0; i < block.count(); i++) {
+      received.add(new Row(block, i));
       int family = block.family(i);
       byte[] key = block.key(i);
       if (block.op(i) == WriteBlock.DROP_CF) {

@@ -32,6 +32,7 @@ class StateCacheModelTest {
   private static final int ORDERED_LISTS = 5;
   private static final int[] FAMILIES = {PLAIN, ORDERED, LISTS, ORDERED_LISTS};
   private static final int[] ORDERED_FAMILIES = {ORDERED, ORDERED_LISTS};
+  private static final int FIRST_CREATED = 10;
   private static final long FLOOR_BYTES = 16_384;
 
   @Test
@@ -126,11 +127,18 @@ class StateCacheModelTest {
   }
 
   private static boolean ordered(int family) {
-    return family == ORDERED || family == ORDERED_LISTS;
+    int kind = kind(family);
+    return kind == ORDERED || kind == ORDERED_LISTS;
   }
 
   private static boolean multi(int family) {
-    return family == LISTS || family == ORDERED_LISTS;
+    int kind = kind(family);
+    return kind == LISTS || kind == ORDERED_LISTS;
+  }
+
+  /** A family that a session created has one of the four kinds. */
+  private static int kind(int family) {
+    return family < FIRST_CREATED ? family : FAMILIES[family % FAMILIES.length];
   }
 
   /** One seed: some stores with one pool. */
@@ -173,6 +181,11 @@ class StateCacheModelTest {
     final MapEngine engine;
     final StateCache cache;
     Map<Integer, TreeMap<byte[], byte[]>> model;
+
+    /** The families of each version. */
+    final List<Set<Integer>> familiesAt = new ArrayList<>();
+
+    int nextFamily = FIRST_CREATED;
     final List<ModelScan> scans = new ArrayList<>();
     final List<Runnable> requests = new ArrayList<>();
     CacheSession session;
@@ -192,11 +205,14 @@ class StateCacheModelTest {
         cache.committed.earlyPolicy.minWrites = 1 + random.nextInt(30);
       }
       cache.reset(0, "v0", true);
-      define();
+      Set<Integer> first = new HashSet<>();
+      Arrays.stream(FAMILIES).forEach(first::add);
+      familiesAt.add(first);
+      define(0);
     }
 
-    void define() {
-      for (int family : FAMILIES) {
+    void define(long version) {
+      for (int family : familiesAt.get((int) version)) {
         cache.defineFamily(family, ordered(family), multi(family));
       }
     }
@@ -210,7 +226,7 @@ class StateCacheModelTest {
       if (reload) {
         engine.load(version);
         cache.reset(version, "v" + version, version == 0);
-        define();
+        define(version);
       } else {
         engine.begin(version);
       }
@@ -222,7 +238,7 @@ class StateCacheModelTest {
         refill();
       }
       model = new HashMap<>();
-      for (int family : FAMILIES) {
+      for (int family : familiesAt.get((int) version)) {
         model.put(family, new TreeMap<>(engine.state(version, family)));
         // Within the session: an idle store may lose entries to the other thread at any time.
         if (CacheFixture.isComplete(cache, family)) {
@@ -232,6 +248,7 @@ class StateCacheModelTest {
               "entries of a complete family");
         }
       }
+      lastKey = null;
       int steps = random.nextInt(3) == 0 ? 20 : 400;
       for (int i = 0; i < steps; i++) {
         boolean wasComplete = cache.committed.families.areComplete();
@@ -273,7 +290,7 @@ class StateCacheModelTest {
 
     void finish(long version) {
       if (random.nextBoolean()) {
-        for (int family : FAMILIES) {
+        for (int family : model.keySet()) {
           checkAll(family);
         }
       }
@@ -287,6 +304,7 @@ class StateCacheModelTest {
         assertEquals(version, cache.version());
         return;
       }
+      long expectedRows = session.expectedRows();
       session.sendWrites();
       if (!session.hasSpilled() && random.nextBoolean()) {
         session.foldEarly(version + 1);
@@ -303,11 +321,21 @@ class StateCacheModelTest {
           session.sendWrites();
         }
       }
+      assertEquals(engine.rowsOfCommit(), expectedRows, "rows of the commit");
       engine.commit();
       long next = engine.newest();
-      for (int family : FAMILIES) {
+      for (int family : model.keySet()) {
         assertSame(model.get(family), engine.state(next, family));
       }
+      for (int family = 0; family < nextFamily; family++) {
+        if (!model.containsKey(family)) {
+          assertTrue(engine.state(next, family).isEmpty(), "rows of a family that was dropped");
+        }
+      }
+      while (familiesAt.size() > next) {
+        familiesAt.remove(familiesAt.size() - 1);
+      }
+      familiesAt.add(new HashSet<>(model.keySet()));
       session.commit(next, "v" + next);
       assertEquals(next, cache.version());
     }
@@ -353,13 +381,13 @@ class StateCacheModelTest {
 
     void step() {
       if (lastKey == null || random.nextInt(3) > 0) {
-        lastFamily = FAMILIES[random.nextInt(FAMILIES.length)];
+        lastFamily = anyFamily();
         lastKey = key();
       }
       // Often the key of the last step, as an array of its own: the cache remembers the last key.
       int family = lastFamily;
       byte[] key = lastKey.clone();
-      switch (random.nextInt(22)) {
+      switch (random.nextInt(24)) {
         case 0, 1, 2, 3 -> checkGet(family, key);
         case 4 ->
             assertEquals(
@@ -381,6 +409,16 @@ class StateCacheModelTest {
         case 18 -> readInOrder(family);
         case 19 -> removeScanned(family);
         case 20 -> readIndexed(family);
+        case 21 -> {
+          if (random.nextInt(6) == 0) {
+            withdraw(family);
+          }
+        }
+        case 22 -> {
+          if (random.nextInt(6) == 0) {
+            changeFamilies();
+          }
+        }
         default -> prefetch(family);
       }
     }
@@ -431,6 +469,57 @@ class StateCacheModelTest {
           remove(family, key);
         }
       }
+    }
+
+    /**
+     * Removes what the session has added, and perhaps adds and removes more: a spill then has
+     * deletes of absent keys alone, of which the engine receives none.
+     */
+    void withdraw(int family) {
+      boolean fromAll = random.nextBoolean();
+      for (int from : List.copyOf(model.keySet())) {
+        if (fromAll || from == family) {
+          for (byte[] key : List.copyOf(model.get(from).keySet())) {
+            if (!engine.state(engine.base, from).containsKey(key)) {
+              remove(from, key);
+            }
+          }
+        }
+      }
+      for (int left = random.nextInt(120); left > 0; left--) {
+        byte[] key = key();
+        if (!engine.state(engine.base, family).containsKey(key)) {
+          if (multi(family) && random.nextBoolean()) {
+            append(family, key);
+          } else {
+            put(family, key);
+          }
+          remove(family, key);
+        }
+      }
+    }
+
+    /** Drops a family with all its rows, or creates one. Its id is never used again. */
+    void changeFamilies() {
+      if (model.size() > FAMILIES.length && random.nextBoolean()) {
+        List<Integer> created = new ArrayList<>(model.keySet());
+        created.removeIf(family -> family < FIRST_CREATED);
+        int dropped = created.get(random.nextInt(created.size()));
+        scans.removeIf(scan -> scan.family == dropped);
+        requests.clear();
+        session.dropFamily(dropped);
+        model.remove(dropped);
+        lastKey = null;
+      } else if (model.size() < FAMILIES.length + 3) {
+        int family = nextFamily++;
+        session.createFamily(family, ordered(family), multi(family));
+        model.put(family, new TreeMap<>(MapEngine.UNSIGNED));
+      }
+    }
+
+    int anyFamily() {
+      List<Integer> families = new ArrayList<>(model.keySet());
+      return families.get(random.nextInt(families.size()));
     }
 
     /** Reads present and absent keys in order; writes in between may spill what was read ahead. */

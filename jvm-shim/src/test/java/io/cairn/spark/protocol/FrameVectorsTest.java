@@ -408,7 +408,9 @@ class FrameVectorsTest {
             .putJson("attempt", arguments.get("attempt").toString())
             .put("snapshot", arguments.get("snapshot").asBoolean())
             .put("track_counts", arguments.get("track_counts").asBoolean())
-            .put("are_distinct", arguments.get("are_distinct").asBoolean());
+            .put("are_distinct", arguments.get("are_distinct").asBoolean())
+            .put("expected_rows", arguments.get("expected_rows").asLong())
+            .put("expected_digest", arguments.get("expected_digest").asLong());
     CommitRequest.Sent sent =
         new CommitRequest.Sent(
             arguments.get("frames").asLong(),
