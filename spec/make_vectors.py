@@ -581,6 +581,8 @@ def make_commit_frames() -> None:
         "wait_us": 10,
         "encode_us": 500,
         "put_us": 4_000_000_000,
+        "memory_wait_us": 24_900_000,
+        "snapshot_wait_us": 70,
     }
     counts = {0: 1000, 65535: 3}
     frame(
@@ -588,7 +590,7 @@ def make_commit_frames() -> None:
         0x88,
         Plain(
             len(counts),
-            struct.pack("<6Q4I", *reply.values())
+            struct.pack("<6Q6I", *reply.values())
             + b"".join(struct.pack("<HQ", *count) for count in counts.items())
             + _id("2").encode(),
             {
