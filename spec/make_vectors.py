@@ -366,8 +366,17 @@ def make_manifests() -> None:
         retained=(first.as_retained(),),
         garbage=(manifest.Garbage("sst/" + "c" * 32 + ".sst", 1_700_000_001_000),),
     )
+    with_large_manifest = replace(
+        first,
+        files=(*first.files, manifest.SstFile("sst/" + "d" * 32 + ".sst", "MANIFEST-000005", 9, 2)),
+        small_files=(small[0], small[2]),
+    )
     # "with_chain", which is `later` in format 1, was written before lists had heads.
-    for name, value in (("first", first), ("with_lists", later)):
+    for name, value in (
+        ("first", first),
+        ("with_lists", later),
+        ("with_large_manifest", with_large_manifest),
+    ):
         data = manifest.encode(value)
         write(f"manifest/{name}.json", data, json.loads(data))
 

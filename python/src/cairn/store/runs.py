@@ -84,8 +84,8 @@ def _common_prefix(left: bytes, right: bytes) -> bytes:
     # With numpy: keys may have megabytes.
     size = min(len(left), len(right))
     differs = np.ones(size + 1, np.bool_)
-    cells = (np.frombuffer(key[:size], np.uint8) for key in (left, right))
-    np.not_equal(*cells, out=differs[:-1])
+    cells, others = (np.frombuffer(key[:size], np.uint8) for key in (left, right))
+    np.not_equal(cells, others, out=differs[:-1])
     return left[: int(differs.argmax())]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,8 +85,8 @@ def test_the_presence_of_large_rows_is_found_without_most_of_their_values(
     get = RocksDb._get
 
     def noted(database: RocksDb, names: list[bytes]) -> object:
-        found = get(database, names)
-        values = found if isinstance(found, list) else [found]
+        found: Any = get(database, names)
+        values: list[bytes | None] = found if isinstance(found, list) else [found]
         sizes.append(sum(len(value) for value in values if value is not None))
         return found
 

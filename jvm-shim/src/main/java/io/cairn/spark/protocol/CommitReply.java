@@ -62,7 +62,8 @@ public record CommitReply(
 
   /** Of a session that has not committed. */
   public static final CommitReply NONE =
-      new CommitReply(null, Map.of(), 0, 0, 0, 0, 0, new Snapshots(0, 0), new Micros(0, 0, 0, 0, 0));
+      new CommitReply(
+          null, Map.of(), 0, 0, 0, 0, 0, new Snapshots(0, 0), new Micros(0, 0, 0, 0, 0));
 
   /** Reads a reply; throws if its lengths contradict each other. */
   public static CommitReply read(FrameHeader header, byte[] payload) {
