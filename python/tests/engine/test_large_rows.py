@@ -37,7 +37,7 @@ def values_of_varied_lengths(random: random.Random, _number: int) -> tuple[int, 
 
 
 def one_of_the_largest_values(_random: random.Random, number: int) -> tuple[int, int]:
-    return 20, LARGEST_BYTES - number if number < 2 else KIB
+    return 20, LARGEST_BYTES if number == 0 else KIB
 
 
 def one_of_the_largest_keys(_random: random.Random, number: int) -> tuple[int, int]:
