@@ -65,7 +65,7 @@ def counted() -> Iterator[Steps]:
         yield steps
     finally:
         sys.settrace(former)
-        threading.settrace(former)  # type: ignore[arg-type] # None is allowed
+        threading.settrace(former)
 
 
 def equal_keys(number: int, size: int) -> tuple[bytes, bytes]:
