@@ -373,8 +373,17 @@ def make_manifests() -> None:
         retained=(first.as_retained(),),
         garbage=(manifest.Garbage("sst/" + "c" * 32 + ".sst", 1_700_000_001_000),),
     )
+    with_large_manifest = replace(
+        first,
+        files=(*first.files, manifest.SstFile("sst/" + "d" * 32 + ".sst", "MANIFEST-000005", 9, 2)),
+        small_files=(small[0], small[2]),
+    )
     # "with_chain", which is `later` in format 1, was written before lists had heads.
-    for name, value in (("first", first), ("with_lists", later)):
+    for name, value in (
+        ("first", first),
+        ("with_lists", later),
+        ("with_large_manifest", with_large_manifest),
+    ):
         data = manifest.encode(value)
         write(f"manifest/{name}.json", data, json.loads(data))
 
@@ -606,6 +615,8 @@ def make_commit_frames() -> None:
         "wait_us": 10,
         "encode_us": 500,
         "put_us": 4_000_000_000,
+        "memory_wait_us": 24_900_000,
+        "snapshot_wait_us": 70,
     }
     counts = {0: 1000, 65535: 3}
     frame(
@@ -613,7 +624,7 @@ def make_commit_frames() -> None:
         0x88,
         Plain(
             len(counts),
-            struct.pack("<6Q4I", *reply.values())
+            struct.pack("<6Q6I", *reply.values())
             + b"".join(struct.pack("<HQ", *count) for count in counts.items())
             + _id("2").encode(),
             {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -255,26 +256,29 @@ class Recovery:
                 f"has {number} of {len(files)} files, {done >> 20} of {total >> 20} MiB, of which "
                 f"{downloaded >> 20} MiB were downloaded"
             )
-        for small in snapshot.small_files:
-            try:
+        try:
+            for file in snapshot.files:
+                if not file.is_sst:
+                    _replace_link(target / file.local_name)
+            for small in snapshot.small_files:
                 # A new file: a present one may be a hard link into the cache.
                 with (target / small.local_name).open("xb") as out:
                     out.write(small.content)
-            except FileExistsError as error:
-                raise CorruptError(
-                    f"the snapshot has two files named {small.local_name}",
-                    store=str(self._store),
-                    version=snapshot.ref.version,
-                    object_name=self._objects.object_url(manifest_name(snapshot.ref)),
-                    next_step=_RESTORE,
-                ) from error
-            except OSError as error:
-                if error.errno not in DISK_FULL_ERRNOS:
-                    raise
-                raise translate_os_error(error, str(target)).with_context(
-                    store=str(self._store), version=snapshot.ref.version
-                ) from error
-        known = {file.local_name: file for file in snapshot.files}
+        except FileExistsError as error:
+            raise CorruptError(
+                f"the snapshot has two files named {small.local_name}",
+                store=str(self._store),
+                version=snapshot.ref.version,
+                object_name=self._objects.object_url(manifest_name(snapshot.ref)),
+                next_step=_RESTORE,
+            ) from error
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+            raise translate_os_error(error, str(target)).with_context(
+                store=str(self._store), version=snapshot.ref.version
+            ) from error
+        known = {file.local_name: file for file in snapshot.files if file.is_sst}
         return Materialized(downloaded, known)
 
     def _get(self, name: str, version: Version, max_bytes: int) -> bytes:
@@ -316,3 +320,10 @@ class Recovery:
             object_name=self._objects.object_url(name),
             next_step=_RESTORE if isinstance(error, DataError) else None,
         )
+
+
+def _replace_link(path: Path) -> None:
+    """Make a file a copy of itself, which may be written: it is a hard link into the cache."""
+    copy = path.with_name(f"{path.name}.copy")
+    shutil.copyfile(path, copy)
+    copy.replace(path)

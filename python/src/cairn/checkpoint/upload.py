@@ -29,7 +29,15 @@ from cairn.errors import (
 )
 from cairn.format import manifest as manifest_format
 from cairn.format import pin
-from cairn.format.manifest import ChangelogRef, Garbage, Manifest, Retained, SmallFile, SstFile
+from cairn.format.manifest import (
+    MAX_SMALL_BYTES,
+    ChangelogRef,
+    Garbage,
+    Manifest,
+    Retained,
+    SmallFile,
+    SstFile,
+)
 from cairn.format.names import manifest_name
 from cairn.storage.parallel import in_turns
 
@@ -230,9 +238,10 @@ class SnapshotUploader:
         named = previous.files if previous is not None and is_exclusive else ()
         reusable = {file.object_name for file in named}
         ssts = [path for path in local_files if path.suffix == ".sst"]
+        large = [path for path in local_files if _is_large_manifest(path)]
         reused, missing = _split(ssts, known, reusable, pending.files)
         try:
-            uploaded = self._upload_all(missing, pending, content.ref)
+            uploaded = self._upload_all(missing + large, pending, content.ref)
             if previous is not None and not self._exists(previous.ref):
                 reused, missing = _split(ssts, {}, (), pending.files)
                 if missing:
@@ -244,9 +253,8 @@ class SnapshotUploader:
                 if previous is not None and trim is not None and pending.stored_at is not None:
                     previous = trim(previous, pending.stored_at)
                 chain = _chain_after(previous, content)
-            manifest = self._manifest(
-                content, chain, (*reused, *uploaded), _small_files(local_files)
-            )
+            small = _small_files([path for path in local_files if path not in large])
+            manifest = self._manifest(content, chain, (*reused, *uploaded), small)
             pending.keep(self._objects)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
             if not is_exclusive:
@@ -263,7 +271,11 @@ class SnapshotUploader:
         return SnapshotResult(
             manifest=manifest,
             won=won,
-            known={file.local_name: file for file in manifest.files if won and is_exclusive},
+            known={
+                file.local_name: file
+                for file in manifest.files
+                if won and is_exclusive and file.is_sst
+            },
             uploaded_files=len(uploaded),
             uploaded_bytes=sum(file.size_bytes for file in uploaded),
             reused_files=len(reused),
@@ -463,6 +475,11 @@ def _split(
         else:
             reused.append(file)
     return reused, missing
+
+
+def _is_large_manifest(path: Path) -> bool:
+    """Return whether a file is RocksDB's MANIFEST and too large for that of the snapshot."""
+    return path.name.startswith("MANIFEST-") and path.stat().st_size > MAX_SMALL_BYTES
 
 
 def _small_files(paths: list[Path]) -> tuple[SmallFile, ...]:

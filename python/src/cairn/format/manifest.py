@@ -46,24 +46,28 @@ from cairn.format.names import is_sst_name
 from cairn.ids import CheckpointId, StoreId, VersionRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 _FORMAT_VERSION = 1
 _WITH_LISTS = 2
 """Its SSTs may have lists with heads. Releases that know only format 1 would not find them."""
+_WITH_LARGE_MANIFEST = 3
+"""RocksDB's MANIFEST is one of its files: it has two keys of each SST."""
+MAX_SMALL_BYTES = 1 << 20
+"""A larger MANIFEST of RocksDB is stored as a file."""
 MAX_OBJECT_BYTES = 64 << 20
 """A partition of 500 GB in files of 16 MiB, with ten to twenty manifests retained: 24 to 36 MiB."""
 
 _MAGIC = "CAIRN-MANIFEST"
 _CRC_MAX = 2**32 - 1
-_LOCAL_SST = re.compile(r"[0-9]{6,20}\.sst")
+_LOCAL_FILE = re.compile(r"[0-9]{6,20}\.sst|MANIFEST-[0-9]{6,20}")
 _LOCAL_SMALL = re.compile(r"CURRENT|(?:MANIFEST|OPTIONS)-[0-9]{6,20}")
 _RESTORE = "restore the object from the bucket's versions, or load a version with another base"
 
 
 @dataclass(frozen=True, slots=True)
 class SstFile:
-    """An SST of a snapshot.
+    """A file of a snapshot that is an object of its own: an SST, or RocksDB's MANIFEST.
 
     Attributes:
         object_name: ``sst/<hex32>.sst``.
@@ -76,6 +80,11 @@ class SstFile:
     local_name: str
     size_bytes: int
     crc32c: int
+
+    @property
+    def is_sst(self) -> bool:
+        """Whether later snapshots may have the same file; RocksDB goes on to write its MANIFEST."""
+        return self.local_name.endswith(".sst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ def encode(manifest: Manifest) -> bytes:
     """
     fields: dict[str, object] = {
         "magic": _MAGIC,
-        "format": _format_of(manifest.column_families),
+        "format": _format_of(manifest),
         "store": asdict(manifest.store),
         "version": manifest.ref.version,
         "checkpoint_id": manifest.ref.checkpoint_id,
@@ -198,8 +207,11 @@ def encode(manifest: Manifest) -> bytes:
     return data
 
 
-def _format_of(families: Sequence[ColumnFamily]) -> int:
-    return _WITH_LISTS if any(family.multi for family in families) else _FORMAT_VERSION
+def _format_of(manifest: Manifest) -> int:
+    if not all(file.is_sst for file in manifest.files):
+        return _WITH_LARGE_MANIFEST
+    has_lists = any(family.multi for family in manifest.column_families)
+    return _WITH_LISTS if has_lists else _FORMAT_VERSION
 
 
 def decode(
@@ -254,13 +266,16 @@ def _decode(data: bytes) -> Manifest:
         raise CorruptError("its content differs from its checksum")
     if fields.get("magic") != _MAGIC:
         raise ForeignObjectError("not a manifest of Cairn")
-    if fields.get("format") not in (_FORMAT_VERSION, _WITH_LISTS):
+    if fields.get("format") not in (_FORMAT_VERSION, _WITH_LISTS, _WITH_LARGE_MANIFEST):
         raise FormatVersionError(
-            f"manifest format {fields.get('format')!r} is neither {_FORMAT_VERSION} nor "
-            f"{_WITH_LISTS}",
+            f"manifest format {fields.get('format')!r} is none of {_FORMAT_VERSION} to "
+            f"{_WITH_LARGE_MANIFEST}",
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
-    return _from_fields(fields)
+    manifest = _from_fields(fields)
+    if fields["format"] != _WITH_LARGE_MANIFEST and not all(one.is_sst for one in manifest.files):
+        raise CorruptError("it has a file that its format does not allow")
+    return manifest
 
 
 def _from_fields(fields: JsonObject) -> Manifest:
@@ -290,7 +305,7 @@ def _from_fields(fields: JsonObject) -> Manifest:
     small = {file.local_name: file.content for file in manifest.small_files}
     current = small.get("CURRENT", b"").decode("ascii", "replace")
     # RocksDB opens the file that CURRENT names.
-    if names and (current.removesuffix("\n") not in small or not current.startswith("MANIFEST-")):
+    if names and (current.removesuffix("\n") not in names or not current.startswith("MANIFEST-")):
         raise CorruptError("CURRENT does not name one of its files")
     return manifest
 
@@ -299,7 +314,7 @@ def _sst_file(value: object) -> SstFile:
     fields = as_object(value, "file")
     return SstFile(
         object_name=_sst_name(fields.get("object")),
-        local_name=_local_name(fields.get("local_name"), _LOCAL_SST),
+        local_name=_local_name(fields.get("local_name"), _LOCAL_FILE),
         size_bytes=as_int(fields.get("size_bytes"), "size_bytes"),
         crc32c=as_int(fields.get("crc32c"), "crc32c", most=_CRC_MAX),
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Json = Mapping[str, Any]
-_COMMIT_REPLY = struct.Struct("<QQQQQQIIII")
+_COMMIT_REPLY = struct.Struct("<QQQQQQIIIIII")
 _MAX_U32 = 0xFFFFFFFF
 
 _ONE_RELEASE = "install the shim jar and the Python package of one release on all machines"
@@ -267,6 +267,8 @@ class CommitAnswer:
         sst_bytes: files of the database.
         snapshot_bytes_left: what the running snapshot has still to upload.
         lineage_versions: versions that were committed since the last snapshot.
+        memory_wait_ns: time until the worker had memory for the version's rows.
+        snapshot_wait_ns: time that the commit waited for snapshots.
     """
 
     checkpoint_id: str
@@ -281,9 +283,13 @@ class CommitAnswer:
     sst_bytes: int = 0
     snapshot_bytes_left: int = 0
     lineage_versions: int = 0
+    memory_wait_ns: int = 0
+    snapshot_wait_ns: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the payload of the reply, whose header has the number of counts as ``rows``."""
+        waits = self.memory_wait_ns, self.snapshot_wait_ns
+        times = (self.wait_ns, self.encode_ns, self.put_ns, *waits)
         fixed = _COMMIT_REPLY.pack(
             self.changelog_bytes,
             self.snapshot_version,
@@ -292,7 +298,7 @@ class CommitAnswer:
             self.sst_bytes,
             self.snapshot_bytes_left,
             self.lineage_versions,
-            *(min(ns // 1000, _MAX_U32) for ns in (self.wait_ns, self.encode_ns, self.put_ns)),
+            *(min(ns // 1000, _MAX_U32) for ns in times),
         )
         counts = [part for pair in self.counts.items() for part in pair]
         packed = struct.pack("<" + "HQ" * len(self.counts), *counts)

@@ -11,6 +11,7 @@ Layer: protocol.  Spec: docs/protocol.md#data-channel.  Little-endian.
     commit_reply := u64 changelog_bytes  u64 snapshot_version  u64 estimated_keys
                     u64 memtable_bytes  u64 sst_bytes  u64 snapshot_bytes_left
                     u32 lineage_versions  u32 wait_us  u32 encode_us  u32 put_us
+                    u32 memory_wait_us  u32 snapshot_wait_us
                     { u16 cf  u64 keys }[rows]  checkpoint_id
 """
 

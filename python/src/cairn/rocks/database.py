@@ -256,19 +256,25 @@ class RocksDb:
         return found
 
     def _present_rows(self, prefix: bytes, keys: list[bytes]) -> list[bool]:
-        sample = self._get_rows(prefix, keys[:_SAMPLE_KEYS])
-        found = [value is not None for value in sample]
-        left = keys[_SAMPLE_KEYS:]
+        found: list[bool] = []
+        size = 0
+        while len(found) < min(_SAMPLE_KEYS, len(keys)) and size <= _SAMPLE_BYTES:
+            # Each time as many keys as before: a few values may have more bytes than a commit.
+            some = keys[len(found) : max(1, 2 * len(found))]
+            sample = self._get_rows(prefix, some)
+            found += [value is not None for value in sample]
+            size += sum(map(len, filter(None, sample)))
+        left = keys[len(found) :]
         if not left:
             return found
-        if sum(map(len, filter(None, sample))) <= _SAMPLE_BYTES:
+        if size <= _SAMPLE_BYTES:
             return found + [value is not None for value in self._get_rows(prefix, left)]
-        # Long lists: their values are not worth a copy.
-        found += [False] * len(left)
+        # Long values are not worth a copy.
+        is_found = [False] * len(left)
         names = [(prefix + key, prefix + key + b"\0") for key in left]
         for place, _, _ in RangeRows(self._db, names, self._read_options, keys_only=True):
-            found[_SAMPLE_KEYS + place] = True
-        return found
+            is_found[place] = True
+        return found + is_found
 
     def chunks(self, cf: int, keys: list[bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield the index of its list, and the RocksDB key, of each chunk of some lists.

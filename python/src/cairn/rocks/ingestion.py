@@ -5,9 +5,10 @@ Layer: rocks.  Spec: docs/checkpoint-format.md#sst.
 A list that is written whole is a head, a row like those of other families. Appends to it are
 chunks, which the next write of the whole list deletes.
 
-``write`` makes the whole file with numpy, in any thread, if the rows have fixed widths and no list
-has chunks. All other rows are added in slices on the event loop; then ``finish`` completes the file
-in any thread. At last ``RocksDb.ingest`` makes the rows part of the database.
+``write`` makes the whole file with numpy, in any thread, if the rows have fixed widths, their keys
+are short and no list has chunks. All other rows are added in slices on the event loop; then
+``finish`` completes the file in any thread. At last ``RocksDb.ingest`` makes the rows part of the
+database.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Ingestion:
         return self._writer is not None or self._is_written
 
     def write(self, is_wanted: Callable[[], bool]) -> bool:
-        """Write and sync the whole file, if its rows have fixed widths and it has no chunks.
+        """Write and sync the whole file, if all its rows can be made with numpy; see the module.
 
         Any thread, once, before all other methods; called by ``RocksDb.write``.
 
@@ -292,7 +293,7 @@ class RowEncoding:
         return rows.set_column(0, rows.schema.field(0), pa.array(ops))
 
     def fixed(self, section: _Section) -> FixedRows | None:
-        """Return the entries of rows, at least one; ``None`` if they have no fixed widths."""
+        """Return the entries of rows, at least one; ``None`` if RocksDB's writer must make them."""
         return None if section.of_chunks else fixed_rows(self._prefix(section.cf), section.rows)
 
     def _prefix(self, cf: int) -> bytes:

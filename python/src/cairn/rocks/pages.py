@@ -78,12 +78,17 @@ def read_rows(
     values: list[bytes] = []
     size = 0
     stride_rows = _FIRST_STRIDE_ROWS
+    small_bytes = limit_bytes // _STRIDE_ROWS
     while len(keys) < limit_rows and size < limit_bytes:
-        stride = list(islice(rows, min(stride_rows, limit_rows - len(keys))))
-        if not stride:
+        names: list[bytes] = []
+        cells: list[bytes] = []
+        for name, value in islice(rows, min(stride_rows, limit_rows - len(keys))):
+            names.append(name[prefix_bytes:])
+            cells.append(value)
+            if len(value) > small_bytes or len(name) > small_bytes:
+                break  # the rows behind a large one may be large, too
+        if not names:
             break
-        names = [name[prefix_bytes:] for name, _ in stride]
-        cells = [value for _, value in stride]
         stride_size = max(sum(map(len, names)), sum(map(len, cells)))
         stride_size += _ROW_OVERHEAD_BYTES * len(cells)
         if size + stride_size > limit_bytes:

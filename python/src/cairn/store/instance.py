@@ -151,12 +151,14 @@ class ProviderInstance:
             CairnError: nothing is committed, or the outcome is unknown; the current version stays.
         """
         state, resources = self.state, self._resources
-        conf = state.checkpoint.conf
+        conf, now_ns = state.checkpoint.conf, resources.clock.monotonic_ns
         snapshot_wait_s = _REQUESTS_PER_SNAPSHOT * conf.frame_timeout_ms / 1000
+        began_ns = now_ns()
         try:
             if request.frames or request.early_frames or not state.checkpoint.has_checkpoint_ids:
                 with self._context(request.version):
                     snapshot.bound_lineage(state, snapshot_wait_s)
+            snapshot_wait_ns = now_ns() - began_ns
             with self._lock, self._context(request.version):
                 self._check_open()
                 session = self.find_session(request.session.number)
@@ -166,15 +168,21 @@ class ProviderInstance:
                 self.end_sessions(request.session.number)
                 is_overdue = not request.snapshot and snapshot.is_overdue(state)
             # The version is durable. The rest may be slow, so it runs without the lock.
-            if resources.pending.is_over_limit:
-                resources.event_loop.wake()
-                resources.pending.wait_below_limit(_MAX_PENDING_WAIT_S)
+            if resources.pending.must_wait(state.local):
+                began_ns = now_ns()
+                # Beside the rows of the store that is writing, for which this one need not wait.
+                resources.event_loop.post(state.local.write_runs)
+                resources.pending.wait(state.local, _MAX_PENDING_WAIT_S)
+                answer.memory_wait_ns = now_ns() - began_ns
             if request.snapshot:
+                began_ns = now_ns()
                 resources.event_loop.wake()
                 # After a failure the answer has an older version: Spark requests a snapshot again.
                 snapshot.take_now(state, snapshot_wait_s)
+                snapshot_wait_ns += now_ns() - began_ns
                 answer.snapshot_version = state.snapshots.newest_version
                 answer.lineage_versions = state.lineage_length()
+            answer.snapshot_wait_ns = snapshot_wait_ns
             reply(answer)
         finally:
             resources.event_loop.wake()

@@ -258,8 +258,8 @@ class LocalState:
     def _drop_deltas(self) -> None:
         """Forget all deltas and runs, and what is in progress with them."""
         while self._arrived:
-            self._resources.pending.add(-self._arrived.popleft().size_bytes)
-        self._resources.pending.add(-sum(run.size_bytes for run in self._runs))
+            self._resources.pending.add(self, -self._arrived.popleft().size_bytes)
+        self._resources.pending.add(self, -sum(run.size_bytes for run in self._runs))
         # A read in progress keeps the runs that it reads: without them it would find older rows.
         self._runs = ()
         self._sorting, self._merging, self._writing = (), (), None
@@ -281,7 +281,7 @@ class LocalState:
             with suppress(Exception):
                 delta.sort()
         self._resources.pending.expect(self, delta.size_bytes)
-        self._resources.pending.add(delta.size_bytes)
+        self._resources.pending.add(self, delta.size_bytes)
         self._arrived.append(delta)
         self._resources.event_loop.post(self._admit, wakes=wakes)
 
@@ -315,9 +315,9 @@ class LocalState:
     def _make_readable(self, deltas: Sequence[Delta], run: CommittedRun | None) -> None:
         for delta in deltas:
             self._arrived.popleft()
-            self._resources.pending.add(-delta.size_bytes)
+            self._resources.pending.add(self, -delta.size_bytes)
         if run is not None:
-            self._resources.pending.add(run.size_bytes)
+            self._resources.pending.add(self, run.size_bytes)
             self._set_runs((*self._runs, run))
         newest = deltas[-1]
         self.db.multi_families = newest.multi_families
@@ -468,7 +468,9 @@ class LocalState:
             start = self._runs.index(runs[0])
             end = start + len(runs)
             self._set_runs((*self._runs[:start], result, *self._runs[end:]))
-            self._resources.pending.add(result.size_bytes - sum(run.size_bytes for run in runs))
+            self._resources.pending.add(
+                self, result.size_bytes - sum(run.size_bytes for run in runs)
+            )
         self._advance()
 
     def _begin_write(self, run: CommittedRun) -> None:
@@ -589,7 +591,7 @@ class LocalState:
         self.written_through = run.last
         # In the same task as the ingestion: a read must not find an append twice.
         self._set_runs(self._runs[1:])
-        self._resources.pending.add(-run.size_bytes)
+        self._resources.pending.add(self, -run.size_bytes)
         self._advance()
 
     # -- waiting for deltas --------------------------------------------------------------------

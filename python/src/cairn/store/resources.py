@@ -30,6 +30,8 @@ Result = TypeVar("Result")
 _RELEASE_AFTER_S = 1.0
 # A release while most memory is in use finds little, and takes some milliseconds.
 _RELEASE_INTERVAL_NS = 100_000_000
+# Of the bound of pending bytes: commits of stores with few of them may use so much more.
+_RESERVED_PART = 8
 
 
 class _MemoryRelease:
@@ -101,6 +103,10 @@ class PendingBytes:
     whose stores are in the shim's cache reads few blocks. Its rows then wait longer for RocksDB,
     and of more versions only the newest row of a key is written.
 
+    Above the bound a commit waits for the rows of its own store: until that has no more than its
+    part of the bound. So a store whose rows take long to write holds up no other one. Only above
+    the bound by a further part do all commits wait: the memory is needed.
+
     Args:
         own_bytes: the share.
         memory: has the block cache; ``None``: the share is all there is.
@@ -111,6 +117,7 @@ class PendingBytes:
         self._memory = memory
         self._changed = threading.Condition()
         self._bytes = 0
+        self._bytes_of: dict[object, int] = {}  # by store, none of them 0
         self._expected: dict[object, int] = {}
         self._expected_bytes = 0
 
@@ -135,15 +142,22 @@ class PendingBytes:
         until_wait = self.limit_bytes - self._expected_bytes
         return self._bytes > max(self._own_bytes // 2, min(half, until_wait))
 
-    @property
-    def is_over_limit(self) -> bool:
-        """Whether a commit must wait."""
-        return self._bytes > self.limit_bytes
+    def must_wait(self, store: object) -> bool:
+        """Whether a commit of a store must wait; see the class."""
+        limit = self.limit_bytes
+        excess = self._bytes - limit
+        if excess <= 0:
+            return False
+        part = limit // max(1, len(self._bytes_of))
+        return excess > limit // _RESERVED_PART or self._bytes_of.get(store, 0) > part
 
-    def add(self, amount: int) -> None:
-        """Add bytes that were enqueued; a negative amount stands for bytes that were written."""
+    def add(self, store: object, amount: int) -> None:
+        """Add bytes that a store enqueued; a negative amount: they were written or dropped."""
         with self._changed:
             self._bytes += amount
+            left = self._bytes_of.pop(store, 0) + amount
+            if left:
+                self._bytes_of[store] = left
             if self._memory is not None:
                 self._memory.is_lent = self._bytes > self._own_bytes
             self._changed.notify_all()
@@ -155,10 +169,10 @@ class PendingBytes:
             if size_bytes:
                 self._expected[store] = size_bytes
 
-    def wait_below_limit(self, timeout_s: float) -> bool:
-        """Wait until the bytes are within the limit; return whether they are."""
+    def wait(self, store: object, timeout_s: float) -> bool:
+        """Wait while ``must_wait``; return whether that ended within the time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._bytes <= self.limit_bytes, timeout_s)
+            return self._changed.wait_for(lambda: not self.must_wait(store), timeout_s)
 
     def _spare_bytes(self) -> int:
         return 0 if self._memory is None else self._memory.spare_bytes()

@@ -79,6 +79,16 @@ class _Cells:
         return bytes(self._data[self.offsets[index] : self.offsets[index + 1]])
 
 
+def _common_prefix(left: bytes, right: bytes) -> bytes:
+    """Return the first bytes that two keys have in common."""
+    # With numpy: keys may have megabytes.
+    size = min(len(left), len(right))
+    differs = np.ones(size + 1, np.bool_)
+    cells, others = (np.frombuffer(key[:size], np.uint8) for key in (left, right))
+    np.not_equal(cells, others, out=differs[:-1])
+    return left[: int(differs.argmax())]
+
+
 class SearchedKeys:
     """Keys that are searched for in several runs."""
 
@@ -107,11 +117,8 @@ class _Family:
         self.start, self.end = rows
         self._cells = cells
         self._stride = stride
-        first, last = cells[self.start], cells[self.end - 1]
-        common = 0
-        while common < len(first) and first[common] == last[common]:
-            common += 1
-        self.prefix = first[:common]
+        self.prefix = _common_prefix(cells[self.start], cells[self.end - 1])
+        common = len(self.prefix)
         self._word_end = common + _WORD_BYTES
         sampled = self._column = keys.slice(self.start, self.end - self.start)
         self._width = BinaryColumn(sampled).width

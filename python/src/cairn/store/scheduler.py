@@ -87,15 +87,18 @@ class Scheduler:
         self._failed.discard(store)
 
     def run_slice(self) -> bool:
-        """Write rows of the store with the oldest ones; return whether work may be left.
+        """Write rows of the next store; return whether work may be left.
 
-        Stores whose last slice failed come last.
+        The stores take turns: a commit may wait for the few rows of one, while the rows of another
+        take long. Stores whose last slice failed come last.
         """
         if not self.writing and not self.with_long_lists:
             return False  # at once: the event loop asks after each request
         waiting = [store for store in self.writing if store.has_work]
         if waiting:
-            store = min(waiting, key=lambda one: (one in self._failed, one.waiting_since_ns))
+            store = min(waiting, key=self._failed.__contains__)
+            del self.writing[store]
+            self.writing[store] = None  # the last one now
             self._failed.add(store)  # until its slice has succeeded
             store.write_slice()
             self._failed.discard(store)

@@ -20,8 +20,8 @@ _NUMBERS = (
     "snapshot_bytes_left",
     "lineage_versions",
 )
-_TIMES = ("wait_us", "encode_us", "put_us")
-_FIXED = struct.Struct("<6Q4I")
+_TIMES = ("wait_us", "encode_us", "put_us", "memory_wait_us", "snapshot_wait_us")
+_FIXED = struct.Struct("<6Q6I")
 _COUNT = struct.Struct("<HQ")
 
 

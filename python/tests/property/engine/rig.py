@@ -8,7 +8,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,7 @@ class Rig:
         reader_pins: of the worker; no thread keeps them.
         lent_cache_bytes: a block cache of this size, whose spare bytes the deltas may use too; 0:
             they use their own bound only.
+        resources: those of another rig, for an instance in the same worker.
     """
 
     def __init__(
@@ -92,14 +93,49 @@ class Rig:
         pending_bytes: int = 1 << 20,
         reader_pins: ReaderPins | None = None,
         lent_cache_bytes: int = 0,
+        resources: WorkerResources | None = None,
     ) -> None:
+        self.pools: list[ThreadPoolExecutor] = []
+        self._owns_worker = resources is None
+        self.resources = resources or self._new_resources(local, pending_bytes, lent_cache_bytes)
+        self.resources.reader_pins = reader_pins or self.resources.reader_pins
+        self.event_loop = cast("EventLoop", self.resources.event_loop)
+        self.url = url
+        self.checkpoint_format = checkpoint_format
+        self.conf = EngineConf.from_mapping(conf)
+        checkpoint = self.new_checkpoint(str(local))
+        self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
+        self.number = 0
+        self._forget_writes()
+        if self._owns_worker:
+            self.event_loop.start()
+        self.peer, served = socket.socketpair()
+        self.peer.settimeout(20)
+        served.setblocking(False)  # noqa: FBT003 - by place in the standard library
+        service = FrameService(
+            lambda _: self.instance,
+            self.event_loop,
+            self.resources.background,
+            CommitThreads(4),
+            StorageConnections(),
+        )
+        self.connection = self.event_loop.run(
+            lambda: Connection(
+                served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
+            )
+        )
+        self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
+        self._receive(frames.HEADER_BYTES)
+
+    def _new_resources(
+        self, local: Path, pending_bytes: int, lent_cache_bytes: int
+    ) -> WorkerResources:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
         scheduler = Scheduler(4 << 20, pool)
-        self.event_loop = EventLoop(scheduler.run_slice)
         memory = RocksMemory(lent_cache_bytes or 4 << 20, 4 << 20)
-        self.resources = WorkerResources(
-            event_loop=self.event_loop,
+        return WorkerResources(
+            event_loop=EventLoop(scheduler.run_slice),
             scheduler=scheduler,
             memory=memory,
             background=pool,
@@ -111,32 +147,6 @@ class Rig:
             pending=PendingBytes(pending_bytes, memory if lent_cache_bytes else None),
             fetched=ByteBudget(1 << 20),
         )
-        self.resources.reader_pins = reader_pins or self.resources.reader_pins
-        self.url = url
-        self.checkpoint_format = checkpoint_format
-        self.conf = EngineConf.from_mapping(conf)
-        checkpoint = self.new_checkpoint(str(local))
-        self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
-        self.number = 0
-        self._forget_writes()
-        self.event_loop.start()
-        self.peer, served = socket.socketpair()
-        self.peer.settimeout(20)
-        served.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        service = FrameService(
-            lambda _: self.instance,
-            self.event_loop,
-            pool,
-            CommitThreads(4),
-            StorageConnections(),
-        )
-        self.connection = self.event_loop.run(
-            lambda: Connection(
-                served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
-            )
-        )
-        self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
-        self._receive(frames.HEADER_BYTES)
 
     def new_checkpoint(self, writer: str) -> StoreCheckpoint:
         """Open the store's objects, as by other credentials or another instance."""
@@ -336,11 +346,13 @@ class Rig:
         """Leave the disk unchanged, as a dead process does."""
         self.event_loop.run(self.connection.close)
         self.peer.close()
-        self.event_loop.stop()
+        if self._owns_worker:
+            self.event_loop.stop()
         for pool in self.pools:
             pool.shutdown()
         # Unlike a dead process, a test must free memory and descriptors. The
         # directory is never opened again, so nothing reads what this flushes.
-        database = self.local.detach()
+        detach = self.local.detach
+        database = detach() if self._owns_worker else self.event_loop.run(detach)
         if database is not None:
             database.close()

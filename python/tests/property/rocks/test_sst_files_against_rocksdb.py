@@ -21,6 +21,7 @@ from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_DELETE, OP_PUT
 from cairn.rocks import RocksDb, RocksMemory
 from cairn.rocks import ingestion as ingestions
+from cairn.rocks.sst.rows import MAX_KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ class Shape:
     """How rows are drawn; two draws of one shape have many keys in common.
 
     Attributes:
-        key_bytes: 1 .. 80.
+        key_bytes: 1 .. 80, or around the width above which RocksDB's writer makes every file.
         value_bytes: 0 .. 300.
         count: at most so many rows.
         alphabet: the bytes that keys are made of.
@@ -71,7 +72,11 @@ class Shape:
 
 SHAPES = st.builds(
     Shape,
-    key_bytes=st.one_of(st.integers(1, 80), st.sampled_from([1, 2, 3, 8, 16, 17])),
+    key_bytes=st.one_of(
+        st.integers(1, 80),
+        st.sampled_from([1, 2, 3, 8, 16, 17]),
+        st.sampled_from([MAX_KEY_BYTES - 1, MAX_KEY_BYTES, MAX_KEY_BYTES + 1, 70_000]),
+    ),
     value_bytes=st.one_of(st.integers(0, 300), st.sampled_from([0, 1, 8, 127, 128])),
     count=st.one_of(st.integers(1, 40), st.integers(1, MAX_ROWS)),
     alphabet=st.sampled_from([b"\x00\xff", b"\x00\x01\xfe\xff", bytes(range(256)), b"ab\x7f\x80"]),
@@ -93,6 +98,10 @@ def batch(rows: Rows) -> pa.RecordBatch:
 
 def by_numpy(db: RocksDb, rows: Rows, version: int) -> None:
     ingestion = db.new_ingestion(batch(rows), version, frozenset())
+    if len(next(iter(rows))) > MAX_KEY_BYTES:
+        assert not db.write(ingestion, lambda: True)
+        by_rocksdb(db, rows, version)
+        return
     assert db.write(ingestion, lambda: True)
     db.ingest(ingestion)
 

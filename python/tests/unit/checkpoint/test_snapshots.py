@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from checkpoint_kit import (
     changelog_ref,
     crash_at,
     on_own_snapshot,
+    read_directory,
     write_directory,
 )
 
 from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.upload import SnapshotContent, SnapshotResult, SnapshotUploader
+from cairn.checksum import crc32c
 from cairn.errors import (
     CorruptError,
     DataError,
@@ -29,6 +32,7 @@ from cairn.errors import (
     MissingError,
 )
 from cairn.format import manifest
+from cairn.format.fields import dump_object
 from cairn.format.manifest import SmallFile
 from cairn.format.names import manifest_name
 from cairn.ids import CheckpointId, StoreId
@@ -254,6 +258,63 @@ def test_uploaded_ssts_are_added_to_the_cache(world: World, tmp_path: Path) -> N
     recovery = world.recovery(cache=cache)
 
     assert recovery.materialize(result.manifest, world.folder()).bytes_downloaded == 0
+
+
+def test_a_large_manifest_of_rocksdb_is_an_object_of_its_own(world: World, tmp_path: Path) -> None:
+    """It has two keys of each SST: with keys of megabytes no manifest had room for it."""
+    one, two = two_versions(world)
+    cache = SstCache(tmp_path / "shared", 1 << 30)
+    uploader = world.uploader(cache=cache)
+    results: list[SnapshotResult] = []
+    contents = [bytes(manifest.MAX_SMALL_BYTES + 1), bytes(manifest.MAX_SMALL_BYTES) + b"more"]
+    for number, content in enumerate(contents):
+        directory = world.folder("checkpoint")
+        write_directory(directory, one.content)
+        (directory / "MANIFEST-000001").write_bytes(content)
+        before = results[-1] if results else None
+        results.append(
+            uploader.upload(
+                directory,
+                _content((one, two)[number]),
+                known=before.known if before else {},
+                previous=before.manifest if before else None,
+                pending=uploader.new_pending(),
+            )
+        )
+    first, second = results
+
+    assert len(manifest.encode(second.manifest)) < 10_000
+    # RocksDB goes on to write the file of that name, so no other snapshot has it.
+    assert (first.uploaded_files, second.uploaded_files, second.reused_files) == (3, 1, 2)
+    assert all(name.endswith(".sst") for name in second.known)
+    recovery = world.recovery(cache=cache)
+    for result, content in zip(results, contents, strict=True):
+        folder = world.folder()
+        read = manifest.decode(manifest.encode(result.manifest), object_name="m")
+        loaded = recovery.materialize(read, folder)
+        assert read_directory(folder) == one.content
+        assert (folder / "MANIFEST-000001").read_bytes() == content
+        assert loaded.known.keys() == result.known.keys()
+        (folder / "MANIFEST-000001").write_bytes(b"RocksDB writes it")
+    again = world.folder()
+    recovery.materialize(second.manifest, again)
+    assert (again / "MANIFEST-000001").read_bytes() == contents[1]
+
+
+def test_a_file_that_is_no_sst_is_refused_in_a_manifest_of_an_older_format(world: World) -> None:
+    """A release that wrote that format did not write such a file."""
+    one, _ = two_versions(world)
+    result = world.snapshot(one, changelogs=(changelog_ref(one),))
+    other = replace(result.manifest.files[0], local_name="MANIFEST-000009")
+    data = manifest.encode(replace(result.manifest, files=(*result.manifest.files, other)))
+    fields = json.loads(data)
+    assert fields.pop("format") == 3
+    del fields["crc32c"]
+    fields["format"] = 1
+    fields["crc32c"] = crc32c(dump_object(fields).encode())
+
+    with pytest.raises(CorruptError, match="its format does not allow"):
+        manifest.decode(dump_object(fields).encode(), object_name="m")
 
 
 def test_a_hostile_manifest_does_not_write_into_the_cache(world: World, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_foreign_bytes_are_foreign(data: bytes) -> None:
 def test_newer_format_is_not_called_corrupt() -> None:
     """The remedy is a newer release, not a backup."""
     with pytest.raises(FormatVersionError):
-        decode(changed(format=3))
+        decode(changed(format=4))
 
 
 def test_lists_need_a_reader_that_knows_their_heads() -> None:

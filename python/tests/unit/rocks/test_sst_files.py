@@ -19,6 +19,7 @@ from cairn.rocks import ingestion as ingestions
 from cairn.rocks import keys as layout
 from cairn.rocks.options import BLOCK_BYTES, file_options
 from cairn.rocks.sst import FixedRows, TableWriter, bloom
+from cairn.rocks.sst.rows import MAX_KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,7 @@ def test_the_file_has_the_rows_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key_bytes", "value_bytes"), [(8, 0), (120, 127), (130, 128), (300, 20_000), (20_000, 8)]
+    ("key_bytes", "value_bytes"), [(8, 0), (120, 127), (130, 128), (256, 20_000), (8, 300_000)]
 )
 def test_wide_rows(tmp_path: Path, memory: RocksMemory, key_bytes: int, value_bytes: int) -> None:
     """The numbers before a key have more bytes then, and a block has few rows."""
@@ -171,7 +172,7 @@ def test_each_file_has_a_session_id_of_its_own(tmp_path: Path) -> None:
     assert len(sessions) == len(files)
 
 
-@pytest.mark.parametrize("width", range(12))
+@pytest.mark.parametrize("width", [*range(12), 127, 128, 255, 256])
 def test_hashes_are_rocksdbs(width: int) -> None:
     """A wrong hash makes the filter hide keys. The expected ones are computed byte by byte."""
     keys = np.random.default_rng(width).integers(0, 256, (50, width), np.uint8)
@@ -412,12 +413,14 @@ def test_a_retired_database_is_not_written(tmp_path: Path, memory: RocksMemory) 
         [(OP_PUT, 0, b"a", b"1"), (OP_DELETE, 0, b"bb", None)],
         [(OP_PUT, 0, b"a", b"1"), (OP_APPEND, 2, b"known", b"1")],
         [(OP_DELETE, 2, b"known", None), (OP_APPEND, 2, b"known, too", b"1")],
+        [(OP_PUT, 0, bytes(MAX_KEY_BYTES + 1), b"1")],
+        [(OP_PUT, 0, b"a", b"1"), (OP_DELETE, 1, bytes(MAX_KEY_BYTES + 1), None)],
     ],
 )
 def test_other_rows_are_left_to_rocksdbs_writer(
     tmp_path: Path, memory: RocksMemory, writes: list[tuple[Any, ...]]
 ) -> None:
-    """Widths that differ, and chunks of lists."""
+    """Widths that differ, chunks of lists, and long keys."""
     db = RocksDb(tmp_path / "db", memory, create=True, multi_families=frozenset({2}))
     lists = [(OP_APPEND, 2, key, b"1") for key in (b"known", b"known, too")]
     first = db.new_ingestion(record_batch(lists), 1, db.multi_families, may_begin_lists=False)

@@ -64,8 +64,11 @@ def test_unused_memory_is_returned_at_once_where_the_process_has_grown(
     assert released == [0, 0]
 
 
-def states(pending: PendingBytes) -> tuple[bool, bool]:
-    return pending.is_high, pending.is_over_limit
+STORE = object()
+
+
+def states(pending: PendingBytes, store: object = STORE) -> tuple[bool, bool]:
+    return pending.is_high, pending.must_wait(store)
 
 
 def test_pending_bytes_use_the_half_of_what_the_block_cache_does_not_need() -> None:
@@ -76,26 +79,26 @@ def test_pending_bytes_use_the_half_of_what_the_block_cache_does_not_need() -> N
 
     lent: list[bool] = []
     for amount in (20 * MIB, 5 * MIB):
-        pending.add(amount)
+        pending.add(STORE, amount)
         lent.append(memory.is_lent)
     assert lent == [False, True]
     assert states(pending) == (False, False)
-    pending.add(10 * MIB)
+    pending.add(STORE, 10 * MIB)
     assert states(pending) == (True, False)
-    pending.add(1)
+    pending.add(STORE, 1)
     assert states(pending) == (True, True)
-    pending.add(-15 * MIB - 1)
+    pending.add(STORE, -15 * MIB - 1)
     assert not memory.is_lent
 
 
 def test_without_a_block_cache_the_share_is_the_bound() -> None:
     pending = PendingBytes(20)
 
-    pending.add(10)
+    pending.add(STORE, 10)
     assert states(pending) == (False, False)
-    pending.add(10)
+    pending.add(STORE, 10)
     assert states(pending) == (True, False)
-    pending.add(1)
+    pending.add(STORE, 1)
     assert states(pending) == (True, True)
 
 
@@ -107,9 +110,9 @@ def test_rows_are_written_before_the_next_commits_must_wait() -> None:
     pending.expect(first, 8 * MIB)
     pending.expect(second, 6 * MIB)
 
-    pending.add(21 * MIB)
+    pending.add(STORE, 21 * MIB)
     assert states(pending) == (False, False)
-    pending.add(1)
+    pending.add(STORE, 1)
     assert states(pending) == (True, False)
 
     pending.expect(second, 0)
@@ -120,7 +123,30 @@ def test_rows_wait_until_the_half_of_the_share_however_large_the_commits_are() -
     pending = PendingBytes(20)
     pending.expect(object(), 1000)
 
-    pending.add(10)
+    pending.add(STORE, 10)
     assert states(pending) == (False, False)
-    pending.add(1)
+    pending.add(STORE, 1)
     assert states(pending) == (True, False)
+
+
+def test_a_commit_waits_for_its_own_store_and_others_only_for_memory_that_is_needed() -> None:
+    """Above the bound a store has to give back its own rows; a small one is not held up."""
+    pending = PendingBytes(1600)
+    large, small, new = object(), object(), object()
+    pending.add(large, 1600)
+    assert not pending.must_wait(large)
+
+    pending.add(small, 100)
+    assert [pending.must_wait(store) for store in (large, small, new)] == [True, False, False]
+    pending.add(small, 101)
+    assert [pending.must_wait(store) for store in (large, small, new)] == [True, True, True]
+    pending.add(large, -200)
+    assert [pending.must_wait(store) for store in (large, small, new)] == [True, False, False]
+    pending.add(large, -501)
+    pending.add(small, 700)
+    assert [pending.must_wait(store) for store in (large, small, new)] == [True, True, False]
+    pending.add(large, -899)
+    assert not pending.must_wait(small)
+    pending.add(small, -901)
+    assert pending.current == 0
+    assert not pending._bytes_of, "a store that has none is not counted"

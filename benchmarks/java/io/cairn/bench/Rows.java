@@ -3,6 +3,9 @@ package io.cairn.bench;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.SplittableRandom;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -33,7 +36,7 @@ abstract class Rows {
       case "longs" -> new Longs();
       case "wide" -> new Wide();
       case "strings" -> new Strings();
-      default -> throw new IllegalArgumentException("no rows named " + options.rows());
+      default -> Large.of(options.rows());
     };
   }
 
@@ -160,6 +163,65 @@ abstract class Rows {
     @Override
     UnsafeRow value(long number) {
       return value.of(number);
+    }
+  }
+
+  /**
+   * Rows of which the key, or the value, has many bytes that do not compress: {@code keys-200000},
+   * {@code values-3000000}. With {@code -varied} after it, they have a half to one and a half times
+   * as many bytes. The key begins with the number, the value is a long and the bytes.
+   */
+  private static final class Large extends Rows {
+    private static final Pattern NAME = Pattern.compile("(keys|values)-([0-9]+)(-varied)?");
+    private static final StructType KEY = new StructType().add("key", DataTypes.BinaryType, false);
+
+    private final boolean isKeyLarge;
+    private final int byteCount;
+    private final boolean isVaried;
+    private final UnsafeRowWriter keyWriter = new UnsafeRowWriter(1, 64);
+    private final UnsafeRowWriter valueWriter = new UnsafeRowWriter(2, 64);
+
+    private Large(Matcher name) {
+      super(KEY, WideValue.SCHEMA, new NoPrefixKeyStateEncoderSpec(KEY));
+      isKeyLarge = name.group(1).equals("keys");
+      byteCount = Integer.parseInt(name.group(2));
+      isVaried = name.group(3) != null;
+    }
+
+    static Large of(String rows) {
+      Matcher name = NAME.matcher(rows);
+      if (!name.matches()) {
+        throw new IllegalArgumentException("no rows named " + rows);
+      }
+      return new Large(name);
+    }
+
+    private byte[] bytesOf(long number, boolean isLarge) {
+      int size = Long.BYTES;
+      if (isLarge) {
+        size += isVaried ? byteCount / 2 + Math.floorMod(number, byteCount) : byteCount;
+      }
+      byte[] bytes = new byte[size];
+      new SplittableRandom(number).nextBytes(bytes);
+      ByteBuffer.wrap(bytes).putLong(number);
+      return bytes;
+    }
+
+    @Override
+    UnsafeRow key(long number) {
+      keyWriter.reset();
+      keyWriter.zeroOutNullBytes();
+      keyWriter.write(0, bytesOf(number, isKeyLarge));
+      return keyWriter.getRow();
+    }
+
+    @Override
+    UnsafeRow value(long number) {
+      valueWriter.reset();
+      valueWriter.zeroOutNullBytes();
+      valueWriter.write(0, number);
+      valueWriter.write(1, bytesOf(number, !isKeyLarge));
+      return valueWriter.getRow();
     }
   }
 

@@ -1,4 +1,4 @@
-"""SST files of RocksDB, written with numpy from rows of fixed widths.
+"""SST files of RocksDB, written with numpy from rows of fixed widths and short keys.
 
 Layer: rocks.  Spec: docs/checkpoint-format.md#sst, docs/adr/0020-sst-files-written-by-numpy.md.
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _WORD_BYTES = 8
+MAX_KEY_BYTES = 256
+"""Hashes and comparisons of keys take numpy one step per some of their bytes, for all rows at once:
+RocksDB's writer needs less CPU for longer keys, however many there are."""
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
@@ -29,7 +32,7 @@ class FixedRows:
 
     Attributes:
         prefix: the first bytes of the keys of all rows.
-        keys: the other bytes; shape ``(rows, width)``.
+        keys: the other bytes; shape ``(rows, width)``, at most ``MAX_KEY_BYTES`` wide.
         values: of the puts, in the order of their rows; shape ``(puts, width)``.
         is_put: one per row; the other rows are deletes.
     """
@@ -64,7 +67,7 @@ class FixedRows:
 
 
 def fixed_rows(prefix: bytes, rows: pa.RecordBatch) -> FixedRows | None:
-    """Return rows with columns ``key`` and ``value``; ``None`` if their widths differ.
+    """Return rows with columns ``key`` and ``value``; ``None`` if widths differ or keys are long.
 
     Args:
         prefix: see ``FixedRows``.
@@ -72,8 +75,11 @@ def fixed_rows(prefix: bytes, rows: pa.RecordBatch) -> FixedRows | None:
     """
     is_put = rows.column("value").is_valid().to_numpy(zero_copy_only=False)
     every = np.ones(rows.num_rows, np.bool_)
-    keys, values = _cells(rows.column("key"), every), _cells(rows.column("value"), is_put)
-    return None if keys is None or values is None else FixedRows(prefix, keys, values, is_put)
+    keys = _cells(rows.column("key"), every)
+    if keys is None or keys.shape[1] > MAX_KEY_BYTES:
+        return None
+    values = _cells(rows.column("value"), is_put)
+    return None if values is None else FixedRows(prefix, keys, values, is_put)
 
 
 def _cells(column: pa.Array[Any], is_used: Flags) -> Cells | None:

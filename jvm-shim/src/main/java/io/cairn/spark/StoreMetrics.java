@@ -110,6 +110,16 @@ enum StoreMetrics {
       "time of the commit's PUT",
       Unit.MILLIS,
       f -> Math.round(f.committed.times().put() / 1e3)),
+  MEMORY_WAIT_MS(
+      "cairnMemoryWaitMs",
+      "time that the commit waited until the engine had memory for its rows",
+      Unit.MILLIS,
+      f -> Math.round(f.committed.times().memoryWait() / 1e3)),
+  SNAPSHOT_WAIT_MS(
+      "cairnSnapshotWaitMs",
+      "time that the commit waited for a snapshot",
+      Unit.MILLIS,
+      f -> Math.round(f.committed.times().snapshotWait() / 1e3)),
   CHANGELOG_BYTES(
       "cairnChangelogBytes",
       "bytes of the changelog",

@@ -15,6 +15,7 @@ import java.util.TreeMap;
  *   commit_reply := u64 changelog_bytes  u64 snapshot_version  u64 estimated_keys
  *                   u64 memtable_bytes  u64 sst_bytes  u64 snapshot_bytes_left
  *                   u32 lineage_versions  u32 wait_us  u32 encode_us  u32 put_us
+ *                   u32 memory_wait_us  u32 snapshot_wait_us
  *                   { u16 cf  u64 keys }[rows]  checkpoint_id
  * </pre>
  *
@@ -37,7 +38,7 @@ public record CommitReply(
     long sstBytes,
     Snapshots snapshots,
     Micros times) {
-  private static final int FIXED_BYTES = 6 * Long.BYTES + 4 * Integer.BYTES;
+  private static final int FIXED_BYTES = 6 * Long.BYTES + 6 * Integer.BYTES;
   private static final int COUNT_BYTES = Short.BYTES + Long.BYTES;
 
   /**
@@ -48,12 +49,21 @@ public record CommitReply(
    */
   public record Snapshots(long bytesLeft, long lineageVersions) {}
 
-  /** Times of a commit in the engine: until all frames had arrived, to encode, of the PUT. */
-  public record Micros(long waited, long encode, long put) {}
+  /**
+   * Times of a commit in the engine.
+   *
+   * @param waited until all frames had arrived
+   * @param encode to encode the changelog
+   * @param put of the PUT
+   * @param memoryWait until the engine had memory for the rows
+   * @param snapshotWait for snapshots
+   */
+  public record Micros(long waited, long encode, long put, long memoryWait, long snapshotWait) {}
 
   /** Of a session that has not committed. */
   public static final CommitReply NONE =
-      new CommitReply(null, Map.of(), 0, 0, 0, 0, 0, new Snapshots(0, 0), new Micros(0, 0, 0));
+      new CommitReply(
+          null, Map.of(), 0, 0, 0, 0, 0, new Snapshots(0, 0), new Micros(0, 0, 0, 0, 0));
 
   /** Reads a reply; throws if its lengths contradict each other. */
   public static CommitReply read(FrameHeader header, byte[] payload) {
@@ -70,7 +80,9 @@ public record CommitReply(
     long memtableBytes = bytes.getLong();
     long sstBytes = bytes.getLong();
     Snapshots snapshots = new Snapshots(bytes.getLong(), unsigned(bytes));
-    Micros times = new Micros(unsigned(bytes), unsigned(bytes), unsigned(bytes));
+    Micros times =
+        new Micros(
+            unsigned(bytes), unsigned(bytes), unsigned(bytes), unsigned(bytes), unsigned(bytes));
     Map<Integer, Long> counts = new TreeMap<>();
     for (int row = 0; row < rows; row++) {
       counts.put(Short.toUnsignedInt(bytes.getShort()), bytes.getLong());

@@ -464,6 +464,8 @@ class FrameVectorsTest {
     assertEquals(expected.get("wait_us").asLong(), reply.times().waited());
     assertEquals(expected.get("encode_us").asLong(), reply.times().encode());
     assertEquals(expected.get("put_us").asLong(), reply.times().put());
+    assertEquals(expected.get("memory_wait_us").asLong(), reply.times().memoryWait());
+    assertEquals(expected.get("snapshot_wait_us").asLong(), reply.times().snapshotWait());
     assertEquals(expected.get("counts").size(), reply.counts().size());
     expected
         .get("counts")
