@@ -73,6 +73,7 @@ test: $(STAMPS)/venv shim s3a-jars hdfs-jars minio toxiproxy $(STAMPS)/flights #
 test-all: test test-s3 azurite ## Run all tests: also more forms of operators and faults, more random histories, row encodings, other S3 servers, abfs, gs, and the cluster in containers
 	cd python && ../$(PY) -m pytest tests -m "abfs or (slow and not s3)" $(PYTEST_ARGS)
 	cd python && ../$(PY) -m pytest tests/property --hypothesis-profile thorough $(PYTEST_ARGS)
+	$(GRADLE) -Ptests='.*ModelTest' -Phistories=20 test
 	$(INTEGRATION) --junitxml $(BUILD)/slow-tests.xml -m "slow or abfs" $(PYTEST_ARGS)
 
 .PHONY: test-s3

@@ -33,6 +33,10 @@ class StateCacheModelTest {
   private static final int[] FAMILIES = {PLAIN, ORDERED, LISTS, ORDERED_LISTS};
   private static final int[] ORDERED_FAMILIES = {ORDERED, ORDERED_LISTS};
   private static final int FIRST_CREATED = 10;
+
+  /** {@code make test-all} runs as many times the seeds. */
+  private static final int TIMES = Integer.getInteger("cairn.test.histories", 1);
+
   private static final long FLOOR_BYTES = 16_384;
 
   @Test
@@ -69,7 +73,7 @@ class StateCacheModelTest {
     long rows = 0;
     long replaced = 0;
     for (long poolBytes : new long[] {30_000, 120_000, 64_000_000}) {
-      for (int seed = 6_000; seed < 6_030; seed++) {
+      for (int seed = 6_000; seed < 6_000 + 30 * TIMES; seed++) {
         try {
           Run run = new Run(seed, new MemoryPool(poolBytes));
           run.hasEarlyWrites = true;
@@ -111,7 +115,7 @@ class StateCacheModelTest {
   /** Returns the number of steps in which a store became complete. */
   private static long runSeeds(int from, int to, long poolBytes) {
     long refills = 0;
-    for (int seed = from; seed < to; seed++) {
+    for (int seed = from; seed < from + (to - from) * TIMES; seed++) {
       try {
         Run run = new Run(seed, new MemoryPool(poolBytes));
         run.sessions(25);
