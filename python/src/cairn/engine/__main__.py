@@ -26,7 +26,7 @@ import pyarrow as pa
 from cairn.engine import control
 from cairn.engine.directories import WorkerDirectories
 from cairn.engine.worker import Worker, WorkerLimits
-from cairn.errors import CairnError, InternalError, ProtocolError
+from cairn.errors import CairnError, InternalError, ProtocolError, open_files_error
 from cairn.protocol.calls import StartAnswer, StartRequest, start_answer
 from cairn.release import RELEASE
 
@@ -155,9 +155,9 @@ def main() -> None:
         sys.exit(1)
     except Exception as failure:  # noqa: BLE001 - the shim must receive it
         _LOG.exception("the worker could not start")
-        _answer(
-            output, {"error": InternalError(f"the worker could not start: {failure}").to_dict()}
-        )
+        short = open_files_error(failure)
+        reason = short or InternalError(f"the worker could not start: {failure}")
+        _answer(output, {"error": reason.to_dict()})
         sys.exit(1)
 
     def end(*_: object) -> None:

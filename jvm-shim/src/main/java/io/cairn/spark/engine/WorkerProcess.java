@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.errors.OpenFiles;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.settings.WorkerSettings;
@@ -109,13 +110,16 @@ final class WorkerProcess implements AutoCloseable {
 
   /** Explains why the system did not start Python: it cannot run it, or resources are short. */
   static CairnException notStarted(String name, String python, IOException error) {
+    if (OpenFiles.areTooMany(error)) {
+      return OpenFiles.error("the system did not start worker " + name, error);
+    }
     Matcher number = SYSTEM_ERROR.matcher(String.valueOf(error.getMessage()));
     if (number.find() && !NOT_RUNNABLE.contains(Integer.valueOf(number.group(1)))) {
       return CairnException.of(
           ErrorKind.RETRY,
           "CAIRN_WORKER_START",
           "the system did not start worker " + name + ": " + error.getMessage(),
-          "raise the container's limits of processes, memory or open files",
+          "raise the container's limits of processes or memory",
           error);
     }
     return CairnException.of(

@@ -170,7 +170,7 @@ class WorkerStartTest {
   /** A line without an end must not take the memory of the executor. */
   @Test
   void aHugeLineIsLoggedInParts() throws IOException {
-    runBy("head -c 20000000 /dev/zero | tr '\\0' x\nexec " + PYTHON + " \"$@\"");
+    runBy("head -c 300000 /dev/zero | tr '\\0' x\nexec " + PYTHON + " \"$@\"");
 
     try (LogOf log = new LogOf("io.cairn.engine", Level.INFO)) {
       assertStarts();
