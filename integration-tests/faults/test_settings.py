@@ -50,10 +50,15 @@ def python_without_rocksdict(folder: Path) -> str:
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if not entry.name.startswith("rocksdict"):
             (packages / entry.name).symlink_to(entry)
+    return python_with(folder, packages, REPOSITORY / "python" / "src")
+
+
+def python_with(folder: Path, *packages: Path) -> str:
+    """Create a Python that finds the packages of these folders, in this order."""
     venv.create(folder / "venv", symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = folder / "venv" / "lib" / version / "site-packages"
-    (site / "others.pth").write_text(f"{packages}\n{REPOSITORY / 'python' / 'src'}\n")
+    (site / "others.pth").write_text("".join(f"{path}\n" for path in packages))
     return str(folder / "venv" / "bin" / "python")
 
 
@@ -62,8 +67,19 @@ def python_with_release(folder: Path, release: str) -> str:
     package = REPOSITORY / "python" / "src" / "cairn"
     shutil.copytree(package, folder / "cairn", ignore=shutil.ignore_patterns("jars"))
     (folder / "cairn" / "VERSION").write_text(release)
+    return python_with(folder, folder, Path(sysconfig.get_path("purelib")))
+
+
+def python_in_a_strange_place(folder: Path) -> str:
+    """Create a Python that prints, and starts beside modules with the names of others."""
+    folder.mkdir()
+    for name in ("secrets", "email", "types", "queue", "logging", "numpy"):
+        (folder / f"{name}.py").write_text(f"raise ImportError('{name} of the job')\n")
     program = folder / "python"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    program.write_text(
+        f"#!/bin/sh\ncd {folder}\necho activating environment\n"
+        f'PYTHONPATH=:{folder} exec {sys.executable} "$@"\n'
+    )
     program.chmod(0o755)
     return str(program)
 
@@ -119,6 +135,15 @@ def test_the_error_of_a_python_without_rocksdict_says_what_to_install(
     )
 
     assert_clear(message, "CAIRN_PYTHON", "rocksdict", "pip install")
+
+
+def test_what_is_beside_the_job_does_not_stop_the_query(run_with: Make, tmp_path: Path) -> None:
+    """People name scripts after what they do, and wrappers of Python tell what they do."""
+    run = run_with({CAIRN_CONF + "python": python_in_a_strange_place(tmp_path / "job")})
+
+    run.advance()
+
+    assert run.record.rows[run.record.last_batch]
 
 
 def test_a_package_of_another_release_is_refused_before_a_row_is_written(

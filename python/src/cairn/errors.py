@@ -17,6 +17,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- CredentialsExpiredError       CAIRN_CREDENTIALS_EXPIRED
     |   +-- DiskFullError                 CAIRN_DISK_FULL
     |   +-- LocalDiskError                CAIRN_LOCAL_DISK
+    |   +-- OpenFilesError                CAIRN_OPEN_FILES
     |   +-- BusyError                     CAIRN_BUSY
     |   +-- LineageTooLongError           CAIRN_LINEAGE_TOO_LONG
     |   +-- CancelledError                CAIRN_CANCELLED
@@ -54,6 +55,8 @@ Messages appear in logs and in Spark's task failures: they never contain a secre
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import sys
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
@@ -64,6 +67,12 @@ Kind = Literal["retry", "conflict", "corrupt", "invalid", "bug"]
 
 DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The numbers of an OSError that mean ``DiskFullError``."""
+
+_OPEN_FILES_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+# RocksDB and Arrow give the system's text alone; that of ENFILE begins with that of EMFILE.
+_OPEN_FILES_TEXT: Final = os.strerror(errno.EMFILE)
+_MAX_CAUSES: Final = 8
+_COUNTED_DESCRIPTORS: Final = 65_536
 
 
 class CairnError(Exception):
@@ -172,6 +181,12 @@ class LocalDiskError(RetryableError):
     """The local disk failed."""
 
     code = "CAIRN_LOCAL_DISK"
+
+
+class OpenFilesError(RetryableError):
+    """This process, or the machine, may open no more files or sockets."""
+
+    code = "CAIRN_OPEN_FILES"
 
 
 class BusyError(RetryableError):
@@ -367,6 +382,7 @@ _OF_STORAGE: Final[tuple[type[CairnError], ...]] = (
     UnavailableError,
     CredentialsExpiredError,
     DiskFullError,
+    OpenFilesError,
     AlreadyExistsError,
     CorruptError,
     MissingError,
@@ -395,6 +411,48 @@ def error_of(fields: Mapping[str, object]) -> CairnError:
     )
 
 
+def open_files_error(failure: BaseException) -> OpenFilesError | None:
+    """Return the error if ``failure``, or what caused it, is a lack of file descriptors."""
+    cause: BaseException | None = failure
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
+            return None
+        if isinstance(cause, OSError) and cause.errno is not None:
+            if cause.errno in _OPEN_FILES_ERRNOS:
+                break
+        elif not isinstance(cause, CairnError) and _OPEN_FILES_TEXT in str(cause):
+            break
+        cause = cause.__cause__ or cause.__context__
+    else:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    databases, sockets, files = _descriptors(min(soft, _COUNTED_DESCRIPTORS))
+    return OpenFilesError(
+        f"this process can open no more files or sockets: {_OPEN_FILES_TEXT}; its limit is {soft} "
+        f"(hard limit {hard}), and it has {databases} databases of stores, which need 6 and one "
+        f"per SST file, {sockets} sockets and pipes, and {files} files",
+        next_step="raise the limit of open files (ulimit -n; LimitNOFILE of a service; nofile of a "
+        "container) where executors start, or use fewer partitions, more executors or more "
+        "workers (spark.sql.streaming.stateStore.cairn.workers): each worker has its own limit",
+    )
+
+
+def _descriptors(limit: int) -> tuple[int, int, int]:
+    """Return how many databases, sockets and pipes, and files are open, without opening one."""
+    databases = sockets = files = 0
+    for number in range(limit):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - imports no module
+        except OSError:
+            continue
+        if target.startswith(("socket:", "pipe:")):
+            sockets += 1
+        else:
+            files += 1
+            databases += target.endswith("/LOCK")  # RocksDB's, one per database
+    return databases, sockets, files
+
+
 def unexpected(failure: Exception) -> CairnError:
     """Return ``failure`` as an error of the tree; an error of the tree is returned unchanged.
 
@@ -402,6 +460,9 @@ def unexpected(failure: Exception) -> CairnError:
     """
     if isinstance(failure, CairnError):
         return failure
+    open_files = open_files_error(failure)
+    if open_files is not None:
+        return open_files
     kind = type(failure).__name__
     if isinstance(failure, MemoryError):
         return BusyError(

@@ -69,7 +69,7 @@ def spark_conf(job: Mapping[str, str] | None = None, /, **settings: object) -> d
     Raises:
         ConfigError: Cairn has no such setting (the message names the one to use), a size or number
             cannot be read, no Spark is installed, the installation has no jar for it, or the JVM
-            runs already without the jar.
+            runs already without the jar: that of the command, or of an earlier session.
         SparkVersionError: this release does not support the installed Spark.
     """
     table = read_settings()
@@ -109,16 +109,36 @@ def _master(job: Mapping[str, str]) -> str:
 
 
 def _jars(job: Mapping[str, str]) -> dict[str, str]:
-    """Return ``spark.jars`` with Cairn's; nothing if the JVM runs already, and has it."""
+    """Return ``spark.jars`` with Cairn's; nothing if the JVM was started before the job."""
     jar = str(jar_path())
-    if _GATEWAY not in os.environ:
-        return {"spark.jars": _added(job.get("spark.jars", ""), jar)}
-    if not _is_loadable(PROVIDER_CLASS):
+    if _GATEWAY in os.environ:
+        if not _is_loadable(PROVIDER_CLASS):
+            raise ConfigError(
+                "the JVM of this job was started without Cairn's jar",
+                next_step='add --jars "$(cairn jar)" to the command: spark-submit or pyspark',
+            )
+        return {}
+    if _lacks_jar_of_earlier_session():
         raise ConfigError(
-            "the JVM of this job was started without Cairn's jar",
-            next_step='add --jars "$(cairn jar)" to the command: spark-submit or pyspark',
+            "an earlier Spark session of this Python process has started the JVM without Cairn's "
+            "jar; all later sessions use this JVM, also after spark.stop()",
+            next_step="start Python again, and give the settings of cairn.spark_conf() to the "
+            "first session",
         )
-    return {}
+    return {"spark.jars": _added(job.get("spark.jars", ""), jar)}
+
+
+def _lacks_jar_of_earlier_session() -> bool:
+    """Return whether this process has a JVM, and knows that it is without Cairn's jar."""
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None or getattr(pyspark.SparkContext, "_gateway", None) is None:
+        return False
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - most callers do not need it
+
+    try:
+        return not _is_loadable(PROVIDER_CLASS)
+    except (Py4JError, OSError):  # the JVM has ended
+        return False
 
 
 def _submitted() -> dict[str, str]:

@@ -21,6 +21,7 @@ from lookups import lookup, lookup_rows
 from py4j.protocol import CALL_PROXY_COMMAND_NAME, get_command_part, get_return_value
 
 from cairn.protocol import frames
+from cairn.protocol.calls import answer_in
 from cairn.protocol.frames import WRITES_SCHEMA, Header
 from cairn.protocol.session_id import SessionId
 from cairn.release import RELEASE
@@ -171,7 +172,11 @@ class WorkerProcess:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(start).encode() + b"\n")
         self.process.stdin.flush()
-        self.ready = json.loads(self.process.stdout.readline())
+        self.ready = next(
+            answer
+            for line in self.process.stdout
+            if (answer := answer_in(line.decode())) is not None
+        )
         if "error" in self.ready:
             self.process.wait(10)
             self.process.stdin.close()

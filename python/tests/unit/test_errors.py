@@ -15,6 +15,7 @@ CODES = {
     "CredentialsExpiredError": ("retry", "CAIRN_CREDENTIALS_EXPIRED"),
     "DiskFullError": ("retry", "CAIRN_DISK_FULL"),
     "LocalDiskError": ("retry", "CAIRN_LOCAL_DISK"),
+    "OpenFilesError": ("retry", "CAIRN_OPEN_FILES"),
     "BusyError": ("retry", "CAIRN_BUSY"),
     "LineageTooLongError": ("retry", "CAIRN_LINEAGE_TOO_LONG"),
     "CancelledError": ("retry", "CAIRN_CANCELLED"),

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 import cairn
 from cairn import spark_conf as spark_conf_function
@@ -94,6 +95,35 @@ def test_a_job_submitted_without_the_jar_says_what_to_add(monkeypatch: pytest.Mo
 
     with pytest.raises(ConfigError, match=r'without Cairn\'s jar.*--jars "\$\(cairn jar\)"'):
         spark_conf_function()
+
+
+def test_an_earlier_session_without_the_jar_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`spark.jars` comes too late for a JVM that runs: the query would miss a class."""
+    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
+    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: False)
+
+    with pytest.raises(ConfigError, match=r"earlier Spark session.*start Python again"):
+        spark_conf_function()
+
+
+def test_an_earlier_session_with_the_jar_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook calls it again."""
+    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
+    monkeypatch.setattr(MODULE, "_is_loadable", lambda _: True)
+
+    assert spark_conf_function()["spark.jars"] == str(cairn.jar_path())
+
+
+def test_a_jvm_that_has_ended_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of it; the next session starts another one, or says why not."""
+
+    def ended(_: str) -> bool:
+        raise Py4JNetworkError("the JVM has ended")
+
+    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
+    monkeypatch.setattr(MODULE, "_is_loadable", ended)
+
+    assert spark_conf_function()["spark.jars"] == str(cairn.jar_path())
 
 
 def test_the_job_s_own_choices_stay() -> None:

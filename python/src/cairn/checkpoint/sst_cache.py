@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cairn.checksum import crc32c_file
-from cairn.errors import DISK_FULL_ERRNOS, DiskFullError
+from cairn.errors import DISK_FULL_ERRNOS, DiskFullError, open_files_error
 from cairn.format.names import SST_PREFIX, is_sst_name
 from cairn.storage.files import NO_LINK_ERRNOS, translate_os_error
 
@@ -202,6 +202,8 @@ class SstCache:
                 )
                 entry.modified_ns = status.st_mtime_ns
         except OSError as error:
+            if open_files_error(error) is not None:
+                raise  # it says nothing about the file
             _LOG.warning("the cached SST %s cannot be read, it is fetched again: %s", path, error)
             return False
         return entry.is_verified and entry.size_bytes == file.size_bytes

@@ -1,4 +1,4 @@
-"""``python -m cairn.engine``: a worker process beside an executor.
+"""The program of a worker: a process beside an executor.
 
 Layer: engine. ``__main__`` starts and ends the process, ``worker`` has the instances. ``control``
 serves the control calls. ``event_loop`` runs the data channel: ``channel`` has the connections,

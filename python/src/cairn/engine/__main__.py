@@ -1,4 +1,4 @@
-"""The main program of a worker: reads one JSON line, writes one, then serves until its input ends.
+"""The main program of a worker: reads one JSON line, answers one, then serves until its input ends.
 
 Layer: engine.  Spec: docs/protocol.md#control-calls.
 
@@ -19,15 +19,15 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
 from cairn.engine import control
 from cairn.engine.directories import WorkerDirectories
 from cairn.engine.worker import Worker, WorkerLimits
-from cairn.errors import CairnError, InternalError, ProtocolError
-from cairn.protocol.calls import StartAnswer, StartRequest
+from cairn.errors import CairnError, InternalError, ProtocolError, open_files_error
+from cairn.protocol.calls import StartAnswer, StartRequest, start_answer
 from cairn.release import RELEASE
 
 if TYPE_CHECKING:
@@ -91,9 +91,17 @@ def _keep_freed_buffers(memory_bytes: int) -> None:
         ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, kept)
 
 
-def _print(message: Json) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
+def _take_output() -> BinaryIO:
+    """Return standard output, for the answer; what else is printed from now on goes to the log."""
     sys.stdout.flush()
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return output
+
+
+def _answer(output: BinaryIO, message: Json) -> None:
+    with output:
+        output.write(start_answer(message))
 
 
 def _versions() -> dict[str, str]:
@@ -132,21 +140,24 @@ def _start(request: StartRequest) -> tuple[WorkerDirectories, int]:
 def main() -> None:
     """Serve until standard input ends or SIGTERM arrives; then remove the worker's directories."""
     _configure_process()
+    output = _take_output()
     line = sys.stdin.readline()
     if not line:
         return
     try:
         directories, port = _start(StartRequest.from_json(json.loads(line)))
     except CairnError as failure:
-        _print({"error": failure.to_dict()})
+        _answer(output, {"error": failure.to_dict()})
         sys.exit(1)
     except (KeyError, TypeError, ValueError) as failure:
         error = ProtocolError(f"the start line is malformed: {type(failure).__name__}")
-        _print({"error": error.to_dict()})
+        _answer(output, {"error": error.to_dict()})
         sys.exit(1)
     except Exception as failure:  # noqa: BLE001 - the shim must receive it
         _LOG.exception("the worker could not start")
-        _print({"error": InternalError(f"the worker could not start: {failure}").to_dict()})
+        short = open_files_error(failure)
+        reason = short or InternalError(f"the worker could not start: {failure}")
+        _answer(output, {"error": reason.to_dict()})
         sys.exit(1)
 
     def end(*_: object) -> None:
@@ -155,9 +166,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, end)
     answer = StartAnswer(port, str(directories.socket_path), os.getpid(), _versions())
-    _print(answer.to_json())
-    # The shim does not read standard output any more: later output goes to the executor's log.
-    os.dup2(2, 1)
+    _answer(output, answer.to_json())
     with suppress(OSError):
         while os.read(0, 4096):
             pass

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
+from cairn.engine.acceptor import Acceptor
 from cairn.engine.event_loop import READABLE, WRITABLE
 from cairn.errors import CairnError, ProtocolError, unexpected
 from cairn.protocol import frames
@@ -85,13 +86,16 @@ class Listener:
         self._socket.bind(str(path))
         self._socket.listen(128)
         self._socket.setblocking(False)  # noqa: FBT003 - by place in the standard library
+        self._acceptor = Acceptor(self._socket, frames.encode_refusal)
         event_loop.watch(self._socket, self, READABLE)
 
     def on_ready(self, _events: int) -> None:
         """Accept a new connection."""
         try:
-            accepted, _ = self._socket.accept()
+            accepted = self._acceptor.accept_or_refuse()
         except OSError:
+            return
+        if accepted is None:
             return
         accepted.setblocking(False)  # noqa: FBT003 - by place in the standard library
         Connection(accepted, self._token, self._event_loop, self._dispatcher, self._received)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import socket
 from typing import TYPE_CHECKING, Any
 
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from cairn.clock import SYSTEM_CLOCK
+from cairn.engine.acceptor import Acceptor
 from cairn.engine.jobs import Jobs, answer_of
 from cairn.errors import DataError, ProtocolError
 from cairn.format.fields import as_int, as_object
@@ -73,6 +75,25 @@ class ControlEntry:
         implements = ("io.cairn.spark.engine.EngineEntry",)
 
 
+class _ControlSocket:
+    """The listening socket as Py4J uses it: an error of ``accept`` would end Py4J's server."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket = listening
+        self._acceptor = Acceptor(listening)
+
+    def accept(self) -> tuple[socket.socket, None]:
+        """Return the next connection that is not refused."""
+        while True:
+            select.select([self._socket], [], [])
+            accepted = self._acceptor.accept_or_refuse()
+            if accepted is not None:
+                return accepted, None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._socket, name)
+
+
 def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
     """Listen on a free port of loopback; return the server and its port."""
     # Below the level warning, Py4J logs each command with its arguments.
@@ -94,4 +115,5 @@ def serve(entry: ControlEntry, token: str) -> tuple[ClientServer, int]:
     while not listening.server_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         SYSTEM_CLOCK.sleep(_LISTEN_POLL_S)
     listening.server_socket.listen(_BACKLOG)
+    listening.server_socket = _ControlSocket(listening.server_socket)
     return server, int(listening.get_listening_port())

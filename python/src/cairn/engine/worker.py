@@ -5,6 +5,7 @@ Layer: engine.  Spec: docs/protocol.md#control-calls.
 
 from __future__ import annotations
 
+import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -98,6 +99,12 @@ class WorkerLimits:
         return max(self._shared_bytes // 32 * 7, 4 * _MIB)
 
 
+def _open_files() -> int:
+    """Return how many files RocksDB may keep open: a part of what the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES if soft == resource.RLIM_INFINITY else min(_OPEN_FILES, soft // 4)
+
+
 class Worker:
     """The instances of one process; every connection must send ``token`` first."""
 
@@ -112,7 +119,7 @@ class Worker:
         background = ThreadPoolExecutor(2, "cairn-background")
         scheduler = Scheduler(limits.memtable_bytes, background)
         self._event_loop = EventLoop(scheduler.run_slice)
-        memory = RocksMemory(limits.cache_bytes, limits.memtable_bytes, _OPEN_FILES)
+        memory = RocksMemory(limits.cache_bytes, limits.memtable_bytes, _open_files())
         self._resources = WorkerResources(
             event_loop=self._event_loop,
             scheduler=scheduler,

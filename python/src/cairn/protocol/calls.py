@@ -8,11 +8,12 @@ Fields have the names of the JSON object. One with a default may be absent.
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Json = Mapping[str, Any]
+_ANSWER_MARK: Final = "cairn-answer: "
 _COMMIT_REPLY = struct.Struct("<QQQQQQIIIIII")
 _MAX_U32 = 0xFFFFFFFF
 
@@ -138,6 +140,18 @@ class StartAnswer(Answer):
     socket: str
     pid: int
     versions: Mapping[str, str]
+
+
+def start_answer(message: Json) -> bytes:
+    """Return the line that answers a start, with an end for the line that was begun before it."""
+    return f"\n{_ANSWER_MARK}{json.dumps(message)}\n".encode()
+
+
+def answer_in(line: str) -> Json | None:
+    """Return the answer to a start; ``None``: the line is what something else has printed."""
+    if not line.startswith(_ANSWER_MARK):
+        return None
+    return as_object(json.loads(line.removeprefix(_ANSWER_MARK)), "answer")
 
 
 @dataclass(frozen=True)

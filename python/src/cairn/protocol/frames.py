@@ -249,6 +249,12 @@ def encode_reply_to_one(
     )
 
 
+def encode_refusal(error: CairnError) -> bytes:
+    """Return the whole frame that ends a connection which has made no request."""
+    payload = encode_error(error)
+    return encode_header(Header(ERROR, 0, 0, 0, 0, 0, len(payload))) + payload
+
+
 def encode_error(error: CairnError) -> bytes:
     """Return the payload of an ERROR frame."""
     return json.dumps(error.to_dict()).encode()

@@ -15,12 +15,13 @@ from cairn.errors import (
     DiskFullError,
     InternalError,
     LocalDiskError,
+    open_files_error,
 )
 
 _NO_SPACE = ("No space left on device", "File too large", "Disk quota exceeded", "NoSpace")
 
 
-def translate(failure: BaseException, directory: str) -> CairnError:
+def translate(failure: BaseException, directory: str) -> CairnError:  # noqa: PLR0911 - a table
     """Return ``failure`` as an error of Cairn's tree.
 
     Args:
@@ -31,6 +32,9 @@ def translate(failure: BaseException, directory: str) -> CairnError:
         return failure
     if isinstance(failure, DbClosedError):
         return ClosedError("the local database is closed", object_name=directory)
+    open_files = open_files_error(failure)
+    if open_files is not None:
+        return open_files.with_context(object_name=directory)
     text = str(failure)
     if any(mark in text for mark in _NO_SPACE) or (
         isinstance(failure, OSError) and failure.errno in DISK_FULL_ERRNOS

@@ -25,6 +25,7 @@ from cairn.errors import (
     ForeignObjectError,
     MissingError,
     UnavailableError,
+    open_files_error,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
 
 def translate_os_error(error: OSError, object_name: str) -> CairnError:
     """Return ``error`` as an error of the tree; the kind of an unknown one is ``retry``."""
+    open_files = open_files_error(error)
+    if open_files is not None:
+        return open_files.with_context(object_name=object_name)
     kind, text, next_step = _KINDS.get(
         error.errno or 0, (UnavailableError, "the file system failed", None)
     )

@@ -548,6 +548,11 @@ def test_a_retired_database_is_closed_by_another_thread(
         ("Corruption: block checksum mismatch", "CAIRN_CORRUPT"),
         ("IO error: No space left on device: While appending", "CAIRN_DISK_FULL"),
         ("IO error: lock hold by current process", "CAIRN_LOCAL_DISK"),
+        ("IO error: While open a file: /d/1.sst: Too many open files", "CAIRN_OPEN_FILES"),
+        (
+            "IO error: While open a file: /d/1.sst: Too many open files in system",
+            "CAIRN_OPEN_FILES",
+        ),
         ("Invalid argument: whatever", "CAIRN_INTERNAL"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from cairn.errors import ConfigError
+from cairn.protocol.calls import start_answer
 from cairn.storage.hadoop import server
 from cairn.storage.hadoop.server import FileServer
 
-ANSWER = json.dumps({"file_system": 1})
+ANSWER = start_answer({"file_system": 1}).decode()
 _FOR_EVER = "exec sleep 600\n"
 _FAR_LESS_S = 20  # than that: the program was ended, and did not end itself
 
@@ -29,8 +29,12 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_lines_that_the_jvm_prints_before_the_answer_are_no_answer(java: Path) -> None:
-    """HotSpot writes its own warnings to the same stream, e.g. in containers."""
-    java.write_text(f"#!/bin/sh\necho '[0.001s][warning] cpuset'\necho '{ANSWER}'\nexec cat\n")
+    """HotSpot writes its own warnings to the same stream; an agent in it may log in JSON."""
+    java.write_text(
+        "#!/bin/sh\necho '[0.001s][warning] cpuset'\n"
+        "echo '{\"level\": \"info\"}'\nprintf 'no end of line'\n"
+        f"echo '{ANSWER}'\nexec cat\n"
+    )
 
     with FileServer("hdfs://host/x", []) as running:
         assert running.settings["file_system"] == "1"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import resource
 
 import pytest
 from botocore import exceptions as boto
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from cairn.errors import (
     AccessError,
@@ -46,6 +47,28 @@ def test_settings_come_from_strings() -> None:
     assert settings.max_attempts == 7
     assert settings.region is None
     assert settings.endpoint_shown == "http://127.0.0.1:9000"
+
+
+def test_too_many_open_files_are_no_fault_of_the_server() -> None:
+    """For botocore the server cannot be reached: people would look at the network."""
+    settings = S3Settings.from_mapping(
+        {**SECRETS, "endpoint_url": "http://127.0.0.1:9", "max_attempts": "1"}
+    )
+    shared = acquire(settings)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with pytest.raises(BotoCoreError):  # loads what it needs
+            shared.s3.get_object(Bucket="b", Key="k")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        with pytest.raises(BotoCoreError) as failure:
+            shared.s3.get_object(Bucket="b", Key="k")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        release(shared)
+
+    error = translate(failure.value, endpoint="http://127.0.0.1:9", object_name="s3a://b/k")
+
+    assert error.code == "CAIRN_OPEN_FILES"
 
 
 def test_settings_never_show_secrets() -> None:

@@ -23,12 +23,15 @@ from typing import IO, TYPE_CHECKING, Final, Self
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.errors import CairnError, ConfigError, InternalError, ProtocolError, error_of
 from cairn.protocol import frames
+from cairn.protocol.calls import answer_in
 from cairn.protocol.frames import Header
 from cairn.socket_folder import SocketFolder
 from cairn.storage.hadoop.connections import StorageConnections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from cairn.protocol.calls import Json
 
 _PROGRAM: Final = "io.cairn.spark.engine.FileServer"
 _TIMEOUT_MS: Final = 120_000
@@ -115,7 +118,7 @@ class FileServer:
             raise InternalError("the JVM does not run")
         return self._process.pid
 
-    def _start(self, path: Path) -> dict[str, dict[str, object]]:
+    def _start(self, path: Path) -> Json:
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home, "bin", "java")) if home else "java"
         command = [java, "-Xmx512m", "-cp", os.pathsep.join(self.class_path), _PROGRAM]
@@ -136,9 +139,7 @@ class FileServer:
                 ) from error
             return self._answer(self._process, path, log)
 
-    def _answer(
-        self, process: subprocess.Popen[str], path: Path, log: IO[bytes]
-    ) -> dict[str, dict[str, object]]:
+    def _answer(self, process: subprocess.Popen[str], path: Path, log: IO[bytes]) -> Json:
         """Send the JVM its settings and return its answer."""
         request = {
             "protocol": frames.PROTOCOL,
@@ -209,16 +210,15 @@ def _socket_errors() -> Iterator[None]:
         ) from error
 
 
-def _first_answer(output: IO[str]) -> dict[str, dict[str, object]] | None:
+def _first_answer(output: IO[str]) -> Json | None:
     """Return the answer of the JVM; ``None``: it ended without one.
 
     The JVM itself, or an agent in it, may print lines before.
     """
     for line in output:
-        with suppress(ValueError):
-            answer = json.loads(line)
-            if isinstance(answer, dict):
-                return answer
+        answer = answer_in(line)
+        if answer is not None:
+            return answer
     return None
 
 

@@ -25,6 +25,7 @@ from cairn.errors import (
     NoSuchBucketError,
     PreconditionFailedError,
     UnavailableError,
+    open_files_error,
 )
 
 if TYPE_CHECKING:
@@ -154,6 +155,9 @@ def translate(error: Exception, *, endpoint: str, object_name: str) -> CairnErro
     if isinstance(error, RoleRequestError) and isinstance(error.__cause__, Exception):
         endpoint = str(error.kwargs["endpoint"])
         error = error.__cause__
+    open_files = open_files_error(error)
+    if open_files is not None:
+        return open_files.with_context(object_name=object_name)
     if isinstance(error, ClientError):
         return _translate_answer(error, endpoint, object_name)
     kind, text, next_step = next(entry[1:] for entry in _CLASSES if isinstance(error, entry[0]))

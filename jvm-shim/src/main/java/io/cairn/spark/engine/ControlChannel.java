@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.errors.OpenFiles;
 import io.cairn.spark.protocol.Json;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -200,6 +201,9 @@ final class ControlChannel implements AutoCloseable {
       }
       if (!(e.getCause() instanceof Py4JException)) {
         throw CairnException.protocol("the call " + call + " failed: " + e.getCause());
+      }
+      if (OpenFiles.areTooMany(e.getCause().getCause())) {
+        throw OpenFiles.error("no connection to worker " + worker, null);
       }
       // Py4J's messages repeat the arguments, which may contain secrets.
       throw CairnException.workerLost(

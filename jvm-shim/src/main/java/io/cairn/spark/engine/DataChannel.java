@@ -2,6 +2,7 @@ package io.cairn.spark.engine;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.errors.OpenFiles;
 import io.cairn.spark.files.FileService;
 import io.cairn.spark.protocol.FrameBytes;
 import io.cairn.spark.protocol.FrameHeader;
@@ -94,6 +95,9 @@ final class DataChannel implements AutoCloseable, FileService.Connection {
       return channel;
     } catch (IOException e) {
       closeQuietly(socket, selector);
+      if (OpenFiles.areTooMany(e)) {
+        throw OpenFiles.error("no connection to the engine", e);
+      }
       throw CairnException.workerLost(
           "no connection to the engine at " + path + ": " + e.getMessage(), e);
     } catch (RuntimeException | Error e) {

@@ -6,6 +6,7 @@ import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.files.FileSystems;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.Json;
+import io.cairn.spark.protocol.StartAnswer;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -17,8 +18,8 @@ import org.apache.hadoop.conf.Configuration;
  * {@code cairn}: it connects to that process's socket, as an executor does to its workers.
  *
  * <p>It reads one JSON line, {@code {"protocol", "socket", "token", "root", "timeout_ms", "conf"}},
- * writes one, {@code {"file_system"}} or {@code {"error"}}, and ends with its standard input. Spec:
- * docs/protocol.md, "Outside Spark".
+ * answers one, {@code {"file_system"}} or {@code {"error"}}, and ends with its standard input.
+ * Spec: docs/protocol.md, "Outside Spark".
  */
 public final class FileServer {
   private FileServer() {}
@@ -33,7 +34,7 @@ public final class FileServer {
     } catch (CairnException e) {
       answer.set("error", Json.MAPPER.valueToTree(e.fields(null)));
     }
-    output.println(Json.MAPPER.writeValueAsString(answer));
+    output.print(StartAnswer.of(Json.MAPPER.writeValueAsString(answer)));
     output.flush();
     while (System.in.read() >= 0) {
       // Only the end matters.

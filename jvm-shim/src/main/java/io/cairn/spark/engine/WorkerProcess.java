@@ -1,26 +1,21 @@
 package io.cairn.spark.engine;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.errors.OpenFiles;
 import io.cairn.spark.protocol.FrameHeader;
 import io.cairn.spark.protocol.Json;
 import io.cairn.spark.settings.WorkerSettings;
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.security.SecureRandom;
-import java.util.ArrayDeque;
 import java.util.HexFormat;
-import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
@@ -30,18 +25,20 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One worker process, {@code python -m cairn.engine}, with its control channels and data channels.
+ * One worker process, {@code cairn.engine} in Python, with its control channels and data channels.
  *
  * <p>It ends when its standard input ends, so it ends with this JVM. The token and all secrets are
  * sent on that input or over Py4J, never on a command line or in the environment. Thread-safe.
  */
 final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
-  private static final int LAST_LINES = 20;
   private static final int SOCKET_PATH_BYTES = 100;
 
-  /** Python's text for a package that is not installed. */
-  private static final Pattern NO_MODULE = Pattern.compile("No module named '?(\\w+)");
+  /** The end of Python's own report that a package is not installed. */
+  private static final Pattern NO_MODULE =
+      Pattern.compile("ModuleNotFoundError: No module named '(\\w+)");
+
+  private static final Pattern TOO_OLD = Pattern.compile(WorkerCommand.TOO_OLD + "\\d");
 
   /**
    * The number of a failed start in the text of the JDK: {@code error=2,} or {@code error: 2 (}.
@@ -54,23 +51,21 @@ final class WorkerProcess implements AutoCloseable {
   private final String name;
   private final Process process;
   private final OutputStream input;
+  private final WorkerOutput output;
   private final Path socket;
-  private final ArrayDeque<String> lastLines = new ArrayDeque<>();
   private final AtomicLong startMs = new AtomicLong();
   private final ControlChannel control;
   private final ChannelPool channels;
   private final StorageConnections storage;
   private final WorkerSettings.Timeouts timeouts;
-  private final Thread log;
   private volatile boolean isGivenUp;
 
   private WorkerProcess(
-      String name, Process process, long startedNs, WorkerSettings settings, String token)
-      throws IOException {
+      String name, Process process, long startedNs, WorkerSettings settings, String token) {
     this.name = name;
     this.process = process;
     this.input = process.getOutputStream();
-    log = daemon("cairn-" + name + "-log", () -> pump(process.getErrorStream()));
+    output = new WorkerOutput(name, process);
     JsonNode ready = handshake(settings, token);
     int port = ready.path("port").asInt();
     timeouts = settings.timeouts();
@@ -99,17 +94,14 @@ final class WorkerProcess implements AutoCloseable {
    */
   static WorkerProcess start(String name, WorkerSettings settings) {
     long startedNs = System.nanoTime();
-    Process process = null;
+    Process process;
     try {
-      ProcessBuilder builder = new ProcessBuilder(settings.python(), "-u", "-m", "cairn.engine");
-      Map<String, String> environment = builder.environment();
-      // glibc's arenas, one per thread, would keep memory that no bound counts.
-      environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
-      process = builder.start();
-      return new WorkerProcess(name, process, startedNs, settings, token());
+      process = WorkerCommand.of(settings.python(), new ProcessBuilder()).start();
     } catch (IOException e) {
-      end(process);
       throw notStarted(name, settings.python(), e);
+    }
+    try {
+      return new WorkerProcess(name, process, startedNs, settings, token());
     } catch (RuntimeException e) {
       end(process);
       throw e;
@@ -118,13 +110,16 @@ final class WorkerProcess implements AutoCloseable {
 
   /** Explains why the system did not start Python: it cannot run it, or resources are short. */
   static CairnException notStarted(String name, String python, IOException error) {
+    if (OpenFiles.areTooMany(error)) {
+      return OpenFiles.error("the system did not start worker " + name, error);
+    }
     Matcher number = SYSTEM_ERROR.matcher(String.valueOf(error.getMessage()));
     if (number.find() && !NOT_RUNNABLE.contains(Integer.valueOf(number.group(1)))) {
       return CairnException.of(
           ErrorKind.RETRY,
           "CAIRN_WORKER_START",
           "the system did not start worker " + name + ": " + error.getMessage(),
-          "raise the container's limits of processes, memory or open files",
+          "raise the container's limits of processes or memory",
           error);
     }
     return CairnException.of(
@@ -136,7 +131,7 @@ final class WorkerProcess implements AutoCloseable {
         error);
   }
 
-  private JsonNode handshake(WorkerSettings settings, String token) throws IOException {
+  private JsonNode handshake(WorkerSettings settings, String token) {
     WorkerSettings.Resources resources = settings.resources();
     ObjectNode hello = Json.object();
     hello.put("token", token).put("worker", name).put("protocol", FrameHeader.PROTOCOL);
@@ -152,43 +147,17 @@ final class WorkerProcess implements AutoCloseable {
       input.write((Json.MAPPER.writeValueAsString(hello) + "\n").getBytes(StandardCharsets.UTF_8));
       input.flush();
     } catch (IOException e) {
-      throw ended("ended before it read its settings", settings);
-    }
-    String line = firstLine(settings);
-    if (line == null) {
-      throw ended("ended at its start", settings);
+      throw ended(settings);
     }
     JsonNode ready;
     try {
-      ready = Json.MAPPER.readTree(line);
-    } catch (IOException e) {
-      throw ended("wrote '" + line + "' instead of its address", settings);
-    }
-    if (ready.hasNonNull("error")) {
-      throw CairnException.fromEngine(ready.get("error"));
-    }
-    return ready;
-  }
-
-  private String firstLine(WorkerSettings settings) {
-    BufferedReader output =
-        new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
-    CompletableFuture<String> line = new CompletableFuture<>();
-    daemon(
-        "cairn-" + name + "-output",
-        () -> {
-          try {
-            line.complete(output.readLine());
-            // Keep reading, so that later output does not fill the pipe and block the worker.
-            for (String more = output.readLine(); more != null; more = output.readLine()) {
-              note(more);
-            }
-          } catch (IOException e) {
-            line.completeExceptionally(e);
-          }
-        });
-    try {
-      return line.get(settings.timeouts().startMs(), TimeUnit.MILLISECONDS);
+      String answer = output.awaitAnswer(settings.timeouts().startMs());
+      if (answer == null) {
+        throw ended(settings);
+      }
+      ready = Json.MAPPER.readTree(answer);
+    } catch (JsonProcessingException e) {
+      throw CairnException.protocol("the answer of worker " + name + " is no JSON");
     } catch (TimeoutException e) {
       throw CairnException.of(
           ErrorKind.RETRY,
@@ -198,24 +167,21 @@ final class WorkerProcess implements AutoCloseable {
               + " did not start within "
               + settings.timeouts().startMs()
               + " ms"
-              + lastOutput(),
+              + output.last(),
           "raise spark.sql.streaming.stateStore.cairn.startTimeoutMs, or find out why Python"
               + " starts slowly on this machine");
-    } catch (InterruptedException | ExecutionException e) {
-      return null;
     }
+    if (ready.hasNonNull("error")) {
+      throw CairnException.fromEngine(ready.get("error"));
+    }
+    return ready;
   }
 
   /** Explains why a worker ended during its start: often its Python lacks our package. */
-  private CairnException ended(String how, WorkerSettings settings) {
-    try {
-      process.waitFor(2, TimeUnit.SECONDS);
-      log.join(2000);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-    }
-    String output = lastOutput();
-    Matcher missing = NO_MODULE.matcher(output);
+  private CairnException ended(WorkerSettings settings) {
+    String how = output.awaitEnd();
+    String last = output.last();
+    Matcher missing = NO_MODULE.matcher(last);
     if (missing.find()) {
       return CairnException.of(
           ErrorKind.INVALID,
@@ -224,38 +190,19 @@ final class WorkerProcess implements AutoCloseable {
           "install cairn-state into that Python on every executor (pip install its wheel), or set"
               + " spark.sql.streaming.stateStore.cairn.python to one that has it");
     }
+    if (TOO_OLD.matcher(last).find()) {
+      return CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_PYTHON",
+          "Python '" + settings.python() + "' cannot run the engine" + last,
+          "set spark.sql.streaming.stateStore.cairn.python to a Python 3.11 or later that every"
+              + " executor has, with the package cairn-state installed");
+    }
     return CairnException.of(
         ErrorKind.RETRY,
         "CAIRN_WORKER_START",
-        "worker " + name + " of Python '" + settings.python() + "' " + how + output,
+        "worker " + name + " of Python '" + settings.python() + "' " + how + last,
         "see the executor's log");
-  }
-
-  private String lastOutput() {
-    synchronized (lastLines) {
-      return lastLines.isEmpty() ? "" : "; its last output: " + String.join(" | ", lastLines);
-    }
-  }
-
-  private void pump(InputStream stream) {
-    try (BufferedReader lines =
-        new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
-      for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-        note(line);
-      }
-    } catch (IOException e) {
-      LOG.debug("[{}] the end of its log: {}", name, e.getMessage());
-    }
-  }
-
-  private void note(String line) {
-    LOG.info("[{}] {}", name, line);
-    synchronized (lastLines) {
-      lastLines.addLast(line);
-      if (lastLines.size() > LAST_LINES) {
-        lastLines.removeFirst();
-      }
-    }
   }
 
   /**
@@ -310,7 +257,7 @@ final class WorkerProcess implements AutoCloseable {
   private CairnException described(CairnException error, String method) {
     return error.isWorkerLost() && !isAlive() && !isGivenUp
         ? CairnException.workerLost(
-            "worker " + name + " died during the call " + method + lastOutput(), error)
+            "worker " + name + " died during the call " + method + output.last(), error)
         : error;
   }
 
@@ -368,18 +315,16 @@ final class WorkerProcess implements AutoCloseable {
   }
 
   private static void end(Process process) {
-    if (process != null) {
-      try {
-        process.getOutputStream().close();
-        if (!process.waitFor(5, TimeUnit.SECONDS)) {
-          process.destroyForcibly();
-        }
-      } catch (IOException e) {
+    try {
+      process.getOutputStream().close();
+      if (!process.waitFor(5, TimeUnit.SECONDS)) {
         process.destroyForcibly();
-      } catch (InterruptedException e) {
-        process.destroyForcibly();
-        Thread.currentThread().interrupt();
       }
+    } catch (IOException e) {
+      process.destroyForcibly();
+    } catch (InterruptedException e) {
+      process.destroyForcibly();
+      Thread.currentThread().interrupt();
     }
   }
 
@@ -398,11 +343,5 @@ final class WorkerProcess implements AutoCloseable {
     byte[] random = new byte[32];
     new SecureRandom().nextBytes(random);
     return HexFormat.of().formatHex(random);
-  }
-
-  private static Thread daemon(String name, Runnable work) {
-    Thread thread = DaemonThreads.of(name, work);
-    thread.start();
-    return thread;
   }
 }

@@ -2,6 +2,7 @@ package io.cairn.spark.files;
 
 import io.cairn.spark.errors.CairnException;
 import io.cairn.spark.errors.ErrorKind;
+import io.cairn.spark.errors.OpenFiles;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.UnknownHostException;
@@ -108,6 +109,9 @@ final class FileErrors {
    * @param object the URL of the file
    */
   static CairnException translate(Throwable error, String object) {
+    if (OpenFiles.areTooMany(error)) {
+      return OpenFiles.error("a request to the file system failed", error);
+    }
     Throwable cause =
         error instanceof RemoteException remote ? remote.unwrapRemoteException() : error;
     Meaning meaning = meaning(cause);
@@ -156,6 +160,10 @@ final class FileErrors {
   }
 
   private static String code(Throwable error) {
+    if (OpenFiles.areTooMany(error)) {
+      // Java says it by FileNotFoundException; the file may be there.
+      return "CAIRN_OPEN_FILES";
+    }
     if (isCausedBy(error, UnknownHostException.class)) {
       return "CAIRN_STORAGE_UNAVAILABLE";
     }

@@ -20,14 +20,22 @@ class WorkerProcessTest {
         List.of(
             "error=11, Resource temporarily unavailable",
             "error=12, Cannot allocate memory",
-            "error=24, Too many open files",
             "Exec failed, error: 11 (Resource temporarily unavailable) ")) {
       String text = textOf(error);
 
       assertTrue(text.contains("[CAIRN_WORKER_START]"), text);
       assertTrue(text.contains(error.strip()), text);
-      assertTrue(text.contains("limits of processes, memory or open files"), text);
+      assertTrue(text.contains("limits of processes or memory"), text);
     }
+  }
+
+  /** The limit is the JVM's: the pipes to the worker need some. */
+  @Test
+  void tooManyOpenFilesAreNamed() {
+    String text = textOf("error=24, Too many open files");
+
+    assertTrue(text.contains("[CAIRN_OPEN_FILES]"), text);
+    assertTrue(text.contains("ulimit -n"), text);
   }
 
   @Test

@@ -551,6 +551,18 @@ class FileServiceTest {
     assertFalse(unknown.getMessage().contains("s3cret"), unknown.getMessage());
   }
 
+  /** Java says it by the class for a file that does not exist: a version would count as lost. */
+  @Test
+  void tooManyOpenFilesAreNoMissingFile() {
+    FileNotFoundException error =
+        new FileNotFoundException("/checkpoint/changelog/17.arrow (Too many open files)");
+
+    assertEquals("CAIRN_OPEN_FILES", translated(error).code());
+    assertEquals("CAIRN_OPEN_FILES", translated(new IOException(error)).code());
+    assertEquals(ErrorKind.RETRY, translated(error).kind());
+    assertFalse(FileErrors.isMissing(error));
+  }
+
   /** Hadoop wraps it as if the name were invalid; names come and go with DNS. */
   @Test
   void aHostThatIsNotKnownIsNoBadName() {
