@@ -157,8 +157,10 @@ def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:
     # not, and has none of the first version.
     states = (view for view in pair.control.operator.views if "stateVarName" in dict(view.options))
     for view in states:
-        start = {"snapshotStartBatchId": 0, "snapshotPartitionId": 0}
-        subject, control = _both(pair, partial(Run.state, view=view, batchId=last, **start))
+        read = partial(
+            Run.state, view=view, batchId=last, snapshotStartBatchId=0, snapshotPartitionId=0
+        )
+        subject, control = _both(pair, read)
         assert subject == control, str(view)
 
 

@@ -256,7 +256,7 @@ class StoreState:
             "has before it",
             version=at.version,
             object_name=self.checkpoint.objects.object_url(name),
-            next_step="restart the query from a version before it, and report it with the changelogs",
+            next_step="report it with the changelogs, and restart the query from a version before",
         )
 
     def advance(

@@ -84,7 +84,7 @@ def test_a_snapshot_that_is_gone_is_passed_over_and_a_damaged_one_is_not(
         path.unlink()
     reader = Rig(tmp_path / "other", rig.url, rig.checkpoint_format, {})
     try:
-        with pytest.raises(MissingError, match="object=.*sst/"):
+        with pytest.raises(MissingError, match=r"object=.*sst/"):
             reader.load_snapshot(9, ids[9], 3, ids[3])
     finally:
         reader.crash()

@@ -533,8 +533,7 @@ class FamiliesTest {
     read.release();
     // No snapshot of version 2 was stored.
     for (Option<String> id : List.of(two, NO_ID)) {
-      StateStore later =
-          (StateStore) fixture.provider().replayReadStateFromSnapshot(2, 2, id, two);
+      StateStore later = (StateStore) fixture.provider().replayReadStateFromSnapshot(2, 2, id, two);
       assertEquals(2, list(later.iterator("default")).size());
       later.release();
     }
