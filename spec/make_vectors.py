@@ -366,8 +366,9 @@ def make_manifests() -> None:
         retained=(first.as_retained(),),
         garbage=(manifest.Garbage("sst/" + "c" * 32 + ".sst", 1_700_000_001_000),),
     )
+    swept = replace(first, swept_at_ms=1_700_000_000_500)
     # "with_chain", which is `later` in format 1, was written before lists had heads.
-    for name, value in (("first", first), ("with_lists", later)):
+    for name, value in (("first", first), ("with_lists", later), ("swept", swept)):
         data = manifest.encode(value)
         write(f"manifest/{name}.json", data, json.loads(data))
 
