@@ -164,8 +164,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     snapshots.stored(result, incarnation)
-    if result.won:
-        deleted_objects += _clean_up(state, result)
+    deleted_objects += _clean_up(state, result)
     state.metrics.add("snapshots_count", int(result.won))
     state.metrics.add("snapshot_uploaded_bytes", result.uploaded_bytes)
     return SnapshotDone(
@@ -180,6 +179,8 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
 
 def _clean_up(state: StoreState, result: SnapshotResult) -> int:
     """Purge, and sweep if that is due, after a snapshot; return how many objects were deleted."""
+    if not result.won:
+        return 0
     try:
         return purge(state, result.store_time, sweeps=result.is_sweep_due)
     except CairnError as failure:
@@ -457,11 +458,7 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             before, uploaded = uploaded, snapshots.uploaded()
             if not is_new or uploaded != before:
                 continue  # the next one uploads the rest
-            if snapshots.needs_load:
-                raise nothing_loaded() from failure
-            problem = f"their snapshot failed: [{failure.code}] {failure.message}"
-            error = _too_long(state, length, problem, failure.next_step)
-            raise error.with_context(object_name=failure.object_name) from failure
+            raise _failed_at_bound(state, length, failure) from failure
         files, size = snapshots.left()
         left = f"{files} files, {size >> 20} MiB are left"
         if done is None and uploads.count != moved:
@@ -483,6 +480,14 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             return  # the current version cannot have another one: that of this commit follows
         if is_new and state.lineage_length() >= limit:
             raise _too_long(state, length, "no snapshot of the current version was possible")
+
+
+def _failed_at_bound(state: StoreState, length: int, failure: CairnError) -> CairnError:
+    if state.snapshots.needs_load:
+        return nothing_loaded()
+    problem = f"their snapshot failed: [{failure.code}] {failure.message}"
+    error = _too_long(state, length, problem, failure.next_step)
+    return error.with_context(object_name=failure.object_name)
 
 
 def _too_long(

@@ -183,17 +183,15 @@ def test_sweeps_are_daily_by_the_manifests_and_spread() -> None:
         store = StoreId(0, partition)
         swept, is_due = next_sweep(0, store, NOW)
         assert not is_due
-        first = next(
-            hour for hour in range(25) if next_sweep(swept, store, NOW + hour * DAY / 24)[1]
-        )
-        firsts.append(first)
-        at = NOW + first * DAY / 24
+        hours = [NOW + hour * DAY / 24 for hour in range(25)]
+        at = next(time for time in hours if next_sweep(swept, store, time)[1])
+        firsts.append(at)
         swept, is_due = next_sweep(swept, store, at)
         assert is_due
         assert next_sweep(swept, store, at + DAY * 0.99) == (swept, False)
         assert next_sweep(swept, store, at + DAY)[1]
 
-    assert max(firsts.count(hour) for hour in firsts) < 20
+    assert max(firsts.count(at) for at in firsts) < 20
 
 
 def test_the_time_of_a_sweep_is_not_believed_if_it_lies_ahead() -> None:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rig import STORE, Rig, family
@@ -24,6 +23,7 @@ from cairn.format import manifest
 from cairn.storage.base import ObjectInfo
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.store import instance, snapshot
+from cairn.store.state import StoreState
 
 FAMILY = family(0, multi=False)
 DUE = 2
@@ -259,9 +259,9 @@ def test_only_one_commit_of_a_run_waits(job: Job, monkeypatch: pytest.MonkeyPatc
     waits = []
     take_now = snapshot.take_now
 
-    def counted(*arguments: Any) -> None:
+    def counted(state: StoreState, wait_s: float) -> None:
         waits.append(len(job.ids))
-        take_now(*arguments)
+        take_now(state, wait_s)
 
     monkeypatch.setattr(snapshot, "take_now", counted)
 
@@ -302,7 +302,7 @@ def test_at_the_bound_of_lineages_a_run_waits_as_long_as_its_upload_moves(
 
 
 def test_a_snapshot_that_ends_after_the_last_commit_is_found(job: Job) -> None:
-    """No changelog names it. The next run would upload the whole state again, as often as it runs."""
+    """No changelog names it. Each run would upload the whole state again."""
     for _ in range(DUE):
         job.run()
     rig = job.start()
@@ -369,6 +369,9 @@ def test_a_store_whose_upload_stands_still_is_closed_in_time(job: Job) -> None:
     rig = job.start()
     job.batch(rig)
 
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    assert objects.has_begun.wait(20)
     rig.instance.close(snapshot_wait_s=0.1)
 
     until = time.monotonic() + 20
