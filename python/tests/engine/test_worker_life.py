@@ -346,7 +346,7 @@ LocalStore.upload = slowly
 def short_run(tmp_path: Path, url: str) -> Iterator[WorkerProcess]:
     """Return a worker whose snapshot has just begun."""
     worker = WorkerProcess(tmp_path / "local", patch=SLOW_UPLOADS)
-    store = Store(worker, 1, url, conf={"minDeltasForSnapshot": 2})
+    store = Store(worker, 1, url, conf={"minDeltasForSnapshot": "2"})
     store.load(0)
     for number in range(9):
         store.write([(PUT, 0, b"%d" % number, b"1")])

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -197,15 +197,15 @@ class RunningSnapshots:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stores: dict[Future[object], str] = {}
+        self._stores: dict[Future[Any], str] = {}
 
-    def add(self, run: Future[object], store: str) -> None:
+    def add(self, run: Future[Any], store: str) -> None:
         """Note a snapshot, until it ends."""
         with self._lock:
             self._stores[run] = store
         run.add_done_callback(self._remove)
 
-    def _remove(self, run: Future[object]) -> None:
+    def _remove(self, run: Future[Any]) -> None:
         with self._lock:
             self._stores.pop(run, None)
 

@@ -20,7 +20,7 @@ from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import FakeClock
 from cairn.errors import AccessError, UnavailableError
 from cairn.format import manifest
-from cairn.storage.base import ObjectInfo
+from cairn.storage.base import ObjectInfo, ignore
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.store import instance, snapshot
 from cairn.store.state import StoreState
@@ -49,7 +49,7 @@ class SlowStore(MemoryStore):
         path: Path,
         *,
         crc32c: int,
-        moved: Callable[[], None],
+        moved: Callable[[], None] = ignore,
     ) -> datetime:
         """See ``ObjectStore``; the file arrives, and then the answer takes its time."""
         stored_at = super().upload(key, path, crc32c=crc32c, moved=moved)
@@ -340,6 +340,13 @@ def test_a_job_that_may_not_list_loads_from_the_snapshot_that_its_version_names(
     rig.crash()
 
 
+def await_closed(rig: Rig) -> None:
+    until = time.monotonic() + 20
+    while not rig.state.is_closed:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def test_a_store_that_is_closed_ends_its_snapshot_first(job: Job) -> None:
     """Spark closes the stores of a query that has ended; its application may go on for long."""
     for _ in range(DUE):
@@ -355,10 +362,7 @@ def test_a_store_that_is_closed_ends_its_snapshot_first(job: Job) -> None:
     objects.may_upload.set()
     assert rig.resources.snapshots.wait(20) == []
     assert job.names()["snapshot"] == 1
-    until = time.monotonic() + 20
-    while not rig.state.is_closed and time.monotonic() < until:
-        time.sleep(0.01)
-    assert rig.state.is_closed
+    await_closed(rig)
     rig.crash()
 
 
@@ -374,8 +378,5 @@ def test_a_store_whose_upload_stands_still_is_closed_in_time(job: Job) -> None:
     assert objects.has_begun.wait(20)
     rig.instance.close(snapshot_wait_s=0.1)
 
-    until = time.monotonic() + 20
-    while not rig.state.is_closed and time.monotonic() < until:
-        time.sleep(0.01)
-    assert rig.state.is_closed
+    await_closed(rig)
     assert job.end(rig, uploads_end=False) == [str(STORE)]

@@ -41,7 +41,9 @@ class EndOfJvmTest {
         id = commit(provider, version, id, version);
       }
       Files.writeString(
-          Path.of(arguments[0]), fixture.folder + "\n" + fixture.worker().pid(), StandardCharsets.UTF_8);
+          Path.of(arguments[0]),
+          fixture.folder + "\n" + fixture.worker().pid(),
+          StandardCharsets.UTF_8);
       System.exit(0);
     }
   }

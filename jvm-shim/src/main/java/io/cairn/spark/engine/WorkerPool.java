@@ -52,7 +52,8 @@ public final class WorkerPool {
   static {
     IDLE.setKeepAliveTime(1, TimeUnit.SECONDS);
     IDLE.allowCoreThreadTimeOut(true);
-    // After Spark's, which stops the queries, and before that of the file systems, which uploads may
+    // After Spark's, which stops the queries, and before that of the file systems, which uploads
+    // may
     // need. This manager gives each hook a time of its own.
     ShutdownHookManager.get()
         .addShutdownHook(
