@@ -306,7 +306,11 @@ def test_a_snapshot_that_ends_after_the_last_commit_is_found(job: Job) -> None:
     for _ in range(DUE):
         job.run()
     rig = job.start()
-    for _ in range(5):
+    job.batch(rig)
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    assert objects.has_begun.wait(20)
+    for _ in range(4):
         job.batch(rig)
     job.end(rig, uploads_end=True)
     stored = job.newest_manifest()
