@@ -378,11 +378,13 @@ def make_manifests() -> None:
         files=(*first.files, manifest.SstFile("sst/" + "d" * 32 + ".sst", "MANIFEST-000005", 9, 2)),
         small_files=(small[0], small[2]),
     )
+    swept = replace(first, swept_at_ms=1_700_000_000_500)
     # "with_chain", which is `later` in format 1, was written before lists had heads.
     for name, value in (
         ("first", first),
         ("with_lists", later),
         ("with_large_manifest", with_large_manifest),
+        ("swept", swept),
     ):
         data = manifest.encode(value)
         write(f"manifest/{name}.json", data, json.loads(data))

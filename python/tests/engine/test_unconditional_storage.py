@@ -24,10 +24,10 @@ from s3_stub import S3Stub
 
 URL = "s3://bucket/state/0/3"
 SWEPT_AT_ONCE = """
-import cairn.checkpoint.orphans
-cairn.checkpoint.orphans.SweepSchedule.is_due = lambda self: True
+import cairn.checkpoint.upload
+cairn.checkpoint.upload.next_sweep = lambda swept_at_ms, store, now: (swept_at_ms, True)
 """
-"""A sweep at each maintenance, which is otherwise due once a day."""
+"""A sweep at each snapshot, which is otherwise due once a day."""
 
 WITHOUT_LINKS = """
 import errno

@@ -18,7 +18,7 @@ from cairn.protocol import frames
 from harness.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def test_the_end_of_standard_input_ends_the_worker_and_its_directories(
@@ -326,3 +326,68 @@ def suppressed(act: Callable[[], None]) -> None:
     """Ignore the error of a call whose worker is killed."""
     with suppress(Exception):
         act()
+
+
+SLOW_UPLOADS = """
+import time
+from cairn.storage.local import LocalStore
+
+upload = LocalStore.upload
+
+def slowly(self, *arguments, **named):
+    time.sleep(1.5)
+    return upload(self, *arguments, **named)
+
+LocalStore.upload = slowly
+"""
+
+
+@pytest.fixture
+def short_run(tmp_path: Path, url: str) -> Iterator[WorkerProcess]:
+    """Return a worker whose snapshot has just begun."""
+    worker = WorkerProcess(tmp_path / "local", patch=SLOW_UPLOADS)
+    store = Store(worker, 1, url, conf={"minDeltasForSnapshot": "2"})
+    store.load(0)
+    for number in range(9):
+        store.write([(PUT, 0, b"%d" % number, b"1")])
+        store.commit()
+        store.load(store.version, store.checkpoint_id)
+    yield worker
+    worker.close()
+
+
+def manifests(tmp_path: Path) -> list[str]:
+    return [path.name for path in tmp_path.rglob("snapshot/*.json")]
+
+
+def test_a_snapshot_may_end_before_its_worker_does(
+    short_run: WorkerProcess, tmp_path: Path
+) -> None:
+    """Most scheduled runs end within seconds after their only commits."""
+    left = short_run.call("finish", snapshot_wait_ms=20_000)["left"]
+    short_run.close()
+
+    assert left == []
+    assert len(manifests(tmp_path)) == 1
+
+
+def test_a_worker_does_not_wait_longer_for_a_snapshot_than_it_is_told(
+    short_run: WorkerProcess, tmp_path: Path
+) -> None:
+    """A container that is ended is killed after a while, with what it does then."""
+    began = time.monotonic()
+    left = short_run.call("finish", snapshot_wait_ms=100)["left"]
+    short_run.close()
+
+    assert left == ["0/3/default"]
+    assert time.monotonic() - began < 1.4
+    assert manifests(tmp_path) == []
+
+
+def test_a_store_is_closed_after_its_snapshot(short_run: WorkerProcess, tmp_path: Path) -> None:
+    """Spark closes the stores of an ended query while its application goes on."""
+    short_run.call("close_instance", instance=1, snapshot_wait_ms=20_000)
+
+    assert manifests(tmp_path) == []
+    wait_until(lambda: len(manifests(tmp_path)) == 1, 20, "the manifest")
+    wait_until(lambda: not list(tmp_path.rglob("i1/d*")), 20, "the end of the database")

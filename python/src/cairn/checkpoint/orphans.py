@@ -11,6 +11,7 @@ from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
 from cairn.checkpoint.retention import floor_of
+from cairn.checksum import crc32c
 from cairn.format.names import (
     CHANGELOG_PREFIX,
     SNAPSHOT_PREFIX,
@@ -22,34 +23,38 @@ from cairn.format.names import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cairn.checkpoint.pins import Pin
     from cairn.checkpoint.retention import KeptVersions
-    from cairn.clock import Clock, Entropy
     from cairn.format.manifest import Manifest
+    from cairn.ids import StoreId
     from cairn.storage.base import ObjectInfo, ObjectStore
 
 SWEEP_INTERVAL_MS = 86_400_000
-_NS_PER_MS = 1_000_000
 
 
-class SweepSchedule:
-    """When a store's next sweep is due: daily, the first at a random time of the first day.
+def next_sweep(swept_at_ms: int, store: StoreId, now: datetime | None) -> tuple[int, bool]:
+    """Return what the next manifest says of the last sweep, and whether its writer sweeps.
 
-    Partitions start together; without the random time they would send their LISTs together.
+    Sweeps are daily, by what the manifests say: a process may live for a minute. The first one
+    comes within the first day. Partitions start together, and would send their LISTs together, so
+    the time of the first one depends on the store.
+
+    Args:
+        swept_at_ms: what the manifest before says; 0 if it says nothing, or there is none.
+        store: the store.
+        now: the time, by the storage's clock; ``None`` if it is not known: then none is due.
     """
-
-    def __init__(self, clock: Clock, entropy: Entropy) -> None:
-        self._clock = clock
-        self._interval_ns = SWEEP_INTERVAL_MS * _NS_PER_MS
-        self._due_ns = clock.monotonic_ns() + int(self._interval_ns * entropy.jitter())
-
-    def is_due(self) -> bool:
-        """Return whether to sweep now; true once per interval."""
-        now_ns = self._clock.monotonic_ns()
-        if now_ns < self._due_ns:
-            return False
-        self._due_ns = now_ns + self._interval_ns
-        return True
+    if now is None:
+        return swept_at_ms, False
+    now_ms = int(now.timestamp() * 1000)
+    if not swept_at_ms:
+        return now_ms - crc32c(str(store).encode()) % SWEEP_INTERVAL_MS, False
+    if now_ms - swept_at_ms >= SWEEP_INTERVAL_MS:
+        return now_ms, True
+    # Not a time in the future, which another clock has written.
+    return min(swept_at_ms, now_ms), False
 
 
 def sweep_orphans(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
+from cairn.checkpoint.orphans import next_sweep
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checksum import crc32c_file
 from cairn.errors import (
@@ -116,6 +117,7 @@ class SnapshotResult:
         uploaded_bytes: total size of these SSTs.
         reused_files: number of SSTs that the object store already had.
         store_time: time of the last SST upload, by the storage's clock; ``None`` without upload.
+        is_sweep_due: whether this writer sweeps, now that the manifest says so.
     """
 
     manifest: Manifest
@@ -125,6 +127,7 @@ class SnapshotResult:
     uploaded_bytes: int
     reused_files: int
     store_time: datetime | None
+    is_sweep_due: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,11 @@ class SnapshotUploader:
                 if previous is not None and trim is not None and pending.stored_at is not None:
                     previous = trim(previous, pending.stored_at)
                 chain = _chain_after(previous, content)
+            swept_at_ms, is_sweep_due = next_sweep(
+                0 if previous is None else previous.swept_at_ms, self._store, pending.stored_at
+            )
             small = _small_files([path for path in local_files if path not in large])
-            manifest = self._manifest(content, chain, (*reused, *uploaded), small)
+            manifest = self._manifest(content, chain, (*reused, *uploaded), small, swept_at_ms)
             pending.keep(self._objects)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
             if not is_exclusive:
@@ -280,6 +286,7 @@ class SnapshotUploader:
             uploaded_bytes=sum(file.size_bytes for file in uploaded),
             reused_files=len(reused),
             store_time=pending.stored_at,
+            is_sweep_due=is_sweep_due and won,
         )
 
     def _upload_all(
@@ -405,6 +412,7 @@ class SnapshotUploader:
         chain: _Chain,
         files: tuple[SstFile, ...],
         small_files: tuple[SmallFile, ...],
+        swept_at_ms: int,
     ) -> Manifest:
         return Manifest(
             store=self._store,
@@ -421,6 +429,7 @@ class SnapshotUploader:
             changelogs=chain.changelogs,
             retained=chain.retained,
             garbage=chain.garbage,
+            swept_at_ms=swept_at_ms,
         )
 
     def excludes_others(self) -> bool:

@@ -26,6 +26,8 @@ from cairn.protocol.calls import (
     Answer,
     ChangesRequest,
     CloseRequest,
+    FinishAnswer,
+    FinishRequest,
     Json,
     LoadRequest,
     LoadSnapshotRequest,
@@ -155,6 +157,7 @@ class Worker:
             "maintain": (MaintainRequest, self._maintain),
             "changes": (ChangesRequest, self._changes),
             "close_instance": (CloseRequest, self._close),
+            "finish": (FinishRequest, self._finish),
         }
 
     def start(self) -> None:
@@ -244,6 +247,9 @@ class Worker:
             found = self._instances.pop(request.instance, None)
             self._opened.pop(request.instance, None)
         if found is not None:
-            found.close()
+            found.close(request.snapshot_wait_ms / 1000)
             self._resources.release_memory()
         return Answer()
+
+    def _finish(self, request: FinishRequest) -> Answer:
+        return FinishAnswer(self._resources.snapshots.wait(request.snapshot_wait_ms / 1000))

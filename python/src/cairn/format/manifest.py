@@ -141,6 +141,7 @@ class Manifest:
     changelogs: tuple[ChangelogRef, ...]
     retained: tuple[Retained, ...]
     garbage: tuple[Garbage, ...]
+    swept_at_ms: int = 0
 
     def as_retained(self) -> Retained:
         """Return the entry for this manifest in a later one."""
@@ -195,6 +196,8 @@ def encode(manifest: Manifest) -> bytes:
         ],
         "garbage": [[entry.object_name, entry.dropped_at_ms] for entry in manifest.garbage],
     }
+    if manifest.swept_at_ms:
+        fields["swept_at_ms"] = manifest.swept_at_ms
     fields["crc32c"] = crc32c(dump_object(fields).encode())
     data = dump_object(fields).encode()
     if len(data) > MAX_OBJECT_BYTES:
@@ -297,6 +300,7 @@ def _from_fields(fields: JsonObject) -> Manifest:
         changelogs=_changelogs_from_json(fields.get("changelogs")),
         retained=tuple(_retained(item) for item in as_list(fields.get("retained"), "retained")),
         garbage=tuple(_garbage(item) for item in as_list(fields.get("garbage"), "garbage")),
+        swept_at_ms=as_int(fields.get("swept_at_ms", 0), "swept_at_ms"),
     )
     names = [file.local_name for file in manifest.files]
     names += [file.local_name for file in manifest.small_files]

@@ -386,6 +386,21 @@ class ChangesAnswer(Answer):
 
 @dataclass(frozen=True)
 class CloseRequest(Request):
-    """``close_instance``."""
+    """``close_instance``; a running snapshot may go on for a while after the answer."""
 
     instance: int
+    snapshot_wait_ms: int = 0
+
+
+@dataclass(frozen=True)
+class FinishRequest(Request):
+    """``finish``: the worker will be ended."""
+
+    snapshot_wait_ms: int
+
+
+@dataclass
+class FinishAnswer(Answer):
+    """The stores whose snapshots still run."""
+
+    left: Sequence[str] = ()

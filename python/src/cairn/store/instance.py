@@ -174,7 +174,7 @@ class ProviderInstance:
                 resources.event_loop.post(state.local.write_runs)
                 resources.pending.wait(state.local, _MAX_PENDING_WAIT_S)
                 answer.memory_wait_ns = now_ns() - began_ns
-            if request.snapshot:
+            if request.snapshot or snapshot.holds_commit(state):
                 began_ns = now_ns()
                 resources.event_loop.wake()
                 # After a failure the answer has an older version: Spark requests a snapshot again.
@@ -249,15 +249,26 @@ class ProviderInstance:
             checkpoint.close()
         self._when_idle(unused.close)  # a call in progress may still need it
 
-    def close(self) -> None:
+    def close(self, snapshot_wait_s: float = 0.0) -> None:
         """End all sessions and free the local disk; cancel a load in progress. Idempotent.
 
-        If a commit takes longer than a second, this happens after it, in another thread.
+        If a commit takes longer than a second, this happens after it, in another thread. So it does
+        after a running snapshot, which may go on for ``snapshot_wait_s``.
         """
         loading = self._cancellable
         if loading is not None:
             loading.cancel()
-        self._when_idle(self._close)
+        run = self.state.snapshots.run
+        if run is None or not snapshot_wait_s:
+            self._when_idle(self._close)
+            return
+
+        def close_later() -> None:
+            with suppress(CairnError):
+                snapshot.wait_for(run, snapshot_wait_s)
+            self._wait_until_idle(self._close)
+
+        threading.Thread(target=close_later, name="cairn-close", daemon=True).start()
 
     def _when_idle(self, work: Callable[[], None]) -> None:
         """Do ``work`` while no load or commit runs: now, or in another thread if one takes long."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.recovery import Head
@@ -23,7 +23,7 @@ from cairn.errors import (
     UnavailableError,
 )
 from cairn.format.header import counts_to_json
-from cairn.format.names import manifest_name
+from cairn.format.names import SNAPSHOT_PREFIX, ManifestName, manifest_name, parse_name
 from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
@@ -231,6 +231,8 @@ class _Loading:
         is_certain = request.checkpoint_id is not None or head.changelog is not None
         if missing is None and is_certain and self._open_own_snapshot(wanted):
             return _continue_to(state, state.require_version(), wanted.version)
+        if is_free and is_certain:
+            wanted = self._on_listed_snapshot(wanted)
         if current is not None and missing == ():
             # Format 1: this instance has the attempt that wrote the object.
             return _continue_to(state, current, wanted.version)
@@ -253,7 +255,9 @@ class _Loading:
             DataError, AccessError: there is one, and it is damaged.
         """
         own = None if wanted.ref is None else wanted.rebased(wanted.ref)
-        if own is None or own.base.ref is None or len(wanted.lineage) < _LONG_LINEAGE:
+        # The last run may have ended with the snapshot that was due.
+        least = min(_LONG_LINEAGE, self.state.checkpoint.conf.min_deltas_for_snapshot)
+        if own is None or own.base.ref is None or len(wanted.lineage) < least:
             return False
         self.pin.reads(reading_of(own))
         try:
@@ -267,6 +271,31 @@ class _Loading:
             return True
         self.pin.reads(reading_of(wanted))
         return False
+
+    def _on_listed_snapshot(self, wanted: StoreVersion) -> StoreVersion:
+        """Return the version with the newest snapshot of its lineage as its base.
+
+        A snapshot that ends after the last commit of a run is named by no changelog. Without it the
+        next run would upload the whole state again. Only if a snapshot was due: else there is none.
+        """
+        checkpoint, snapshots = self.state.checkpoint, self.state.snapshots
+        if len(wanted.lineage) < max(_LONG_LINEAGE, checkpoint.conf.min_deltas_for_snapshot):
+            return wanted
+        try:
+            infos = self.progress.run(lambda: list(checkpoint.objects.list(SNAPSHOT_PREFIX)))
+        except AccessError:
+            return wanted
+        names = [parse_name(info.key) for info in infos]
+        stored = {VersionRef(*astuple(name)) for name in names if isinstance(name, ManifestName)}
+        stored -= snapshots.unusable | snapshots.rotten
+        if wanted.base.ref not in (None, *stored):
+            return wanted  # a detour notes that it is gone, and what leads around it stays
+        for ref in reversed(wanted.lineage):
+            rebased = wanted.rebased(ref) if ref in stored else None
+            if rebased is not None:
+                self.pin.reads(reading_of(rebased))
+                return rebased
+        return wanted
 
     def _open_base(self, wanted: StoreVersion) -> None:
         if wanted.base.ref is None:

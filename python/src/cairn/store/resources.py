@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from cairn.memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from cairn.checkpoint.transfers import TransferResources
     from cairn.rocks import RocksMemory
@@ -205,6 +206,31 @@ class ByteBudget:
             return True
 
 
+class RunningSnapshots:
+    """The snapshots that run in a worker: its end waits for them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stores: dict[Future[Any], str] = {}
+
+    def add(self, run: Future[Any], store: str) -> None:
+        """Note a snapshot, until it ends."""
+        with self._lock:
+            self._stores[run] = store
+        run.add_done_callback(self._remove)
+
+    def _remove(self, run: Future[Any]) -> None:
+        with self._lock:
+            self._stores.pop(run, None)
+
+    def wait(self, wait_s: float) -> list[str]:
+        """Wait until those that run now have ended, or failed; return the stores of the others."""
+        with self._lock:
+            runs = dict(self._stores)
+        _, left = wait(runs, wait_s)
+        return sorted(runs[run] for run in left)
+
+
 @dataclass
 class WorkerResources:
     """What the instances of a worker share.
@@ -226,6 +252,7 @@ class WorkerResources:
         high_memory_bytes: growth of the process from which unused memory is returned to the system
             before large buffers are needed; ``None``: it never is.
         reader_pins: protects the versions of long reads.
+        snapshots: those that run.
     """
 
     event_loop: EventLoopThread
@@ -242,6 +269,7 @@ class WorkerResources:
     entropy: Entropy = SYSTEM_ENTROPY
     high_memory_bytes: int | None = None
     reader_pins: ReaderPins = field(init=False)
+    snapshots: RunningSnapshots = field(init=False, default_factory=RunningSnapshots)
     _memory_release: _MemoryRelease = field(init=False)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,8 @@ A snapshot of version N: apply all deltas up to N and none above, flush, make a 
 apply the held deltas, upload. If the worker dies meanwhile, it leaves SSTs that no manifest names.
 
 A snapshot runs in a thread of its own, one per store, because an upload may take hours. Calls that
-want it wait for a while and go on without it.
+want it wait for a while and go on without it. The thread also cleans up: a run may end before
+Spark's first maintenance.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _MS = 1_000_000
 _S = 1_000_000_000
 # A warning at each tenth of the bound of lineages.
 _WARN_PARTS = 10
-# If a lineage is more than this many times minDeltasForSnapshot long, maintenance is too slow.
+# If a lineage is more than this many times minDeltasForSnapshot long, maintenance is too slow; if a
+# load replays more, the runs before were too short.
 _LINEAGE_FACTOR = 4
 
 
@@ -71,8 +73,14 @@ def begin(state: StoreState, *, is_forced: bool = False) -> tuple[Future[Snapsho
     Returns:
         The running snapshot, and whether this call started it.
     """
-    threads = state.resources.maintenance
-    return state.snapshots.begin(lambda: threads.submit(_run, state, is_forced))
+    resources = state.resources
+
+    def start() -> Future[SnapshotDone]:
+        run = resources.maintenance.submit(_run, state, is_forced)
+        resources.snapshots.add(run, str(state.checkpoint.store))
+        return run
+
+    return state.snapshots.begin(start)
 
 
 def wait_for(run: Future[SnapshotDone], wait_s: float) -> SnapshotDone | None:
@@ -156,6 +164,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     snapshots.stored(result, incarnation)
+    deleted_objects += _clean_up(state, result)
     state.metrics.add("snapshots_count", int(result.won))
     state.metrics.add("snapshot_uploaded_bytes", result.uploaded_bytes)
     return SnapshotDone(
@@ -166,6 +175,21 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         store_time=result.store_time if result.won else None,
         deleted_objects=deleted_objects,
     )
+
+
+def _clean_up(state: StoreState, result: SnapshotResult) -> int:
+    """Purge, and sweep if that is due, after a snapshot; return how many objects were deleted."""
+    if not result.won:
+        return 0
+    try:
+        return purge(state, result.store_time, sweeps=result.is_sweep_due)
+    except CairnError as failure:
+        _LOG.warning(
+            "store %s: the clean-up after a snapshot failed, a later one tries again: %s",
+            state.checkpoint.store,
+            failure,
+        )
+        return 0
 
 
 def _content(
@@ -303,10 +327,15 @@ def _previous(state: StoreState, version: StoreVersion) -> Manifest | None:
     return state.checkpoint.recovery.fetch_manifest(base)
 
 
-def purge(state: StoreState, store_time: datetime | None) -> int:
+def purge(state: StoreState, store_time: datetime | None, *, sweeps: bool = False) -> int:
     """Delete the objects that no retained version needs; return how many.
 
     REQUIRES: ``snapshots.running`` is held.
+
+    Args:
+        state: the store's state.
+        store_time: when the newest manifest was stored, by the storage's clock, if that is known.
+        sweeps: whether to delete the objects that nothing names, too.
     """
     snapshots, version = state.snapshots, state.version
     purgeable = snapshots.purgeable()
@@ -334,7 +363,7 @@ def purge(state: StoreState, store_time: datetime | None) -> int:
     if result is not None:
         snapshots.purged(manifest, result.manifest)
         manifest, deleted = result.manifest, result.deleted_objects
-    if snapshots.sweeps.is_due():
+    if sweeps:
         deleted += state.checkpoint.sweep(manifest, kept)
     return deleted
 
@@ -352,12 +381,30 @@ def newest_with_snapshot(state: StoreState) -> int:
 
 
 def is_overdue(state: StoreState) -> bool:
-    """Return whether a snapshot cannot wait: it is wanted, or the lineage is very long."""
-    version = state.version
-    if state.snapshots.is_wanted:
+    """Return whether a snapshot cannot wait for maintenance.
+
+    It is wanted; or the lineage is very long; or it was due when the version was loaded: the run
+    before ended without it, and this one may be as short.
+    """
+    version, snapshots = state.version, state.snapshots
+    due = state.checkpoint.conf.min_deltas_for_snapshot
+    if snapshots.is_wanted or snapshots.replayed_count >= due:
         return True
-    limit = _LINEAGE_FACTOR * state.checkpoint.conf.min_deltas_for_snapshot
-    return version is not None and len(version.lineage) > limit
+    return version is not None and len(version.lineage) > _LINEAGE_FACTOR * due
+
+
+def holds_commit(state: StoreState) -> bool:
+    """Return whether this commit waits for a snapshot; true once per loaded database.
+
+    Earlier runs began one and ended before it did, because they were short or their end did not
+    wait long enough. Nothing that they uploaded helps this run, and one as short would not help the
+    next.
+    """
+    snapshots = state.snapshots
+    if snapshots.replayed_count <= _LINEAGE_FACTOR * state.checkpoint.conf.min_deltas_for_snapshot:
+        return False
+    snapshots.replayed_count = 0
+    return True
 
 
 def take_now(state: StoreState, wait_s: float) -> None:
@@ -385,6 +432,8 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
     error would end the query, and with its workers what is uploaded. The waits keep the lineage
     near its bound. Uploads of other stores count, because stores take turns. They do not count for
     a snapshot that fails: only what this store has uploaded makes a further attempt worthwhile.
+    If the lineage was as long when it was loaded, the commit does not go on: no earlier run was
+    long enough for the upload, and the end of this one would lose it again.
 
     Without the instance's lock: ``use`` needs it to renew the credentials of the upload.
 
@@ -409,27 +458,36 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             before, uploaded = uploaded, snapshots.uploaded()
             if not is_new or uploaded != before:
                 continue  # the next one uploads the rest
-            if snapshots.needs_load:
-                raise nothing_loaded() from failure
-            problem = f"their snapshot failed: [{failure.code}] {failure.message}"
-            error = _too_long(state, length, problem, failure.next_step)
-            raise error.with_context(object_name=failure.object_name) from failure
+            raise _failed_at_bound(state, length, failure) from failure
         files, size = snapshots.left()
         left = f"{files} files, {size >> 20} MiB are left"
         if done is None and uploads.count != moved:
+            is_last_chance = snapshots.replayed_count >= limit
             _LOG.warning(
-                "store %s: a commit waited %d s for a snapshot and goes on without it: %s",
+                "store %s: a commit has waited %d s for a snapshot and %s: %s",
                 state.checkpoint.store,
                 wait_s,
+                "waits on" if is_last_chance else "goes on without it",
                 left,
             )
-            return
+            if not is_last_chance:
+                return
+            moved, until_ns = uploads.count, clock.monotonic_ns() + int(wait_s * _S)
+            continue
         if done is None:
             raise _too_long(state, length, f"the upload of their snapshot does not move: {left}")
         if is_new and snapshots.is_wanted:
             return  # the current version cannot have another one: that of this commit follows
         if is_new and state.lineage_length() >= limit:
             raise _too_long(state, length, "no snapshot of the current version was possible")
+
+
+def _failed_at_bound(state: StoreState, length: int, failure: CairnError) -> CairnError:
+    if state.snapshots.needs_load:
+        return nothing_loaded()
+    problem = f"their snapshot failed: [{failure.code}] {failure.message}"
+    error = _too_long(state, length, problem, failure.next_step)
+    return error.with_context(object_name=failure.object_name)
 
 
 def _too_long(

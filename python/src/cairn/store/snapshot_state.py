@@ -10,7 +10,6 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from cairn.checkpoint.orphans import SweepSchedule
 from cairn.checkpoint.purge import PurgeSchedule
 from cairn.errors import CairnError, InternalError
 from cairn.format.manifest import ChangelogRef
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from cairn.checkpoint.pending_upload import PendingUpload
     from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
-    from cairn.clock import Clock, Entropy
+    from cairn.clock import Clock
     from cairn.format.header import Base
     from cairn.format.manifest import Manifest, SstFile
     from cairn.ids import VersionRef
@@ -43,7 +42,7 @@ class SnapshotDone:
         duration_ms: how long it took.
         store_time: the time of the upload, by the storage's clock; ``None`` if no manifest was
             stored.
-        deleted_objects: objects that were deleted before.
+        deleted_objects: objects that were deleted before and after.
     """
 
     uploaded_files: int = 0
@@ -74,25 +73,26 @@ class SnapshotState:
     Attributes:
         running: held during a snapshot or purge.
         failure: why the last snapshot failed; ``None`` if it did not.
-        sweeps: when the next orphan sweep is due.
         purges: when the next purge is due.
         manifest: the newest one that was loaded or stored; the next snapshot may reuse its SSTs.
         is_wanted: whether a snapshot is due whatever the lineage: a load found damaged objects,
             among them perhaps the snapshot of the loaded version; or that version has a manifest
             that is not used.
         taken: the version that has a manifest that is not used, if one was found.
+        replayed_count: versions since the last snapshot that were replayed and not committed here:
+            what earlier runs have left.
         needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
         unusable: manifests that loads had to go around.
         rotten: manifests whose SSTs were corrupt before they were uploaded: their checksums hold.
     """
 
-    def __init__(self, clock: Clock, entropy: Entropy, *, grace_ms: int) -> None:
+    def __init__(self, clock: Clock, *, grace_ms: int) -> None:
         self.running = threading.Lock()
-        self.sweeps = SweepSchedule(clock, entropy)
         self.purges = PurgeSchedule(clock, grace_ms)
         self.manifest: Manifest | None = None
         self.is_wanted = False
         self.taken: VersionRef | None = None
+        self.replayed_count = 0
         self.needs_load = False
         self.unusable: frozenset[VersionRef] = frozenset()
         self.rotten: frozenset[VersionRef] = frozenset()
@@ -121,6 +121,7 @@ class SnapshotState:
             self._opened = None if manifest is None else manifest.ref
             self.is_wanted = self.needs_load = False
             self.taken = None
+            self.replayed_count = 0
             self._known, self._incarnation = known, incarnation
             self._pending = None
             self._bases = {}
@@ -164,10 +165,16 @@ class SnapshotState:
                 self._pending = new
         return new  # of another database: its result will be ignored
 
+    @property
+    def run(self) -> Future[SnapshotDone] | None:
+        """Return the running snapshot."""
+        run = self._run
+        return None if run is None or run.done() else run
+
     def left(self) -> tuple[int, int]:
         """Return the number and size of the files that the running snapshot has to upload."""
-        pending, run = self._pending, self._run
-        if pending is None or run is None or run.done():
+        pending = self._pending
+        if pending is None or self.run is None:
             return 0, 0
         return pending.left_files, pending.left_bytes
 
@@ -177,12 +184,13 @@ class SnapshotState:
         count = 0 if pending is None else len(pending.files)
         return (pending.id, count) if pending is not None and count else None
 
-    def add_changelog(self, version: StoreVersion) -> None:
+    def add_changelog(self, version: StoreVersion, *, is_replayed: bool = False) -> None:
         """Remember the base of a changelog that was replayed or committed."""
         # An empty commit has none. Its base may be newer than the one that its real version names.
         if version.ref is not None and version.has_changelog:
             with self._lock:
                 self._bases[version.ref] = version.base
+                self.replayed_count += is_replayed
 
     def stored(self, result: SnapshotResult, incarnation: int) -> None:
         """Remember the result of an upload, unless another database was opened meanwhile."""
@@ -210,6 +218,7 @@ class SnapshotState:
             self.manifest, self._is_ours = manifest, is_ours
             self._stored_ns = self._clock.monotonic_ns()
             self.is_wanted = False
+            self.replayed_count = 0
             self._known = known
             self._pending = None
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}

@@ -79,9 +79,7 @@ class StoreState:
         self.resources = resources
         self.metrics = Metrics()
         self.local = LocalState(resources, self.metrics)
-        self.snapshots = SnapshotState(
-            resources.clock, resources.entropy, grace_ms=checkpoint.conf.orphan_grace_ms
-        )
+        self.snapshots = SnapshotState(resources.clock, grace_ms=checkpoint.conf.orphan_grace_ms)
         self.is_closed = False
         # INVARIANT: the version of database and runs together; None while it is between two.
         self._version: StoreVersion | None = None
@@ -227,7 +225,7 @@ class StoreState:
                 at = StoreVersion.of_header(changelog.header)
                 if reached is None or not at.was_written_on(reached):
                     raise self._not_a_lineage(at, reached)
-                self.snapshots.add_changelog(at)
+                self.snapshots.add_changelog(at, is_replayed=True)
                 self._end_former_kinds(reached, at)
                 self._enqueue(at, changelog.table.to_batches())
                 reached = at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from checkpoint_kit import (
@@ -18,10 +18,10 @@ from checkpoint_kit import (
 from running_query import Query
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, SweepSchedule
-from cairn.clock import FakeClock
+from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, next_sweep
 from cairn.format import manifest
 from cairn.format.names import changelog_name, manifest_name
+from cairn.ids import StoreId
 
 
 def upload_ssts_without_manifest(query: Query) -> None:
@@ -172,24 +172,39 @@ def test_sweep_reads_no_manifest_over_the_limit(query: Query, over_bytes: int) -
     assert (query.world.names("sst/") == ssts) == bool(over_bytes)
 
 
-class _FixedEntropy:
-    def token(self, byte_count: int) -> str:
-        return "0" * 2 * byte_count
-
-    def jitter(self) -> float:
-        return 0.5
+DAY = timedelta(milliseconds=SWEEP_INTERVAL_MS)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_sweeps_are_daily_and_spread() -> None:
-    """Partitions that start together must not list together."""
-    clock = FakeClock()
-    schedule = SweepSchedule(clock, _FixedEntropy())
-    day = timedelta(milliseconds=SWEEP_INTERVAL_MS).total_seconds()
+def test_sweeps_are_daily_by_the_manifests_and_spread() -> None:
+    """Partitions that start together must not list together; a process may live for a minute."""
+    firsts = []
+    for partition in range(100):
+        store = StoreId(0, partition)
+        swept, is_due = next_sweep(0, store, NOW)
+        assert not is_due
+        hours = [NOW + hour * DAY / 24 for hour in range(25)]
+        at = next(time for time in hours if next_sweep(swept, store, time)[1])
+        firsts.append(at)
+        swept, is_due = next_sweep(swept, store, at)
+        assert is_due
+        assert next_sweep(swept, store, at + DAY * 0.99) == (swept, False)
+        assert next_sweep(swept, store, at + DAY)[1]
 
-    clock.advance(day * 0.49)
-    assert not schedule.is_due()
-    clock.advance(day * 0.02)
-    assert schedule.is_due()
-    assert not schedule.is_due()
-    clock.advance(day)
-    assert schedule.is_due()
+    assert max(firsts.count(at) for at in firsts) < 20
+
+
+def test_the_time_of_a_sweep_is_not_believed_if_it_lies_ahead() -> None:
+    """The checkpoint may have been copied from a storage whose clock was wrong by years."""
+    store = StoreId(0, 0)
+    ahead = int((NOW + 900 * DAY).timestamp() * 1000)
+
+    swept, is_due = next_sweep(ahead, store, NOW)
+
+    assert not is_due
+    assert next_sweep(swept, store, NOW + DAY)[1]
+
+
+def test_no_sweep_is_due_while_the_time_is_not_known() -> None:
+    """A snapshot that uploads no file has no time of the storage's clock."""
+    assert next_sweep(5, StoreId(0, 0), None) == (5, False)

@@ -55,6 +55,7 @@ MANIFEST = manifest.Manifest(
     changelogs=(manifest.ChangelogRef(TWO, Base(1, ONE.checkpoint_id)),),
     retained=(manifest.Retained(ONE, (SST,), (manifest.ChangelogRef(ONE, Base(0, None)),)),),
     garbage=(manifest.Garbage("sst/" + "b" * 32 + ".sst", 99),),
+    swept_at_ms=98,
 )
 DATA = manifest.encode(MANIFEST)
 

@@ -227,7 +227,7 @@ def test_a_new_database_does_not_use_the_files_of_the_former_one(
 
 def test_a_lineage_ends_at_its_bound(new_rig: Callable[..., Rig]) -> None:
     """Without maintenance each changelog would name all versions, and a load replay all of them."""
-    rig = new_rig(maxLineage=LIMIT)
+    rig = new_rig(maxLineage=LIMIT, minBatchesToRetain=100)
     ids = fill(rig, 3 * LIMIT)
 
     lengths = [

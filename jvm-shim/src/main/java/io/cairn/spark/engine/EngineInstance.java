@@ -148,7 +148,9 @@ public final class EngineInstance implements AutoCloseable {
   }
 
   private void closeIn(WorkerProcess last) {
-    last.call("close_instance", Json.object().put("instance", number), store);
+    ObjectNode arguments =
+        Json.object().put("instance", number).put("snapshot_wait_ms", WorkerProcess.END_WAIT_MS);
+    last.call("close_instance", arguments, store);
   }
 
   private void openIn(WorkerProcess target) {

@@ -17,6 +17,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.util.ShutdownHookManager;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -40,6 +42,9 @@ public final class WorkerPool {
    */
   private static volatile long keepIdleMs = 60_000;
 
+  /** How long the end of a worker may take after its snapshots. */
+  private static final long END_MS = 6_000;
+
   /** Finds idle workers and ends them. */
   private static final ScheduledThreadPoolExecutor IDLE =
       new ScheduledThreadPoolExecutor(1, work -> DaemonThreads.of("cairn-engine-idle", work));
@@ -47,7 +52,14 @@ public final class WorkerPool {
   static {
     IDLE.setKeepAliveTime(1, TimeUnit.SECONDS);
     IDLE.allowCoreThreadTimeOut(true);
-    Runtime.getRuntime().addShutdownHook(new Thread(WorkerPool::closeAll, "cairn-engine-stop"));
+    // After Spark's hook, which stops the queries. Before that of the file systems, because uploads
+    // may need them. Each hook of this manager has a time of its own.
+    ShutdownHookManager.get()
+        .addShutdownHook(
+            WorkerPool::closeAll,
+            FileSystem.SHUTDOWN_HOOK_PRIORITY + 1,
+            WorkerProcess.END_WAIT_MS + 2 * END_MS,
+            TimeUnit.MILLISECONDS);
   }
 
   private final WorkerSettings settings;
@@ -157,9 +169,9 @@ public final class WorkerPool {
     return groups.isEmpty();
   }
 
-  /** Ends a process, at once or when its start has ended. */
+  /** Ends a process when its snapshots or its start have ended. */
   private static void end(CompletableFuture<WorkerProcess> process) {
-    process.thenAccept(WorkerProcess::close);
+    process.thenAccept(WorkerProcess::finish);
   }
 
   /** Returns a new number for a provider instance, unique in this JVM, from 1. */
@@ -172,16 +184,47 @@ public final class WorkerPool {
     return STARTS.get();
   }
 
-  /** Ends every worker. Stores that are used afterwards start new ones. */
+  /**
+   * Ends every worker, all at the same time; see {@link WorkerProcess#finish}. Stores that are used
+   * afterwards start new ones.
+   */
   public static void closeAll() {
+    Map<WorkerProcess, CompletableFuture<Void>> ends = new HashMap<>();
     for (WorkerPool pool : POOLS.values()) {
       for (Worker worker : pool.workers) {
-        CompletableFuture<WorkerProcess> process = worker.take();
-        if (process != null) {
-          end(process);
+        CompletableFuture<WorkerProcess> started = worker.take();
+        if (started != null && !started.isDone()) {
+          started.thenAccept(WorkerProcess::close);
+        } else if (started != null && !started.isCompletedExceptionally()) {
+          WorkerProcess process = started.join();
+          CompletableFuture<Void> end = new CompletableFuture<>();
+          ends.put(process, end);
+          Runnable work =
+              () -> {
+                try {
+                  process.finish();
+                } finally {
+                  end.complete(null);
+                }
+              };
+          DaemonThreads.of("cairn-engine-end", work).start();
         }
       }
     }
+    try {
+      CompletableFuture.allOf(ends.values().toArray(CompletableFuture[]::new))
+          .get(WorkerProcess.END_WAIT_MS + END_MS, TimeUnit.MILLISECONDS);
+    } catch (TimeoutException | ExecutionException e) {
+      LOG.warn("a worker does not end, and is killed");
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    ends.forEach(
+        (process, end) -> {
+          if (!end.isDone()) {
+            process.giveUp();
+          }
+        });
   }
 
   /**

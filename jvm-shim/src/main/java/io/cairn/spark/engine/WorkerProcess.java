@@ -32,6 +32,13 @@ import org.slf4j.LoggerFactory;
  */
 final class WorkerProcess implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger("io.cairn.engine");
+
+  /**
+   * How long the end of a store or of this JVM lets a running snapshot go on. A container that is
+   * ended gets 30 seconds by default, and Spark needs some of them.
+   */
+  static final int END_WAIT_MS = 20_000;
+
   private static final int SOCKET_PATH_BYTES = 100;
 
   /** The end of Python's own report that a package is not installed. */
@@ -270,8 +277,34 @@ final class WorkerProcess implements AutoCloseable {
     storage.open();
   }
 
+  /**
+   * Ends the process. Its running snapshots may end first, within {@link #END_WAIT_MS}: nothing of
+   * an upload without a manifest helps the next run. If the process is stuck, this takes longer.
+   */
+  void finish() {
+    try {
+      if (isAlive()) {
+        ObjectNode arguments = Json.object().put("snapshot_wait_ms", END_WAIT_MS);
+        JsonNode left = control.call("finish", arguments, "of " + name).path("left");
+        if (!left.isEmpty()) {
+          LOG.warn(
+              "{} ends while snapshots are being uploaded, of {} stores, after {} s: {}. The next"
+                  + " run of the query begins them again",
+              name,
+              left.size(),
+              END_WAIT_MS / 1000,
+              left);
+        }
+      }
+    } catch (CairnException e) {
+      LOG.warn("{} ends without a wait for its snapshots: {}", name, e.getMessage());
+    } finally {
+      close();
+    }
+  }
+
   /** Kills a process that no longer answers, which also ends every wait on its sockets. */
-  private void giveUp() {
+  void giveUp() {
     isGivenUp = true;
     process.destroyForcibly();
   }
