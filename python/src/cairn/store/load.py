@@ -231,7 +231,7 @@ class _Loading:
         is_certain = request.checkpoint_id is not None or head.changelog is not None
         if missing is None and is_certain and self._open_own_snapshot(wanted):
             return _continue_to(state, state.require_version(), wanted.version)
-        if is_free and is_certain:
+        if missing is None and is_certain:
             wanted = self._on_listed_snapshot(wanted)
         if current is not None and missing == ():
             # Format 1: this instance has the attempt that wrote the object.
