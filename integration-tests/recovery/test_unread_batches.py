@@ -7,6 +7,7 @@ format 1 it comes after the entry of the commit log, whose state is then missing
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,16 @@ from harness.spark import CONTROL, SUBJECT
 pytestmark = pytest.mark.usefixtures("driver")
 
 Read = Callable[[DataFrame], Rows]
+
+
+@dataclass
+class ReadingRun(Run):
+    """A run whose function of `foreachBatch` can be replaced."""
+
+    reader: Read = as_text
+
+    def read(self, frame: DataFrame) -> Rows:
+        return self.reader(frame)
 
 
 def nothing(_: DataFrame) -> Rows:
@@ -67,7 +78,7 @@ def test_a_batch_that_is_not_read_whole_fails_and_runs_again(
     operator = BY_NAME[name]
     events = Events(tmp_path / "input")
     run, control = (
-        Run(operator, events, str(tmp_path / name), provider, checkpoint_format)
+        ReadingRun(operator, events, str(tmp_path / name), provider, checkpoint_format)
         for name, provider in (("checkpoint", SUBJECT), ("control", CONTROL))
     )
     for first in (0, 1):
@@ -75,11 +86,11 @@ def test_a_batch_that_is_not_read_whole_fails_and_runs_again(
         control.advance()
         if first == 0:
             run.advance()
-    whole, run.read = run.read, read  # type: ignore[method-assign]
+    run.reader = read
 
     with pytest.raises(StreamingQueryException) as failure:
         run.advance()
-    run.read = whole  # type: ignore[method-assign]
+    run.reader = as_text
     run.advance()
 
     text = str(failure.value)
@@ -99,11 +110,13 @@ def test_a_batch_may_be_read_more_than_once(
     events = Events(tmp_path / "input")
     events.add_files(0, 2)
     runs = [
-        Run(BY_NAME["windows_update"], events, str(tmp_path / name), provider, checkpoint_format)
+        ReadingRun(
+            BY_NAME["windows_update"], events, str(tmp_path / name), provider, checkpoint_format
+        )
         for name, provider in (("checkpoint", SUBJECT), ("control", CONTROL))
     ]
     for run in runs:
-        run.read = read  # type: ignore[method-assign]
+        run.reader = read
         run.advance()
 
     assert runs[0].record.rows == runs[1].record.rows
