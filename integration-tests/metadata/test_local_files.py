@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from cairn.storage.files import NO_LINK_ERRNOS
 from harness.checkpoint_files import CheckpointFiles, causes
 from harness.differential import Run
 from harness.events import Events
+from harness.faulty_mount import faulty_mount
 from harness.operators import BY_NAME
-from harness.spark import CAIRN_FILES, SUBJECT
+from harness.spark import CAIRN_FILES, SUBJECT, driver_log
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LOCAL_FILES = "io.cairn.spark.metadata.LocalCheckpointFiles"
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -149,3 +156,73 @@ def test_a_foreign_entry_ends_the_query(tmp_path: Path) -> None:
         run.advance()
 
     assert entry.read_bytes() == b"theirs"
+
+
+def test_a_mount_without_links_is_used_and_warned_of_once(tmp_path: Path) -> None:
+    """The fence of two drivers is gone there: nobody would know before it was needed."""
+    with ExitStack() as mounts:  # at once: the warnings count devices
+        for number in NO_LINK_ERRNOS - {errno.ENOSYS}:  # which the kernel turns into EPERM
+            mount = tmp_path / f"mount-{number}"
+            mounts.enter_context(faulty_mount(mount, {"LINK": number}))
+            with driver_log(LOCAL_FILES) as warnings:
+                for folder in ("offsets", "commits"):
+                    log = CheckpointFiles(f"file://{mount}/{folder}", {}).open_log()
+                    for batch in range(3):
+                        log.create(str(batch), b"v1")
+
+                    assert sorted(log.names()) == ["0", "1", "2"]
+                    with pytest.raises(Py4JJavaError):
+                        log.create("2", b"other")
+                    assert log.read("2") == b"v1"
+
+                text = warnings.toString()
+            assert text.count("has no hard links") == 1
+            assert os.strerror(number) in text
+            assert "two drivers" in text
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
+def test_a_link_that_fails_otherwise_is_that_error(number: int, tmp_path: Path) -> None:
+    """A full or failing disk has links: the fence must stay, and the error must name the disk."""
+    mount = tmp_path / "mount"
+    with faulty_mount(mount, {"LINK": number}), driver_log(LOCAL_FILES) as warnings:
+        log = CheckpointFiles(f"file://{mount}/offsets", {}).open_log()
+
+        with pytest.raises(Py4JJavaError) as failure:
+            log.create("0", b"v1")
+
+        assert list((mount / "offsets").iterdir()) == []
+        assert warnings.toString() == ""
+    text = "\n".join(causes(failure.value))
+    assert os.strerror(number) in text or "AccessDeniedException" in text
+    assert f"{mount}/offsets/0" in text
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP])
+def test_a_mount_that_cannot_sync_a_folder_is_refused(number: int, tmp_path: Path) -> None:
+    """Spark would name an "Invalid argument", after an entry that a crash can take back."""
+    mount = tmp_path / "mount"
+    with faulty_mount(mount, {"FSYNCDIR": number}):
+        log = CheckpointFiles(f"file://{mount}/offsets", {}).open_log()
+
+        with pytest.raises(Py4JJavaError) as failure:
+            log.create("0", b"v1")
+
+        assert list((mount / "offsets").iterdir()) == []
+    text = "\n".join(causes(failure.value))
+    assert f"[CAIRN_FILE_SYSTEM] the file system of {mount}/offsets cannot sync" in text
+    assert "another file system" in text
+
+
+def test_a_disk_that_fails_at_a_sync_is_that_error(tmp_path: Path) -> None:
+    """A move to another file system is no cure for a cable."""
+    mount = tmp_path / "mount"
+    with faulty_mount(mount, {"FSYNCDIR": errno.EIO}):
+        log = CheckpointFiles(f"file://{mount}/offsets", {}).open_log()
+
+        with pytest.raises(Py4JJavaError) as failure:
+            log.create("0", b"v1")
+
+    text = "\n".join(causes(failure.value))
+    assert os.strerror(errno.EIO) in text
+    assert "CAIRN_FILE_SYSTEM" not in text

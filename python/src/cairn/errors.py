@@ -39,6 +39,7 @@ A caller branches on ``kind``, which says what to do, and never on the message:
     |   +-- NoSuchBucketError             CAIRN_NO_SUCH_BUCKET
     |   +-- SchemeError                   CAIRN_SCHEME
     |   +-- ConditionalPutUnsupportedError  CAIRN_NO_CONDITIONAL_PUT
+    |   +-- FileSystemUnsupportedError    CAIRN_FILE_SYSTEM
     |   +-- SparkVersionError             CAIRN_SPARK_VERSION
     |   +-- ReleaseError                  CAIRN_RELEASE
     |   +-- BatchTooLargeError            CAIRN_BATCH_TOO_LARGE
@@ -316,6 +317,12 @@ class ConditionalPutUnsupportedError(InvalidError):
     """The storage ignores the condition of a PUT, so two attempts could overwrite each other."""
 
     code = "CAIRN_NO_CONDITIONAL_PUT"
+
+
+class FileSystemUnsupportedError(InvalidError):
+    """The file system lacks a call that durable files need."""
+
+    code = "CAIRN_FILE_SYSTEM"
 
 
 class SparkVersionError(InvalidError):

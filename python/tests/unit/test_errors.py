@@ -34,6 +34,7 @@ CODES = {
     "NoSuchBucketError": ("invalid", "CAIRN_NO_SUCH_BUCKET"),
     "SchemeError": ("invalid", "CAIRN_SCHEME"),
     "ConditionalPutUnsupportedError": ("invalid", "CAIRN_NO_CONDITIONAL_PUT"),
+    "FileSystemUnsupportedError": ("invalid", "CAIRN_FILE_SYSTEM"),
     "SparkVersionError": ("invalid", "CAIRN_SPARK_VERSION"),
     "ReleaseError": ("invalid", "CAIRN_RELEASE"),
     "BatchTooLargeError": ("invalid", "CAIRN_BATCH_TOO_LARGE"),

@@ -22,6 +22,7 @@ from cairn.errors import (
     ConfigError,
     CorruptError,
     DiskFullError,
+    FileSystemUnsupportedError,
     ForeignObjectError,
     MissingError,
     UnavailableError,
@@ -39,6 +40,8 @@ NO_LINK_ERRNOS: Final = frozenset(
     {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
 """The numbers of an OSError that mean that a file cannot have a hard link there."""
+_NO_SYNC_ERRNOS = frozenset({errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS})
+_OTHER_FILE_SYSTEM = "put the folder on another file system, or the checkpoint on S3 or HDFS"
 
 _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
     errno.ENOSPC: (DiskFullError, "no space is left on the disk", "free space on it"),
@@ -52,6 +55,10 @@ _KINDS: dict[int, tuple[type[CairnError], str, str | None]] = {
     errno.EISDIR: (ForeignObjectError, "a directory is in the place of a file", None),
     errno.ENOTDIR: (ForeignObjectError, "a file is in the place of a directory", None),
     errno.ENOTEMPTY: (ForeignObjectError, "a directory is in the place of a file", None),
+    **dict.fromkeys(
+        (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS),
+        (FileSystemUnsupportedError, "the file system cannot do this", _OTHER_FILE_SYSTEM),
+    ),
     errno.ENAMETOOLONG: (
         ConfigError,
         "the name is too long for the file system",
@@ -74,12 +81,30 @@ def translate_os_error(error: OSError, object_name: str) -> CairnError:
 
 
 def sync_directory(path: Path) -> None:
-    """Make names that were added to or removed from a directory survive a crash."""
+    """Make names that were added to or removed from a directory survive a crash.
+
+    Raises:
+        FileSystemUnsupportedError: the file system cannot.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        _sync(descriptor, path, "directories")
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int, path: Path, what: str) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC_ERRNOS:
+            raise
+        raise FileSystemUnsupportedError(
+            f"the file system cannot sync {what} ({error.strerror}), so a crash of the machine "
+            "could lose a version that was committed",
+            object_name=str(path),
+            next_step=_OTHER_FILE_SYSTEM,
+        ) from error
 
 
 def make_directory(path: Path) -> None:
@@ -132,8 +157,12 @@ class PendingFile:
             rest, offset = rest[count:], offset + count
 
     def sync(self) -> None:
-        """Write the content to the disk."""
-        os.fsync(self._descriptor)
+        """Write the content to the disk.
+
+        Raises:
+            FileSystemUnsupportedError: the file system cannot.
+        """
+        _sync(self._descriptor, self.path, "files")
 
     def publish(self) -> None:
         """Take the final name, replacing another file; durable on return. REQUIRES: ``sync``."""

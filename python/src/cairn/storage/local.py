@@ -85,6 +85,7 @@ class LocalStore(ObjectStore):
         super().__init__(url)
         self._root = path_of_url(url).absolute()
         self._clock = clock
+        self._can_sync = False
         self._is_probed = False
         self._has_locks = False
 
@@ -95,7 +96,7 @@ class LocalStore(ObjectStore):
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
-        path = self._begin("PutObject", key)
+        path = self._begin_write(key)
         with self._translated(key), PendingFile(path) as pending:
             pending.write(data)
             pending.sync()
@@ -104,14 +105,14 @@ class LocalStore(ObjectStore):
 
     def put_if_absent(self, key: str, data: Payload) -> None:
         """Create an object."""
-        path = self._begin("PutObject", key)
+        path = self._begin_write(key)
         with self._translated(key), PendingFile(path) as pending:
             pending.write(data)
             self._publish_new(pending, key)
 
     def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """Replace the object that has ``etag``; the module's docstring says what this excludes."""
-        path = self._begin("PutObject", key)
+        path = self._begin_write(key)
         with self._translated(key), PendingFile(path) as pending:
             pending.write(data)
             pending.sync()
@@ -128,7 +129,7 @@ class LocalStore(ObjectStore):
         self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
     ) -> datetime:
         """Create an object from a local file, by copying it."""
-        target = self._begin("PutObject", key)
+        target = self._begin_write(key)
         checksum = 0
         with self._translated(key), path.open("rb", buffering=0) as source:
             with PendingFile(target) as pending:
@@ -240,6 +241,16 @@ class LocalStore(ObjectStore):
         self._check_open()
         path = self._root / check_key(key)
         self._count(api)
+        return path
+
+    def _begin_write(self, key: str) -> Path:
+        path = self._begin("PutObject", key)
+        if not self._can_sync:
+            # Before an object appears: one whose directory cannot be synced is no commit.
+            with self._translated(key):
+                make_directory(self._root)
+                sync_directory(self._root)
+            self._can_sync = True
         return path
 
     @contextmanager

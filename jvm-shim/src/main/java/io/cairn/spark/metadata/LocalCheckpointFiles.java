@@ -1,5 +1,7 @@
 package io.cairn.spark.metadata;
 
+import io.cairn.spark.errors.CairnException;
+import io.cairn.spark.errors.ErrorKind;
 import java.io.BufferedOutputStream;
 import java.io.FileOutputStream;
 import java.io.FilterOutputStream;
@@ -9,7 +11,6 @@ import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.PosixFilePermission;
@@ -17,6 +18,7 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.Path;
@@ -32,8 +34,9 @@ import org.slf4j.LoggerFactory;
  * file; with a large JVM that costs more than the file. Here a file is written, synced, and linked
  * to its name, and the folder is synced. The link fails if the name exists, so of two drivers on
  * one checkpoint the second one fails. It also fails if entries of later batches are there: the
- * other driver has purged the entry of that name. A folder that cannot hold links is used as Spark
- * does it.
+ * other driver has purged the entry of that name. On a file system without links the name is looked
+ * for before the file is renamed, as Spark does it, and the log says what that does not exclude. A
+ * file system that cannot sync a folder is refused before a file appears.
  *
  * <p>Thread-safe. Methods throw {@code IOException} undeclared, as Spark's own managers do.
  */
@@ -50,7 +53,12 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
           "org.apache.hadoop.fs.LocalFileSystem",
           "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem");
 
+  /** The devices of which the log has said that they have no links. */
+  private static final Set<Object> WITHOUT_LINKS = ConcurrentHashMap.newKeySet();
+
   private final java.nio.file.Path folder;
+
+  private volatile boolean canSync;
 
   /** As Hadoop gives them, whatever the umask of this process. */
   private final Set<PosixFilePermission> permissions;
@@ -88,6 +96,10 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
           if (!Files.isDirectory(file.getParent())) {
             // Java before 17.0.14 fails for a symbolic link to a folder (JDK-8294193).
             Files.createDirectories(file.getParent());
+          }
+          if (!canSync) {
+            syncFolder(file.getParent());
+            canSync = true;
           }
           FileOutputStream opened = new FileOutputStream(file.toFile());
           try {
@@ -161,12 +173,28 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
         return;
       }
       throw SecondDriver.at(path, "at " + Files.getLastModifiedTime(to), e);
-    } catch (NoSuchFileException e) {
-      throw e;
-    } catch (FileSystemException | UnsupportedOperationException e) {
-      // No links here, e.g. FAT and some network file systems.
-      super.renameTempFile(temporary, path, false);
+    } catch (FileSystemException e) {
+      if (!OsErrors.meansNoLinks(e)) {
+        throw e;
+      }
+      renameWithoutLinks(temporary, path, e.getReason());
+    } catch (UnsupportedOperationException e) {
+      renameWithoutLinks(temporary, path, e.toString());
     }
+  }
+
+  /** E.g. on FAT and some network file systems. */
+  private void renameWithoutLinks(Path temporary, Path path, String reason) throws IOException {
+    if (WITHOUT_LINKS.add(Files.getAttribute(folder, "unix:dev"))) {
+      LOG.warn(
+          "the file system of {} has no hard links ({}): of two drivers on one checkpoint perhaps"
+              + " neither is stopped, and one may replace the other's entries. Next: let one driver"
+              + " at a time use this checkpoint, or put it on a file system with hard links or on"
+              + " S3",
+          folder,
+          reason);
+    }
+    super.renameTempFile(temporary, path, false);
   }
 
   private static java.nio.file.Path local(Path path) {
@@ -176,6 +204,20 @@ public final class LocalCheckpointFiles extends FileSystemBasedCheckpointFileMan
   private static void syncFolder(java.nio.file.Path folder) throws IOException {
     try (FileChannel channel = FileChannel.open(folder, StandardOpenOption.READ)) {
       channel.force(true);
+    } catch (IOException e) {
+      if (!OsErrors.meansNoSync(e)) {
+        throw e;
+      }
+      throw CairnException.of(
+          ErrorKind.INVALID,
+          "CAIRN_FILE_SYSTEM",
+          "the file system of "
+              + folder
+              + " cannot sync directories ("
+              + e.getMessage()
+              + "), so a crash of the machine could lose an entry of Spark's logs",
+          "put the checkpoint on another file system, or on S3 or HDFS",
+          e);
     }
   }
 

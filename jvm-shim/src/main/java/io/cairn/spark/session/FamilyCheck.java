@@ -38,8 +38,9 @@ final class FamilyCheck {
               + keyText(stored)
               + ", but the query declares "
               + keyText(declared),
-          "run the query that wrote this checkpoint, or start the changed query with a new"
-              + " checkpointLocation");
+          "cast the keys to the stored types, run the query that wrote this checkpoint, or start"
+              + " the changed query with a new checkpointLocation; no setting converts stored"
+              + " keys");
     }
     if (hasKeys && !isSameEncoding(stored, declared)) {
       throw mismatch(

@@ -32,11 +32,11 @@ final class PhysicalRule(rule: Rule[SparkPlan]) extends ColumnarRule {
   }
 }
 
-private object PhysicalRule {
+private[extension] object PhysicalRule {
   private val Log = LoggerFactory.getLogger(classOf[PhysicalRule])
   private val Settings = SettingsTable.get
 
-  private def isOfCairn(conf: SQLConf): Boolean =
+  def isOfCairn(conf: SQLConf): Boolean =
     conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS) == classOf[CairnStateStoreProvider].getName
 
   /** The value of a setting of Cairn's. */
