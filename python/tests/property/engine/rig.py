@@ -20,6 +20,7 @@ from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
+from cairn.clock import SYSTEM_CLOCK
 from cairn.config import EngineConf
 from cairn.engine.channel import Connection
 from cairn.engine.commit_threads import CommitThreads
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from cairn.clock import Clock
     from cairn.storage.progress import Progress
     from cairn.store.local_state import LocalState
     from cairn.store.state import StoreState
@@ -81,6 +83,8 @@ class Rig:
         reader_pins: of the worker; no thread keeps them.
         lent_cache_bytes: a block cache of this size, whose spare bytes the deltas may use too; 0:
             they use their own bound only.
+        beside: an instance whose worker has this one too.
+        clock: of the worker.
     """
 
     def __init__(
@@ -92,6 +96,43 @@ class Rig:
         pending_bytes: int = 1 << 20,
         reader_pins: ReaderPins | None = None,
         lent_cache_bytes: int = 0,
+        beside: Rig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.has_worker = beside is None
+        if beside is None:
+            self._start_worker(local, pending_bytes, lent_cache_bytes, clock)
+        else:
+            self.pools, self.event_loop = beside.pools, beside.event_loop
+            self.resources = beside.resources
+        self.resources.reader_pins = reader_pins or self.resources.reader_pins
+        self.url = url
+        self.checkpoint_format = checkpoint_format
+        self.conf = EngineConf.from_mapping(conf)
+        checkpoint = self.new_checkpoint(str(local))
+        self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
+        self.number = 0
+        self._forget_writes()
+        self.peer, served = socket.socketpair()
+        self.peer.settimeout(20)
+        served.setblocking(False)  # noqa: FBT003 - by place in the standard library
+        service = FrameService(
+            lambda _: self.instance,
+            self.event_loop,
+            self.pools[0],
+            CommitThreads(4),
+            StorageConnections(),
+        )
+        self.connection = self.event_loop.run(
+            lambda: Connection(
+                served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
+            )
+        )
+        self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
+        self._receive(frames.HEADER_BYTES)
+
+    def _start_worker(
+        self, local: Path, pending_bytes: int, lent_cache_bytes: int, clock: Clock
     ) -> None:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
@@ -110,33 +151,9 @@ class Rig:
             ),
             pending=PendingBytes(pending_bytes, memory if lent_cache_bytes else None),
             fetched=ByteBudget(1 << 20),
+            clock=clock,
         )
-        self.resources.reader_pins = reader_pins or self.resources.reader_pins
-        self.url = url
-        self.checkpoint_format = checkpoint_format
-        self.conf = EngineConf.from_mapping(conf)
-        checkpoint = self.new_checkpoint(str(local))
-        self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
-        self.number = 0
-        self._forget_writes()
         self.event_loop.start()
-        self.peer, served = socket.socketpair()
-        self.peer.settimeout(20)
-        served.setblocking(False)  # noqa: FBT003 - by place in the standard library
-        service = FrameService(
-            lambda _: self.instance,
-            self.event_loop,
-            pool,
-            CommitThreads(4),
-            StorageConnections(),
-        )
-        self.connection = self.event_loop.run(
-            lambda: Connection(
-                served, b"", self.event_loop, service, memoryview(bytearray(1 << 12))
-            )
-        )
-        self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
-        self._receive(frames.HEADER_BYTES)
 
     def new_checkpoint(self, writer: str) -> StoreCheckpoint:
         """Open the store's objects, as by other credentials or another instance."""
@@ -239,7 +256,7 @@ class Rig:
         version: int,
         base: str | None,
         families: list[ColumnFamily],
-        attempt: int = 0,
+        attempt: int | Attempt = 0,
         *,
         snapshot: bool = False,
         track_counts: bool = True,
@@ -262,7 +279,7 @@ class Rig:
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
-                attempt=Attempt("run", 1, 0, 0, attempt),
+                attempt=Attempt("run", 1, 0, 0, attempt) if isinstance(attempt, int) else attempt,
                 snapshot=snapshot,
                 track_counts=track_counts,
             )
@@ -327,14 +344,15 @@ class Rig:
         return self.event_loop.run_stepwise(read())
 
     def crash(self) -> None:
-        """Leave the disk unchanged, as a dead process does."""
+        """Leave the disk unchanged, as a dead process does. The others of its worker first."""
         self.event_loop.run(self.connection.close)
         self.peer.close()
-        self.event_loop.stop()
-        for pool in self.pools:
-            pool.shutdown()
+        database = self.event_loop.run(self.local.detach)
+        if self.has_worker:
+            self.event_loop.stop()
+            for pool in self.pools:
+                pool.shutdown()
         # Unlike a dead process, a test must free memory and descriptors. The
         # directory is never opened again, so nothing reads what this flushes.
-        database = self.local.detach()
         if database is not None:
             database.close()

@@ -1,0 +1,530 @@
+"""A model of Spark's driver over real instances: runs, executors, tasks and what people do.
+
+Each step is a name and a number, which seeds all that is random in it: a list of steps is a
+history. A step that does not fit does nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from checkpoint_folder import STORES, CheckpointFolder, Ids, Rows, Storage
+from leftovers import needless_objects
+from rig import Rig, family
+
+from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.upload import SnapshotWriter
+from cairn.clock import FakeClock
+from cairn.errors import CairnError, FencedError
+from cairn.ids import Attempt, StoreId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Step = tuple[str, int]
+
+PUT, DELETE, APPEND = 1, 2, 3
+PLAIN, LISTS = 0, 1
+FAMILIES = [family(PLAIN, multi=False), family(LISTS, multi=True)]
+KEEP = 3
+GRACE_S = 60
+EXECUTORS = 3
+CONF = {
+    "minDeltasForSnapshot": 2,
+    "minBatchesToRetain": KEEP,
+    "orphanGraceMs": GRACE_S * 1000,
+}
+_DAY_S = SWEEP_INTERVAL_MS / 1000
+
+
+class WrongError(AssertionError):
+    """A promise is broken."""
+
+
+class Instance(Rig):
+    """Spark's provider object for one store, in one executor and run."""
+
+    def __init__(self, driver: Driver, partition: int, executor: Executor, run: Run) -> None:
+        self.driver, self.partition, self.run = driver, partition, run
+        self.folder = driver.folder
+        super().__init__(
+            executor.new_disk(),
+            "",
+            driver.checkpoint_format,
+            CONF,
+            beside=executor.worker,
+            clock=driver.clock,
+        )
+
+    def new_checkpoint(self, writer: str) -> StoreCheckpoint:
+        """Open the store's objects."""
+        return StoreCheckpoint(
+            self.driver.storage.store(self.folder.name, self.partition),
+            StoreId(0, self.partition),
+            self.checkpoint_format,
+            self.conf,
+            SnapshotWriter(self.run.id, writer, {}),
+            self.resources.transfers,
+        )
+
+    def all_rows(self, version: int) -> Rows:
+        """Return the rows of the loaded version."""
+        return {cf: self.contents(cf, version, page_rows=1000) for cf in (PLAIN, LISTS)}
+
+    def change(self, random: Random, before: Rows, *, idle: bool) -> Rows:
+        """Write at random, or nothing; return the rows after that."""
+        after = copy.deepcopy(before)
+        rows: list[tuple[int, int, bytes, bytes | None, int]] = []
+        for _ in range(0 if idle else random.randint(1, 5)):
+            cf = random.choice([PLAIN, PLAIN, LISTS])
+            key, value = b"k%d" % random.randrange(6), b"%d," % random.randrange(10**6)
+            if any(row[1:3] == (cf, key) for row in rows):
+                continue
+            kind = random.choice([PUT, PUT, DELETE] if cf == PLAIN else [PUT, APPEND, DELETE])
+            rows.append((kind, cf, key, None if kind == DELETE else value, 0))
+            if kind == DELETE:
+                after[cf].pop(key, None)
+            else:
+                after[cf][key] = (after[cf].get(key, b"") if kind == APPEND else b"") + value
+        if rows:
+            self.write(rows)
+        return after
+
+
+class Executor:
+    """A worker, and its place on the local disk."""
+
+    def __init__(self, local: Path, clock: FakeClock) -> None:
+        self._local = local
+        self._disks = 0
+        self.worker = Rig(local, "memory://unused", 2, {}, clock=clock)
+
+    def new_disk(self) -> Path:
+        """Return a folder for an instance."""
+        self._disks += 1
+        return self._local / f"instance{self._disks}"
+
+
+@dataclass
+class Run:
+    """A run of the query.
+
+    Attributes:
+        id: Spark's.
+        app_start_ms: when its application started.
+        batch: the next one.
+        ids: those of the version that it loads.
+        instances: by partition and executor.
+        places: the executor of each partition.
+    """
+
+    id: str
+    app_start_ms: int
+    batch: int
+    ids: Ids
+    instances: dict[tuple[int, int], Instance] = field(default_factory=dict)
+    places: list[int] = field(default_factory=lambda: [0] * STORES)
+
+
+@dataclass
+class Zombie:
+    """A task that has written and will commit late, if at all."""
+
+    instance: Instance
+    version: int
+    base: str | None
+    attempt: Attempt
+
+
+class Driver:
+    """See the module."""
+
+    def __init__(self, local: Path, checkpoint_format: int) -> None:
+        self.local = local
+        self.checkpoint_format = checkpoint_format
+        self.clock = FakeClock()
+        self.storage = Storage(self.clock)
+        self.folder = CheckpointFolder(self.storage, "cp")
+        self.executors: dict[int, Executor] = {}
+        self.run: Run | None = None
+        self.former: list[Instance] = []
+        self.zombies: list[Zombie] = []
+        self.copying: Iterator[CheckpointFolder] | None = None
+        self.copy: CheckpointFolder | None = None
+        self.moves = True
+        self.names = 0
+        self.app_start_ms = self._now_ms()
+        self.task_attempts = 0
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def play(self, steps: list[Step]) -> None:
+        """Do all steps."""
+        for name, number in steps:
+            getattr(self, name)(Random(number))
+            self.clock.advance(1)
+
+    def batch(self, random: Random) -> None:
+        """Run a batch."""
+        self._run_batch(random)
+
+    def batches(self, random: Random) -> None:
+        """Run some batches, with maintenance between them."""
+        for _ in range(random.randint(2, 5)):
+            self._run_batch(random)
+            self.maintain(random)
+            self.clock.advance(random.choice([1, 12]))
+
+    def idle(self, random: Random) -> None:
+        """Run some batches without writes."""
+        for _ in range(random.randint(1, KEEP + 1)):
+            self._run_batch(random, idle=True)
+
+    def broken_batch(self, random: Random) -> None:
+        """The run ends within a batch: no store, some stores or all of them have committed."""
+        self._run_batch(random, stores=random.randint(0, STORES))
+        self._end_run()
+
+    def twins(self, random: Random) -> None:
+        """Run a batch in which each task may have a twin, which writes something else."""
+        self._run_batch(random, twins=True)
+
+    def restart(self, random: Random) -> None:
+        """End the run and start the next one, in the same application or in a new one."""
+        self._end_run()
+        self._maybe_new_application(random)
+
+    def kill(self, random: Random) -> None:
+        """Kill an executor: its instances are gone."""
+        self._kill(random.randrange(EXECUTORS))
+
+    def maintain(self, random: Random) -> None:
+        """Maintain instances of this run, also those that the store has left."""
+        for _, instance in sorted(self.run.instances.items()) if self.run else ():
+            if random.random() < 0.8:  # noqa: PLR2004 - most of them
+                instance.maintain()
+
+    def late_maintenance(self, random: Random) -> None:
+        """Maintain instances of former runs once more; some are closed after that."""
+        for instance in list(self.former):
+            if random.random() < 0.7:  # noqa: PLR2004 - most of them
+                with suppress(CairnError):
+                    instance.maintain()
+                if random.random() < 0.5:  # noqa: PLR2004 - half of them
+                    self._close(instance)
+
+    def zombie(self, random: Random) -> None:
+        """A task of the next batch writes, and stalls."""
+        run = self._running()
+        folder, version, partition = self.folder, run.batch, random.randrange(STORES)
+        if folder.has_gap() or folder.may_lack:
+            return
+        instance = self._new_instance(partition, random.randrange(EXECUTORS), run)
+        base = instance.load(version, run.ids[partition])["checkpoint_id"]
+        instance.change(random, folder.truth[version][partition], idle=False)
+        self.zombies.append(Zombie(instance, version + 1, base, self._next_attempt(run)))
+
+    def zombies_commit(self, random: Random) -> None:
+        """Stalled tasks go on and commit."""
+        for zombie in list(self.zombies):
+            if random.random() < 0.7:  # noqa: PLR2004 - most of them
+                self.zombies.remove(zombie)
+                self._commit_late(zombie)
+
+    def time_passes(self, random: Random) -> None:
+        """Nothing happens for a while."""
+        self.clock.advance(random.choice([GRACE_S / 3, GRACE_S + 1, _DAY_S + GRACE_S]))
+
+    def roll_back(self, random: Random) -> None:
+        """A person deletes the newest entries of both logs, or of the log of commits alone."""
+        self._end_run()
+        self._maybe_new_application(random)
+        folder = self.folder
+        targets = [
+            number
+            for number in folder.commits
+            if number + 1 >= folder.floor and (number == 0 or number - 1 in folder.offsets)
+        ]
+        if not targets:
+            return
+        self._stop_copying()
+        batch = random.choice(sorted(targets))
+        if random.random() < 0.6:  # noqa: PLR2004 - the usual way
+            folder.keep_offsets_through(batch)
+        folder.keep_commits_through(batch)
+
+    def delete_root(self, random: Random) -> None:
+        """A person deletes the whole folder and starts anew."""
+        self._end_run()
+        self._maybe_new_application(random)
+        self._stop_copying()
+        self.storage.drop(self.storage.names(f"{self.folder.name}/"))
+        self.folder.clear()
+
+    def empty_logs(self, random: Random) -> None:
+        """A person empties both logs and leaves the state."""
+        self._end_run()
+        self._maybe_new_application(random)
+        self._stop_copying()
+        self.folder.clear()
+
+    def begin_copy(self, random: Random) -> None:
+        """A person begins to copy the folder, which goes on beside the next steps."""
+        if self.copying is None:
+            self.names += 1
+            self.copying = self.folder.copied(f"copy{self.names}")
+            self._copy_some(random)
+
+    def start_copy(self, random: Random) -> None:
+        """The copy is finished, and the query starts from it, in its place or in another one."""
+        if self.copying is None:
+            return
+        for self.copy in self.copying:
+            pass
+        copied = self.copy
+        self._end_run()
+        self._stop_copying()
+        if copied is None or not (copied.offsets or copied.commits):
+            return
+        self._maybe_new_application(random)
+        if random.random() < 0.5:  # noqa: PLR2004 - half of them
+            self.folder.replace_by(copied)
+        else:
+            self.folder = copied
+
+    # -- the driver --------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self.clock.now().timestamp() * 1000)
+
+    def _maybe_new_application(self, random: Random) -> None:
+        if random.random() < 0.5:  # noqa: PLR2004 - half of them
+            self.app_start_ms, self.task_attempts = self._now_ms(), 0
+            for number in range(EXECUTORS):
+                if random.random() < 0.7:  # noqa: PLR2004 - others still run
+                    self._kill(number)
+
+    def _next_attempt(self, run: Run) -> Attempt:
+        self.task_attempts += 1
+        return Attempt(run.id, run.app_start_ms, 0, 0, self.task_attempts)
+
+    def _running(self) -> Run:
+        if self.run is None:
+            batch, ids = self.folder.next_batch()
+            self.names += 1
+            if self.checkpoint_format == 1:
+                ids = [None] * STORES
+            self.run = Run(f"run{self.names}", self.app_start_ms, batch, ids)
+        return self.run
+
+    def _end_run(self) -> None:
+        if self.run is not None:
+            self.former += self.run.instances.values()
+            self.run = None
+
+    def _run_batch(
+        self, random: Random, *, idle: bool = False, stores: int | None = None, twins: bool = False
+    ) -> None:
+        run, folder = self._running(), self.folder
+        version, has_gap = run.batch, folder.has_gap()
+        folder.begin_batch(run.batch)
+        self._copy_some(random)
+        ids: Ids = []
+        states: list[Rows] = []
+        late: list[Zombie] = []
+        for partition in range(STORES if stores is None else stores):
+            instance = self._instance(random, partition, run)
+            id_ = run.ids[partition]
+            try:
+                base = self._load(instance, version, id_)
+            except CairnError as failure:
+                self._refused(failure, has_gap=has_gap)
+                return
+            before = folder.truth[version][partition]
+            states.append(
+                instance.change(random, before, idle=idle or random.random() < 0.3)  # noqa: PLR2004
+            )
+            attempt = self._next_attempt(run)
+            twin = None
+            if twins and random.random() < 0.7:  # noqa: PLR2004 - most of them
+                other = self._new_instance(partition, random.randrange(EXECUTORS), run)
+                other.load(version, id_)
+                rows = other.change(random, before, idle=random.random() < 0.3)  # noqa: PLR2004
+                twin = Zombie(other, version + 1, base, self._next_attempt(run))
+                if random.random() < 0.5:  # noqa: PLR2004 - the twin is faster
+                    mine = Zombie(instance, version + 1, base, attempt)
+                    instance, states[-1], attempt, twin = other, rows, twin.attempt, mine
+            answer = instance.commit(version + 1, base, FAMILIES, attempt)
+            ids.append(answer["checkpoint_id"])
+            if twin is not None:
+                late.append(twin)
+            if twin is not None and random.random() < 0.5:  # noqa: PLR2004 - before the batch ends
+                late.remove(twin)
+                self._commit_late(twin)
+            self._copy_some(random)
+        if stores is not None:
+            return
+        folder.end_batch(run.batch, ids, KEEP)
+        folder.truth = {v: rows for v, rows in folder.truth.items() if v <= version}
+        folder.truth[version + 1] = states
+        folder.floor = max(folder.floor, version + 2 - KEEP)
+        if folder.may_lack:
+            folder.floor, folder.may_lack = version + 1, False
+        run.batch += 1
+        run.ids = ids if self.checkpoint_format == 2 else [None] * STORES  # noqa: PLR2004
+        self.zombies += late
+        self._copy_some(random)
+        if self.former and random.random() < 0.3:  # noqa: PLR2004 - Spark's timer ends meanwhile
+            with suppress(CairnError):
+                random.choice(self.former).maintain()
+
+    def _load(self, instance: Instance, version: int, id_: str | None) -> str | None:
+        """Load a version and compare its rows; return its id."""
+        answer = instance.load(version, id_)
+        expected = self.folder.truth[version][instance.partition]
+        found = instance.all_rows(version)
+        if found != expected:
+            raise WrongError(f"version {version} has {found}, should be {expected}")
+        counts = {cf: len(rows) for cf, rows in found.items()} if version else {}
+        if {int(cf): count for cf, count in answer["counts"].items()} != counts:
+            raise WrongError(f"version {version} has the counts {answer['counts']}, not {counts}")
+        id_ = answer["checkpoint_id"]
+        return None if id_ is None else str(id_)
+
+    def _refused(self, failure: CairnError, *, has_gap: bool) -> None:
+        """Do what the documents say after a load that failed; that must be permitted."""
+        folder = self.folder
+        self._end_run()
+        if has_gap and self.checkpoint_format == 2:  # noqa: PLR2004 - Spark passes other ids
+            # docs/semantics.md: delete the entries of offsets above that of the newest commit.
+            folder.keep_offsets_through(max(folder.commits, default=-1) + 1)
+            if not folder.commits:
+                folder.clear()
+        elif folder.may_lack:
+            self.storage.drop(self.storage.names(f"{folder.name}/"))
+            folder.clear()
+        else:
+            raise WrongError("a version that is retained does not load") from failure
+
+    # -- executors ---------------------------------------------------------------------------------
+
+    def _instance(self, random: Random, partition: int, run: Run) -> Instance:
+        if self.moves and random.random() < 0.25:  # noqa: PLR2004 - the store moves
+            run.places[partition] = random.randrange(EXECUTORS)
+        place = run.places[partition]
+        if (partition, place) not in run.instances:
+            run.instances[partition, place] = self._new_instance(partition, place, run)
+        return run.instances[partition, place]
+
+    def _new_instance(self, partition: int, place: int, run: Run) -> Instance:
+        if place not in self.executors:
+            self.names += 1
+            self.executors[place] = Executor(self.local / f"executor{self.names}", self.clock)
+        return Instance(self, partition, self.executors[place], run)
+
+    def _commit_late(self, late: Zombie) -> None:
+        """Commit an attempt whose result Spark ignores."""
+        with suppress(CairnError):
+            late.instance.commit(late.version, late.base, FAMILIES, late.attempt)
+        if late.instance not in self._all_instances():
+            self.former.append(late.instance)
+
+    def _maintain_all(self) -> None:
+        for instance in self.run.instances.values() if self.run else ():
+            instance.maintain()
+
+    def _close(self, instance: Instance) -> None:
+        self.former.remove(instance)
+        instance.crash()
+
+    def _kill(self, number: int) -> None:
+        executor = self.executors.pop(number, None)
+        if executor is None:
+            return
+        gone = [i for i in self._all_instances() if i.resources is executor.worker.resources]
+        for instance in gone:
+            instance.crash()
+        executor.worker.crash()
+        self.former = [instance for instance in self.former if instance not in gone]
+        self.zombies = [zombie for zombie in self.zombies if zombie.instance not in gone]
+        if self.run is not None:
+            kept = {k: i for k, i in self.run.instances.items() if i not in gone}
+            self.run.instances = kept
+
+    def _all_instances(self) -> list[Instance]:
+        present = [] if self.run is None else list(self.run.instances.values())
+        return [*self.former, *present, *(zombie.instance for zombie in self.zombies)]
+
+    def close(self) -> None:
+        """End all processes."""
+        for number in list(self.executors):
+            self._kill(number)
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def _copy_some(self, random: Random) -> None:
+        for _ in range(random.choice([0, 1, 3, 10]) if self.copying is not None else 0):
+            self.copy = next(self.copying, self.copy)
+
+    def _stop_copying(self) -> None:
+        self.copying = self.copy = None
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def check_retained(self) -> None:
+        """Each retained version loads in a new worker, with its rows."""
+        folder, newest = self.folder, max(self.folder.truth)
+        executor = Executor(self.local / f"check{self.names}{newest}", self.clock)
+        run = Run("check", self.app_start_ms, 0, [])
+        for version in range(max(folder.floor, newest + 1 - KEEP, 1), newest + 1):
+            ids = folder.commits.get(version - 1)
+            if ids is None:
+                continue
+            for partition, id_ in enumerate(ids):
+                instance = Instance(self, partition, executor, run)
+                base = id_ if self.checkpoint_format == 2 else None  # noqa: PLR2004
+                try:
+                    self._load(instance, version, base)
+                except CairnError as failure:
+                    raise WrongError(f"version {version} is retained") from failure
+                finally:
+                    instance.crash()
+        executor.worker.crash()
+
+    def finish(self) -> None:
+        """The query goes on, and every retained version loads."""
+        random = Random(1)
+        for _ in range(3):  # perhaps a refused load, what a person does then, and a batch
+            self._run_batch(random)
+        if self.run is None:
+            raise WrongError("the query does not go on")
+        self.check_retained()
+
+    def settle(self) -> None:
+        """Former runs end, and the query runs for some days: nothing is left that is not needed."""
+        random = Random(1)
+        for instance in list(self.former):
+            self._close(instance)
+        self.moves = False
+        for number in range(2 * KEEP + 4):
+            self._run_batch(random)
+            self._maintain_all()
+            self.clock.advance(_DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)  # noqa: PLR2004
+            self._maintain_all()
+        self.check_retained()
+        for partition in range(STORES):
+            objects = self.storage.store(self.folder.name, partition)
+            ids = [
+                (n + 1, e[partition] if self.checkpoint_format == 2 else None)  # noqa: PLR2004
+                for n, e in self.folder.commits.items()
+                if n + 1 >= self.folder.floor
+            ]
+            needless = needless_objects(objects, StoreId(0, partition), ids, GRACE_S * 1000)
+            if needless:
+                raise WrongError(f"nothing needs {needless}")
