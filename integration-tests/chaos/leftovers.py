@@ -167,7 +167,7 @@ def _own_id(version: int, ids: set[str], present: set[str]) -> Version | None:
     for text in ids:
         real, own = version, text
         if text.startswith("="):
-            number, _, own = text[1:].partition("_")
+            number, _, own = text.partition("@")[2].partition("_")
             real = int(number)
         if _changelog_name((real, own)) in present:
             return real, own

@@ -207,6 +207,14 @@ class PlannedRun(Run):
         self.plan = str(query._jsq.explainInternal(False))  # noqa: FBT003, SLF001 - as `explain()`
 
 
+def forget_batches(checkpoint: Path, log: str, first: int) -> None:
+    """Delete the entries of a log of Spark's from batch ``first`` on; `file://` only."""
+    for entry in (checkpoint / log).iterdir():
+        name = entry.name.removeprefix(".").removesuffix(".crc")
+        if name.isdigit() and int(name) >= first:
+            entry.unlink()
+
+
 def copy_checkpoint(run: Run, destination: Path) -> Run:
     """Return a run on a copy of the checkpoint; `file://` only."""
     # A provider's maintenance may be renaming its temporary files.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
-from harness.differential import Run
+from harness.clear_errors import assert_clear
+from harness.differential import Run, copy_checkpoint, forget_batches
 from harness.events import Events
 from harness.job import JobProcess, Query
 from harness.operators import BY_NAME, StateView
@@ -94,6 +97,58 @@ def test_state_of_idle_batches_is_that_of_spark_s_provider(tmp_path: Path) -> No
     for batch in range(9):
         assert subject.state(view, batchId=batch) == control.state(view, batchId=batch), batch
     assert subject.changes(view, 8) == control.changes(view, 8)
+
+
+@pytest.mark.parametrize(
+    ("provider", "checkpoint_format"), [(SUBJECT, 2), (CONTROL, 2), (SUBJECT, 1)]
+)
+@pytest.mark.parametrize("cure", ["the entries come back", "the batches run again"])
+def test_a_commit_log_that_ends_at_an_idle_batch_is_not_believed(
+    tmp_path: Path, provider: str, checkpoint_format: int, cure: str
+) -> None:
+    """The checkpoint was copied while it ran, or somebody deleted the last entries of `commits/`.
+
+    Batch 1 leaves all stores idle. Spark runs batch 3 with its ids: state without batch 2. In
+    checkpoint format 1 there are no ids, and the version that batch 3 needs is whole.
+    """
+    events = few_keys(tmp_path / "input")
+    events.add_files(0, 1)
+    replace(events, rows_per_file=0).add_files(1, 1)
+    events.add_files(2, 2)
+    whole = Run(
+        BY_NAME["totals_complete"], events, str(tmp_path / "whole"), provider, checkpoint_format
+    )
+    whole.advance()
+    assert whole.record.rows[0] == whole.record.rows[1] != whole.record.rows[2]
+    copy = tmp_path / "copy"
+    again = copy_checkpoint(whole, copy)
+    forget_batches(copy, "commits", 2)
+    kept = sorted(path.name for path in copy.rglob("*.arrow"))
+    if (provider, checkpoint_format) == (SUBJECT, 2):
+        assert {name.partition("_")[0] for name in kept} == {"1", "3", "4"}
+
+    if checkpoint_format == 1:
+        again.advance()
+    else:
+        with pytest.raises(StreamingQueryException) as failure:
+            again.advance()
+        assert not again.record.rows
+        assert sorted(path.name for path in copy.rglob("*.arrow")) == kept
+        if provider == SUBJECT:
+            assert_clear(str(failure.value), "CAIRN_MISSING", "version=3", "commits", "offsets")
+        if cure == "the entries come back":
+            shutil.copytree(tmp_path / "whole" / "commits", copy / "commits", dirs_exist_ok=True)
+            events.add_files(4, 1)
+        else:
+            forget_batches(copy, "offsets", 3)
+        for run in (again, whole):
+            run.advance()
+
+    assert again.record.rows
+    for batch, rows in again.record.rows.items():
+        assert rows == whole.record.rows[batch], batch
+    view, last = StateView(), whole.record.last_batch
+    assert again.state(view, batchId=last) == whole.state(view, batchId=last)
 
 
 def local_dir(folder: Path) -> dict[str, str]:

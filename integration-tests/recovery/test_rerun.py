@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.differential import Run, copy_checkpoint
+from harness.differential import Run, copy_checkpoint, forget_batches
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.spark import CONTROL, SUBJECT
@@ -17,20 +17,13 @@ FILES = 4
 VIEW = StateView()
 
 
-def forget_batches_from(checkpoint: Path, first: int) -> None:
-    """Change a checkpoint to one after a crash: batch ``first`` planned, its state committed."""
-    for log, planned in (("commits", False), ("offsets", True)):
-        for entry in (checkpoint / log).iterdir():
-            name = entry.name.removeprefix(".").removesuffix(".crc")
-            if name.isdigit() and int(name) >= first + planned:
-                entry.unlink()
-
-
 def crashed_run(whole: Run, copy: Path) -> Run:
     """Run to the end; return a run on a copy of its checkpoint, as after a crash."""
     whole.advance()
     again = copy_checkpoint(whole, copy)
-    forget_batches_from(copy, FILES - 1)
+    # The last batch is planned, and its state is committed.
+    forget_batches(copy, "commits", FILES - 1)
+    forget_batches(copy, "offsets", FILES)
     return again
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from cairn.errors import CorruptError, FormatVersionError, InternalError
+from cairn.errors import CorruptError, FormatVersionError, InternalError, MissingError
 
 if TYPE_CHECKING:
     from cairn.clock import Entropy
@@ -21,7 +21,10 @@ VERSION_MAX = 2**63 - 1
 
 _CHECKPOINT_ID = re.compile(r"u[0-9a-f]{32}")
 _CHECKPOINT_ID_BYTES = 16
-_SAME_AS = re.compile(r"=([1-9][0-9]{0,18})_(.*)", re.DOTALL)
+_SAME_AS = re.compile(r"=([1-9][0-9]{0,18})@([1-9][0-9]{0,18})_(.*)", re.DOTALL)
+
+
+_MEND_LOG = "restore the entries of the query's commit log, the folder commits of its checkpoint"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,28 +89,42 @@ class VersionRef:
         """Return the real version that Spark's id of ``version`` names.
 
         checkpoint_id := own_id | same_id
-        same_id       := "=" version "_" own_id      ; of an earlier version with the same content
+        same_id       := "=" version "@" real "_" own_id     ; `real` is earlier: the same content
 
         Spec: docs/checkpoint-format.md#checkpoint-ids.
 
         Raises:
             FormatVersionError: the id is of an unknown kind.
-            CorruptError: it names a version that is not earlier.
+            MissingError: it was issued for another version.
+            CorruptError: it names a version that is not earlier, or ``version`` is 0.
         """
+        if version == 0:
+            raise CorruptError("version 0 has no checkpoint id", next_step=_MEND_LOG)
         same = _SAME_AS.fullmatch(text)
         if same is None:
             return cls(version, CheckpointId.parse(text))
-        real = int(same[1])
+        issued_for, real = int(same[1]), int(same[2])
+        if issued_for != version:
+            repeat = (
+                f"; or delete the entries above {issued_for} of the folder offsets beside it: the "
+                "query then repeats its batches from there"
+            )
+            raise MissingError(
+                f"the checkpoint id of version {version} was issued for version {issued_for}",
+                next_step=_MEND_LOG + (repeat if issued_for < version else ""),
+            )
         if real >= version:
-            raise CorruptError(f"the checkpoint id of version {version} names version {real}")
-        return cls(real, CheckpointId.parse(same[2]))
+            raise CorruptError(
+                f"the checkpoint id of version {version} names version {real}", next_step=_MEND_LOG
+            )
+        return cls(real, CheckpointId.parse(same[3]))
 
     def id_at(self, version: Version) -> str:
         """Return Spark's id of ``version``, which is this one or a later one of the same content.
 
         ``VersionRef.named`` is the reverse.
         """
-        return str(self.checkpoint_id) if version == self.version else f"={self}"
+        return str(self.checkpoint_id) if version == self.version else f"={version}@{self}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cairn.errors import CorruptError, FormatVersionError, ProtocolError
+from cairn.errors import CorruptError, FormatVersionError, MissingError, ProtocolError
 from cairn.format import changelog, manifest, pin
 from cairn.format.names import (
     ReaderPinName,
@@ -132,10 +132,10 @@ def test_checkpoint_ids_name_their_real_versions() -> None:
         assert [real.version, real.checkpoint_id] == one["real"]
         assert real.id_at(one["version"]) == one["id"]
     for one in ids["refused"]:
-        error = CorruptError if one["kind"].startswith("corrupt") else FormatVersionError
-        with pytest.raises(error):
+        error = {"missing": MissingError, "corrupt": CorruptError, "unknown": FormatVersionError}
+        with pytest.raises(error[one["kind"].split(",")[0]]):
             VersionRef.named(one["version"], one["id"])
-    assert (len(ids["named"]), len(ids["refused"])) == (4, 9)
+    assert (len(ids["named"]), len(ids["refused"])) == (4, 15)
 
 
 @pytest.mark.parametrize("path", CHANGELOGS, ids=lambda path: path.stem)

@@ -20,7 +20,7 @@ from cairn.config import EngineConf
 from cairn.errors import DataError, ProtocolError, ReleaseError
 from cairn.format.fields import as_flag, as_int, as_list, as_object, as_text
 from cairn.format.header import ColumnFamily, attempt_from_json, store_from_json
-from cairn.ids import Attempt, StoreId
+from cairn.ids import Attempt, StoreId, VersionRef
 from cairn.protocol.frames import PROTOCOL
 from cairn.protocol.session_id import SessionId
 from cairn.release import RELEASE
@@ -163,6 +163,11 @@ class LoadRequest(Request):
     checkpoint_id: str | None = None
     load_empty: bool = False
 
+    def check_ids(self) -> None:
+        """Raise a ``DataError`` if an id is not one of its version."""
+        if self.checkpoint_id is not None:
+            VersionRef.named(self.version, self.checkpoint_id)
+
 
 @dataclass(frozen=True)
 class LoadSnapshotRequest(LoadRequest):
@@ -170,6 +175,12 @@ class LoadSnapshotRequest(LoadRequest):
 
     snapshot_version: int = field(kw_only=True)
     snapshot_checkpoint_id: str | None = None
+
+    def check_ids(self) -> None:
+        """See ``LoadRequest``."""
+        super().check_ids()
+        if self.snapshot_checkpoint_id is not None:
+            VersionRef.named(self.snapshot_version, self.snapshot_checkpoint_id)
 
 
 @dataclass

@@ -172,7 +172,7 @@ class ChangeFeed:
         """
         with self._lock:
             last = self._last
-            wanted = VersionRef(version, CheckpointId(checkpoint_id))
+            wanted = VersionRef(version, CheckpointId.parse(checkpoint_id))  # `versions` names own ids
             if last is None or last.header.ref != wanted:
                 last = self._last = self._read(version, checkpoint_id)
         page, more = _page_of(last.table.to_batches(), from_row, limit_rows)

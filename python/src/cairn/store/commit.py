@@ -126,7 +126,7 @@ def _base_of(state: StoreState, request: CommitRequest) -> StoreVersion:
             f"a commit of version {request.version}, but version {current.version} is loaded"
         )
     expected = request.base_checkpoint_id
-    if expected and current.checkpoint_id and expected != current.checkpoint_id:
+    if expected != current.checkpoint_id:
         raise ProtocolError(f"a commit on {expected}, but {current.checkpoint_id} is loaded")
     return current
 

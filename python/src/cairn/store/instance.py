@@ -109,12 +109,14 @@ class ProviderInstance:
 
         Raises:
             MissingError, CorruptError: names a needed object that is gone or corrupt. Perhaps no
-                version is loaded afterwards: load again.
+                version is loaded afterwards: load again. Nothing has changed if an id was issued
+                for another version.
             CancelledError: the load was cancelled, or the instance is closing.
         """
         progress = progress or Progress()
         with self._context(request.version), self._alone(progress):
             self._check_open()
+            request.check_ids()  # before anything changes, also if no id is needed
             self.end_sessions(request.session.number - 1)
             return load.load(self.state, request, progress)
 

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 from rig import Rig, family
 
+from cairn.errors import DataError
 from cairn.rocks import RocksDb, ingestion
 from cairn.rocks.keys import successor
 from cairn.store import local_state
@@ -296,6 +297,19 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule(back=st.integers(0, 4))
     def load_earlier(self, back: int) -> None:
         self.open(max(self.oldest, self.version - back))
+
+    @rule(back=st.integers(0, 4), ahead=st.integers(-3, 5).filter(bool))
+    def load_under_the_id_of_another_version(self, back: int, ahead: int) -> None:
+        """Spark does so if entries of its commit log are gone: no version may answer to the id."""
+        issued_for = max(0, self.version - back)
+        id_ = self.history[issued_for][1]
+        if self.checkpoint_format == 1 or id_ is None or issued_for + ahead < 0:
+            return
+        with pytest.raises(DataError):
+            self.rig.load(issued_for + ahead, id_)
+        assert self.rig.state.require_version().version == self.version
+        self.open(self.version)
+        self.scan_all()
 
     @rule(cleanup=st.booleans())
     def snapshot(self, *, cleanup: bool) -> None:

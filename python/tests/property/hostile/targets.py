@@ -184,13 +184,13 @@ class Names(Target):
                 f"changelog/{digits}.arrow",
                 f"changelog/{digits}_u{'a' * 32}.arrow",
                 f"snapshot/{digits}_u{'b' * 32}.json",
-                f"={digits}_u{'c' * 32}",
+                f"={random.choice(('7', digits))}@{digits}_u{'c' * 32}",
                 f"sst/{'d' * 32}.sst",
                 f"pin/upload-{'e' * 16}_{digits}.json",
                 f"pin/reader-{'f' * 16}_{random.choice((0, 3, digits))}_{digits}_17.json",
             )
         )
-        text = mutate_bytes(text.encode(), [b"=/_.u019-"], random).decode(
+        text = mutate_bytes(text.encode(), [b"=@/_.u019-"], random).decode(
             "utf-8", "surrogatepass" if False else "replace"
         )
         found = parse_name(text)
@@ -199,10 +199,13 @@ class Names(Target):
         if isinstance(found, ReaderPinName):
             pin = reader_pin_name(found.reader_id, found.base, found.version, found.renewal)
             assert pin == text
-        try:
-            VersionRef.named(random.randrange(1, 50), text)
-        except CairnError as error:
-            expect(error, DataError)
+        for version in (random.randrange(50), 7):
+            try:
+                real = VersionRef.named(version, text)
+            except CairnError as error:
+                expect(error, DataError)
+            else:
+                assert real.id_at(version) == text
 
 
 class SparkLogs(Target):

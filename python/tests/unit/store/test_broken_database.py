@@ -63,7 +63,7 @@ def scan_all(rig: Rig) -> object:
 
 def find_all(rig: Rig) -> object:
     rig.write([(1, 0, key, b"the presence of this key is unknown", 0) for key in KEYS])
-    return rig.commit(4, None, [FAMILY])
+    return rig.commit(4, rig.state.require_version().checkpoint_id, [FAMILY])
 
 
 @pytest.mark.parametrize("read", [get_all, scan_all, find_all])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from cairn.errors import AccessError, MissingError
 from cairn.format.manifest import Manifest
 from cairn.ids import VersionRef
 from cairn.protocol.calls import ChangesRequest, LoadRequest
+from cairn.protocol.session_id import SessionId
 
 FAMILY = family(0, multi=False)
 KEEP = 3
@@ -87,7 +89,7 @@ def test_an_empty_commit_writes_nothing(stores: Stores) -> None:
         commit(rig, ids)
 
     assert rig.state.checkpoint.objects.request_counts() == puts
-    assert ids[2:] == [f"=1_{first}"] * 5
+    assert ids[2:] == [f"={version}@1_{first}" for version in range(2, 7)]
     assert stores.names() == ["1"]
     assert rows_at(stores.fresh(), ids, 6) == {b"a": b"1"}
 
@@ -272,7 +274,7 @@ def test_the_snapshot_of_an_empty_commit_is_that_of_its_real_version(stores: Sto
     assert reader.load_snapshot(5, ids[5], 4, ids[4])["changelogs_replayed"] == 0
     assert len(reader.contents(0, 5)) == 3
     with pytest.raises(MissingError):
-        reader.load_snapshot(9, ids[9], 5, f"=2_{ids[2]}")
+        reader.load_snapshot(9, ids[9], 5, f"=5@2_{ids[2]}")
 
 
 def test_an_idle_store_with_a_snapshot_does_not_lag(stores: Stores) -> None:
@@ -476,6 +478,63 @@ def test_an_id_that_names_a_missing_version_is_an_error(stores: Stores) -> None:
 
     with pytest.raises(MissingError, match="version 1"):
         stores.fresh().load(2, ids[2])
+
+
+@pytest.mark.parametrize("issued_for", [1, 2, 3, 4, 5, 6])
+def test_an_id_leads_to_no_other_version(stores: Stores, issued_for: int) -> None:
+    """Spark passes an older batch's ids on if entries of its commit log are gone.
+
+    A query that went on from them would lack the rows of the batches between. Version 4 and 5 are
+    empty commits of 3. Refused before anything changes: the session in progress commits.
+    """
+    rig = stores.fresh()
+    ids: Ids = [None]
+    for number in range(3):
+        commit(rig, ids, {b"%d" % number: b"x"})
+    commit(rig, ids)
+    commit(rig, ids)
+    commit(rig, ids, {b"6": b"x"})
+    id_ = ids[issued_for]
+    version = rig.state.version
+
+    for machine in (rig, stores.fresh()):
+        before = machine.state.version
+        for wanted in set(range(1, 10)) - {issued_for}:
+            requests: list[Callable[[], object]] = [
+                partial(machine.load, wanted, id_),
+                partial(machine.load_snapshot, wanted, id_, 1, None),
+                partial(
+                    machine.instance.changes.versions, ChangesRequest(1, min(wanted, 2), wanted, id_)
+                ),
+            ]
+            if wanted < 6:
+                requests.append(partial(machine.load_snapshot, 6, ids[6], wanted, id_))
+            for request in requests:
+                with pytest.raises(MissingError):
+                    request()
+        assert machine.state.version == before
+    assert rig.state.version == version
+    assert len(rows_at(rig, ids, 6)) == 4
+
+
+def test_a_refused_id_names_the_next_step(stores: Stores) -> None:
+    """Whoever copied the checkpoint must learn what it lacks."""
+    rig = stores.fresh()
+    ids: Ids = [None]
+    commit(rig, ids, {b"a": b"1"})
+    commit(rig, ids)
+    requests = rig.state.checkpoint.objects.request_counts()
+    rig.write([(1, 0, b"b", b"1", 0)])
+
+    with pytest.raises(MissingError) as refused:
+        rig.instance.load(LoadRequest(1, SessionId(1, rig.number + 1), 4, ids[2]))
+
+    error = refused.value.to_dict()
+    assert (error["code"], error["store"], error["version"]) == ("CAIRN_MISSING", "0/3/default", 4)
+    assert "issued for version 2" in str(error["message"])
+    assert "commits" in str(error["next"])
+    assert rig.state.checkpoint.objects.request_counts() == requests
+    rig.commit(3, ids[2], [FAMILY])  # the session in progress has not ended
 
 
 def test_the_base_of_an_empty_commit_is_that_of_its_real_version(

@@ -180,3 +180,16 @@ def test_a_commit_with_a_wrong_presence_stores_nothing(rig: Rig, tmp_path: Path)
     assert [path.name[0] for path in (tmp_path / "objects" / "changelog").iterdir()] == ["1"]
     rig.load(1, first)
     assert rig.contents(0, 1) == {b"a": b"v"}
+
+
+def test_a_commit_names_the_version_that_it_builds_on(rig: Rig) -> None:
+    """Equal numbers are not enough: the writes were computed from the rows of one attempt."""
+    rig.write([(1, 0, b"a", b"v", 2)])
+    first = rig.commit(1, None, [FAMILY])["checkpoint_id"]
+    rig.load(1, first)
+
+    for other in (None, "", "u" + "0" * 32, f"=1@1_{first}"):
+        with pytest.raises(ProtocolError, match="is loaded"):
+            rig.commit(2, other, [FAMILY])
+
+    rig.commit(2, first, [FAMILY])

@@ -110,6 +110,35 @@ class StoreVersionsTest {
     commit(provider, 0, NO_ID, 1);
   }
 
+  /**
+   * Spark passes the id of an older version on if entries of its commit log are gone. The store that
+   * has the content at hand refuses it as another one does, and goes on with the right id.
+   */
+  @Test
+  void anIdIsRefusedAtAnotherVersionThanItsOwn() {
+    CairnStateStoreProvider provider = fixture.provider();
+    Option<String> one = commit(provider, 0, NO_ID, 1);
+    Option<String> two = commit(provider, 1, one);
+    Option<String> three = commit(provider, 2, two);
+    assertTrue(three.get().startsWith("=3@1_"), three.get());
+
+    for (Option<String> older : List.of(one, two)) {
+      for (CairnStateStoreProvider any : List.of(provider, fixture.provider())) {
+        Throwable error =
+            assertThrows(Throwable.class, () -> any.getStore(3, older, false, false));
+        String text = StoreFixture.chain(error);
+        assertTrue(text.contains("CANNOT_READ_STREAMING_STATE_FILE"), text);
+        assertTrue(text.contains("CAIRN_MISSING"), text);
+        assertThrows(Throwable.class, () -> any.getReadStore(4, older));
+      }
+    }
+
+    Option<String> four = commit(provider, 3, three, 2);
+    StateStore read = fixture.provider().getReadStore(4, four);
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@4"), all(read.iterator("default")));
+    read.release();
+  }
+
   /** Spark's state reader passes the ids of a checkpoint of format 2 in a session of format 1. */
   @Test
   void anIdInASessionOfFormatOneIsRefused() {
