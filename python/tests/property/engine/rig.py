@@ -79,6 +79,7 @@ class Rig:
         conf: the instance's settings.
         pending_bytes: bound of deltas that the database does not have.
         reader_pins: of the worker; no thread keeps them.
+        run: id of the query's run.
         lent_cache_bytes: a block cache of this size, whose spare bytes the deltas may use too; 0:
             they use their own bound only.
     """
@@ -92,7 +93,9 @@ class Rig:
         pending_bytes: int = 1 << 20,
         reader_pins: ReaderPins | None = None,
         lent_cache_bytes: int = 0,
+        run: str = "run",
     ) -> None:
+        self.run = run
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
         scheduler = Scheduler(4 << 20, pool)
@@ -145,7 +148,7 @@ class Rig:
             STORE,
             self.checkpoint_format,
             self.conf,
-            SnapshotWriter("run", writer, engine_description()),
+            SnapshotWriter(self.run, writer, engine_description()),
             self.resources.transfers,
         )
 
@@ -262,7 +265,7 @@ class Rig:
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
-                attempt=Attempt("run", 1, 0, 0, attempt),
+                attempt=Attempt(self.run, 1, 0, 0, attempt),
                 snapshot=snapshot,
                 track_counts=track_counts,
             )
