@@ -151,9 +151,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     try:
         if not state.local.checkpoint(version.version, incarnation, directory):
             raise _MovedOnError
-        result, deleted_objects = _upload(
-            state, incarnation, directory, current, content, previous
-        )
+        result, deleted_objects = _upload(state, incarnation, directory, current, content, previous)
     except _RootGoneError:
         snapshots.drop_pending()
         return SnapshotDone()
