@@ -39,7 +39,7 @@ def is_stored(objects: ObjectStore, name: str) -> bool:
 def header_under_plain_name(
     objects: ObjectStore, store: StoreId, version: Version
 ) -> ChangelogHeader | None:
-    """Return the header of the changelog with the name that all attempts share in format 1; one GET.
+    """Return the header of the changelog with the name that attempts share in format 1; one GET.
 
     It is not verified. But ids have 128 random bits: no damage makes one that is known.
 

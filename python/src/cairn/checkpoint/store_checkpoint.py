@@ -92,7 +92,7 @@ class StoreCheckpoint:
         return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
 
     def has_changelog(self, ref: VersionRef) -> bool:
-        """Return whether the changelog of an attempt is stored; one GET, if it has its usual name."""
+        """Return whether the changelog of an attempt is stored; one GET, at its usual name."""
         if not self.has_checkpoint_ids:
             found = header_under_plain_name(self.objects, self.store, ref.version)
             if found is not None and found.ref == ref:

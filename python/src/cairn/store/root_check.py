@@ -27,20 +27,23 @@ _PROOFS = 2
 
 
 class RootCheck:
-    """See the module. Maintenance checks; a load resets it.
-
-    Attributes:
-        gone: the version that was not there any more; ``None``: it was there, or was not looked at.
-    """
+    """See the module. Maintenance checks; a load resets it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # The version that was there, and when; or that was not.
         self._found: tuple[VersionRef, int] | None = None
-        self.gone: VersionRef | None = None
+        self._gone: VersionRef | None = None
 
     def reset(self) -> None:
         """Look again: a load has read the version from the root."""
-        self._found = self.gone = None
+        self._found = self._gone = None
+
+    def reason(self) -> str:
+        """Return why no snapshot is possible, to be added to a sentence; empty if it is not this."""
+        if self._gone is None:
+            return ""
+        return f", because version {self._gone.version} is gone: the checkpoint was deleted or replaced"
 
     def holds(self, checkpoint: StoreCheckpoint, version: StoreVersion) -> bool:
         """Return whether the objects that prove the store are there; two GETs, mostly.
@@ -54,16 +57,16 @@ class RootCheck:
                 committed.
         """
         ref, now_ns = version.ref, self._clock.monotonic_ns()
-        if ref is None or ref == self.gone:
+        if ref is None or ref == self._gone:
             return False
         if self._found is not None:
             found, at_ns = self._found
             if found == ref and now_ns - at_ns < _FRESH_NS:
                 return True
         if _is_there(checkpoint, version):
-            self._found, self.gone = (ref, now_ns), None
+            self._found, self._gone = (ref, now_ns), None
             return True
-        self._found, self.gone = None, ref
+        self._found, self._gone = None, ref
         _LOG.warning(
             "store %s: version %d, which this executor has, is not at %s any more: the checkpoint "
             "was deleted or replaced. This executor stores no snapshot of it there, and deletes "

@@ -37,7 +37,6 @@ from cairn.store.local_state import nothing_loaded
 from cairn.store.snapshot_state import SnapshotDone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
     from datetime import datetime
     from pathlib import Path
@@ -118,6 +117,9 @@ def _take_in_time(state: StoreState, *, is_forced: bool) -> SnapshotDone:
             return _take_snapshot(state, is_forced=is_forced)
         except _MovedOnError:
             continue  # try again with the current version
+        except _RootGoneError:
+            state.snapshots.drop_pending()
+            return SnapshotDone()
     state.local.check_not_broken()
     raise BusyError(
         "commits and loads left no time to begin a snapshot", next_step="wait for the next"
@@ -136,9 +138,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         return SnapshotDone()
     if _is_present(state, version, version.ref, incarnation):
         return SnapshotDone()
-    if not state.root_check.holds(checkpoint, current):
-        snapshots.drop_pending()
-        return SnapshotDone()
+    _require_root(state, current)
     clock = state.resources.clock
     began = clock.monotonic_ns()
     content = _content(state, version, version.ref, incarnation)
@@ -152,9 +152,6 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         if not state.local.checkpoint(version.version, incarnation, directory):
             raise _MovedOnError
         result, deleted_objects = _upload(state, incarnation, directory, current, content, previous)
-    except _RootGoneError:
-        snapshots.drop_pending()
-        return SnapshotDone()
     except (CairnError, OSError) as failure:
         if state.is_closed:
             return SnapshotDone()  # a closed store has no directory
@@ -209,16 +206,9 @@ def _upload(
     uploader, snapshots = state.checkpoint.uploader, state.snapshots
     deleted = 0
 
-    def is_ours() -> bool:
-        return state.root_check.holds(state.checkpoint, current)
-
-    def confirm() -> None:
-        if not is_ours():
-            raise _RootGoneError
-
     def trim(chain: Manifest, now: datetime) -> Manifest:
         nonlocal deleted
-        purged = _purge_before(state, content, chain, now, is_ours)
+        purged = _purge_before(state, current, content, chain, now)
         if purged is None:
             return chain
         deleted = purged.deleted_objects
@@ -231,17 +221,17 @@ def _upload(
         previous=previous,
         pending=snapshots.pending(incarnation, uploader),
         trim=trim,
-        confirm=confirm,
+        confirm=lambda: _require_root(state, current),
     )
     return result, deleted
 
 
 def _purge_before(
     state: StoreState,
+    current: StoreVersion,
     content: SnapshotContent,
     previous: Manifest,
     now: datetime,
-    is_ours: Callable[[], bool],
 ) -> PurgeResult | None:
     """Delete what no kept version needs, before a snapshot after one of another writer.
 
@@ -266,7 +256,7 @@ def _purge_before(
             age_ms=0,
             is_young=False,
             schedule=snapshots.purges,
-            may_delete=is_ours,
+            may_delete=lambda: state.root_check.holds(state.checkpoint, current),
         )
     except CairnError as failure:
         _LOG.warning("a purge failed, the next one tries again: %s", failure)
@@ -274,6 +264,11 @@ def _purge_before(
     if result is not None:
         snapshots.purged(previous, result.manifest)
     return result
+
+
+def _require_root(state: StoreState, current: StoreVersion) -> None:
+    if not state.root_check.holds(state.checkpoint, current):
+        raise _RootGoneError
 
 
 def _is_present(
@@ -465,9 +460,7 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
             return  # the current version cannot have another one: that of this commit follows
         if is_new and state.lineage_length() >= limit:
             problem = "no snapshot of the current version was possible"
-            if state.root_check.gone is not None:
-                problem += ", because its objects are gone: the checkpoint was deleted or replaced"
-            raise _too_long(state, length, problem)
+            raise _too_long(state, length, problem + state.root_check.reason())
 
 
 def _too_long(

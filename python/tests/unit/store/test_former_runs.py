@@ -17,7 +17,6 @@ from cairn.checkpoint.faults import FaultPoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
 from cairn.clock import FakeClock
 from cairn.store import snapshot
-from cairn.store.instance import ProviderInstance
 
 FAMILY = family(0, multi=False)
 KEEP = 2
