@@ -40,10 +40,10 @@ class RootCheck:
         self._found = self._gone = None
 
     def reason(self) -> str:
-        """Return why no snapshot is possible, to be added to a sentence; empty if it is not this."""
-        if self._gone is None:
-            return ""
-        return f", because version {self._gone.version} is gone: the checkpoint was deleted or replaced"
+        """Return why there is no snapshot, as the end of a sentence; empty if it is not this."""
+        gone = self._gone
+        problem = "is gone: the checkpoint was deleted or replaced"
+        return "" if gone is None else f", because version {gone.version} {problem}"
 
     def holds(self, checkpoint: StoreCheckpoint, version: StoreVersion) -> bool:
         """Return whether the objects that prove the store are there; two GETs, mostly.
