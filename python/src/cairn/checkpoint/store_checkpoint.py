@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.presence import header_under_plain_name, is_stored
 from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
+from cairn.format.names import changelog_name, manifest_name
 from cairn.ids import VersionRef
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from cairn.checkpoint.purge import PurgeResult
@@ -88,6 +91,18 @@ class StoreCheckpoint:
         """
         return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
 
+    def has_changelog(self, ref: VersionRef) -> bool:
+        """Return whether the changelog of an attempt is stored; one GET, at its usual name."""
+        if not self.has_checkpoint_ids:
+            found = header_under_plain_name(self.objects, self.store, ref.version)
+            if found is not None and found.ref == ref:
+                return True
+        return is_stored(self.objects, changelog_name(ref))
+
+    def has_manifest(self, ref: VersionRef) -> bool:
+        """Return whether a manifest is stored; one GET."""
+        return is_stored(self.objects, manifest_name(ref))
+
     def commit(self, header: ChangelogHeader, data: bytes) -> None:
         """Make an encoded version durable; see ``commit_point.commit_changelog``."""
         commit_changelog(self.objects, header, data, checkpoint_format=self._checkpoint_format)
@@ -101,10 +116,17 @@ class StoreCheckpoint:
         age_ms: int,
         is_young: bool,
         schedule: PurgeSchedule,
+        may_delete: Callable[[], bool],
     ) -> PurgeResult | None:
         """Delete the objects that no kept version needs; see ``Purger.purge``."""
         return self._purger.purge(
-            manifest, kept, time, age_ms=age_ms, is_garbage_young=is_young, schedule=schedule
+            manifest,
+            kept,
+            time,
+            age_ms=age_ms,
+            is_garbage_young=is_young,
+            schedule=schedule,
+            may_delete=may_delete,
         )
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:

@@ -164,6 +164,11 @@ class SnapshotState:
                 self._pending = new
         return new  # of another database: its result will be ignored
 
+    def drop_pending(self) -> None:
+        """Forget what was uploaded: its objects may be gone."""
+        with self._lock:
+            self._pending = None
+
     def left(self) -> tuple[int, int]:
         """Return the number and size of the files that the running snapshot has to upload."""
         pending, run = self._pending, self._run

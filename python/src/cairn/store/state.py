@@ -42,6 +42,7 @@ from cairn.rocks import RocksDb
 from cairn.rocks.failures import translate
 from cairn.store.deltas import Delta
 from cairn.store.local_state import LocalState, nothing_loaded
+from cairn.store.root_check import RootCheck
 from cairn.store.snapshot_state import SnapshotState
 from cairn.store.version import StoreVersion
 
@@ -68,6 +69,7 @@ class StoreState:
         checkpoint: the store's objects.
         local: the database, and the runs that it does not have.
         snapshots: what the store knows about manifests.
+        root_check: whether the objects are still those of this store.
         kept_files: verified SSTs of a load that was interrupted, by the object's name.
     """
 
@@ -81,6 +83,7 @@ class StoreState:
         self.snapshots = SnapshotState(
             resources.clock, resources.entropy, grace_ms=checkpoint.conf.orphan_grace_ms
         )
+        self.root_check = RootCheck(resources.clock)
         self.is_closed = False
         # INVARIANT: the version of database and runs together; None while it is between two.
         self._version: StoreVersion | None = None

@@ -47,7 +47,7 @@ class Storage:
         """Connect to the objects of one store."""
         url = f"memory://bucket/{folder}/state/0/{partition}"
         objects = CountingStore(url, self.bucket, self.clock)
-        self.deleted.setdefault(objects._root, 0)  # noqa: SLF001 - its own subclass
+        self.deleted.setdefault(objects._root, 0)
         objects.deleted = self.deleted
         return objects
 

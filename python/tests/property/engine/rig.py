@@ -81,6 +81,7 @@ class Rig:
         conf: the instance's settings.
         pending_bytes: bound of deltas that the database does not have.
         reader_pins: of the worker; no thread keeps them.
+        run: id of the query's run.
         lent_cache_bytes: a block cache of this size, whose spare bytes the deltas may use too; 0:
             they use their own bound only.
         beside: an instance whose worker has this one too.
@@ -96,9 +97,11 @@ class Rig:
         pending_bytes: int = 1 << 20,
         reader_pins: ReaderPins | None = None,
         lent_cache_bytes: int = 0,
+        run: str = "run",
         beside: Rig | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.run = run
         self.has_worker = beside is None
         if beside is None:
             self._start_worker(local, pending_bytes, lent_cache_bytes, clock)
@@ -162,7 +165,7 @@ class Rig:
             STORE,
             self.checkpoint_format,
             self.conf,
-            SnapshotWriter("run", writer, engine_description()),
+            SnapshotWriter(self.run, writer, engine_description()),
             self.resources.transfers,
         )
 
@@ -279,7 +282,9 @@ class Rig:
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
-                attempt=Attempt("run", 1, 0, 0, attempt) if isinstance(attempt, int) else attempt,
+                attempt=Attempt(self.run, 1, 0, 0, attempt)
+                if isinstance(attempt, int)
+                else attempt,
                 snapshot=snapshot,
                 track_counts=track_counts,
             )

@@ -20,7 +20,7 @@ from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import FakeClock
-from cairn.errors import CairnError, FencedError
+from cairn.errors import CairnError
 from cairn.ids import Attempt, StoreId
 
 if TYPE_CHECKING:
@@ -51,13 +51,14 @@ class Instance(Rig):
     """Spark's provider object for one store, in one executor and run."""
 
     def __init__(self, driver: Driver, partition: int, executor: Executor, run: Run) -> None:
-        self.driver, self.partition, self.run = driver, partition, run
+        self.driver, self.partition = driver, partition
         self.folder = driver.folder
         super().__init__(
             executor.new_disk(),
             "",
             driver.checkpoint_format,
             CONF,
+            run=run.id,
             beside=executor.worker,
             clock=driver.clock,
         )
@@ -69,7 +70,7 @@ class Instance(Rig):
             StoreId(0, self.partition),
             self.checkpoint_format,
             self.conf,
-            SnapshotWriter(self.run.id, writer, {}),
+            SnapshotWriter(self.run, writer, {}),
             self.resources.transfers,
         )
 
@@ -207,16 +208,16 @@ class Driver:
     def maintain(self, random: Random) -> None:
         """Maintain instances of this run, also those that the store has left."""
         for _, instance in sorted(self.run.instances.items()) if self.run else ():
-            if random.random() < 0.8:  # noqa: PLR2004 - most of them
+            if random.random() < 0.8:
                 instance.maintain()
 
     def late_maintenance(self, random: Random) -> None:
         """Maintain instances of former runs once more; some are closed after that."""
         for instance in list(self.former):
-            if random.random() < 0.7:  # noqa: PLR2004 - most of them
+            if random.random() < 0.7:
                 with suppress(CairnError):
                     instance.maintain()
-                if random.random() < 0.5:  # noqa: PLR2004 - half of them
+                if random.random() < 0.5:
                     self._close(instance)
 
     def zombie(self, random: Random) -> None:
@@ -233,7 +234,7 @@ class Driver:
     def zombies_commit(self, random: Random) -> None:
         """Stalled tasks go on and commit."""
         for zombie in list(self.zombies):
-            if random.random() < 0.7:  # noqa: PLR2004 - most of them
+            if random.random() < 0.7:
                 self.zombies.remove(zombie)
                 self._commit_late(zombie)
 
@@ -255,7 +256,7 @@ class Driver:
             return
         self._stop_copying()
         batch = random.choice(sorted(targets))
-        if random.random() < 0.6:  # noqa: PLR2004 - the usual way
+        if random.random() < 0.6:
             folder.keep_offsets_through(batch)
         folder.keep_commits_through(batch)
 
@@ -285,15 +286,15 @@ class Driver:
         """The copy is finished, and the query starts from it, in its place or in another one."""
         if self.copying is None:
             return
-        for self.copy in self.copying:
-            pass
         copied = self.copy
+        for copied in self.copying:  # noqa: B007 - to its end
+            pass
         self._end_run()
         self._stop_copying()
         if copied is None or not (copied.offsets or copied.commits):
             return
         self._maybe_new_application(random)
-        if random.random() < 0.5:  # noqa: PLR2004 - half of them
+        if random.random() < 0.5:
             self.folder.replace_by(copied)
         else:
             self.folder = copied
@@ -304,10 +305,10 @@ class Driver:
         return int(self.clock.now().timestamp() * 1000)
 
     def _maybe_new_application(self, random: Random) -> None:
-        if random.random() < 0.5:  # noqa: PLR2004 - half of them
+        if random.random() < 0.5:
             self.app_start_ms, self.task_attempts = self._now_ms(), 0
             for number in range(EXECUTORS):
-                if random.random() < 0.7:  # noqa: PLR2004 - others still run
+                if random.random() < 0.7:
                     self._kill(number)
 
     def _next_attempt(self, run: Run) -> Attempt:
@@ -347,24 +348,22 @@ class Driver:
                 self._refused(failure, has_gap=has_gap)
                 return
             before = folder.truth[version][partition]
-            states.append(
-                instance.change(random, before, idle=idle or random.random() < 0.3)  # noqa: PLR2004
-            )
+            states.append(instance.change(random, before, idle=idle or random.random() < 0.3))
             attempt = self._next_attempt(run)
             twin = None
-            if twins and random.random() < 0.7:  # noqa: PLR2004 - most of them
+            if twins and random.random() < 0.7:
                 other = self._new_instance(partition, random.randrange(EXECUTORS), run)
                 other.load(version, id_)
-                rows = other.change(random, before, idle=random.random() < 0.3)  # noqa: PLR2004
+                rows = other.change(random, before, idle=random.random() < 0.3)
                 twin = Zombie(other, version + 1, base, self._next_attempt(run))
-                if random.random() < 0.5:  # noqa: PLR2004 - the twin is faster
+                if random.random() < 0.5:
                     mine = Zombie(instance, version + 1, base, attempt)
                     instance, states[-1], attempt, twin = other, rows, twin.attempt, mine
             answer = instance.commit(version + 1, base, FAMILIES, attempt)
             ids.append(answer["checkpoint_id"])
             if twin is not None:
                 late.append(twin)
-            if twin is not None and random.random() < 0.5:  # noqa: PLR2004 - before the batch ends
+            if twin is not None and random.random() < 0.5:
                 late.remove(twin)
                 self._commit_late(twin)
             self._copy_some(random)
@@ -377,10 +376,10 @@ class Driver:
         if folder.may_lack:
             folder.floor, folder.may_lack = version + 1, False
         run.batch += 1
-        run.ids = ids if self.checkpoint_format == 2 else [None] * STORES  # noqa: PLR2004
+        run.ids = ids if self.checkpoint_format == 2 else [None] * STORES
         self.zombies += late
         self._copy_some(random)
-        if self.former and random.random() < 0.3:  # noqa: PLR2004 - Spark's timer ends meanwhile
+        if self.former and random.random() < 0.3:
             with suppress(CairnError):
                 random.choice(self.former).maintain()
 
@@ -401,7 +400,7 @@ class Driver:
         """Do what the documents say after a load that failed; that must be permitted."""
         folder = self.folder
         self._end_run()
-        if has_gap and self.checkpoint_format == 2:  # noqa: PLR2004 - Spark passes other ids
+        if has_gap and self.checkpoint_format == 2:
             # docs/semantics.md: delete the entries of offsets above that of the newest commit.
             folder.keep_offsets_through(max(folder.commits, default=-1) + 1)
             if not folder.commits:
@@ -415,7 +414,7 @@ class Driver:
     # -- executors ---------------------------------------------------------------------------------
 
     def _instance(self, random: Random, partition: int, run: Run) -> Instance:
-        if self.moves and random.random() < 0.25:  # noqa: PLR2004 - the store moves
+        if self.moves and random.random() < 0.25:
             run.places[partition] = random.randrange(EXECUTORS)
         place = run.places[partition]
         if (partition, place) not in run.instances:
@@ -488,7 +487,7 @@ class Driver:
                 continue
             for partition, id_ in enumerate(ids):
                 instance = Instance(self, partition, executor, run)
-                base = id_ if self.checkpoint_format == 2 else None  # noqa: PLR2004
+                base = id_ if self.checkpoint_format == 2 else None
                 try:
                     self._load(instance, version, base)
                 except CairnError as failure:
@@ -515,13 +514,13 @@ class Driver:
         for number in range(2 * KEEP + 4):
             self._run_batch(random)
             self._maintain_all()
-            self.clock.advance(_DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)  # noqa: PLR2004
+            self.clock.advance(_DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)
             self._maintain_all()
         self.check_retained()
         for partition in range(STORES):
             objects = self.storage.store(self.folder.name, partition)
             ids = [
-                (n + 1, e[partition] if self.checkpoint_format == 2 else None)  # noqa: PLR2004
+                (n + 1, e[partition] if self.checkpoint_format == 2 else None)
                 for n, e in self.folder.commits.items()
                 if n + 1 >= self.folder.floor
             ]

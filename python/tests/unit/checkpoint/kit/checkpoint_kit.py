@@ -234,6 +234,13 @@ class World:
         """Return a store over the bucket, with its own counters."""
         return MemoryStore("memory://bucket/state/0/3", self.bucket, clock or self.clock)
 
+    def log(self, prefix: str, *batches: int) -> None:
+        """Replace a log that Spark's driver keeps beside the state."""
+        checkpoint = MemoryStore("memory://bucket", self.bucket, self.clock)
+        checkpoint.delete([info.key for info in checkpoint.list(prefix)])
+        for batch in batches:
+            checkpoint.put(f"{prefix}{batch}", b"v1\n{}")
+
     def folder(self, name: str = "d") -> Path:
         """Return a path that does not exist yet."""
         self._directories += 1
