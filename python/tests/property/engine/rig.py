@@ -268,6 +268,8 @@ class Rig:
         first = list(itertools.takewhile(places.__contains__, self.keys))
         replaced = [places[name] for name in first]
         counted = [*(places.keys() - first), *self.keys]
+        if isinstance(attempt, int):
+            attempt = Attempt(self.run, 1, 0, 0, attempt)
         answer = self.instance.commit(
             CommitRequest(
                 instance=1,
@@ -282,9 +284,7 @@ class Rig:
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
-                attempt=Attempt(self.run, 1, 0, 0, attempt)
-                if isinstance(attempt, int)
-                else attempt,
+                attempt=attempt,
                 snapshot=snapshot,
                 track_counts=track_counts,
             )

@@ -141,6 +141,7 @@ class Zombie:
     version: int
     base: str | None
     attempt: Attempt
+    rows: Rows
 
 
 class Driver:
@@ -228,8 +229,8 @@ class Driver:
             return
         instance = self._new_instance(partition, random.randrange(EXECUTORS), run)
         base = instance.load(version, run.ids[partition])["checkpoint_id"]
-        instance.change(random, folder.truth[version][partition], idle=False)
-        self.zombies.append(Zombie(instance, version + 1, base, self._next_attempt(run)))
+        rows = instance.change(random, folder.truth[version][partition], idle=False)
+        self.zombies.append(Zombie(instance, version + 1, base, self._next_attempt(run), rows))
 
     def zombies_commit(self, random: Random) -> None:
         """Stalled tasks go on and commit."""
@@ -355,9 +356,9 @@ class Driver:
                 other = self._new_instance(partition, random.randrange(EXECUTORS), run)
                 other.load(version, id_)
                 rows = other.change(random, before, idle=random.random() < 0.3)
-                twin = Zombie(other, version + 1, base, self._next_attempt(run))
+                twin = Zombie(other, version + 1, base, self._next_attempt(run), rows)
                 if random.random() < 0.5:
-                    mine = Zombie(instance, version + 1, base, attempt)
+                    mine = Zombie(instance, version + 1, base, attempt, states[-1])
                     instance, states[-1], attempt, twin = other, rows, twin.attempt, mine
             answer = instance.commit(version + 1, base, FAMILIES, attempt)
             ids.append(answer["checkpoint_id"])
@@ -365,7 +366,10 @@ class Driver:
                 late.append(twin)
             if twin is not None and random.random() < 0.5:
                 late.remove(twin)
-                self._commit_late(twin)
+                if self._commit_late(twin) and self.checkpoint_format == 1:
+                    states[-1] = (
+                        twin.rows
+                    )  # docs/semantics.md: until then the newest attempt counts
             self._copy_some(random)
         if stores is not None:
             return
@@ -427,12 +431,15 @@ class Driver:
             self.executors[place] = Executor(self.local / f"executor{self.names}", self.clock)
         return Instance(self, partition, self.executors[place], run)
 
-    def _commit_late(self, late: Zombie) -> None:
-        """Commit an attempt whose result Spark ignores."""
-        with suppress(CairnError):
-            late.instance.commit(late.version, late.base, FAMILIES, late.attempt)
+    def _commit_late(self, late: Zombie) -> bool:
+        """Commit an attempt whose result Spark ignores; return whether that succeeded."""
         if late.instance not in self._all_instances():
             self.former.append(late.instance)
+        try:
+            late.instance.commit(late.version, late.base, FAMILIES, late.attempt)
+        except CairnError:
+            return False
+        return True
 
     def _maintain_all(self) -> None:
         for instance in self.run.instances.values() if self.run else ():

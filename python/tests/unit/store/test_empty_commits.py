@@ -504,7 +504,8 @@ def test_an_id_leads_to_no_other_version(stores: Stores, issued_for: int) -> Non
                 partial(machine.load, wanted, id_),
                 partial(machine.load_snapshot, wanted, id_, 1, None),
                 partial(
-                    machine.instance.changes.versions, ChangesRequest(1, min(wanted, 2), wanted, id_)
+                    machine.instance.changes.versions,
+                    ChangesRequest(1, min(wanted, 2), wanted, id_),
                 ),
             ]
             if wanted < 6:
