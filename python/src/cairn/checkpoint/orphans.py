@@ -101,7 +101,9 @@ def sweep_orphans(
                 return named is not None and info.key not in named and upload_id not in uploads
         return False
 
-    # A manifest is deleted before the objects that it names.
+    # A manifest is deleted before the objects that it names, and copies of replaced attempts before
+    # the plain name of their version.
+    changelogs.sort(key=_is_plain)
     deletions = [
         [info.key for info in infos if is_orphan(info)]
         for infos in (manifests, [*changelogs, *ssts])
@@ -146,6 +148,11 @@ def _named_ssts(
         named.update(entry.objects)
     named.update(entry.object_name for entry in newest.garbage)  # retention deletes these
     return named
+
+
+def _is_plain(info: ObjectInfo) -> bool:
+    name = parse_name(info.key)
+    return isinstance(name, ChangelogName) and name.checkpoint_id is None
 
 
 def _modified_ms(info: ObjectInfo) -> int:
