@@ -71,7 +71,7 @@ def sweep_orphans(
     """Delete orphans that are older than the grace period; return how many.
 
     Ages are by the storage's clock: "now" is the time of the youngest object of the listing.
-    Other objects stay. Costs: four LISTs, and one GET per manifest that is not in the chain; one
+    Other objects stay. Costs: four LISTs, a fifth if it deletes changelogs of format 1, and one GET per manifest that is not in the chain; one
     more of each kind if there is a pin that nobody renews, and one of Spark's log of offsets if
     there are old objects of versions above the newest one.
 
@@ -129,10 +129,23 @@ def sweep_orphans(
         for infos in (manifests, [*changelogs, *ssts])
     ]
     fault(FaultPoint.SWEEP_BEFORE_DELETE)
+    _keep_changed(objects, changelogs, deletions[1])
     for keys in deletions:
         if keys:
             objects.delete(keys)
     return sum(map(len, deletions))
+
+
+def _keep_changed(objects: ObjectStore, listed: list[ObjectInfo], keys: list[str]) -> None:
+    """Remove the plain names from ``keys`` that have another object since the listing.
+
+    The checkpoint may have been deleted and begun anew; all other names are never used again.
+    """
+    plain = {info.key: info for info in listed if _is_plain(info)}
+    if plain.keys().isdisjoint(keys):
+        return
+    present = {info.key: info for info in objects.list(CHANGELOG_PREFIX)}
+    keys[:] = [key for key in keys if key not in plain or present.get(key) == plain[key]]
 
 
 def _above(newest: Version, infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:

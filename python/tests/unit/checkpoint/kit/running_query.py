@@ -45,7 +45,9 @@ class Query:
         for _ in range(versions):
             number = self.newest.version + 1
             writes = {bytes([number % 7]): b"%d" % number}
-            self.newest = self.world.commit(self.newest, writes, attempt(self.first_attempt + number))
+            self.newest = self.world.commit(
+                self.newest, writes, attempt(self.first_attempt + number)
+            )
             self.all.append(self.newest)
             self.since.append(changelog_ref(self.newest))
             self.world.clock.advance(seconds_per_commit)
