@@ -13,6 +13,7 @@ from cairn.checkpoint.presence import header_under_plain_name, is_stored
 from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
+from cairn.errors import MissingError
 from cairn.format.names import changelog_name, manifest_name
 from cairn.ids import VersionRef
 
@@ -89,7 +90,17 @@ class StoreCheckpoint:
 
         Args and errors: as for ``read``.
         """
-        return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
+        try:
+            return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
+        except MissingError as failure:
+            if checkpoint_id is not None and self.has_checkpoint_ids:
+                failure.next_step = (
+                    f"{failure.next_step}. If the checkpoint's folder commits lacks batch "
+                    f"{version - 1}, the id is that of an earlier version: restore the entries of "
+                    "commits, or delete those of the folder offsets that are more than one batch "
+                    "ahead of it; the query then repeats its batches from there"
+                )
+            raise
 
     def has_changelog(self, ref: VersionRef) -> bool:
         """Return whether the changelog of an attempt is stored; one GET, at its usual name."""
