@@ -16,21 +16,19 @@ if TYPE_CHECKING:
 
 
 def needless_objects(
-    objects: ObjectStore,
-    store: StoreId,
-    retained: Iterable[tuple[int, str | None]],
-    grace_ms: int,
+    objects: ObjectStore, store: StoreId, retained: Iterable[tuple[int, str | None]]
 ) -> list[str]:
-    """Return the objects, older than two grace periods, that no retained version needs.
+    """Return the objects that no retained version needs, and no manifest near them names.
+
+    In format 1 the changelogs of a former run, above the newest version, are no such objects: the
+    present run replaces them when it gets there.
 
     Args:
         objects: at the store's root.
         store: the store.
         retained: the retained versions with their ids; without them in format 1.
-        grace_ms: the grace period.
     """
-    infos = {info.key: info for info in objects.list("")}
-    newest_ms = max(info.last_modified.timestamp() * 1000 for info in infos.values())
+    names = {info.key for info in objects.list("")}
     needed: set[str] = set()
     lowest = None
     manifests: set[VersionRef] = set()
@@ -49,27 +47,23 @@ def needless_objects(
         if header.base.ref is not None:
             manifests.add(header.base.ref)
     assert lowest is not None
-    for key in infos:
+    for key in names:
         kind, _, name = key.partition("/")
         version = name.split("_")[0].split(".")[0]
         if kind == "snapshot" and lowest <= int(version) <= top:
             found = manifest.decode(objects.get(key).data, object_name=key)
             manifests.add(found.ref)
-        elif kind == "changelog" and lowest < int(version) <= top:
+        elif kind == "changelog" and (
+            lowest < int(version) <= top or (int(version) > top and "_" not in name)
+        ):
             needed.add(key)
     for ref in manifests:
         name = manifest_name(ref)
         needed.add(name)
-        if name not in infos:
-            continue  # another way leads there: loads are compared elsewhere
+        if name not in names:
+            continue  # another way leads to the version; loads are compared elsewhere
         found = manifest.decode(objects.get(name).data, object_name=name)
         needed |= {file.object_name for file in found.files}
         needed |= {entry.object_name for entry in found.garbage}
         needed |= {sst for entry in found.retained for sst in entry.objects}
-    return [
-        key
-        for key, info in infos.items()
-        if key not in needed
-        and info.last_modified.timestamp() * 1000 < newest_ms - 2 * grace_ms
-        and not key.startswith(".")
-    ]
+    return [key for key in names - needed if not key.startswith(".")]

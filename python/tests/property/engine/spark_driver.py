@@ -134,14 +134,19 @@ class Run:
 
 
 @dataclass
-class Zombie:
-    """A task that has written and will commit late, if at all."""
+class Task:
+    """An attempt that has written, and commits in time, late or never."""
 
     instance: Instance
     version: int
     base: str | None
     attempt: Attempt
     rows: Rows
+
+    def commit(self) -> str:
+        """Commit and return the id."""
+        answer = self.instance.commit(self.version, self.base, FAMILIES, self.attempt)
+        return str(answer["checkpoint_id"])
 
 
 class Driver:
@@ -156,7 +161,7 @@ class Driver:
         self.executors: dict[int, Executor] = {}
         self.run: Run | None = None
         self.former: list[Instance] = []
-        self.zombies: list[Zombie] = []
+        self.zombies: list[Task] = []
         self.copying: Iterator[CheckpointFolder] | None = None
         self.copy: CheckpointFolder | None = None
         self.moves = True
@@ -190,7 +195,7 @@ class Driver:
 
     def broken_batch(self, random: Random) -> None:
         """The run ends within a batch: no store, some stores or all of them have committed."""
-        self._run_batch(random, stores=random.randint(0, STORES))
+        self._run_batch(random, tasks=random.randint(0, STORES))
         self._end_run()
 
     def twins(self, random: Random) -> None:
@@ -230,7 +235,7 @@ class Driver:
         instance = self._new_instance(partition, random.randrange(EXECUTORS), run)
         base = instance.load(version, run.ids[partition])["checkpoint_id"]
         rows = instance.change(random, folder.truth[version][partition], idle=False)
-        self.zombies.append(Zombie(instance, version + 1, base, self._next_attempt(run), rows))
+        self.zombies.append(Task(instance, version + 1, base, self._next_attempt(run), rows))
 
     def zombies_commit(self, random: Random) -> None:
         """Stalled tasks go on and commit."""
@@ -331,61 +336,62 @@ class Driver:
             self.run = None
 
     def _run_batch(
-        self, random: Random, *, idle: bool = False, stores: int | None = None, twins: bool = False
+        self, random: Random, *, idle: bool = False, twins: bool = False, tasks: int | None = None
     ) -> None:
+        """Run the next batch; with ``tasks`` the driver is killed after so many of them."""
         run, folder = self._running(), self.folder
         version, has_gap = run.batch, folder.has_gap()
         folder.begin_batch(run.batch)
         self._copy_some(random)
-        ids: Ids = []
-        states: list[Rows] = []
-        late: list[Zombie] = []
-        for partition in range(STORES if stores is None else stores):
+        done: list[tuple[str, Rows]] = []
+        for partition in range(STORES if tasks is None else tasks):
             instance = self._instance(random, partition, run)
-            id_ = run.ids[partition]
             try:
-                base = self._load(instance, version, id_)
+                base = self._load(instance, version, run.ids[partition])
             except CairnError as failure:
                 self._refused(failure, has_gap=has_gap)
                 return
-            before = folder.truth[version][partition]
-            states.append(instance.change(random, before, idle=idle or random.random() < 0.3))
-            attempt = self._next_attempt(run)
-            twin = None
-            if twins and random.random() < 0.7:
-                other = self._new_instance(partition, random.randrange(EXECUTORS), run)
-                other.load(version, id_)
-                rows = other.change(random, before, idle=random.random() < 0.3)
-                twin = Zombie(other, version + 1, base, self._next_attempt(run), rows)
-                if random.random() < 0.5:
-                    mine = Zombie(instance, version + 1, base, attempt, states[-1])
-                    instance, states[-1], attempt, twin = other, rows, twin.attempt, mine
-            answer = instance.commit(version + 1, base, FAMILIES, attempt)
-            ids.append(answer["checkpoint_id"])
-            if twin is not None:
-                late.append(twin)
-            if twin is not None and random.random() < 0.5:
-                late.remove(twin)
-                if self._commit_late(twin) and self.checkpoint_format == 1:
-                    states[-1] = (
-                        twin.rows
-                    )  # docs/semantics.md: until then the newest attempt counts
+            has_twin = twins and random.random() < 0.7
+            done.append(self._run_task(random, instance, base, idle=idle, has_twin=has_twin))
             self._copy_some(random)
-        if stores is not None:
+        if tasks is not None:
             return
+        ids: Ids = [id_ for id_, _ in done]
         folder.end_batch(run.batch, ids, KEEP)
         folder.truth = {v: rows for v, rows in folder.truth.items() if v <= version}
-        folder.truth[version + 1] = states
+        folder.truth[version + 1] = [rows for _, rows in done]
         folder.floor = max(folder.floor, version + 2 - KEEP)
         if folder.may_lack:
             folder.floor, folder.may_lack = version + 1, False
         run.batch += 1
         run.ids = ids if self.checkpoint_format == 2 else [None] * STORES
-        self.zombies += late
         self._copy_some(random)
         if self.former and random.random() < 0.3:
             with suppress(CairnError):
                 random.choice(self.former).maintain()
+
+    def _run_task(
+        self, random: Random, instance: Instance, base: str | None, *, idle: bool, has_twin: bool
+    ) -> tuple[str, Rows]:
+        """Write and commit on a loaded version; return id and rows of the attempt that counts."""
+        assert self.run is not None
+        run, partition, version = self.run, instance.partition, self.run.batch
+        before = self.folder.truth[version][partition]
+        rows = instance.change(random, before, idle=idle or random.random() < 0.3)
+        first = Task(instance, version + 1, base, self._next_attempt(run), rows)
+        if not has_twin:
+            return first.commit(), rows
+        other = self._new_instance(partition, random.randrange(EXECUTORS), run)
+        other.load(version, run.ids[partition])
+        rows = other.change(random, before, idle=random.random() < 0.3)
+        twin = Task(other, version + 1, base, self._next_attempt(run), rows)
+        faster, slower = random.sample([first, twin], 2)
+        id_, rows = faster.commit(), faster.rows
+        if random.random() < 0.5:
+            self.zombies.append(slower)  # it commits after the batch, perhaps
+        elif self._commit_late(slower) and self.checkpoint_format == 1:
+            rows = slower.rows  # docs/semantics.md#what-format-1-does-not-promise
+        return id_, rows
 
     def _load(self, instance: Instance, version: int, id_: str | None) -> str | None:
         """Load a version and compare its rows; return its id."""
@@ -431,12 +437,12 @@ class Driver:
             self.executors[place] = Executor(self.local / f"executor{self.names}", self.clock)
         return Instance(self, partition, self.executors[place], run)
 
-    def _commit_late(self, late: Zombie) -> bool:
+    def _commit_late(self, late: Task) -> bool:
         """Commit an attempt whose result Spark ignores; return whether that succeeded."""
         if late.instance not in self._all_instances():
             self.former.append(late.instance)
         try:
-            late.instance.commit(late.version, late.base, FAMILIES, late.attempt)
+            late.commit()
         except CairnError:
             return False
         return True
@@ -514,23 +520,34 @@ class Driver:
 
     def settle(self) -> None:
         """Former runs end, and the query runs for some days: nothing is left that is not needed."""
-        random = Random(1)
         for instance in list(self.former):
             self._close(instance)
         self.moves = False
-        for number in range(2 * KEEP + 4):
+        self._some_days()
+        needless = self._needless()
+        self._some_days()
+        left = needless & self._needless()
+        if left:
+            raise WrongError(f"nothing needs {sorted(left)}")
+        self.check_retained()
+
+    def _some_days(self) -> None:
+        random = Random(1)
+        for number in range(KEEP + 3):
             self._run_batch(random)
             self._maintain_all()
             self.clock.advance(_DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)
             self._maintain_all()
-        self.check_retained()
+
+    def _needless(self) -> set[str]:
+        found: set[str] = set()
         for partition in range(STORES):
             objects = self.storage.store(self.folder.name, partition)
-            ids = [
-                (n + 1, e[partition] if self.checkpoint_format == 2 else None)
-                for n, e in self.folder.commits.items()
+            retained = [
+                (n + 1, ids[partition] if self.checkpoint_format == 2 else None)
+                for n, ids in self.folder.commits.items()
                 if n + 1 >= self.folder.floor
             ]
-            needless = needless_objects(objects, StoreId(0, partition), ids, GRACE_S * 1000)
-            if needless:
-                raise WrongError(f"nothing needs {needless}")
+            names = needless_objects(objects, StoreId(0, partition), retained)
+            found |= {f"{partition}/{name}" for name in names}
+        return found
