@@ -119,6 +119,8 @@ def test_a_query_starts_from_a_copy_that_was_made_while_it_ran(
     again.advance()
 
     assert min(again.record.rows) == first
-    assert again.record.rows == {b: whole.record.rows[b] for b in range(first, FILES)}
-    last = whole.record.last_batch
-    assert again.state(VIEW, batchId=last) == whole.state(VIEW, batchId=last)
+    assert again.record.rows[first] == whole.record.rows[first]
+    # The source's log may be ahead of that of offsets: Spark then reads two files in one batch.
+    last, again_last = whole.record.last_batch, again.record.last_batch
+    assert again.record.rows[again_last] == whole.record.rows[last]
+    assert again.state(VIEW, batchId=again_last) == whole.state(VIEW, batchId=last)

@@ -243,6 +243,8 @@ class Driver:
             if random.random() < 0.7:
                 self.zombies.remove(zombie)
                 self._commit_late(zombie)
+                if zombie.instance not in self._all_instances():
+                    self.former.append(zombie.instance)
 
     def time_passes(self, random: Random) -> None:
         """Nothing happens for a while."""
@@ -387,6 +389,7 @@ class Driver:
         twin = Task(other, version + 1, base, self._next_attempt(run), rows)
         faster, slower = random.sample([first, twin], 2)
         id_, rows = faster.commit(), faster.rows
+        self.former.append(other)
         if random.random() < 0.5:
             self.zombies.append(slower)  # it commits after the batch, perhaps
         elif self._commit_late(slower) and self.checkpoint_format == 1:
@@ -439,8 +442,6 @@ class Driver:
 
     def _commit_late(self, late: Task) -> bool:
         """Commit an attempt whose result Spark ignores; return whether that succeeded."""
-        if late.instance not in self._all_instances():
-            self.former.append(late.instance)
         try:
             late.commit()
         except CairnError:
@@ -453,6 +454,7 @@ class Driver:
 
     def _close(self, instance: Instance) -> None:
         self.former.remove(instance)
+        self.zombies = [zombie for zombie in self.zombies if zombie.instance is not instance]
         instance.crash()
 
     def _kill(self, number: int) -> None:
@@ -471,7 +473,8 @@ class Driver:
 
     def _all_instances(self) -> list[Instance]:
         present = [] if self.run is None else list(self.run.instances.values())
-        return [*self.former, *present, *(zombie.instance for zombie in self.zombies)]
+        late = (zombie.instance for zombie in self.zombies)
+        return list(dict.fromkeys([*self.former, *present, *late]))
 
     def close(self) -> None:
         """End all processes."""

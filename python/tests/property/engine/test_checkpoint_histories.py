@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spark_driver import Driver, Step
 
 assert settings.default is not None
-EXAMPLES = settings.default.max_examples // 5
+EXAMPLES = settings.default.max_examples // 8
 WEIGHTS = {
     "batches": 8,
     "batch": 6,
@@ -82,7 +82,7 @@ def test_each_load_has_the_rows_of_the_version_that_sparks_logs_name(
         play(folder, checkpoint_format, steps)
 
 
-@settings(max_examples=EXAMPLES // 5)
+@settings(max_examples=EXAMPLES // 6)
 @given(steps=STEPS, checkpoint_format=FORMATS)
 def test_what_a_history_leaves_behind_is_deleted_after_some_days(
     steps: list[Step], checkpoint_format: int
