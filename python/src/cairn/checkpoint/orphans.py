@@ -71,9 +71,9 @@ def sweep_orphans(
     """Delete orphans that are older than the grace period; return how many.
 
     Ages are by the storage's clock: "now" is the time of the youngest object of the listing.
-    Other objects stay. Costs: four LISTs, a fifth if it deletes changelogs of format 1, and one GET per manifest that is not in the chain; one
-    more of each kind if there is a pin that nobody renews, and one of Spark's log of offsets if
-    there are old objects of versions above the newest one.
+    Other objects stay. Costs: four LISTs, a fifth if it deletes changelogs of format 1, and one GET
+    per manifest that is not in the chain; one more of each kind if there is a pin that nobody
+    renews, and one of Spark's log of offsets if there are old objects of versions above the newest.
 
     Args:
         objects: at the store's root.

@@ -296,9 +296,8 @@ class Versions(RuleBasedStateMachine):
         model, number = next(z for z in self.zombies if z[0].version < self.newest.version)
         self.zombies.remove((model, number))
         if self.newest.version - model.version > KEEP:
-            self.late_commit(
-                model, writes, self.attempt(number)
-            )  # its version may be purged: then it is new
+            # Its version may be purged: then it is created, and swept.
+            self.late_commit(model, writes, self.attempt(number))
             return
         form = self.world.checkpoint_format
         try:
@@ -369,10 +368,16 @@ class Versions(RuleBasedStateMachine):
         )
         return RootCheck(FakeClock()).holds(self.checkpoint_of("former"), version)
 
-    @precondition(lambda self: self.machine.previous is not None)
     @rule(point=MAINTENANCE_POINTS, batches=st.integers(1, 2 * KEEP))
     def checkpoint_is_deleted_within_maintenance(self, point: str, batches: int) -> None:
-        """The former run has begun to purge or to sweep."""
+        """The former run has begun to purge or to sweep: there is something to delete."""
+        for _ in range(2):
+            for number in range(KEEP):
+                self.batch({bytes([number]): b"former"}, None)
+            self.try_snapshot(no_fault)
+        self.world.clock.advance(GRACE_MS / 1000 + 1)
+        if self.machine.previous is None:
+            return  # the version had a manifest already
         machine, newest, recent = self.machine, self.newest, self.recent
         assert machine.previous is not None
         is_done = False
