@@ -56,6 +56,15 @@ LATE_MAINTENANCE_AFTER_A_NEW_START = [
     ("late_maintenance", 20312),
     ("batches", 11809),
 ]
+LATE_TWIN = [
+    ("batch", 1),
+    ("twins", 7),
+    ("zombies_commit", 7),
+    ("kill", 0),
+    ("kill", 1),
+    ("kill", 2),
+    ("batch", 3),
+]
 
 
 def play(folder: str, checkpoint_format: int, steps: list[Step], *, settles: bool = False) -> None:
@@ -74,6 +83,7 @@ def play(folder: str, checkpoint_format: int, steps: list[Step], *, settles: boo
 @given(steps=STEPS, checkpoint_format=FORMATS)
 @example(steps=LOG_OF_COMMITS_ENDS_AT_IDLE_STORES, checkpoint_format=2)
 @example(steps=LATE_MAINTENANCE_AFTER_A_NEW_START, checkpoint_format=1)
+@example(steps=LATE_TWIN, checkpoint_format=1)
 def test_each_load_has_the_rows_of_the_version_that_sparks_logs_name(
     steps: list[Step], checkpoint_format: int
 ) -> None:
