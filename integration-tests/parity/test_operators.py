@@ -153,6 +153,13 @@ def test_state_rebuilt_from_a_snapshot_is_the_state(pair: Pair) -> None:
     whole = pair.control.state(view, batchId=last)
     assert rebuilt == [row for row in whole if "partition_id=0" in row]
     assert rebuilt, "partition 0 has no row: nothing was compared"
+    # Spark's provider forces a snapshot of the version in which families are created; Cairn's does
+    # not, and has none of the first version.
+    states = (view for view in pair.control.operator.views if "stateVarName" in dict(view.options))
+    for view in states:
+        start = {"snapshotStartBatchId": 0, "snapshotPartitionId": 0}
+        subject, control = _both(pair, partial(Run.state, view=view, batchId=last, **start))
+        assert subject == control, str(view)
 
 
 def _both(pair: Pair, read: Callable[[Run], list[str]]) -> list[list[str]]:

@@ -437,7 +437,7 @@ def test_replay_from_a_chosen_snapshot(store: Store, url: str) -> None:
     assert reader.scan() == rows
     with pytest.raises(EngineError, match="CAIRN_MISSING"):
         reader.worker.call(
-            "load_snapshot", **chosen, snapshot_version=3, snapshot_checkpoint_id=None
+            "load_snapshot", **chosen, snapshot_version=3, snapshot_checkpoint_id="u" + "0" * 32
         )
 
 

@@ -171,7 +171,7 @@ class LoadRequest(Request):
 
 @dataclass(frozen=True)
 class LoadSnapshotRequest(LoadRequest):
-    """``load_snapshot``: load a version from exactly this snapshot; its id may be unknown."""
+    """``load_snapshot``: load a version from this snapshot, whose id may be unknown."""
 
     snapshot_version: int = field(kw_only=True)
     snapshot_checkpoint_id: str | None = None

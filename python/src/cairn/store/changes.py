@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.reader_pins import Reading
 from cairn.errors import MissingError
-from cairn.format.header import Base, counts_to_json
-from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
+from cairn.format.header import counts_to_json
+from cairn.format.names import (
+    SNAPSHOT_PREFIX,
+    changelog_name,
+    manifest_name,
+    plain_changelog_name,
+)
 from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import ChangesAnswer
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -31,50 +36,60 @@ MAX_PAGE_ROWS = 65_536
 MAX_PAGE_BYTES = 4 << 20
 
 
-def _lineage_from(
-    checkpoint: StoreCheckpoint, head: StoreVersion, version: int
-) -> tuple[tuple[VersionRef, ...], Base]:
-    """Return the changelogs up to ``head``, and their base, which is not above ``version``.
+def _with_base_below(checkpoint: StoreCheckpoint, end: StoreVersion, version: int) -> StoreVersion:
+    """Return ``end`` with the newest base of its lineage that is not above ``version``.
 
-    Follows the changelogs of the bases, without a LIST.
+    Follows the changelogs of the bases, without a LIST. An empty state may be above ``version``.
 
     Raises:
         MissingError: an older changelog was purged.
     """
-    refs, base = head.lineage, head.base
-    while base.version > version and base.ref is not None:
-        older = checkpoint.read(base.version, str(base.ref.checkpoint_id)).header
-        refs, base = (*older.lineage, *refs), older.base
-    return refs, base
+    while end.base.version > version and end.base.ref is not None:
+        older = checkpoint.read(end.base.version, str(end.base.checkpoint_id)).header
+        end = replace(end, base=older.base, lineage=(*older.lineage, *end.lineage))
+    return end
 
 
-def on_snapshot(
-    checkpoint: StoreCheckpoint, head: StoreVersion, request: LoadSnapshotRequest
-) -> StoreVersion:
-    """Return ``head`` with exactly the requested snapshot as its base.
+def ways_from(
+    checkpoint: StoreCheckpoint, end: StoreVersion, request: LoadSnapshotRequest
+) -> Iterator[StoreVersion]:
+    """Yield ``end`` with the requested snapshot as its base; then with each one before it.
+
+    Those before it are for a version of which nobody has stored a snapshot. The last one begins
+    with the empty state.
 
     Raises:
-        MissingError: its lineage has no such version, or has it under another id.
+        MissingError: nothing leads from the requested version to ``end``.
     """
     version, id_ = request.snapshot_version, request.snapshot_checkpoint_id
     wanted = None if id_ is None else VersionRef.named(version, id_)
-    refs, base = _lineage_from(checkpoint, head, version if wanted is None else wanted.version)
-    # The changelog of the oldest kept snapshot was purged: only a base names that version.
-    past = refs if base.ref is None else (base.ref, *refs)
-    # The snapshot of an empty commit is that of its real version, the newest one up to it.
-    at = max((ref for ref in past if ref.version <= version), default=None)
-    if at is None or (wanted is not None and at != wanted):
-        raise MissingError(
-            f"version {head.version} does not come from a snapshot of version {version}",
-            store=str(checkpoint.store),
-            version=version,
-            next_step="choose a version that has a snapshot",
-        )
-    return replace(
-        head,
-        base=Base(at.version, at.checkpoint_id),
-        lineage=tuple(ref for ref in refs if ref > at),
-    )
+    failure: MissingError | None = None
+    try:
+        way = _with_base_below(checkpoint, end, version if wanted is None else wanted.version)
+        # The changelog of the oldest kept snapshot was purged: only a base names that version.
+        past = way.lineage if way.base.ref is None else (way.base.ref, *way.lineage)
+        # The snapshot of an empty commit is that of its real version, the newest one up to it.
+        at = max((ref for ref in past if ref.version <= version), default=None)
+        if at is not None and wanted in (None, at):
+            yield way.rebased(at) or way
+            if at == way.base.ref:
+                way = _with_base_below(checkpoint, way, at.version - 1)
+            while True:
+                yield way
+                if way.base.ref is None:
+                    return
+                way = _with_base_below(checkpoint, way, way.base.version - 1)
+    except MissingError as error:
+        failure = error
+    name = SNAPSHOT_PREFIX if wanted is None else manifest_name(wanted)
+    raise MissingError(
+        f"nothing leads from version {version} to {end.version}: neither a snapshot of it, nor an "
+        "earlier one and all changelogs from there",
+        store=str(checkpoint.store),
+        version=version,
+        object_name=checkpoint.objects.object_url(name),
+        next_step="choose a version that is retained",
+    ) from failure
 
 
 def reading_of(version: StoreVersion) -> Reading:
@@ -152,8 +167,8 @@ class ChangeFeed:
         return replace(StoreVersion.of_header(head), version=request.end_version)
 
     def _refs(self, end: StoreVersion, start: int) -> list[VersionRef]:
-        refs, _ = _lineage_from(self._checkpoint, end, start - 1)
-        return [ref for ref in refs if ref.version >= start]
+        lineage = _with_base_below(self._checkpoint, end, start - 1).lineage
+        return [ref for ref in lineage if ref.version >= start]
 
     def close(self) -> None:
         """Protect nothing any more. Idempotent."""
@@ -172,7 +187,7 @@ class ChangeFeed:
         """
         with self._lock:
             last = self._last
-            wanted = VersionRef(version, CheckpointId.parse(checkpoint_id))  # `versions` names own ids
+            wanted = VersionRef(version, CheckpointId.parse(checkpoint_id))
             if last is None or last.header.ref != wanted:
                 last = self._last = self._read(version, checkpoint_id)
         page, more = _page_of(last.table.to_batches(), from_row, limit_rows)

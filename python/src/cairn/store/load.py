@@ -28,7 +28,7 @@ from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
-from cairn.store.changes import on_snapshot, reading_of
+from cairn.store.changes import reading_of, ways_from
 from cairn.store.detours import DAMAGES, Detours
 from cairn.store.version import StoreVersion
 
@@ -127,8 +127,8 @@ class _Loading:
     def recover(self) -> None:
         """Make the requested version current."""
         if isinstance(self.request, LoadSnapshotRequest):
-            self._load_as_planned(self._whole_head())
-            return  # it requested exactly this snapshot: there is no other way
+            self._load_from_snapshot(self.request)
+            return
         try:
             # The header is enough to begin. The changelog itself is read with the others.
             head = self._read_header()
@@ -155,6 +155,33 @@ class _Loading:
         changelog = self.progress.run(lambda: read(request.version, request.checkpoint_id))
         self.answer.bytes_downloaded += changelog.size_bytes
         return Head(changelog.header, changelog, changelog.size_bytes)
+
+    def _load_from_snapshot(self, request: LoadSnapshotRequest) -> None:
+        """Load the version from exactly this snapshot; if nobody has stored it, from one before it.
+
+        A damaged one is not avoided: it may have been requested to look at it.
+        """
+        state, head = self.state, self._whole_head()
+        end = replace(StoreVersion.of_header(head.header), version=request.version)
+        self.pin.reads(reading_of(end))
+        ways = ways_from(state.checkpoint, end, request)
+        while True:
+            way = self.progress.run(lambda: next(ways))
+            self.pin.reads(reading_of(way))
+            manifest = None
+            try:
+                if way.base.ref is not None:
+                    manifest = self._fetch_manifest(way.base.ref)
+            except (MissingError, AccessError):
+                continue  # S3 denies access to an absent object if it may not be listed
+            with closing(self._replay_of(way.lineage, head)) as replay:
+                self.answer.source = "replay"
+                if manifest is None:
+                    _open_empty(state, StoreVersion.empty(way.base.version))
+                else:
+                    self._open_snapshot(manifest)
+                replay.run(way, self.answer)
+            return
 
     def _load_around(self, failure: CairnError) -> None:
         """Load the version without the object of ``failure``; raise it if there is no way."""
@@ -200,16 +227,10 @@ class _Loading:
         wanted = replace(StoreVersion.of_header(head.header), version=request.version)
         current = state.version if state.local.is_open else None
         self.pin.reads(reading_of(wanted))
-        if isinstance(request, LoadSnapshotRequest):
-            snapshot = request
-            wanted = self.progress.run(lambda: on_snapshot(state.checkpoint, wanted, snapshot))
-            self.pin.reads(reading_of(wanted))
-            current = None
         missing = None if current is None else wanted.lineage_after(current)
         # The id must be certain: Spark's, or that of a verified header.
         is_certain = request.checkpoint_id is not None or head.changelog is not None
-        is_free = missing is None and not isinstance(request, LoadSnapshotRequest)
-        if is_free and is_certain and self._open_own_snapshot(wanted):
+        if missing is None and is_certain and self._open_own_snapshot(wanted):
             return _continue_to(state, state.require_version(), wanted.version)
         if current is not None and missing == ():
             # Format 1: this instance has the attempt that wrote the object.

@@ -37,6 +37,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cairn.errors import CairnError, CorruptError, LocalDiskError, RetryableError, unexpected
+from cairn.format.names import changelog_name, plain_changelog_name
 from cairn.metrics import Metrics
 from cairn.rocks import RocksDb
 from cairn.rocks.failures import translate
@@ -227,6 +228,8 @@ class StoreState:
         try:
             for changelog in changelogs:
                 at = StoreVersion.of_header(changelog.header)
+                if reached is None or not at.was_written_on(reached):
+                    raise self._not_a_lineage(at, reached)
                 self.snapshots.add_changelog(at)
                 self._end_former_kinds(reached, at)
                 self._enqueue(at, changelog.table.to_batches())
@@ -241,6 +244,23 @@ class StoreState:
             self._enqueue(version, ())
         event_loop.run_stepwise(self.local.until_readable(version.version))
         self._version = version
+
+    def _not_a_lineage(self, at: StoreVersion, reached: StoreVersion | None) -> CorruptError:
+        """Return the error of a lineage whose changelogs were not written one on the other.
+
+        A lineage may leave out versions: without this check a lost entry would be an empty commit.
+        """
+        assert at.ref is not None  # noqa: S101 - it has a changelog
+        has_ids = self.checkpoint.has_checkpoint_ids
+        name = changelog_name(at.ref) if has_ids else plain_changelog_name(at.version)
+        before = "an empty store" if reached is None or reached.ref is None else reached.ref
+        return CorruptError(
+            f"the changelog of version {at.version} was not written on {before}, which the lineage "
+            "has before it",
+            version=at.version,
+            object_name=self.checkpoint.objects.object_url(name),
+            next_step="report it with the changelogs, and restart the query from a version before",
+        )
 
     def advance(
         self,

@@ -51,6 +51,20 @@ class StoreVersion:
         return self.ref is not None and self.ref.version == self.version
 
     @property
+    def content(self) -> Base:
+        """Return the real version, or the empty state; versions of equal content have its rows."""
+        ref = self.ref
+        return Base(self.version, None) if ref is None else Base(ref.version, ref.checkpoint_id)
+
+    def was_written_on(self, earlier: StoreVersion) -> bool:
+        """Return whether the changelog of this version has the changes of ``earlier``'s rows.
+
+        REQUIRES: ``has_changelog``.
+        """
+        before = self.lineage[-2] if len(self.lineage) > 1 else self.base.ref
+        return before == earlier.ref and (before is not None or self.base == earlier.content)
+
+    @property
     def multi_families(self) -> frozenset[int]:
         """Return the ids of the families whose values are lists."""
         return frozenset(family.id for family in self.families if family.multi)
@@ -93,8 +107,7 @@ class StoreVersion:
         ascend: ``earlier`` may be an empty commit where this lineage has a changelog.
         """
         ref = earlier.ref
-        at = Base(earlier.version, None) if ref is None else Base(ref.version, ref.checkpoint_id)
-        if at == self.base:
+        if earlier.content == self.base:
             missing = self.lineage
         elif ref is None or ref not in self.lineage:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from rig import Rig, family
 from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.retention import KeptVersions
 from cairn.checkpoint.upload import SnapshotResult, SnapshotUploader
-from cairn.errors import AccessError, MissingError
+from cairn.errors import AccessError, CorruptError, MissingError
+from cairn.format import changelog
+from cairn.format.header import Base
 from cairn.format.manifest import Manifest
 from cairn.ids import VersionRef
 from cairn.protocol.calls import ChangesRequest, LoadRequest
@@ -516,6 +519,36 @@ def test_an_id_leads_to_no_other_version(stores: Stores, issued_for: int) -> Non
         assert machine.state.version == before
     assert rig.state.version == version
     assert len(rows_at(rig, ids, 6)) == 4
+
+
+@pytest.mark.parametrize("checkpoint_format", [1, 2])
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_lineage_that_lost_an_entry_is_not_one_with_an_empty_commit(
+    stores: Stores, checkpoint_format: int, lost: int
+) -> None:
+    """All checksums hold, whoever wrote it: each changelog says on which one it was written."""
+    rig = stores.fresh(checkpoint_format)
+    ids: Ids = [None]
+    for number in range(5):
+        commit(rig, ids, {b"%d" % number: b"x"})
+    newest = rig.state.checkpoint.read(5, ids[5])
+    header = newest.header
+    if lost == 1:
+        # The first entry: the base is then the empty state of a later version.
+        changed = replace(header, base=Base(1, None), lineage=header.lineage[1:])
+    else:
+        changed = replace(
+            header, lineage=tuple(ref for ref in header.lineage if ref.version != lost)
+        )
+    data = changelog.encode(changed, newest.table.to_batches())
+    (path,) = (stores.folder / "objects" / "changelog").glob("5*")
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptError, match="was not written on") as failure:
+        stores.fresh(checkpoint_format).load(5, ids[5])
+
+    assert "changelog/" in str(failure.value.object_name)
+    assert len(rows_at(stores.fresh(checkpoint_format), ids, 4)) == 4
 
 
 def test_a_refused_id_names_the_next_step(stores: Stores) -> None:

@@ -531,12 +531,20 @@ class FamiliesTest {
     assertEquals(
         List.of("1=a", "2=v2@2"), list(read.iterator("default")).stream().sorted().toList());
     read.release();
+    // No snapshot of version 2 was stored.
+    for (Option<String> id : List.of(two, NO_ID)) {
+      StateStore later = (StateStore) fixture.provider().replayReadStateFromSnapshot(2, 2, id, two);
+      assertEquals(2, list(later.iterator("default")).size());
+      later.release();
+    }
+    Option<String> other = Option.apply("u" + "0".repeat(32));
     Throwable missing =
         assertThrows(
-            Throwable.class, () -> fixture.provider().replayReadStateFromSnapshot(2, 2, two, two));
+            Throwable.class,
+            () -> fixture.provider().replayReadStateFromSnapshot(1, 2, other, two));
     String text = StoreFixture.chain(missing);
     assertTrue(text.contains("CANNOT_READ_MISSING_SNAPSHOT_FILE"), text);
-    assertTrue(text.contains("snapshot/2_" + two.get()), text);
+    assertTrue(text.contains("snapshot/1_" + other.get()), text);
     for (long[] versions : new long[][] {{0, 1}, {2, 1}, {-1, 1}}) {
       Throwable wrong =
           assertThrows(

@@ -111,8 +111,8 @@ class StoreVersionsTest {
   }
 
   /**
-   * Spark passes the id of an older version on if entries of its commit log are gone. The store that
-   * has the content at hand refuses it as another one does, and goes on with the right id.
+   * Spark passes the id of an older version on if entries of its commit log are gone. The store
+   * that has the content at hand refuses it as another one does, and goes on with the right id.
    */
   @Test
   void anIdIsRefusedAtAnotherVersionThanItsOwn() {
@@ -124,8 +124,7 @@ class StoreVersionsTest {
 
     for (Option<String> older : List.of(one, two)) {
       for (CairnStateStoreProvider any : List.of(provider, fixture.provider())) {
-        Throwable error =
-            assertThrows(Throwable.class, () -> any.getStore(3, older, false, false));
+        Throwable error = assertThrows(Throwable.class, () -> any.getStore(3, older, false, false));
         String text = StoreFixture.chain(error);
         assertTrue(text.contains("CANNOT_READ_STREAMING_STATE_FILE"), text);
         assertTrue(text.contains("CAIRN_MISSING"), text);

@@ -248,7 +248,10 @@ public final class StoreInstance implements RefillThread.Store {
     return load("load", loadArguments(version, checkpointId, loadEmpty));
   }
 
-  /** Loads a version from a snapshot and the changelogs after it. REQUIRES: the lock. */
+  /**
+   * Loads a version from the snapshot of an earlier one, or from what leads to that if it has no
+   * snapshot, and the changelogs after it. REQUIRES: the lock.
+   */
   public LoadedVersion loadSnapshot(
       long snapshotVersion, String snapshotId, long version, String checkpointId) {
     return load(
