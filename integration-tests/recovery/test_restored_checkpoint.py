@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_query_starts_from_a_copy_that_was_made_while_it_ran(
                 copy.mkdir(exist_ok=True)
                 shutil.copy(source, copy / folder)
 
-    whole.before_batch = {batch: (lambda at=batch: copy_folders(at)) for batch in range(FILES)}
+    whole.before_batch = {batch: partial(copy_folders, batch) for batch in range(FILES)}
     whole.advance()
     again = Run(OPERATOR, events, str(copy), SUBJECT, checkpoint_format, CONF)
 

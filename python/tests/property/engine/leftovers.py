@@ -49,13 +49,13 @@ def needless_objects(
     assert lowest is not None
     for key in names:
         kind, _, name = key.partition("/")
-        version = name.split("_")[0].split(".")[0]
-        if kind == "snapshot" and lowest <= int(version) <= top:
+        if kind not in {"snapshot", "changelog"}:
+            continue
+        number = int(name.split("_")[0].split(".")[0])
+        if kind == "snapshot" and lowest <= number <= top:
             found = manifest.decode(objects.get(key).data, object_name=key)
             manifests.add(found.ref)
-        elif kind == "changelog" and (
-            lowest < int(version) <= top or (int(version) > top and "_" not in name)
-        ):
+        elif kind == "changelog" and (lowest < number <= top or (number > top and "_" not in name)):
             needed.add(key)
     for ref in manifests:
         name = manifest_name(ref)

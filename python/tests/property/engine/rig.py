@@ -106,8 +106,9 @@ class Rig:
         if beside is None:
             self._start_worker(local, pending_bytes, lent_cache_bytes, clock)
         else:
-            self.pools, self.event_loop = beside.pools, beside.event_loop
-            self.resources = beside.resources
+            self.pools: list[ThreadPoolExecutor] = beside.pools
+            self.event_loop: EventLoop = beside.event_loop
+            self.resources: WorkerResources = beside.resources
         self.resources.reader_pins = reader_pins or self.resources.reader_pins
         self.url = url
         self.checkpoint_format = checkpoint_format

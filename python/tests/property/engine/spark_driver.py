@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -484,8 +485,9 @@ class Driver:
     # -- copies ------------------------------------------------------------------------------------
 
     def _copy_some(self, random: Random) -> None:
-        for _ in range(random.choice([0, 1, 3, 10]) if self.copying is not None else 0):
-            self.copy = next(self.copying, self.copy)
+        if self.copying is not None:
+            copies = list(islice(self.copying, random.choice([0, 1, 3, 10])))
+            self.copy = copies[-1] if copies else self.copy
 
     def _stop_copying(self) -> None:
         self.copying = self.copy = None
