@@ -18,6 +18,8 @@ Version: TypeAlias = int
 """Spark's state version: 0 is empty, the commit of batch n makes version n + 1."""
 
 VERSION_MAX = 2**63 - 1
+DEFAULT_STORE = "default"
+"""The name of an operator's only store, which its root leaves out."""
 
 _CHECKPOINT_ID = re.compile(r"u[0-9a-f]{32}")
 _CHECKPOINT_ID_BYTES = 16
@@ -33,7 +35,7 @@ class StoreId:
 
     operator: int
     partition: int
-    name: str = "default"
+    name: str = DEFAULT_STORE
 
     def __str__(self) -> str:
         """Return ``operator/partition/name``, as errors show it."""

@@ -393,3 +393,14 @@ def test_a_closed_store_raises_closed_error(open_again: Callable[[], ObjectStore
         store.get("a")
     with pytest.raises(ClosedError):
         store.put("a", b"2")
+
+
+def test_another_root_of_the_same_place_has_its_own_keys(store: ObjectStore) -> None:
+    """Spark's logs are beside the state of a query, above the root of each store."""
+    with store.at(f"{store.url}/below") as below:
+        below.put("commits/7", b"v1")
+        assert [info.key for info in below.list("commits/")] == ["commits/7"]
+
+    assert store.get("below/commits/7").data == b"v1"
+    with store.at(f"{store.url}/below") as below:
+        assert below.get("commits/7").data == b"v1"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
+from cairn.checkpoint.spark_logs import COMMITS_PREFIX, newest_batch
 from cairn.errors import (
     AlreadyExistsError,
     BusyError,
@@ -54,7 +55,8 @@ def commit_changelog(
         fault: called at each fault point.
 
     Raises:
-        FencedError: a newer attempt has committed this version (format 1); nothing was changed.
+        FencedError: a newer attempt has committed this version, or an older one whose batch is
+            committed (format 1); nothing was changed.
         ForeignObjectError: Cairn did not write the present object (format 1); nothing was changed.
         CorruptError: the present object cannot be read (format 1); nothing was changed.
         ConditionalPutUnsupportedError: the storage has no conditional PUT (format 1).
@@ -125,6 +127,7 @@ def _replace_older(
             object_name=objects.object_url(name),
             next_step=_next_step_when_fenced(header.attempt, other.attempt),
         )
+    _refuse_if_committed(objects, name, header, other)
     fault(FaultPoint.COMMIT_BEFORE_KEEP)
     # Copy the object before it is replaced: lineages may name the other id. An earlier round or
     # another attempt may have copied it already.
@@ -136,6 +139,27 @@ def _replace_older(
     except PreconditionFailedError:
         return False
     return True
+
+
+def _refuse_if_committed(
+    objects: ObjectStore, name: str, header: ChangelogHeader, other: ChangelogHeader
+) -> None:
+    """Refuse to replace a version whose batch is committed: this attempt is a late twin.
+
+    Raises:
+        FencedError: Spark's log of commits has the batch, or a later one.
+    """
+    batch = header.ref.version - 1
+    newest = newest_batch(objects, header.store, COMMITS_PREFIX)
+    if newest is not None and newest >= batch:
+        raise FencedError(
+            f"batch {batch} is committed with this version, by attempt {other.attempt.task_attempt}"
+            f" of run {other.attempt.run_id}; this one is {header.attempt.task_attempt} of "
+            f"{header.attempt.run_id}",
+            object_name=objects.object_url(name),
+            next_step="nothing if the query continues; else look for a second query on this "
+            "checkpoint",
+        )
 
 
 def _next_step_when_fenced(own: Attempt, other: Attempt) -> str:

@@ -5,13 +5,16 @@ Layer: checkpoint.  Spec: docs/checkpoint-format.md#deletion (orphans).
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
 from cairn.checkpoint.retention import floor_of
+from cairn.checkpoint.spark_logs import OFFSETS_PREFIX, newest_batch
 from cairn.checksum import crc32c
+from cairn.errors import AccessError
 from cairn.format.names import (
     CHANGELOG_PREFIX,
     SNAPSHOT_PREFIX,
@@ -21,16 +24,19 @@ from cairn.format.names import (
     SstName,
     parse_name,
 )
+from cairn.ids import CheckpointId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from cairn.checkpoint.pins import Pin
     from cairn.checkpoint.retention import KeptVersions
     from cairn.format.manifest import Manifest
-    from cairn.ids import StoreId
+    from cairn.ids import StoreId, Version
     from cairn.storage.base import ObjectInfo, ObjectStore
 
+_LOG = logging.getLogger(__name__)
 SWEEP_INTERVAL_MS = 86_400_000
 
 
@@ -68,8 +74,9 @@ def sweep_orphans(
     """Delete orphans that are older than the grace period; return how many.
 
     Ages are by the storage's clock: "now" is the time of the youngest object of the listing.
-    Other objects stay. Costs: four LISTs, and one GET per manifest that is not in the chain; one
-    more of each kind if there is a pin that nobody renews.
+    Other objects stay. Costs: four LISTs, a fifth if it deletes changelogs of format 1, and one GET
+    per manifest that is not in the chain; one more of each kind if there is a pin that nobody
+    renews, and one of Spark's log of offsets if there are old objects of versions above the newest.
 
     Args:
         objects: at the store's root.
@@ -93,29 +100,78 @@ def sweep_orphans(
     manifests = list(objects.list(SNAPSHOT_PREFIX))
     floor = floor_of(manifest, kept)
     named = _named_ssts(objects, manifest, manifests)
+    newest = kept.newest_version
+    old = [info for info in (*manifests, *changelogs) if _modified_ms(info) < newest_ms - grace_ms]
+    # The logs after the listings: what is listed was written by a batch that was planned before.
+    last = _last_planned(objects, manifest, newest) if any(_above(newest, old)) else None
+
+    def is_needed(version: Version) -> bool:
+        return last is None or version <= last
 
     def is_orphan(info: ObjectInfo) -> bool:
         if _modified_ms(info) >= newest_ms - grace_ms:
             return False
         match parse_name(info.key):
             case ManifestName(version, _):
-                return version < floor and not reads.need_manifest(version)
-            case ChangelogName(version, _):
-                return version <= floor and not reads.need_changelog(version)
+                is_left = version < floor or not is_needed(version)
+                return is_left and not reads.need_manifest(version)
+            case ChangelogName(version, checkpoint_id):
+                # A batch that is planned meanwhile may commit under the plain name.
+                is_former = checkpoint_id is not None and not is_needed(version)
+                is_left = version <= floor or is_former
+                return is_left and not reads.need_changelog(version)
             case SstName(upload_id, _):
                 return named is not None and info.key not in named and upload_id not in uploads
         return False
 
-    # A manifest is deleted before the objects that it names.
+    # A manifest is deleted before the objects that it names, and copies of replaced attempts before
+    # the plain name of their version.
+    changelogs.sort(key=_is_plain)
     deletions = [
         [info.key for info in infos if is_orphan(info)]
         for infos in (manifests, [*changelogs, *ssts])
     ]
     fault(FaultPoint.SWEEP_BEFORE_DELETE)
+    _keep_changed(objects, changelogs, deletions[1])
     for keys in deletions:
         if keys:
             objects.delete(keys)
     return sum(map(len, deletions))
+
+
+def _keep_changed(objects: ObjectStore, listed: list[ObjectInfo], keys: list[str]) -> None:
+    """Remove the plain names from ``keys`` that have another object since the listing.
+
+    The checkpoint may have been deleted and begun anew; all other names are never used again.
+    """
+    plain = {info.key: info for info in listed if _is_plain(info)}
+    if plain.keys().isdisjoint(keys):
+        return
+    present = {info.key: info for info in objects.list(CHANGELOG_PREFIX)}
+    keys[:] = [key for key in keys if key not in plain or present.get(key) == plain[key]]
+
+
+def _above(newest: Version, infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """Yield the objects of attempts at versions above ``newest``."""
+    for info in infos:
+        match parse_name(info.key):
+            case ManifestName(version, _) | ChangelogName(version, CheckpointId()):
+                if version > newest:
+                    yield info
+
+
+def _last_planned(objects: ObjectStore, manifest: Manifest, newest: Version) -> Version | None:
+    """Return the newest version that a planned batch makes; ``None`` if that is not known.
+
+    Spark writes a batch into its log of offsets before the batch runs. So an object of a later
+    version is of a run whose entries a person has removed, however far another executor is.
+    """
+    try:
+        batch = newest_batch(objects, manifest.store, OFFSETS_PREFIX)
+    except AccessError as failure:
+        _LOG.info("versions above %d are not swept: %s", newest, failure)
+        return None
+    return None if batch is None else max(batch + 1, newest)
 
 
 def _pins(objects: ObjectStore, old_ms: int) -> tuple[Pin, ...] | None:
@@ -151,6 +207,11 @@ def _named_ssts(
         named.update(entry.objects)
     named.update(entry.object_name for entry in newest.garbage)  # retention deletes these
     return named
+
+
+def _is_plain(info: ObjectInfo) -> bool:
+    name = parse_name(info.key)
+    return isinstance(name, ChangelogName) and name.checkpoint_id is None
 
 
 def _modified_ms(info: ObjectInfo) -> int:

@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.named_ssts import named_outside_chain
 from cairn.checkpoint.pins import list_pins, young_reads
+from cairn.checkpoint.presence import header_under_plain_name
 from cairn.checkpoint.retention import floor_of, plan_retention
 from cairn.errors import CairnError
 from cairn.format.names import (
+    CHANGELOG_PREFIX,
     SNAPSHOT_PREFIX,
+    ChangelogName,
     changelog_name,
     manifest_name,
+    parse_name,
     plain_changelog_name,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from cairn.checkpoint.retention import DeletionPlan, KeptVersions
     from cairn.clock import Clock
     from cairn.format.manifest import Manifest
-    from cairn.ids import Version
+    from cairn.ids import Version, VersionRef
     from cairn.storage.base import ObjectStore
 
 
@@ -48,6 +53,12 @@ _INTERVAL_MS = 600_000
 # With a grace period of an hour, the default, that is the interval.
 _INTERVAL_PART = 6
 _NS_PER_MS = 1_000_000
+# In format 1 each costs a GET. Few at once, so that little time passes between it and the deletion.
+_CHANGELOGS_AT_ONCE = 100
+
+
+def _always() -> bool:
+    return True
 
 
 class PurgeSchedule:
@@ -116,6 +127,7 @@ class Purger:
         age_ms: int = 0,
         is_garbage_young: bool = False,
         schedule: PurgeSchedule | None = None,
+        may_delete: Callable[[], bool] = _always,
     ) -> PurgeResult | None:
         """Delete the objects that no kept version and no pinned read needs.
 
@@ -134,9 +146,12 @@ class Purger:
             is_garbage_young: an earlier purge with this manifest kept its garbage. It waits for the
                 next manifest: an idle store sends no requests.
             schedule: the store's; without it a purge is due whenever something can be deleted.
+            may_delete: whether the store at the root is still that of ``manifest``; called if a
+                purge is due.
 
         Returns:
-            ``None`` if no purge is due, or if a pin is of an unknown kind: nothing was deleted.
+            ``None`` if no purge is due, ``may_delete`` denies it, or a pin is of an unknown kind:
+            nothing was deleted.
 
         Raises:
             UnavailableError and other storage errors: some objects are deleted, in the safe order.
@@ -148,6 +163,8 @@ class Purger:
             return PurgeResult(manifest, 0)
         floor = floor_of(manifest, kept)
         if schedule is not None and not schedule.is_due(floor, kept.count):
+            return None
+        if not may_delete():
             return None
         # After `kept`: a version that is pinned later, while it is kept, is not deleted here.
         needs_pins = bool(timeless.manifests or timeless.changelogs)
@@ -177,7 +194,7 @@ class Purger:
                 listed = self._objects.list(SNAPSHOT_PREFIX)
                 shared = named_outside_chain(self._objects, manifest, listed)
                 plan = planned(shared=plan.ssts if shared is None else shared)
-            self._delete(plan)
+            self._delete(plan, manifest)
         except CairnError as error:
             error.with_context(store=str(manifest.store), version=manifest.ref.version)
             raise
@@ -185,21 +202,49 @@ class Purger:
             schedule.done(floor)
         return PurgeResult(plan.remaining, plan.object_count)
 
-    def _delete(self, plan: DeletionPlan) -> None:
+    def _delete(self, plan: DeletionPlan, manifest: Manifest) -> None:
         """Delete manifests one by one, then changelogs, then SSTs; absent objects are no error."""
         for ref in plan.manifests:
             self._fault(FaultPoint.PURGE_BEFORE_MANIFEST)
             self._objects.delete([manifest_name(ref)])
         if plan.changelogs:
             self._fault(FaultPoint.PURGE_BEFORE_CHANGELOGS)
-            names = [changelog_name(ref) for ref in plan.changelogs]
-            if self._checkpoint_format == 1:
-                names += [plain_changelog_name(ref.version) for ref in plan.changelogs]
-            self._objects.delete(names)
+            for start in range(0, len(plan.changelogs), _CHANGELOGS_AT_ONCE):
+                some = plan.changelogs[start : start + _CHANGELOGS_AT_ONCE]
+                self._objects.delete(self._changelog_names(some, manifest))
         if plan.ssts:
             self._fault(FaultPoint.PURGE_BEFORE_SSTS)
             self._objects.delete(plan.ssts)
         self._fault(FaultPoint.PURGE_AFTER)
+
+    def _changelog_names(self, refs: Sequence[VersionRef], manifest: Manifest) -> list[str]:
+        """Return the names of changelogs; in format 1 the plain name only where that is certain.
+
+        An attempt of a later run may have the plain name: in a checkpoint that was created at the
+        same place since this purge began. An attempt of the manifest's run is none of a later one.
+        """
+        names = [changelog_name(ref) for ref in refs]
+        if self._checkpoint_format != 1:
+            return names
+        copies = {} if self._objects.replaces_at_once else self._copies()
+        for ref in refs:
+            found = header_under_plain_name(self._objects, manifest.store, ref.version)
+            if found is not None and (
+                found.ref == ref or found.attempt.run_id == manifest.writer_run_id
+            ):
+                # The plain name last: a load takes a version that has only copies for one whose
+                # replacement was cut off.
+                names += [*copies.get(ref.version, ()), plain_changelog_name(ref.version)]
+        return names
+
+    def _copies(self) -> dict[Version, list[str]]:
+        """Return the names of replaced attempts by version."""
+        copies: dict[Version, list[str]] = {}
+        for info in self._objects.list(CHANGELOG_PREFIX):
+            name = parse_name(info.key)
+            if isinstance(name, ChangelogName) and name.checkpoint_id is not None:
+                copies.setdefault(name.version, []).append(info.key)
+        return copies
 
     def _stored_at(self, manifest: Manifest) -> datetime | None:
         """Return when the manifest was stored, by the storage's clock; ``None`` if it is gone."""

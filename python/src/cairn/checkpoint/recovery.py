@@ -1,6 +1,7 @@
 """Recovery: fetches and verifies the objects of a version.
 
-Layer: checkpoint.  Spec: docs/checkpoint-format.md. No LIST and no HEAD.
+Layer: checkpoint.  Spec: docs/checkpoint-format.md. No HEAD, and no LIST but for a version of
+format 1 that a replacement on a file system of Hadoop's has left without its name.
 ``store.load`` decides which objects are fetched, and applies them.
 """
 
@@ -15,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import DISK_FULL_ERRNOS, CairnError, CorruptError, DataError, MissingError
 from cairn.format import changelog, manifest
-from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
+from cairn.format.names import (
+    CHANGELOG_PREFIX,
+    ChangelogName,
+    changelog_name,
+    manifest_name,
+    parse_name,
+    plain_changelog_name,
+)
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
 from cairn.storage.files import translate_os_error
 from cairn.storage.parallel import in_turns
@@ -149,6 +157,10 @@ class Recovery:
                 return found
         if problem is not None:
             raise problem
+        if checkpoint_id is None and not self._objects.replaces_at_once:
+            kept = self._newest_kept(version)
+            if kept is not None:
+                return kept
         which = "" if checkpoint_id is None else f" by attempt {checkpoint_id}"
         raise MissingError(
             f"there is no changelog of version {version}{which}",
@@ -157,6 +169,51 @@ class Recovery:
             object_name=self._objects.object_url(names[0]),
             next_step=_RESTORE,
         )
+
+    def _newest_kept(self, version: Version) -> Head | None:
+        """Return the attempt that a replacement has left without the plain name; ``None``: no one.
+
+        A process that ends within a replacement has kept the replaced attempt under its id. Each
+        attempt that was replaced has such a copy, and only an attempt that is not older replaces
+        another one. So the one that had the plain name last is the newest of the copies. One LIST,
+        and a GET for each of them.
+
+        Raises:
+            CorruptError: one of them cannot be read, so that the newest is not known; or two are
+                equally new.
+        """
+        newest: Head | None = None
+        equal: Head | None = None
+        for info in self._objects.list(f"{CHANGELOG_PREFIX}{version}_"):
+            name = parse_name(info.key)
+            if not isinstance(name, ChangelogName):
+                continue
+            try:
+                found = self._read_whole(info.key, version)
+            except MissingError:
+                continue  # deleted since the listing
+            if newest is None or found.header.attempt.is_newer_than(newest.header.attempt):
+                newest, equal = found, None
+            elif not newest.header.attempt.is_newer_than(found.header.attempt):
+                equal = found
+        if newest is not None and equal is not None:
+            raise CorruptError(
+                f"the changelog is gone, and two attempts were replaced by it: {newest.header.ref} "
+                f"and {equal.header.ref} are equally new",
+                store=str(self._store),
+                version=version,
+                object_name=self._objects.object_url(plain_changelog_name(version)),
+                next_step=_RESTORE,
+            )
+        if newest is not None:
+            _LOG.warning(
+                "version %d of %s is loaded from %s: a process has ended while it replaced %s",
+                version,
+                self._store,
+                self._objects.object_url(changelog_name(newest.header.ref)),
+                plain_changelog_name(version),
+            )
+        return newest
 
     def _read_whole(self, name: str, version: Version) -> Head:
         data = self._get(name, version, changelog.MAX_OBJECT_BYTES)

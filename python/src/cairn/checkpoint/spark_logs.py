@@ -1,7 +1,8 @@
-"""The entry that a refused offline repartition leaves in Spark's logs, and how it is taken back.
+"""Spark's logs beside the state: how far a query is, and what a refused repartition left there.
 
-Layer: checkpoint. It reads two logs that Spark keeps beside the state, and deletes from them what a
-repartition wrote; all else of a checkpoint belongs to others.
+Layer: checkpoint. Spark writes the entry of a batch to ``offsets`` before the batch runs, and that
+to ``commits`` after it. Only a person removes the newest ones, to roll a query back.
+``take_back`` deletes what a repartition wrote; all else in the logs belongs to others.
 
     offsets/N := line "v" digits | line JSON {"conf": {name: value}, ...} | lines, one per source
     commits/N := line "v" digits | line JSON {"nextBatchWatermarkMs": int, ...}
@@ -20,8 +21,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cairn.errors import CorruptError, RepartitionError
+from cairn.ids import DEFAULT_STORE
 
 if TYPE_CHECKING:
+    from cairn.ids import StoreId
     from cairn.storage.base import ObjectStore
 
 OFFSETS_PREFIX = "offsets/"
@@ -31,6 +34,25 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _CAIRN = "io.cairn.spark.CairnStateStoreProvider"
 _BATCH = re.compile(r"(0|[1-9][0-9]{0,17})")
 _LINES_MIN = 2
+
+
+def newest_batch(objects: ObjectStore, store: StoreId, prefix: str) -> int | None:
+    """Return the newest batch in a log of the query that a store belongs to; one LIST.
+
+    Args:
+        objects: at the store's root.
+        store: the store.
+        prefix: ``OFFSETS_PREFIX`` or ``COMMITS_PREFIX``.
+
+    Returns:
+        ``None`` if the log has no entry, or if the root is not a place where Spark keeps a store.
+    """
+    name = "" if store.name == DEFAULT_STORE else f"/{store.name}"
+    folder = f"/state/{store.operator}/{store.partition}{name}"
+    if not objects.url.endswith(folder):
+        return None
+    with objects.at(objects.url.removesuffix(folder) or "/") as checkpoint:
+        return max(_batches(checkpoint, prefix), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.orphans import sweep_orphans
+from cairn.checkpoint.presence import header_under_plain_name, is_stored
 from cairn.checkpoint.purge import Purger, PurgeSchedule
 from cairn.checkpoint.recovery import Recovery
 from cairn.checkpoint.upload import SnapshotUploader, SnapshotWriter
+from cairn.errors import MissingError
+from cairn.format.names import changelog_name, manifest_name
 from cairn.ids import VersionRef
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from cairn.checkpoint.purge import PurgeResult
@@ -86,7 +90,29 @@ class StoreCheckpoint:
 
         Args and errors: as for ``read``.
         """
-        return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
+        try:
+            return self.recovery.fetch_header(*_real_version(version, checkpoint_id))
+        except MissingError as failure:
+            if checkpoint_id is not None and self.has_checkpoint_ids:
+                failure.next_step = (
+                    f"{failure.next_step}. If the checkpoint's folder commits lacks batch "
+                    f"{version - 1}, the id is that of an earlier version: restore the entries of "
+                    "commits, or delete those of the folder offsets that are more than one batch "
+                    "ahead of it; the query then repeats its batches from there"
+                )
+            raise
+
+    def has_changelog(self, ref: VersionRef) -> bool:
+        """Return whether the changelog of an attempt is stored; one GET, at its usual name."""
+        if not self.has_checkpoint_ids:
+            found = header_under_plain_name(self.objects, self.store, ref.version)
+            if found is not None and found.ref == ref:
+                return True
+        return is_stored(self.objects, changelog_name(ref))
+
+    def has_manifest(self, ref: VersionRef) -> bool:
+        """Return whether a manifest is stored; one GET."""
+        return is_stored(self.objects, manifest_name(ref))
 
     def commit(self, header: ChangelogHeader, data: bytes) -> None:
         """Make an encoded version durable; see ``commit_point.commit_changelog``."""
@@ -101,10 +127,17 @@ class StoreCheckpoint:
         age_ms: int,
         is_young: bool,
         schedule: PurgeSchedule,
+        may_delete: Callable[[], bool],
     ) -> PurgeResult | None:
         """Delete the objects that no kept version needs; see ``Purger.purge``."""
         return self._purger.purge(
-            manifest, kept, time, age_ms=age_ms, is_garbage_young=is_young, schedule=schedule
+            manifest,
+            kept,
+            time,
+            age_ms=age_ms,
+            is_garbage_young=is_young,
+            schedule=schedule,
+            may_delete=may_delete,
         )
 
     def sweep(self, manifest: Manifest, kept: KeptVersions) -> int:

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 from cairn.checkpoint.faults import FaultHook, FaultPoint, no_fault
 from cairn.checkpoint.orphans import next_sweep
 from cairn.checkpoint.pending_upload import PendingUpload
+from cairn.checkpoint.presence import is_stored
 from cairn.checksum import crc32c_file
 from cairn.errors import (
-    AccessError,
     AlreadyExistsError,
     CairnError,
     ConditionalPutUnsupportedError,
-    DataError,
     DiskFullError,
     InternalError,
 )
@@ -40,6 +39,7 @@ from cairn.format.manifest import (
     SstFile,
 )
 from cairn.format.names import manifest_name
+from cairn.storage.base import ignore
 from cairn.storage.parallel import in_turns
 
 if TYPE_CHECKING:
@@ -213,6 +213,7 @@ class SnapshotUploader:
         previous: Manifest | None,
         pending: PendingUpload,
         trim: Trim | None = None,
+        confirm: Callable[[], None] = ignore,
     ) -> SnapshotResult:
         """Store ``directory`` as a snapshot of ``content.ref``; complete once its manifest exists.
 
@@ -230,6 +231,7 @@ class SnapshotUploader:
                 snapshot needs a new one.
             trim: shortens the chain of ``previous`` before the new manifest has it, unless
                 ``previous`` is gone, or no file was uploaded.
+            confirm: called at once before the manifest is stored; an error prevents that.
 
         Raises:
             BusyError: a sweep may have deleted uploaded files (``pending.is_lost``).
@@ -263,6 +265,7 @@ class SnapshotUploader:
             manifest = self._manifest(content, chain, (*reused, *uploaded), small, swept_at_ms)
             pending.keep(self._objects)
             self._fault(FaultPoint.SNAPSHOT_BEFORE_MANIFEST)
+            confirm()
             if not is_exclusive:
                 pending.forget()  # even if the answer is lost, no other manifest names them
             put_ns = self._resources.clock.monotonic_ns()
@@ -379,15 +382,7 @@ class SnapshotUploader:
             age_ns = self._resources.clock.monotonic_ns() - self._stored[1]
             if age_ns < self._grace_ms * _NS_PER_MS // _SAFE_PART:
                 return True
-        name = manifest_name(base)
-        try:
-            self._objects.get_start(name, 1)
-        except DataError:
-            pass
-        except AccessError:  # to an absent object that may not be listed; or to every object
-            if any(self._objects.list(name)):
-                return True
-        else:
+        if is_stored(self._objects, manifest_name(base)):
             return True
         _LOG.warning(
             "%s: the snapshot of version %d is gone: all files are uploaded again",

@@ -238,7 +238,7 @@ def peek_header(
     """Return the header at the start of a changelog, not verified by the trailer.
 
     Good for planning: what is then read must be verified, and the header compared with the
-    verified one. Nothing may be deleted because of it.
+    verified one. Nothing may be deleted because of it, unless its id is one that is known.
 
     Args:
         start: the first bytes of the object.

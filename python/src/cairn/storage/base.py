@@ -155,6 +155,18 @@ class ObjectStore(ABC):
         """Name of this root among all roots of all storages: two roots never have the same."""
         return self.url
 
+    @property
+    def replaces_at_once(self) -> bool:
+        """Whether an object is there, old or new, at any time of ``put_if_match``."""
+        return True
+
+    @abstractmethod
+    def at(self, url: str) -> ObjectStore:
+        """Return the objects under another root of the same bucket or file system.
+
+        It sends no request. The caller closes it.
+        """
+
     @abstractmethod
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object.

@@ -94,6 +94,10 @@ class LocalStore(ObjectStore):
         """The directory."""
         return f"file:{self._root}"
 
+    def at(self, url: str) -> LocalStore:
+        """Return the objects below another directory."""
+        return LocalStore(url, self._clock)
+
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         path = self._begin_write(key)

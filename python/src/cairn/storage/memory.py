@@ -62,6 +62,10 @@ class MemoryStore(ObjectStore):
         self._bucket = bucket or _BUCKETS.setdefault(name, MemoryBucket())
         self._clock = clock
 
+    def at(self, url: str) -> MemoryStore:
+        """Return the objects under another root."""
+        return MemoryStore(url, self._bucket, self._clock)
+
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""
         entry, full = self._entry(data), self._begin("PutObject", key)

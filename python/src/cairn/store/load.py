@@ -71,6 +71,7 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
             _open_empty(state, wanted)
     elif not _reach_locally(state, request):
         state.metrics.add("loads_count")
+        state.root_check.reset()
         pin = state.resources.reader_pins.begin(lambda: state.checkpoint)
         try:
             _Loading(state, request, answer, progress, pin).recover()

@@ -63,6 +63,10 @@ class _MovedOnError(Exception):
     """The store was loaded again, or its credentials were replaced, during the snapshot."""
 
 
+class _RootGoneError(Exception):
+    """The checkpoint was deleted or replaced during the snapshot."""
+
+
 def begin(state: StoreState, *, is_forced: bool = False) -> tuple[Future[SnapshotDone], bool]:
     """Start a snapshot of the current version, unless one is running; return at once.
 
@@ -121,6 +125,9 @@ def _take_in_time(state: StoreState, *, is_forced: bool) -> SnapshotDone:
             return _take_snapshot(state, is_forced=is_forced)
         except _MovedOnError:
             continue  # try again with the current version
+        except _RootGoneError:
+            state.snapshots.drop_pending()
+            return SnapshotDone()
     state.local.check_not_broken()
     raise BusyError(
         "commits and loads left no time to begin a snapshot", next_step="wait for the next"
@@ -132,13 +139,14 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     if version is None or version.ref is None:
         return SnapshotDone()
     checkpoint, snapshots = state.checkpoint, state.snapshots
-    version = snapshots.rebased(version)
+    current, version = version, snapshots.rebased(version)
     is_due_now = is_forced or snapshots.is_wanted
     due = 1 if is_due_now else checkpoint.conf.min_deltas_for_snapshot
     if version.ref is None or len(version.lineage) < due:
         return SnapshotDone()
     if _is_present(state, version, version.ref, incarnation):
         return SnapshotDone()
+    _require_root(state, current)
     clock = state.resources.clock
     began = clock.monotonic_ns()
     content = _content(state, version, version.ref, incarnation)
@@ -151,7 +159,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     try:
         if not state.local.checkpoint(version.version, incarnation, directory):
             raise _MovedOnError
-        result, deleted_objects = _upload(state, incarnation, directory, content, previous)
+        result, deleted_objects = _upload(state, incarnation, directory, current, content, previous)
     except (CairnError, OSError) as failure:
         if state.is_closed:
             return SnapshotDone()  # a closed store has no directory
@@ -214,6 +222,7 @@ def _upload(
     state: StoreState,
     incarnation: int,
     directory: Path,
+    current: StoreVersion,
     content: SnapshotContent,
     previous: Manifest | None,
 ) -> tuple[SnapshotResult, int]:
@@ -223,7 +232,7 @@ def _upload(
 
     def trim(chain: Manifest, now: datetime) -> Manifest:
         nonlocal deleted
-        purged = _purge_before(state, content, chain, now)
+        purged = _purge_before(state, current, content, chain, now)
         if purged is None:
             return chain
         deleted = purged.deleted_objects
@@ -236,12 +245,17 @@ def _upload(
         previous=previous,
         pending=snapshots.pending(incarnation, uploader),
         trim=trim,
+        confirm=lambda: _require_root(state, current),
     )
     return result, deleted
 
 
 def _purge_before(
-    state: StoreState, content: SnapshotContent, previous: Manifest, now: datetime
+    state: StoreState,
+    current: StoreVersion,
+    content: SnapshotContent,
+    previous: Manifest,
+    now: datetime,
 ) -> PurgeResult | None:
     """Delete what no kept version needs, before a snapshot after one of another writer.
 
@@ -260,7 +274,13 @@ def _purge_before(
     )
     try:
         result = state.checkpoint.purge(
-            previous, kept, now, age_ms=0, is_young=False, schedule=snapshots.purges
+            previous,
+            kept,
+            now,
+            age_ms=0,
+            is_young=False,
+            schedule=snapshots.purges,
+            may_delete=lambda: state.root_check.holds(state.checkpoint, current),
         )
     except CairnError as failure:
         _LOG.warning("a purge failed, the next one tries again: %s", failure)
@@ -268,6 +288,11 @@ def _purge_before(
     if result is not None:
         snapshots.purged(previous, result.manifest)
     return result
+
+
+def _require_root(state: StoreState, current: StoreVersion) -> None:
+    if not state.root_check.holds(state.checkpoint, current):
+        raise _RootGoneError
 
 
 def _is_present(
@@ -342,7 +367,7 @@ def purge(state: StoreState, store_time: datetime | None, *, sweeps: bool = Fals
     if purgeable is None or version is None or version.ref is None:
         return 0
     manifest = purgeable.manifest
-    version = snapshots.rebased(version)
+    current, version = version, snapshots.rebased(version)
     if version.base.ref != manifest.ref:
         return 0  # the newest manifest is not the base of the current version: delete later
     kept = KeptVersions(
@@ -351,6 +376,10 @@ def purge(state: StoreState, store_time: datetime | None, *, sweeps: bool = Fals
         recent=snapshots.changelogs(version.lineage),
         unusable=snapshots.unusable,
     )
+
+    def is_ours() -> bool:
+        return state.root_check.holds(state.checkpoint, current)
+
     result = state.checkpoint.purge(
         manifest,
         kept,
@@ -358,12 +387,13 @@ def purge(state: StoreState, store_time: datetime | None, *, sweeps: bool = Fals
         age_ms=purgeable.age_ms,
         is_young=purgeable.is_garbage_young,
         schedule=snapshots.purges,
+        may_delete=is_ours,
     )
     deleted = 0
     if result is not None:
         snapshots.purged(manifest, result.manifest)
         manifest, deleted = result.manifest, result.deleted_objects
-    if sweeps:
+    if sweeps and is_ours():
         deleted += state.checkpoint.sweep(manifest, kept)
     return deleted
 
@@ -479,7 +509,8 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
         if is_new and snapshots.is_wanted:
             return  # the current version cannot have another one: that of this commit follows
         if is_new and state.lineage_length() >= limit:
-            raise _too_long(state, length, "no snapshot of the current version was possible")
+            problem = "no snapshot of the current version was possible"
+            raise _too_long(state, length, problem + state.root_check.reason())
 
 
 def _failed_at_bound(state: StoreState, length: int, failure: CairnError) -> CairnError:

@@ -171,6 +171,11 @@ class SnapshotState:
         run = self._run
         return None if run is None or run.done() else run
 
+    def drop_pending(self) -> None:
+        """Forget what was uploaded: its objects may be gone."""
+        with self._lock:
+            self._pending = None
+
     def left(self) -> tuple[int, int]:
         """Return the number and size of the files that the running snapshot has to upload."""
         pending = self._pending

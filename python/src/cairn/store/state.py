@@ -43,6 +43,7 @@ from cairn.rocks import RocksDb
 from cairn.rocks.failures import translate
 from cairn.store.deltas import Delta
 from cairn.store.local_state import LocalState, nothing_loaded
+from cairn.store.root_check import RootCheck
 from cairn.store.snapshot_state import SnapshotState
 from cairn.store.version import StoreVersion
 
@@ -69,6 +70,7 @@ class StoreState:
         checkpoint: the store's objects.
         local: the database, and the runs that it does not have.
         snapshots: what the store knows about manifests.
+        root_check: whether the objects are still those of this store.
         kept_files: verified SSTs of a load that was interrupted, by the object's name.
     """
 
@@ -80,6 +82,7 @@ class StoreState:
         self.metrics = Metrics()
         self.local = LocalState(resources, self.metrics)
         self.snapshots = SnapshotState(resources.clock, grace_ms=checkpoint.conf.orphan_grace_ms)
+        self.root_check = RootCheck(resources.clock)
         self.is_closed = False
         # INVARIANT: the version of database and runs together; None while it is between two.
         self._version: StoreVersion | None = None

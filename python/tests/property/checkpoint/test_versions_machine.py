@@ -5,6 +5,10 @@ attempt of the same run, in a restarted run, or on two machines at once. They ta
 and crash at any fault point. Every kept version loads with exactly its rows, on a fresh machine or
 from a local state in its lineage.
 
+Attempts at one version end in any order: twins before their batch is committed and after it, tasks
+of former runs. The checkpoint is deleted and begun anew, before and within the maintenance of the
+former run; its machine is maintained again.
+
 Readers pin versions, renew their pins, and end or die, between and within purges and sweeps. A
 version that was kept when its pin was stored loads with exactly its rows as long as the pin is
 renewed.
@@ -40,14 +44,16 @@ from cairn.checkpoint.orphans import sweep_orphans
 from cairn.checkpoint.pending_upload import PendingUpload
 from cairn.checkpoint.reader_pins import PIN_AFTER_MS, RENEWAL_MS, ReaderPin, ReaderPins
 from cairn.checkpoint.retention import KeptVersions
+from cairn.checkpoint.spark_logs import COMMITS_PREFIX, OFFSETS_PREFIX
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY, FakeClock
 from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
-from cairn.ids import VersionRef
+from cairn.ids import Attempt, VersionRef
 from cairn.store.changes import reading_of
+from cairn.store.root_check import RootCheck
 from cairn.store.version import StoreVersion
 
 assert settings.default is not None
@@ -71,6 +77,9 @@ UPLOAD_POINTS = st.sampled_from(
 )
 
 
+MAINTENANCE_POINTS = st.sampled_from(
+    [point for point in FaultPoint if point.startswith(("purge.", "sweep."))]
+)
 READER_POINTS = st.none() | st.sampled_from(
     [
         FaultPoint.PURGE_AFTER_PINS,
@@ -117,6 +126,23 @@ class Reader:
     pinned_s: float
 
 
+@dataclass
+class Former:
+    """A machine of a run whose checkpoint was deleted.
+
+    Attributes:
+        machine: as it was then.
+        newest: the version that it stands on, with the base and lineage of its commit.
+        recent: the changelogs after its manifest.
+        task: its task that has not ended.
+    """
+
+    machine: Machine
+    newest: ModelVersion
+    recent: tuple[ChangelogRef, ...]
+    task: Attempt
+
+
 class Versions(RuleBasedStateMachine):
     """One store; ``truth`` has the version of each batch that Spark's commit log names."""
 
@@ -130,6 +156,7 @@ class Versions(RuleBasedStateMachine):
         self.zombies: list[tuple[ModelVersion, int]] = []
         self.machine = Machine()
         self.readers: list[Reader] = []
+        self.former: list[Former] = []
 
     def teardown(self) -> None:
         """Remove the machines' disks."""
@@ -170,17 +197,48 @@ class Versions(RuleBasedStateMachine):
             model = self.world.commit(
                 self.machine.version,
                 writes,
-                attempt(self.attempts),
+                self.attempt(self.attempts),
                 fault=hook_of(point),
             )
         except Crash:
             self.take_over()
             return
         assert model.ref is not None
-        self.truth.append(model)
         self.machine.changelogs[model.ref] = changelog_ref(model)
         self.machine.version = model
+        self.commit_batch(model)
+
+    def attempt(self, number: int) -> Attempt:
+        """Return an attempt of the present run."""
+        return attempt(number, run=self.world.run)
+
+    def commit_batch(self, model: ModelVersion) -> None:
+        """Let Spark's driver commit the batch of a version, and plan the next one."""
+        self.truth.append(model)
+        batch = model.version - 1
+        self.world.log(COMMITS_PREFIX, batch)
+        self.world.log(OFFSETS_PREFIX, batch, batch + 1)
         self.world.clock.advance(1)
+
+    @rule(writes=WRITES, of_twin=WRITES, goes_on_with_twin=st.booleans())
+    def twins(
+        self,
+        writes: dict[bytes, bytes | None],
+        of_twin: dict[bytes, bytes | None],
+        goes_on_with_twin: bool,  # noqa: FBT001
+    ) -> None:
+        """Two attempts end before the batch is committed; they write different rows."""
+        self.attempts += 2
+        base, machine = self.machine.version, self.machine
+        first = self.world.commit(base, writes, self.attempt(self.attempts - 1))
+        twin = self.world.commit(base, of_twin, self.attempt(self.attempts))
+        assert first.ref is not None
+        assert twin.ref is not None
+        is_twin = self.world.checkpoint_format == 1
+        # The executor of either has it in memory.
+        machine.version = twin if is_twin and goes_on_with_twin else first
+        machine.changelogs |= {ref.ref: ref for ref in (changelog_ref(machine.version),)}
+        self.commit_batch(twin if is_twin else first)
 
     @precondition(lambda self: self.world.checkpoint_format == 2 and self.newest.version > 0)
     @rule(count=st.integers(1, KEEP + 2))
@@ -189,9 +247,8 @@ class Versions(RuleBasedStateMachine):
         for _ in range(count):
             model = self.machine.version
             model = replace(model, empty_commits=model.empty_commits + 1)
-            self.truth.append(model)
             self.machine.version = model
-            self.world.clock.advance(1)
+            self.commit_batch(model)
 
     @rule(key=KEYS)
     def batches_and_maintenance(self, key: bytes) -> None:
@@ -208,11 +265,12 @@ class Versions(RuleBasedStateMachine):
     def speculative_attempt_commits(self, writes: dict[bytes, bytes | None]) -> None:
         """A newer attempt, whose result Spark ignores, commits the newest version again."""
         self.attempts += 1
-        self.world.commit(
-            self.truth[-2],
-            writes,
-            attempt(self.attempts),
-        )
+        try:
+            self.world.commit(self.truth[-2], writes, self.attempt(self.attempts))
+        except FencedError:
+            assert self.world.checkpoint_format == 1
+        else:
+            assert self.world.checkpoint_format == 2
 
     @rule(writes=WRITES)
     def batch_without_batch_commit(self, writes: dict[bytes, bytes | None]) -> None:
@@ -221,7 +279,7 @@ class Versions(RuleBasedStateMachine):
         self.world.commit(
             self.machine.version,
             writes,
-            attempt(self.attempts),
+            self.attempt(self.attempts),
         )
         self.take_over()
 
@@ -238,14 +296,116 @@ class Versions(RuleBasedStateMachine):
         model, number = next(z for z in self.zombies if z[0].version < self.newest.version)
         self.zombies.remove((model, number))
         if self.newest.version - model.version > KEEP:
-            return  # Its version is purged: its changelog would be an orphan.
+            # Its version may be purged: then it is created, and swept.
+            self.late_commit(model, writes, self.attempt(number))
+            return
         form = self.world.checkpoint_format
         try:
-            self.world.commit(model, writes, attempt(number))
+            self.world.commit(model, writes, self.attempt(number))
         except FencedError:
             assert form == 1
         else:
             assert form == 2
+
+    def late_commit(
+        self, model: ModelVersion, writes: dict[bytes, bytes | None], task: Attempt
+    ) -> None:
+        """Commit a version that another attempt may have committed."""
+        try:
+            self.world.commit(model, writes, task)
+        except FencedError:
+            assert self.world.checkpoint_format == 1
+
+    @precondition(lambda self: self.newest.ref is not None)
+    @rule()
+    def checkpoint_is_deleted(self) -> None:
+        """A person deletes it, and starts the query anew at the same place."""
+        self.attempts += 1
+        task = self.attempt(self.attempts)
+        former = Former(self.machine, self.newest, self.recent, task)
+        # The machine may stand on another attempt than the one in ``truth``: on what it committed.
+        own = former.machine.version
+        if own.lineage:
+            former.newest = own
+        self.former = [*self.former[-1:], former]
+        self.world.delete_checkpoint()
+        self.world.run = f"run {self.attempts}"
+        self.world.clock.advance(1)
+        self.zombies, self.readers = [], []
+        self.truth, self.machine = [ModelVersion()], Machine()
+
+    @precondition(lambda self: self.former)
+    @rule(which=st.integers(0, 1))
+    def former_is_maintained(self, which: int) -> None:
+        """Spark maintains the stores of the former run once more."""
+        former = self.former[which % len(self.former)]
+        machine = former.machine
+        if not self.holds(former.newest):
+            return
+        present, self.world.run = self.world.run, former.task.run_id
+        if machine.version.lineage:
+            result = self.world.snapshot(
+                machine.version,
+                changelogs=former.recent,
+                previous=machine.previous,
+                known=machine.known,
+            )
+            machine.previous, former.recent = result.manifest, ()
+            machine.version = on_own_snapshot(machine.version)
+        if machine.previous is not None:
+            kept = KeptVersions(former.newest.version, KEEP, former.recent)
+            self.world.purge(machine.previous, kept, self.world.clock.now())
+            sweep_orphans(self.world.objects, machine.previous, kept, grace_ms=GRACE_MS)
+        self.world.run = present
+
+    def holds(self, model: ModelVersion) -> bool:
+        """Return whether the checkpoint is still that of a machine that stands on a version."""
+        version = replace(
+            StoreVersion.empty(model.version),
+            ref=model.ref,
+            base=model.base,
+            lineage=model.lineage,
+        )
+        return RootCheck(FakeClock()).holds(self.checkpoint_of("former"), version)
+
+    @rule(point=MAINTENANCE_POINTS, batches=st.integers(1, 2 * KEEP))
+    def checkpoint_is_deleted_within_maintenance(self, point: str, batches: int) -> None:
+        """The former run has begun to purge or to sweep: there is something to delete."""
+        for _ in range(2):
+            for number in range(KEEP):
+                self.batch({bytes([number]): b"former"}, None)
+            self.try_snapshot(no_fault)
+        self.world.clock.advance(GRACE_MS / 1000 + 1)
+        if self.machine.previous is None:
+            return  # the version had a manifest already
+        machine, newest, recent = self.machine, self.newest, self.recent
+        assert machine.previous is not None
+        is_done = False
+
+        def begin_anew(reached: str) -> None:
+            nonlocal is_done
+            if reached == point and not is_done:
+                is_done = True
+                self.checkpoint_is_deleted()
+                for number in range(batches):
+                    self.batch({bytes([number % 7]): b"new"}, None)
+
+        kept = KeptVersions(newest.version, KEEP, recent)
+        now = self.world.clock.now()
+        result = self.world.purge(machine.previous, kept, now, fault=begin_anew)
+        if not is_done:
+            sweep_orphans(
+                self.world.objects, result.manifest, kept, grace_ms=GRACE_MS, fault=begin_anew
+            )
+        if not is_done:
+            machine.previous = result.manifest
+
+    @precondition(lambda self: self.former)
+    @rule(which=st.integers(0, 1), writes=WRITES)
+    def task_of_a_former_run_commits(self, which: int, writes: dict[bytes, bytes | None]) -> None:
+        """It ends after the checkpoint was begun anew."""
+        former = self.former[which % len(self.former)]
+        self.late_commit(former.newest, writes, former.task)
 
     @precondition(lambda self: self.machine.version.lineage)
     @rule(point=OTHER_FAULTS)
@@ -335,14 +495,7 @@ class Versions(RuleBasedStateMachine):
             return
         clock = FakeClock()
         pins = ReaderPins(clock, SYSTEM_ENTROPY)
-        checkpoint = StoreCheckpoint(
-            self.world.connect(),
-            STORE,
-            self.world.checkpoint_format,
-            EngineConf(orphan_grace_ms=GRACE_MS),
-            SnapshotWriter("run", "reader", {}),
-            self.world.transfers(),
-        )
+        checkpoint = self.checkpoint_of("reader")
         head = checkpoint.read(model.ref.version, str(model.ref.checkpoint_id)).header
         pin = pins.begin(lambda: checkpoint)
         pin.reads(reading_of(StoreVersion.of_header(head)))
@@ -350,6 +503,17 @@ class Versions(RuleBasedStateMachine):
         pins.keep()
         assert not pin.is_late
         self.readers.append(Reader(pins, clock, pin, model, self.seconds))
+
+    def checkpoint_of(self, instance: str) -> StoreCheckpoint:
+        """Return the store's objects on another machine."""
+        return StoreCheckpoint(
+            self.world.connect(),
+            STORE,
+            self.world.checkpoint_format,
+            EngineConf(orphan_grace_ms=GRACE_MS),
+            SnapshotWriter("run", instance, {}),
+            self.world.transfers(),
+        )
 
     @property
     def seconds(self) -> float:
@@ -401,10 +565,9 @@ class Versions(RuleBasedStateMachine):
             if model.ref is not None:
                 found = self.world.load(model.version, model.checkpoint_id)
                 assert found == model.content
-        if self.world.checkpoint_format == 1 and self.newest.ref is not None:
-            # A batch without batch commit may have replaced the version that is in ``truth``.
-            head = self.world.recovery().fetch_head(self.newest.version, None).header
-            assert head.ref.version == self.newest.version
+                if self.world.checkpoint_format == 1:
+                    head = self.world.recovery().fetch_head(model.version, None).header
+                    assert head.ref == model.ref
 
     @invariant()
     def replay_from_a_local_state_works(self) -> None:

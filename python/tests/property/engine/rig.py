@@ -8,7 +8,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.transfers import TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
+from cairn.clock import SYSTEM_CLOCK
 from cairn.config import EngineConf
 from cairn.engine.channel import Connection
 from cairn.engine.commit_threads import CommitThreads
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from cairn.clock import Clock
     from cairn.storage.progress import Progress
     from cairn.store.local_state import LocalState
     from cairn.store.state import StoreState
@@ -79,9 +81,11 @@ class Rig:
         conf: the instance's settings.
         pending_bytes: bound of deltas that the database does not have.
         reader_pins: of the worker; no thread keeps them.
+        run: id of the query's run.
         lent_cache_bytes: a block cache of this size, whose spare bytes the deltas may use too; 0:
             they use their own bound only.
-        resources: those of another rig, for an instance in the same worker.
+        beside: an instance whose worker has this one too.
+        clock: of the worker.
     """
 
     def __init__(
@@ -93,13 +97,19 @@ class Rig:
         pending_bytes: int = 1 << 20,
         reader_pins: ReaderPins | None = None,
         lent_cache_bytes: int = 0,
-        resources: WorkerResources | None = None,
+        run: str = "run",
+        beside: Rig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.pools: list[ThreadPoolExecutor] = []
-        self._owns_worker = resources is None
-        self.resources = resources or self._new_resources(local, pending_bytes, lent_cache_bytes)
+        self.run = run
+        self.has_worker = beside is None
+        if beside is None:
+            self._start_worker(local, pending_bytes, lent_cache_bytes, clock)
+        else:
+            self.pools: list[ThreadPoolExecutor] = beside.pools
+            self.event_loop: EventLoop = beside.event_loop
+            self.resources: WorkerResources = beside.resources
         self.resources.reader_pins = reader_pins or self.resources.reader_pins
-        self.event_loop = cast("EventLoop", self.resources.event_loop)
         self.url = url
         self.checkpoint_format = checkpoint_format
         self.conf = EngineConf.from_mapping(conf)
@@ -107,15 +117,13 @@ class Rig:
         self.instance = ProviderInstance(checkpoint, local / "i1", self.resources)
         self.number = 0
         self._forget_writes()
-        if self._owns_worker:
-            self.event_loop.start()
         self.peer, served = socket.socketpair()
         self.peer.settimeout(20)
         served.setblocking(False)  # noqa: FBT003 - by place in the standard library
         service = FrameService(
             lambda _: self.instance,
             self.event_loop,
-            self.resources.background,
+            self.pools[0],
             CommitThreads(4),
             StorageConnections(),
         )
@@ -127,15 +135,16 @@ class Rig:
         self.peer.sendall(frames.encode_header(Header(frames.HELLO, 0, 0, 0, 0, 0, 0)))
         self._receive(frames.HEADER_BYTES)
 
-    def _new_resources(
-        self, local: Path, pending_bytes: int, lent_cache_bytes: int
-    ) -> WorkerResources:
+    def _start_worker(
+        self, local: Path, pending_bytes: int, lent_cache_bytes: int, clock: Clock
+    ) -> None:
         pool = ThreadPoolExecutor(4)
         self.pools = [pool, ThreadPoolExecutor(2), ThreadPoolExecutor(2)]
         scheduler = Scheduler(4 << 20, pool)
+        self.event_loop = EventLoop(scheduler.run_slice)
         memory = RocksMemory(lent_cache_bytes or 4 << 20, 4 << 20)
-        return WorkerResources(
-            event_loop=EventLoop(scheduler.run_slice),
+        self.resources = WorkerResources(
+            event_loop=self.event_loop,
             scheduler=scheduler,
             memory=memory,
             background=pool,
@@ -146,7 +155,9 @@ class Rig:
             ),
             pending=PendingBytes(pending_bytes, memory if lent_cache_bytes else None),
             fetched=ByteBudget(1 << 20),
+            clock=clock,
         )
+        self.event_loop.start()
 
     def new_checkpoint(self, writer: str) -> StoreCheckpoint:
         """Open the store's objects, as by other credentials or another instance."""
@@ -155,7 +166,7 @@ class Rig:
             STORE,
             self.checkpoint_format,
             self.conf,
-            SnapshotWriter("run", writer, engine_description()),
+            SnapshotWriter(self.run, writer, engine_description()),
             self.resources.transfers,
         )
 
@@ -253,7 +264,7 @@ class Rig:
         version: int,
         base: str | None,
         families: list[ColumnFamily],
-        attempt: int = 0,
+        attempt: int | Attempt = 0,
         *,
         snapshot: bool = False,
         track_counts: bool = True,
@@ -263,6 +274,8 @@ class Rig:
         replaced = [places[name] for name in first]
         counted = [*(places.keys() - first), *self.keys]
         kept = [row for place, row in enumerate(self.early_sent) if place not in replaced]
+        if isinstance(attempt, int):
+            attempt = Attempt(self.run, 1, 0, 0, attempt)
         answer = self.instance.commit(
             CommitRequest(
                 instance=1,
@@ -277,7 +290,7 @@ class Rig:
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
-                attempt=Attempt("run", 1, 0, 0, attempt),
+                attempt=attempt,
                 expected_rows=expected_rows([*kept, *self.sent]),
                 snapshot=snapshot,
                 track_counts=track_counts,
@@ -343,16 +356,15 @@ class Rig:
         return self.event_loop.run_stepwise(read())
 
     def crash(self) -> None:
-        """Leave the disk unchanged, as a dead process does."""
+        """Leave the disk unchanged, as a dead process does. The others of its worker first."""
         self.event_loop.run(self.connection.close)
         self.peer.close()
-        if self._owns_worker:
+        database = self.event_loop.run(self.local.detach)
+        if self.has_worker:
             self.event_loop.stop()
-        for pool in self.pools:
-            pool.shutdown()
+            for pool in self.pools:
+                pool.shutdown()
         # Unlike a dead process, a test must free memory and descriptors. The
         # directory is never opened again, so nothing reads what this flushes.
-        detach = self.local.detach
-        database = detach() if self._owns_worker else self.event_loop.run(detach)
         if database is not None:
             database.close()

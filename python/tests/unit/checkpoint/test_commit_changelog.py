@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from checkpoint_kit import STORE, Crash, ModelVersion, World, attempt, commit, c
 
 from cairn.checkpoint.commit_point import commit_changelog
 from cairn.checkpoint.faults import FaultPoint
+from cairn.checkpoint.spark_logs import COMMITS_PREFIX
 from cairn.clock import FakeClock
 from cairn.errors import (
     BusyError,
@@ -19,6 +21,7 @@ from cairn.errors import (
     InternalError,
     UnavailableError,
 )
+from cairn.format import changelog
 from cairn.format.names import changelog_name
 from cairn.storage.base import Payload
 from cairn.storage.memory import MemoryStore
@@ -123,6 +126,67 @@ def test_late_put_of_a_zombie_does_not_change_the_next_version(world: World) -> 
 
     assert two.ref is not None
     assert world.load(2, two.ref.checkpoint_id) == {b"a": b"1", b"b": b"2"}
+
+
+@pytest.mark.parametrize(
+    "commits", [(0,), (0, 1), (7, 8)], ids=["its batch", "later ones too", "its own was purged"]
+)
+def test_a_late_twin_does_not_replace_a_version_whose_batch_is_committed(
+    world: World, commits: tuple[int, ...]
+) -> None:
+    """Its number is higher than that of the attempt whose rows the query has."""
+    one = world.commit(EMPTY, {b"a": b"1"}, attempt(1))
+    world.log(COMMITS_PREFIX, *commits)
+    before = world.names()
+
+    if world.checkpoint_format == 1:
+        with pytest.raises(FencedError, match="batch 0 is committed with this version") as refused:
+            world.commit(EMPTY, {b"a": b"twin"}, attempt(2))
+        assert refused.value.object_name == world.objects.object_url("changelog/1.arrow")
+        assert world.names() == before
+        assert world.load(1, None) == {b"a": b"1"}
+    else:
+        world.commit(EMPTY, {b"a": b"twin"}, attempt(2))
+    assert one.ref is not None
+    assert world.load(1, one.ref.checkpoint_id) == {b"a": b"1"}
+
+
+def test_a_late_twin_of_a_store_with_a_name_is_refused(plain: World) -> None:
+    """Joins have several stores, one folder deeper than others."""
+    store = replace(STORE, name="left-keyToNumValues")
+    objects = MemoryStore("memory://bucket/state/0/3/left-keyToNumValues", plain.bucket)
+    first, late = (draft(EMPTY, {b"a": b"1"}, attempt(n))[0] for n in (1, 2))
+    first, late = replace(first, store=store), replace(late, store=store)
+    commit_changelog(objects, first, changelog.encode(first, []), checkpoint_format=1)
+    plain.log(COMMITS_PREFIX, 0)
+
+    with pytest.raises(FencedError):
+        commit_changelog(objects, late, changelog.encode(late, []), checkpoint_format=1)
+
+
+def test_a_batch_that_is_rolled_back_by_hand_is_replaced(plain: World) -> None:
+    """The newest entries of Spark's logs were deleted: the batches run again."""
+    one = plain.commit(EMPTY, {b"a": b"1"}, attempt(1))
+    plain.commit(one, {b"a": b"2"}, attempt(2))
+    plain.log(COMMITS_PREFIX, 0, 1)
+    plain.log(COMMITS_PREFIX, 0)
+
+    plain.commit(one, {b"a": b"again"}, attempt(3))
+
+    assert plain.load(2, None) == {b"a": b"again"}
+
+
+def test_twins_that_both_end_before_their_batch_is_committed_replace_each_other(
+    plain: World,
+) -> None:
+    """What format 1 does not promise: the newer one stays, whichever Spark has taken."""
+    first = plain.commit(EMPTY, {b"a": b"first"}, attempt(1))
+    plain.commit(EMPTY, {b"a": b"twin"}, attempt(2))
+    plain.log(COMMITS_PREFIX, 0)
+
+    assert first.ref is not None
+    assert plain.load(1, None) == {b"a": b"twin"}
+    assert plain.load(1, first.ref.checkpoint_id) == {b"a": b"first"}
 
 
 def test_version_on_a_replaced_attempt_still_loads(plain: World) -> None:

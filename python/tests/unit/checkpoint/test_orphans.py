@@ -18,10 +18,13 @@ from checkpoint_kit import (
 from running_query import Query
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, next_sweep
+from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS, next_sweep, sweep_orphans
+from cairn.checkpoint.spark_logs import OFFSETS_PREFIX
+from cairn.errors import AccessError
 from cairn.format import manifest
-from cairn.format.names import changelog_name, manifest_name
+from cairn.format.names import changelog_name, manifest_name, reader_pin_name
 from cairn.ids import StoreId
+from cairn.storage.memory import MemoryStore
 
 
 def upload_ssts_without_manifest(query: Query) -> None:
@@ -75,6 +78,116 @@ def test_sweep_of_a_zombie_keeps_the_objects_of_a_newer_writer(query: Query) -> 
     zombie.purge()
 
     query.check()
+
+
+def begin_anew(query: Query) -> Query:
+    """Return the query after Spark's logs were emptied: it begins with batch 0 on the old state."""
+    query.world.log(OFFSETS_PREFIX)
+    again = Query(query.world)
+    again.first_attempt = 1000
+    return again
+
+
+def in_log(query: Query) -> Query:
+    """Write the log of offsets as Spark has it."""
+    query.world.log(OFFSETS_PREFIX, *range(query.newest.version))
+    return query
+
+
+def test_sweep_deletes_the_versions_of_a_run_whose_logs_were_emptied(query: Query) -> None:
+    """They stayed until the new run had as many batches: perhaps for ever."""
+    query.run(20)
+    query.purge()
+    former = set(query.world.names())
+    again = begin_anew(query)
+    again.run(6)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    again.run(1)
+    in_log(again)
+
+    assert again.sweep() > 0
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    again.run(1)
+    in_log(again).sweep()  # the SSTs, after the manifests that named them
+
+    again.check()
+    left = former & set(query.world.names())
+    if query.world.checkpoint_format == 2:
+        assert not left
+    else:
+        # A commit of the new run replaces them, or may be about to.
+        assert {name.partition("/")[0] for name in left} == {"changelog"}
+        assert all("_" not in name for name in left)
+
+
+def test_sweep_of_an_executor_that_lags_keeps_the_versions_of_another_one(query: Query) -> None:
+    """It has not loaded them; the log of offsets says that batches wrote them."""
+    query.run(6)
+    lagging = replace(query)
+    query.run(8)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.world.objects.put("changelog/999.arrow", b"a young object: the storage's time")
+
+    lagging.sweep()  # no log: nothing is known
+    in_log(query)
+    lagging.sweep()
+
+    query.check()
+
+
+def test_sweep_keeps_the_version_of_a_batch_that_runs(query: Query) -> None:
+    """Spark has planned the batch, and waits for other stores of it."""
+    query.run(6)
+    again = replace(query)
+    query.run(1)
+    query.world.log(OFFSETS_PREFIX, 5, 6)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.world.objects.put("changelog/999.arrow", b"a young object: the storage's time")
+
+    again.sweep()
+
+    query.check()
+
+
+def test_sweep_keeps_the_versions_that_a_long_read_has_pinned(query: Query) -> None:
+    """The read began before the logs were emptied."""
+    query.run(20)
+    query.purge()
+    again = begin_anew(query)
+    again.run(6)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    base = query.newest.base.version
+    query.world.objects.put(reader_pin_name("0" * 16, base, 20, 1), b"{}")
+    again.run(1)
+    in_log(again).sweep()
+
+    newest = query.newest
+    assert newest.ref is not None
+    assert query.world.load(20, newest.ref.checkpoint_id) == newest.content
+
+
+class _DeniedLogs(MemoryStore):
+    """Objects of a role that may only use the store's own folder."""
+
+    def at(self, url: str) -> MemoryStore:
+        raise AccessError("it may not be listed", object_name=url)
+
+
+def test_sweep_without_the_right_to_read_the_log_deletes_what_it_knows(query: Query) -> None:
+    """The rest stays."""
+    query.run(20)
+    again = begin_anew(query)
+    again.run(6)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    again.run(1)
+    in_log(again)
+    names = set(query.world.names("snapshot/"))
+    denied = _DeniedLogs("memory://bucket/state/0/3", query.world.bucket, query.world.clock)
+    assert again.previous is not None
+
+    sweep_orphans(denied, again.previous, again.kept, grace_ms=GRACE_MS)
+
+    assert set(query.world.names("snapshot/")) == names
 
 
 def test_sweep_keeps_ssts_that_another_writer_will_delete(query: Query) -> None:

@@ -61,7 +61,7 @@ def other(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
         str(tmp_path / "other-objects"),
         2,
         {"minDeltasForSnapshot": 2, "minBatchesToRetain": 2},
-        resources=rig.resources,
+        beside=rig,
     )
     other.load(0, None)
     yield other

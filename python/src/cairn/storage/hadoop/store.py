@@ -101,6 +101,7 @@ class HadoopStore(ObjectStore):
         if rest.startswith("//"):
             authority, _, path = rest.removeprefix("//").partition("/")
         self._root = f"/{path.strip('/')}".rstrip("/")
+        self._settings = settings
         self._connections = connections
         try:
             self._files = RemoteFiles(
@@ -112,6 +113,15 @@ class HadoopStore(ObjectStore):
         except (KeyError, ValueError) as error:
             raise ConfigError("the settings of a file system are malformed") from error
         self._publishing = 0
+
+    @property
+    def replaces_at_once(self) -> bool:
+        """It does not: see the module."""
+        return False
+
+    def at(self, url: str) -> HadoopStore:
+        """Return the objects below another folder of the file system."""
+        return HadoopStore(url, self._settings, self._connections)
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""

@@ -99,6 +99,7 @@ class S3Store(ObjectStore):
     ) -> None:
         super().__init__(url)
         bucket, _ = split_url(self.url)  # refuse a malformed URL before the client is acquired
+        self._settings = settings
         self._entropy = entropy
         self._page_keys = page_keys
         self._client = acquire(settings.for_bucket(bucket))
@@ -120,6 +121,10 @@ class S3Store(ObjectStore):
         return (
             f"{self._client.settings.endpoint_shown}/{self._requests.bucket}/{self._requests.root}"
         )
+
+    def at(self, url: str) -> S3Store:
+        """Return the objects under another root; they share the client."""
+        return S3Store(url, self._settings, entropy=self._entropy, page_keys=self._page_keys)
 
     def put(self, key: str, data: Payload) -> None:
         """Create or replace an object."""

@@ -217,6 +217,9 @@ class World:
         folder: their disks.
         checkpoint_format: of the checkpoint.
         executor: runs their transfers.
+
+    Attributes:
+        run: id of the query's run.
     """
 
     def __init__(
@@ -225,6 +228,7 @@ class World:
         self.clock = FakeClock()
         self.bucket = MemoryBucket()
         self.checkpoint_format = checkpoint_format
+        self.run = "run"
         self._folder = folder
         self._executor = executor
         self._directories = 0
@@ -233,6 +237,18 @@ class World:
     def connect(self, clock: Clock | None = None) -> MemoryStore:
         """Return a store over the bucket, with its own counters."""
         return MemoryStore("memory://bucket/state/0/3", self.bucket, clock or self.clock)
+
+    def log(self, prefix: str, *batches: int) -> None:
+        """Replace a log that Spark's driver keeps beside the state."""
+        checkpoint = MemoryStore("memory://bucket", self.bucket, self.clock)
+        checkpoint.delete([info.key for info in checkpoint.list(prefix)])
+        for batch in batches:
+            checkpoint.put(f"{prefix}{batch}", b"v1\n{}")
+
+    def delete_checkpoint(self) -> None:
+        """Delete all objects, and Spark's logs."""
+        with self.bucket.lock:
+            self.bucket.entries.clear()
 
     def folder(self, name: str = "d") -> Path:
         """Return a path that does not exist yet."""
@@ -270,7 +286,7 @@ class World:
         return SnapshotUploader(
             self.objects,
             STORE,
-            SnapshotWriter("run", instance, {"name": "test"}),
+            SnapshotWriter(self.run, instance, {"name": "test"}),
             self.transfers(cache),
             grace_ms=GRACE_MS,
             fault=fault,

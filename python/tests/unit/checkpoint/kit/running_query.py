@@ -38,13 +38,16 @@ class Query:
     known: dict[str, SstFile] = field(default_factory=dict)
     keep: int = KEEP
     every: int = EVERY
+    first_attempt: int = 0
 
     def run(self, versions: int, seconds_per_commit: float = 1) -> None:
         """Commit ``versions`` versions; each changes one key."""
         for _ in range(versions):
             number = self.newest.version + 1
             writes = {bytes([number % 7]): b"%d" % number}
-            self.newest = self.world.commit(self.newest, writes, attempt(number))
+            self.newest = self.world.commit(
+                self.newest, writes, attempt(self.first_attempt + number)
+            )
             self.all.append(self.newest)
             self.since.append(changelog_ref(self.newest))
             self.world.clock.advance(seconds_per_commit)

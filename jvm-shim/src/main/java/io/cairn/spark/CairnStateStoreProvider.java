@@ -85,6 +85,9 @@ public class CairnStateStoreProvider extends MinorProvider {
     StoreSettings conf = StoreSettings.of(storeConf);
     StoreSettings.warnOfUnused(storeConf, hadoopConf);
     String runId = hadoopConf.get(StreamExecution.RUN_ID_KEY());
+    if (runId != null) { // a state reader has none, and commits nothing
+      SpeculationCheck.warn(storeConf.enableStateStoreCheckpointIds());
+    }
     StoreInstance opened =
         new StoreInstance(
             storeId,

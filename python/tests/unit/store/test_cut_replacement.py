@@ -1,0 +1,223 @@
+"""A process that ends between the two renames with which a file system of Hadoop's replaces a file.
+
+The version has then no object under its plain name, and its batch may be committed: with the
+attempt that was to be replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import STORE, Rig, family
+
+from cairn.checkpoint.store_checkpoint import StoreCheckpoint
+from cairn.checkpoint.upload import SnapshotWriter
+from cairn.errors import CorruptError, FencedError, MissingError, UnavailableError
+from cairn.protocol import files
+from cairn.rocks import engine_description
+from cairn.storage.hadoop.connections import StorageConnections
+from cairn.storage.hadoop.store import HadoopStore
+from harness.fake_shim import FILE_SYSTEM, FakeShim
+
+FAMILY = family(0, multi=False)
+ROOT = "/a/state/0/3"
+
+
+class Cluster:
+    """Executors over one file system."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._tmp_path = tmp_path
+        self.shim = FakeShim()
+        self.connections = StorageConnections()
+        for _ in range(8):
+            self.shim.connect(self.connections)
+        self.rigs: list[Rig] = []
+
+    def store(self) -> HadoopStore:
+        """Return the objects of the store."""
+        settings = {"file_system": str(FILE_SYSTEM), "timeout_ms": "5000"}
+        return HadoopStore(f"hdfs://host:9000{ROOT}", settings, self.connections)
+
+    def executor(self) -> Rig:
+        """Start an executor."""
+        cluster = self
+
+        class OnHadoop(Rig):
+            def new_checkpoint(self, writer: str) -> StoreCheckpoint:
+                return StoreCheckpoint(
+                    cluster.store(),
+                    STORE,
+                    1,
+                    self.conf,
+                    SnapshotWriter(self.run, writer, engine_description()),
+                    self.resources.transfers,
+                )
+
+        conf = {"minDeltasForSnapshot": 2, "minBatchesToRetain": 2, "orphanGraceMs": 0}
+        rig = OnHadoop(self._tmp_path / f"local{len(self.rigs)}", "", 1, conf)
+        self.rigs.append(rig)
+        return rig
+
+    def commit(self, version: int, value: bytes, attempt: int) -> None:
+        """Commit a version on a new executor."""
+        commit(self.executor(), version, value, attempt)
+
+    def cut(self, version: int, value: bytes, attempt: int) -> None:
+        """Commit a version on an executor that dies before the second rename."""
+        path = f"{ROOT}/changelog/{version}.arrow"
+        executor = self.executor()
+        executor.load(version - 1, None)
+        is_dead = [False]
+
+        def die(kind: int, requested: str) -> None:
+            # The first rename moves the old object away.
+            has_moved = path not in self.shim.content
+            is_dead[0] |= kind == files.FILE_RENAME and requested == path and has_moved
+            if is_dead[0]:
+                raise UnavailableError("the process has ended")
+
+        self.shim.before = die
+        with pytest.raises(UnavailableError):
+            write(executor, version, value, attempt)
+        self.shim.before = lambda _kind, _path: None
+        assert path not in self.shim.content
+
+    def rows(self, version: int) -> dict[bytes, bytes]:
+        """Return the rows of a version on a new executor."""
+        executor = self.executor()
+        executor.load(version, None)
+        return executor.contents(0, version)
+
+    def log_commits(self, *batches: int) -> None:
+        """Write Spark's log of commits."""
+        for batch in batches:
+            self.shim._store(f"/a/commits/{batch}", b"v1\n{}")
+
+
+def commit(rig: Rig, version: int, value: bytes, attempt: int) -> None:
+    """Load the version before, and commit."""
+    rig.load(version - 1, None)
+    write(rig, version, value, attempt)
+
+
+def write(rig: Rig, version: int, value: bytes, attempt: int) -> None:
+    """Commit one row on the loaded version."""
+    rig.write([(1, 0, b"%d" % version, value, 0)])
+    rig.commit(version, None, [FAMILY], attempt)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Return a cluster without executors."""
+    made = Cluster(tmp_path)
+    yield made
+    for rig in made.rigs:
+        rig.crash()
+    made.connections.close()
+
+
+def test_a_committed_version_loads_after_its_replacement_was_cut_off(cluster: Cluster) -> None:
+    """Nothing lost its bytes, but the query did not start."""
+    cluster.commit(1, b"1", 1)
+    cluster.commit(2, b"first", 2)
+    cluster.cut(2, b"twin", 3)
+    cluster.log_commits(0, 1)
+
+    assert cluster.rows(2) == {b"1": b"1", b"2": b"first"}
+
+
+def test_the_query_goes_on_from_such_a_version(cluster: Cluster) -> None:
+    """Snapshots, purges and later loads meet the version that has no plain name."""
+    cluster.commit(1, b"1", 1)
+    cluster.commit(2, b"first", 2)
+    cluster.cut(2, b"twin", 3)
+    cluster.log_commits(0, 1)
+    executor = cluster.executor()
+    for version in range(3, 5):
+        commit(executor, version, b"%d" % version, version + 1)
+    assert executor.maintain()["uploaded_files"]
+    for version in range(5, 8):
+        commit(executor, version, b"%d" % version, version + 1)
+
+    assert executor.maintain()["deleted_objects"] > 0
+
+    expected = {b"%d" % version: b"%d" % version for version in range(1, 8)} | {b"2": b"first"}
+    assert cluster.rows(7) == expected
+    with pytest.raises(MissingError):
+        cluster.rows(2)
+
+
+def test_the_batch_may_run_again(cluster: Cluster) -> None:
+    """If it was not committed, its next attempt has the version."""
+    cluster.commit(1, b"1", 1)
+    cluster.commit(2, b"first", 2)
+    cluster.cut(2, b"twin", 3)
+
+    cluster.commit(2, b"again", 4)
+
+    assert cluster.rows(2) == {b"1": b"1", b"2": b"again"}
+
+
+def test_of_several_copies_the_newest_had_the_name_last(cluster: Cluster) -> None:
+    """Each attempt that was replaced has left one."""
+    cluster.commit(1, b"1", 1)
+    for attempt in (2, 3, 4):
+        cluster.commit(2, b"%d" % attempt, attempt)
+    cluster.cut(2, b"twin", 5)
+    cluster.log_commits(0, 1)
+
+    assert cluster.rows(2) == {b"1": b"1", b"2": b"4"}
+
+
+def test_copies_of_which_one_cannot_be_read_are_refused(cluster: Cluster) -> None:
+    """It may be the one that had the name last: another one would be an older state."""
+    cluster.commit(1, b"1", 1)
+    for attempt in (2, 3):
+        cluster.commit(2, b"%d" % attempt, attempt)
+    cluster.cut(2, b"twin", 4)
+    for path in [path for path in cluster.shim.content if "/2_" in path][:1]:
+        cluster.shim._store(path, cluster.shim.content[path][:-9])
+
+    with pytest.raises(CorruptError):
+        cluster.rows(2)
+
+
+def test_two_copies_that_are_equally_new_are_refused(cluster: Cluster) -> None:
+    """Only a fault of Spark's numbers makes such ones: guess nothing."""
+    cluster.commit(1, b"1", 1)
+    for value in (b"a", b"b"):
+        cluster.commit(2, value, 2)
+    cluster.cut(2, b"twin", 3)
+
+    with pytest.raises(CorruptError, match="equally new"):
+        cluster.rows(2)
+
+
+def test_a_purged_version_is_missing_although_attempts_of_it_were_replaced(
+    cluster: Cluster,
+) -> None:
+    """What the purge leaves must not pass for a version whose replacement was cut off."""
+    for attempt in (1, 2):
+        cluster.commit(1, b"%d" % attempt, attempt)
+    executor = cluster.executor()
+    for version in range(2, 9):
+        commit(executor, version, b"%d" % version, version + 1)
+        executor.maintain()
+    assert f"{ROOT}/changelog/1.arrow" not in cluster.shim.content
+
+    with pytest.raises(MissingError):
+        cluster.rows(1)
+
+
+def test_a_late_twin_is_refused_there_too(cluster: Cluster) -> None:
+    """The log of commits is beside the state on each file system."""
+    cluster.commit(1, b"1", 1)
+    cluster.log_commits(0)
+
+    with pytest.raises(FencedError):
+        cluster.commit(1, b"twin", 2)
+
+    assert cluster.rows(1) == {b"1": b"1"}
