@@ -40,7 +40,10 @@ def test_only_stores_with_writes_send_a_put(s3_audited: AuditedS3, tmp_path: Pat
     """200 partitions of which 190 are idle must cost ten PUTs per batch, not 200."""
     events = few_keys(tmp_path / "input")
     events.add_files(0, FILES)
-    conf = s3a_conf(s3_audited.settings) | {"spark.sql.shuffle.partitions": str(PARTITIONS)}
+    conf = s3a_conf(s3_audited.settings) | {
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        STATE_STORE + "minDeltasForSnapshot": "1000",
+    }
     run = Run(BY_NAME["totals_complete"], events, f"{s3_audited.url}/query", SUBJECT, 2, conf)
     run.before_batch[FIRST_COUNTED_BATCH] = s3_audited.restart_count
 

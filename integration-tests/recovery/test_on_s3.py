@@ -12,7 +12,7 @@ from harness.job import Query, continue_after_a_kill
 from harness.operators import BY_NAME
 from harness.s3 import S3Bucket
 from harness.s3_audit import AuditedS3
-from harness.spark import SUBJECT, s3a_conf
+from harness.spark import STATE_STORE, SUBJECT, s3a_conf
 
 pytestmark = pytest.mark.usefixtures("driver")
 
@@ -27,7 +27,8 @@ def test_a_commit_costs_one_put_per_partition_and_nothing_else(
     """Users pay per request, and each additional request adds latency to every batch."""
     events = Events(tmp_path / "input")
     events.add_files(0, FILES)
-    conf = s3a_conf(s3_audited.settings)
+    # Without snapshots: these look first whether the checkpoint is still the same one.
+    conf = s3a_conf(s3_audited.settings) | {STATE_STORE + "minDeltasForSnapshot": "1000"}
     checkpoint = f"{s3_audited.url}/query"
     run = Run(BY_NAME["windows_update"], events, checkpoint, SUBJECT, 2, conf)
     run.before_batch[FIRST_COUNTED_BATCH] = s3_audited.restart_count

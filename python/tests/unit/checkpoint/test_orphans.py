@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from checkpoint_kit import (
     GRACE_MS,
     Crash,
     ModelVersion,
+    World,
     attempt,
     changelog_ref,
     commit,
@@ -188,6 +190,35 @@ def test_sweep_without_the_right_to_read_the_log_deletes_what_it_knows(query: Qu
     sweep_orphans(denied, again.previous, again.kept, grace_ms=GRACE_MS)
 
     assert set(query.world.names("snapshot/")) == names
+
+
+def test_sweep_keeps_a_plain_name_that_has_another_object_since_the_listing(
+    tmp_path: Path,
+) -> None:
+    """A new run may have begun a checkpoint at the same place, with the same numbers."""
+    query = Query(World(tmp_path, 1))
+    query.run(1)
+    query.world.commit(ModelVersion(), {b"a": b"lost"}, attempt(99, run="another"))
+    query.run(16)
+    query.purge()
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(1)
+    assert "changelog/1.arrow" in query.world.names()
+    assert query.previous is not None
+
+    def begin_anew(point: str) -> None:
+        if point == FaultPoint.SWEEP_BEFORE_DELETE:
+            query.world.objects.put("changelog/1.arrow", b"of the new run")
+
+    sweep_orphans(
+        query.world.objects, query.previous, query.kept, grace_ms=GRACE_MS, fault=begin_anew
+    )
+    assert query.world.objects.get("changelog/1.arrow").data == b"of the new run"
+
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(1)
+    query.sweep()
+    assert "changelog/1.arrow" not in query.world.names()
 
 
 def test_sweep_keeps_ssts_that_another_writer_will_delete(query: Query) -> None:
