@@ -56,7 +56,7 @@ def next_sweep(swept_at_ms: int, store: StoreId, now: datetime | None) -> tuple[
         return swept_at_ms, False
     now_ms = int(now.timestamp() * 1000)
     if not swept_at_ms:
-        return now_ms - crc32c(str(store).encode()) % SWEEP_INTERVAL_MS, False
+        return max(1, now_ms - crc32c(str(store).encode()) % SWEEP_INTERVAL_MS), False
     if now_ms - swept_at_ms >= SWEEP_INTERVAL_MS:
         return now_ms, True
     # Not a time in the future, which another clock has written.

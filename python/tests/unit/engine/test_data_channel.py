@@ -70,7 +70,7 @@ def test_a_sender_that_is_faster_than_the_disk_waits(
     assert sent.is_set()
     # Four runs, and what one read of the socket added to them.
     assert held_bytes <= 4 * 64 * KIB + 256 * KIB + 16 * KIB
-    answer = served.commit(frames=count, rows=count)
+    answer = served.commit(frames=count, rows=count, expected_rows=count)
     assert answer["counts"] == {"0": count}
 
 

@@ -69,7 +69,7 @@ class Cluster:
         """Commit a version on an executor that dies before the second rename."""
         path = f"{ROOT}/changelog/{version}.arrow"
         executor = self.executor()
-        executor.load(version - 1, None)
+        base = executor.load(version - 1, None)["checkpoint_id"]
         is_dead = [False]
 
         def die(kind: int, requested: str) -> None:
@@ -81,7 +81,7 @@ class Cluster:
 
         self.shim.before = die
         with pytest.raises(UnavailableError):
-            write(executor, version, value, attempt)
+            write(executor, version, base, value, attempt)
         self.shim.before = lambda _kind, _path: None
         assert path not in self.shim.content
 
@@ -99,14 +99,13 @@ class Cluster:
 
 def commit(rig: Rig, version: int, value: bytes, attempt: int) -> None:
     """Load the version before, and commit."""
-    rig.load(version - 1, None)
-    write(rig, version, value, attempt)
+    write(rig, version, rig.load(version - 1, None)["checkpoint_id"], value, attempt)
 
 
-def write(rig: Rig, version: int, value: bytes, attempt: int) -> None:
+def write(rig: Rig, version: int, base: str | None, value: bytes, attempt: int) -> None:
     """Commit one row on the loaded version."""
     rig.write([(1, 0, b"%d" % version, value, 0)])
-    rig.commit(version, None, [FAMILY], attempt)
+    rig.commit(version, base, [FAMILY], attempt)
 
 
 @pytest.fixture

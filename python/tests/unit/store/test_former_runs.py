@@ -14,7 +14,6 @@ import pytest
 from rig import Rig, family
 
 from cairn.checkpoint.faults import FaultPoint
-from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
 from cairn.clock import FakeClock
 from cairn.store import snapshot
 
@@ -292,20 +291,14 @@ def test_a_former_run_changes_nothing_in_a_copy_that_was_restored(
     former.rig.crash()
 
 
-def test_a_sweep_of_a_former_run_spares_the_new_checkpoint(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_of_a_former_run_spares_the_new_checkpoint(place: Place) -> None:
     """It lists the store, and takes for orphans what its own versions do not need."""
     former, new = former_run(place), place.run()
     new.commit(4)
-    clock = FakeClock()
-    sweeps = former.rig.state.snapshots.sweeps
-    monkeypatch.setattr(sweeps, "_clock", clock)
-    clock.advance(3 * SWEEP_INTERVAL_MS / 1000)
     before = place.names()
 
     with former.rig.state.snapshots.running:
-        snapshot.purge(former.rig.state, None)
+        snapshot.purge(former.rig.state, None, sweeps=True)
 
     assert place.names() == before
     for run in (former, new):
