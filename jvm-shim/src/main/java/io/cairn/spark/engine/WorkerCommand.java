@@ -11,24 +11,38 @@ final class WorkerCommand {
   private static final String MODULE = "cairn.engine";
   private static final String PYTHON_PATH = "PYTHONPATH";
 
+  /** Has the {@code PYTHONPATH} of this JVM. */
+  private static final String LATE_PATH = "CAIRN_PYTHONPATH";
+
   /**
-   * One line, because wrappers pass it on, in a syntax that every Python reads. Python has the
-   * working folder, and {@code PYTHONPATH} if a wrapper has set it, before the standard library:
-   * modules that are loaded already need no search, all others are imported after the change.
+   * In a syntax that every Python reads. Python has the working folder, and {@code PYTHONPATH} if a
+   * wrapper has set it, before the standard library: modules that are loaded already need no
+   * search, all others are imported after the change.
    */
   private static final String RUN_MODULE =
-      "import os, sys; "
-          + "paths = (os.environ.get('PYTHONPATH', '') + os.pathsep + sys.argv[2])"
-          + ".split(os.pathsep); "
-          + "late = [path for path in paths if path]; "
-          + "early = set(map(os.path.abspath, ['.'] + late)); "
-          + "sys.path[:] = [path for path in sys.path if os.path.abspath(path) not in early]"
-          + " + late; "
-          + "sys.version_info < (3, 11) and sys.exit('"
-          + WorkerCommand.TOO_OLD
-          + "' + '.'.join(map(str, sys.version_info[:3]))); "
-          + "import runpy; "
-          + "runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)";
+      """
+      import os, sys
+
+      names = ['PYTHONPATH', 'CAIRN_PYTHONPATH']
+      paths = [os.environ.get(name, '').split(os.pathsep) for name in names]
+      late = [path for path in sum(paths, []) if path]
+      try:
+          here = os.getcwd()
+      except OSError:
+          here = ''  # the folder is gone
+
+      def place(path):
+          return os.path.normpath(os.path.join(here, path))
+
+      early = set(map(place, [''] + late))
+      sys.path[:] = [path for path in sys.path if place(path) not in early] + late
+      sys.version_info < (3, 11) and sys.exit(
+          'TOO_OLD' + '.'.join(map(str, sys.version_info[:3]))
+      )
+      import runpy
+
+      runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)
+      """;
 
   /** What an older Python prints, before its number. */
   static final String TOO_OLD = "Cairn needs Python 3.11 or later, but this is ";
@@ -41,6 +55,21 @@ final class WorkerCommand {
     String path = environment.remove(PYTHON_PATH);
     // glibc's arenas, one per thread, would keep memory that no bound counts.
     environment.putIfAbsent("MALLOC_ARENA_MAX", "2");
-    return builder.command(python, "-u", "-c", RUN_MODULE, MODULE, path == null ? "" : path);
+    environment.put(LATE_PATH, path == null ? "" : path);
+    return builder.command(
+        python, "-u", "-c", asOneWord(RUN_MODULE.replace("TOO_OLD", TOO_OLD)), MODULE);
+  }
+
+  /**
+   * Returns code as an argument without spaces and patterns: a wrapper that passes its arguments on
+   * as {@code $*}, without quotes, lets the shell split and replace them.
+   */
+  private static String asOneWord(String code) {
+    StringBuilder word = new StringBuilder("exec('");
+    for (char letter : code.toCharArray()) {
+      boolean isPlain = letter < 128 && Character.isLetterOrDigit(letter);
+      word.append(isPlain ? String.valueOf(letter) : "\\x%02x".formatted((int) letter));
+    }
+    return word.append("')").toString();
   }
 }

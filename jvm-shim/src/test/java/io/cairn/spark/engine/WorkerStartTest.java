@@ -100,6 +100,31 @@ class WorkerStartTest {
     assertStarts();
   }
 
+  /** Spark's own workers start so, because no argument of theirs has a space. */
+  @Test
+  void aWrapperMaySplitItsArguments() throws IOException {
+    runBy("exec " + PYTHON + " $*");
+
+    assertStarts();
+  }
+
+  @Test
+  void theWorkingFolderMayBeGone() throws IOException {
+    Path gone = fixture.folder.resolve("gone");
+    runBy(
+        "mkdir '"
+            + gone
+            + "' && cd '"
+            + gone
+            + "' && rmdir '"
+            + gone
+            + "'\nexec "
+            + PYTHON
+            + " \"$@\"");
+
+    assertStarts();
+  }
+
   /** An entry without a name, as of {@code PYTHONPATH=$PYTHONPATH:/lib}, is the working folder. */
   @Test
   void anEmptyEntryOfThePythonPathIsNotTheWorkingFolder() throws IOException {
