@@ -64,9 +64,16 @@ def all_then_one_row(frame: DataFrame) -> Rows:
         ("windows_update", nothing, 2),
         ("windows_update", one_row, 1),
         ("limit", nothing, 1),
+        ("transform_scala", one_row, 1),
         *(
             pytest.param(*case, checkpoint_format, marks=pytest.mark.slow)
-            for case in (("windows_update", no_column), ("join_inner_v2", nothing))
+            for case in (
+                ("windows_update", no_column),
+                ("join_inner_v2", nothing),
+                ("transform_scala_initial", nothing),
+                ("transform_initial_pandas", one_row),
+                ("groups_event_time", nothing),
+            )
             for checkpoint_format in (1, 2)
         ),
     ],

@@ -63,9 +63,12 @@ private final class Committed(operator: StateStoreWriter, val expected: Int, val
 
 private object Committed {
   def apply(operator: StateStoreWriter): Committed = {
-    // An operator whose rows are all in one partition, such as a global limit, has one store.
-    val expected =
-      math.min(operator.getStateInfo.numPartitions, operator.outputPartitioning.numPartitions)
+    // An operator whose rows are all in one partition, such as a global limit, has one store. Those
+    // that call functions of the user, such as transformWithState, do not say how many they have.
+    val expected = operator.outputPartitioning.numPartitions match {
+      case 0 => operator.getStateInfo.numPartitions
+      case known => math.min(operator.getStateInfo.numPartitions, known)
+    }
     val count =
       if (StatefulOperatorStateInfo.enableStateStoreCheckpointIds(operator.conf)) {
         operator.checkpointInfoAccumulator.value.asScala.map(_.partitionId).distinct.size
