@@ -83,6 +83,9 @@ def _commit_plain(
     objects.probe_conditional_put()
     objects.probe_replacement()
     name = plain_changelog_name(header.ref.version)
+    if not objects.replaces_at_once:
+        # A replacement that was cut off has left the name free; its batch may be committed.
+        _refuse_if_committed(objects, name, header, None)
     for _ in range(_ROUNDS_MAX):
         try:
             objects.put_if_absent(name, data)
@@ -142,9 +145,15 @@ def _replace_older(
 
 
 def _refuse_if_committed(
-    objects: ObjectStore, name: str, header: ChangelogHeader, other: ChangelogHeader
+    objects: ObjectStore, name: str, header: ChangelogHeader, other: ChangelogHeader | None
 ) -> None:
     """Refuse to replace a version whose batch is committed: this attempt is a late twin.
+
+    Args:
+        objects: at the store's root.
+        name: of the object that attempts share.
+        header: of this attempt.
+        other: of the object of that name; ``None``: it is not known.
 
     Raises:
         FencedError: Spark's log of commits has the batch, or a later one.
@@ -152,10 +161,12 @@ def _refuse_if_committed(
     batch = header.ref.version - 1
     newest = newest_batch(objects, header.store, COMMITS_PREFIX)
     if newest is not None and newest >= batch:
+        by = "another attempt"
+        if other is not None:
+            by = f"attempt {other.attempt.task_attempt} of run {other.attempt.run_id}"
         raise FencedError(
-            f"batch {batch} is committed with this version, by attempt {other.attempt.task_attempt}"
-            f" of run {other.attempt.run_id}; this one is {header.attempt.task_attempt} of "
-            f"{header.attempt.run_id}",
+            f"batch {batch} is committed with this version, by {by}; this one is "
+            f"{header.attempt.task_attempt} of {header.attempt.run_id}",
             object_name=objects.object_url(name),
             next_step="nothing if the query continues; else look for a second query on this "
             "checkpoint",

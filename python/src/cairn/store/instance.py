@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -211,12 +212,20 @@ class ProviderInstance:
         clock = self._resources.clock
         began_ns = clock.monotonic_ns()
 
+        def left_s() -> float:
+            return max(0.0, wait_s - (clock.monotonic_ns() - began_ns) / _NS_PER_S)
+
         def clean_up(store_time: datetime | None) -> int:
-            left_s = max(0.0, wait_s - (clock.monotonic_ns() - began_ns) / _NS_PER_S)
-            if not request.cleanup or not state.snapshots.running.acquire(timeout=left_s):
+            if not request.cleanup:
                 return 0
+            deleted, job = 0, state.snapshots.cleaned
+            with suppress(TimeoutError):
+                deleted = 0 if job is None else job.result(left_s())
+                state.snapshots.cleaned = None
+            if not state.snapshots.running.acquire(timeout=left_s()):
+                return deleted
             try:
-                return snapshot.purge(state, store_time)
+                return deleted + snapshot.purge(state, store_time)
             finally:
                 state.snapshots.running.release()
 
@@ -253,19 +262,25 @@ class ProviderInstance:
         """End all sessions and free the local disk; cancel a load in progress. Idempotent.
 
         If a commit takes longer than a second, this happens after it, in another thread. So it does
-        after a running snapshot, which may go on for ``snapshot_wait_s``.
+        after a running snapshot and its clean-up, which may go on for ``snapshot_wait_s``.
         """
         loading = self._cancellable
         if loading is not None:
             loading.cancel()
-        run = self.state.snapshots.run
-        if run is None or not snapshot_wait_s:
+        snapshots, clock = self.state.snapshots, self._resources.clock
+        run = snapshots.run
+        if not snapshot_wait_s or (run is None and not snapshots.running.locked()):
             self._when_idle(self._close)
             return
 
         def close_later() -> None:
+            until_ns = clock.monotonic_ns() + int(snapshot_wait_s * _NS_PER_S)
             with suppress(CairnError):
-                snapshot.wait_for(run, snapshot_wait_s)
+                if run is not None:
+                    snapshot.wait_for(run, snapshot_wait_s)
+            cleaned = snapshots.cleaned
+            if cleaned is not None:
+                wait([cleaned], max(0.0, (until_ns - clock.monotonic_ns()) / _NS_PER_S))
             self._wait_until_idle(self._close)
 
         threading.Thread(target=close_later, name="cairn-close", daemon=True).start()

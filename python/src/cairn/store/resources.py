@@ -31,6 +31,7 @@ Result = TypeVar("Result")
 _RELEASE_AFTER_S = 1.0
 # A release while most memory is in use finds little, and takes some milliseconds.
 _RELEASE_INTERVAL_NS = 100_000_000
+_NS_PER_S = 1_000_000_000
 # Of the bound of pending bytes: commits of stores with few of them may use so much more.
 _RESERVED_PART = 8
 
@@ -207,14 +208,14 @@ class ByteBudget:
 
 
 class RunningSnapshots:
-    """The snapshots that run in a worker: its end waits for them. Thread-safe."""
+    """The snapshots and clean-ups that run in a worker: its end waits for them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stores: dict[Future[Any], str] = {}
 
     def add(self, run: Future[Any], store: str) -> None:
-        """Note a snapshot, until it ends."""
+        """Note a snapshot or a clean-up, until it ends."""
         with self._lock:
             self._stores[run] = store
         run.add_done_callback(self._remove)
@@ -224,11 +225,17 @@ class RunningSnapshots:
             self._stores.pop(run, None)
 
     def wait(self, wait_s: float) -> list[str]:
-        """Wait until those that run now have ended, or failed; return the stores of the others."""
-        with self._lock:
-            runs = dict(self._stores)
-        _, left = wait(runs, wait_s)
-        return sorted(runs[run] for run in left)
+        """Wait until all have ended, or failed; return the stores of those that have not."""
+        until_ns = SYSTEM_CLOCK.monotonic_ns() + int(wait_s * _NS_PER_S)
+        while True:
+            with self._lock:
+                runs = {run: store for run, store in self._stores.items() if not run.done()}
+            if not runs:
+                return []
+            # Its clean-up follows a snapshot.
+            _, left = wait(runs, max(0.0, (until_ns - SYSTEM_CLOCK.monotonic_ns()) / _NS_PER_S))
+            if left:
+                return sorted({runs[run] for run in left})
 
 
 @dataclass

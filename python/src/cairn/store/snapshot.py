@@ -6,8 +6,8 @@ A snapshot of version N: apply all deltas up to N and none above, flush, make a 
 apply the held deltas, upload. If the worker dies meanwhile, it leaves SSTs that no manifest names.
 
 A snapshot runs in a thread of its own, one per store, because an upload may take hours. Calls that
-want it wait for a while and go on without it. The thread also cleans up: a run may end before
-Spark's first maintenance.
+want it wait for a while and go on without it. A clean-up follows it: a run may end before Spark's
+first maintenance.
 """
 
 from __future__ import annotations
@@ -116,6 +116,11 @@ def _run(state: StoreState, is_forced: bool) -> SnapshotDone:  # noqa: FBT001 - 
             )
             raise failure from problem
         snapshots.failure = None
+        if done.is_stored:
+            # A job of its own: calls wait for this snapshot, and need not wait for more.
+            job = state.resources.maintenance.submit(_clean_up, state, done)
+            snapshots.cleaned = job
+            state.resources.snapshots.add(job, str(state.checkpoint.store))
         return done
 
 
@@ -172,7 +177,6 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     snapshots.stored(result, incarnation)
-    deleted_objects += _clean_up(state, result)
     state.metrics.add("snapshots_count", int(result.won))
     state.metrics.add("snapshot_uploaded_bytes", result.uploaded_bytes)
     return SnapshotDone(
@@ -182,21 +186,23 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
         duration_ms=(clock.monotonic_ns() - began) // _MS,
         store_time=result.store_time if result.won else None,
         deleted_objects=deleted_objects,
+        is_stored=result.won,
+        is_sweep_due=result.is_sweep_due,
     )
 
 
-def _clean_up(state: StoreState, result: SnapshotResult) -> int:
+def _clean_up(state: StoreState, done: SnapshotDone) -> int:
     """Purge, and sweep if that is due, after a snapshot; return how many objects were deleted."""
-    if not result.won:
-        return 0
     try:
-        return purge(state, result.store_time, sweeps=result.is_sweep_due)
+        with state.snapshots.running:
+            return purge(state, done.store_time, sweeps=done.is_sweep_due)
     except CairnError as failure:
-        _LOG.warning(
-            "store %s: the clean-up after a snapshot failed, a later one tries again: %s",
-            state.checkpoint.store,
-            failure,
-        )
+        if not state.is_closed:
+            _LOG.warning(
+                "store %s: the clean-up after a snapshot failed, a later one tries again: %s",
+                state.checkpoint.store,
+                failure,
+            )
         return 0
 
 

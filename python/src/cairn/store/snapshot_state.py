@@ -42,7 +42,9 @@ class SnapshotDone:
         duration_ms: how long it took.
         store_time: the time of the upload, by the storage's clock; ``None`` if no manifest was
             stored.
-        deleted_objects: objects that were deleted before and after.
+        deleted_objects: objects that were deleted before.
+        is_stored: whether this writer stored the manifest: a clean-up follows.
+        is_sweep_due: whether that sweeps, too.
     """
 
     uploaded_files: int = 0
@@ -51,6 +53,8 @@ class SnapshotDone:
     duration_ms: int = 0
     store_time: datetime | None = None
     deleted_objects: int = 0
+    is_stored: bool = False
+    is_sweep_due: bool = False
 
 
 class Purgeable(NamedTuple):
@@ -83,6 +87,7 @@ class SnapshotState:
             what earlier runs have left.
         needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
         unusable: manifests that loads had to go around.
+        cleaned: the clean-up after the last snapshot; its result is the number of deleted objects.
         rotten: manifests whose SSTs were corrupt before they were uploaded: their checksums hold.
     """
 
@@ -94,6 +99,7 @@ class SnapshotState:
         self.taken: VersionRef | None = None
         self.replayed_count = 0
         self.needs_load = False
+        self.cleaned: Future[int] | None = None
         self.unusable: frozenset[VersionRef] = frozenset()
         self.rotten: frozenset[VersionRef] = frozenset()
         self._opened: VersionRef | None = None  # the manifest of the open database

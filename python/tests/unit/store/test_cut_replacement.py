@@ -160,6 +160,19 @@ def test_the_batch_may_run_again(cluster: Cluster) -> None:
     assert cluster.rows(2) == {b"1": b"1", b"2": b"again"}
 
 
+def test_no_attempt_takes_the_name_of_a_version_whose_batch_is_committed(cluster: Cluster) -> None:
+    """The name is free, so nothing was replaced: a zombie changed the version in silence."""
+    cluster.commit(1, b"one", 2)
+    cluster.cut(1, b"two", 3)
+    cluster.log_commits(0)
+
+    for attempt in (1, 4):
+        with pytest.raises(FencedError, match="batch 0 is committed"):
+            cluster.commit(1, b"late", attempt)
+
+    assert cluster.rows(1) == {b"1": b"one"}
+
+
 def test_of_several_copies_the_newest_had_the_name_last(cluster: Cluster) -> None:
     """Each attempt that was replaced has left one."""
     cluster.commit(1, b"1", 1)

@@ -72,6 +72,9 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long earlyFramesSent;
   private long earlyRowsSent;
   private int[] replacedRows = NO_ROWS;
+
+  /** Whether the worker has frames of this session, also void ones. */
+  private boolean hasSent;
   private long rowsRead;
   private long appliedThrough;
   private volatile boolean hasFailed;
@@ -258,6 +261,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       Frames.writes(writer, block);
       writer.finish(FrameKind.EARLY, session, earlyFramesSent + 1, 0);
       channel().send(writer.frame());
+      hasSent = true;
       earlyFramesSent++;
       earlyRowsSent += block.count();
       return true;
@@ -295,6 +299,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   private void sent(WriteBlock block) {
+    hasSent = true;
     framesSent++;
     rowsSent += block.count();
   }
@@ -331,7 +336,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   /** Makes the engine drop the session's writes, if it has any. */
   public void abort() {
-    if (framesSent + earlyFramesSent > 0) {
+    if (hasSent) {
       instance.callIfOpen("abort", Json.object().put("session", session));
     }
   }

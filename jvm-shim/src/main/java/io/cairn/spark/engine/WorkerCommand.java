@@ -15,17 +15,18 @@ final class WorkerCommand {
   private static final String LATE_PATH = "CAIRN_PYTHONPATH";
 
   /**
-   * In a syntax that every Python reads. Python has the working folder, and {@code PYTHONPATH} if a
-   * wrapper has set it, before the standard library: modules that are loaded already need no
-   * search, all others are imported after the change.
+   * In a syntax that every Python reads. Python has the working folder, as an empty entry, and
+   * {@code PYTHONPATH} if a wrapper has set it, before the standard library: modules that are
+   * loaded already need no search, all others are imported after the change.
    */
   private static final String RUN_MODULE =
       """
       import os, sys
 
-      names = ['PYTHONPATH', 'CAIRN_PYTHONPATH']
-      paths = [os.environ.get(name, '').split(os.pathsep) for name in names]
-      late = [path for path in sum(paths, []) if path]
+      def entries(name):
+          value = os.environ.get(name)
+          return value.split(os.pathsep) if value else []
+
       try:
           here = os.getcwd()
       except OSError:
@@ -34,8 +35,10 @@ final class WorkerCommand {
       def place(path):
           return os.path.normpath(os.path.join(here, path))
 
-      early = set(map(place, [''] + late))
-      sys.path[:] = [path for path in sys.path if place(path) not in early] + late
+      early = set(map(place, entries('PYTHONPATH')))
+      kept = [path for path in sys.path if path and place(path) not in early]
+      late = entries('PYTHONPATH') + entries('CAIRN_PYTHONPATH')
+      sys.path[:] = kept + [path for path in late if path]
       sys.version_info < (3, 11) and sys.exit(
           'TOO_OLD' + '.'.join(map(str, sys.version_info[:3]))
       )
