@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from harness.clear_errors import assert_clear
-from harness.differential import Run, forget_batches
+from harness.differential import Rows, Run, forget_batches
 from harness.events import Events
 from harness.operators import BY_NAME, StateView
 from harness.spark import CONTROL, STATE_STORE, SUBJECT
@@ -26,6 +27,7 @@ CONF = {
     STATE_STORE + "minDeltasForSnapshot": "2",
 }
 VIEW = StateView()
+TOTAL = re.compile(r"\bk=(-?\w+)\b.*?\b(?:sum|total)=(-?\w+)")
 FOLDERS = ("commits", "metadata", "offsets", "sources", "state")
 
 
@@ -55,7 +57,17 @@ def test_a_query_that_was_rolled_back_by_hand_repeats_its_batches(
     assert subject.record.rows == control.record.rows
     last = FILES - RETAINED + 1
     assert committed(control) == last
-    assert subject.state(VIEW, batchId=last) == control.state(VIEW, batchId=last)
+    # In format 1 Spark's provider may show the state of a batch that was rolled back.
+    assert totals(subject.state(VIEW, batchId=last)) == totals(subject.record.rows[last])
+    if checkpoint_format == 2:
+        assert subject.state(VIEW, batchId=last) == control.state(VIEW, batchId=last)
+
+
+def totals(rows: Rows) -> dict[str, str]:
+    """Return the total of each key, in rows of the sink or of the state."""
+    found = dict(match.groups() for row in rows for match in [TOTAL.search(row)] if match)
+    assert len(found) == len(rows)
+    return found
 
 
 def roll_back(run: Run, batch: int) -> None:
