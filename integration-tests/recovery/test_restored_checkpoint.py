@@ -65,9 +65,9 @@ def test_a_query_that_was_rolled_back_by_hand_repeats_its_batches(
 
 def totals(rows: Rows) -> dict[str, str]:
     """Return the total of each key, in rows of the sink or of the state."""
-    found = dict(match.groups() for row in rows for match in [TOTAL.search(row)] if match)
+    found = [match for match in map(TOTAL.search, rows) if match]
     assert len(found) == len(rows)
-    return found
+    return {match[1]: match[2] for match in found}
 
 
 def roll_back(run: Run, batch: int) -> None:
