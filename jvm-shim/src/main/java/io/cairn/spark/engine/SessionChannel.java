@@ -75,6 +75,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   /** Whether the worker has frames of this session, also void ones. */
   private boolean hasSent;
+
   private long rowsRead;
   private long appliedThrough;
   private volatile boolean hasFailed;
