@@ -84,6 +84,9 @@ final class WriteBuffer {
 
     private boolean isSpilled;
 
+    /** Deletes of keys that are not committed. */
+    private int absentDeletes;
+
     private Writes(MemoryAccount account) {
       super(account);
     }
@@ -325,12 +328,15 @@ final class WriteBuffer {
     int length = value.length + gap;
     int found = last.address;
     keepForScans(family, key, found);
+    boolean endsDelete = found != 0 && isAbsentDelete(families[family.id], found);
     int address;
     while ((address = place(family, found, key, length)) == 0) {
       search(family, key, last.hash);
       found = last.address;
+      endsDelete = false; // the spill has dropped it
     }
     Writes writes = families[family.id];
+    writes.absentDeletes -= endsDelete ? 1 : 0;
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     if (found != 0) {
@@ -358,6 +364,7 @@ final class WriteBuffer {
     int found = findToWrite(family, key);
     keepForScans(family, key, found);
     byte state = WriteBlock.APPEND;
+    boolean endsDelete = found != 0 && isAbsentDelete(writes, found);
     entryValue.length = 0;
     if (found != 0) {
       byte[] old = writes.slab(found);
@@ -375,6 +382,7 @@ final class WriteBuffer {
     if (address == 0) {
       return false;
     }
+    writes.absentDeletes -= endsDelete ? 1 : 0;
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     long to = Entry.valueAt(slab, at);
@@ -413,10 +421,12 @@ final class WriteBuffer {
     Writes writes = families[family.id];
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
+    boolean wasDelete = found != 0 && isAbsentDelete(writes, address);
     if (found != 0) {
       early.noteRewrite(writes, found, slab, at);
     }
     Entry.setState(slab, at, WriteBlock.DELETE);
+    writes.absentDeletes += !wasDelete && isAbsentDelete(writes, address) ? 1 : 0;
   }
 
   /** Lets open scans keep the write of a key that is about to be changed; 0: there is none. */
@@ -607,13 +617,14 @@ final class WriteBuffer {
   }
 
   private static long rowsOf(Writes writes) {
-    long rows = 0;
-    for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
-      boolean isDelete = Entry.state(entries.slab, entries.at) == WriteBlock.DELETE;
-      boolean isAbsent = Entry.presence(entries.slab, entries.at) == WriteBlock.MISSING;
-      rows += isDelete && isAbsent ? 0 : 1;
-    }
-    return rows;
+    return writes.count() - writes.absentDeletes;
+  }
+
+  private static boolean isAbsentDelete(Writes writes, int address) {
+    byte[] slab = writes.slab(address);
+    long at = Slabs.at(address);
+    return Entry.state(slab, at) == WriteBlock.DELETE
+        && Entry.presence(slab, at) == WriteBlock.MISSING;
   }
 
   /** Drops all writes of a family, also those that were spilled. */
