@@ -38,7 +38,8 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PYTHON
 
 PYTHON_FOLDERS := python integration-tests examples benchmarks scripts spec
-GRADLE := gradle --console=plain -q -PsparkJars="$$(cat $(STAMPS)/spark-jars)" -Ppython=$(CURDIR)/$(PY)
+# No daemon: it would keep half a gigabyte for hours after the verb has ended. A call without one takes some seconds more.
+GRADLE := gradle --no-daemon --console=plain -q -PsparkJars="$$(cat $(STAMPS)/spark-jars)" -Ppython=$(CURDIR)/$(PY)
 
 ##@ Use
 

@@ -27,7 +27,7 @@ if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
     echo "$wanted" >"$venv/installed"
 fi
 jars=$("$venv/bin/python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "jars")')
-gradle --console=plain -q -PsparkJars="$jars" -Ppython="$PWD/$venv/bin/python" "${@:-jar}"
+gradle --no-daemon --console=plain -q -PsparkJars="$jars" -Ppython="$PWD/$venv/bin/python" "${@:-jar}"
 if [ $# = 0 ]; then
     mkdir -p python/src/cairn/jars
     cp "jvm-shim/build/$minor/libs/cairn-shim-$minor.jar" python/src/cairn/jars/

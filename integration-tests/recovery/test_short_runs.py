@@ -16,19 +16,27 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 RUNS = 4
 PARTITIONS = 2
-# An upload takes longer than what is left of a run after its commit, but the end of a run waits.
-SLOW_ENGINE = """#!{python}
+# An upload goes on when the worker is told to end. It then lasts a little longer than the end of a
+# JVM that does not wait for it.
+LATE_ENGINE = """#!{python}
 import runpy
+import threading
 import time
 from cairn.storage.local import LocalStore
+from cairn.store.resources import RunningSnapshots
 
-upload = LocalStore.upload
+upload, wait, is_ending = LocalStore.upload, RunningSnapshots.wait, threading.Event()
 
-def slowly(self, *arguments, **named):
-    time.sleep(4)
+def late(self, *arguments, **named):
+    is_ending.wait()
+    time.sleep(0.3)
     return upload(self, *arguments, **named)
 
-LocalStore.upload = slowly
+def noted(self, wait_s):
+    is_ending.set()
+    return wait(self, wait_s)
+
+LocalStore.upload, RunningSnapshots.wait = late, noted
 runpy.run_module("cairn.engine", run_name="__main__")
 """
 
@@ -37,7 +45,7 @@ runpy.run_module("cairn.engine", run_name="__main__")
 def test_a_scheduled_job_has_snapshots_of_its_state(tmp_path: Path) -> None:
     """Otherwise each run replays all versions, until `maxLineage` of them stop the query."""
     program = tmp_path / "engine"
-    program.write_text(SLOW_ENGINE.format(python=sys.executable))
+    program.write_text(LATE_ENGINE.format(python=sys.executable))
     program.chmod(0o700)
     conf = {CAIRN_CONF + "python": str(program), STATE_STORE + "maintenanceInterval": "1h"}
     events = Events(tmp_path / "input", rows_per_file=200)

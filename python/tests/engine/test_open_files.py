@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import select
 import socket
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -98,10 +98,13 @@ def test_the_worker_answers_calls_after_connections_without_descriptors(
 ) -> None:
     """Py4J's server ends at the first error of an accept; the worker would be deaf for good."""
     with ExitStack() as held:
-        for _ in range(LIMIT):
+        connections = [
             held.enter_context(socket.create_connection(("127.0.0.1", worker.ready["port"]), 5))
-        wait_until(lambda: descriptors(worker) > LIMIT - 3, 30, "all descriptors in use")
-        time.sleep(0.5)  # it comes to the connection after them
+            for _ in range(LIMIT)
+        ]
+        refused, _, _ = select.select(connections, [], [], 30)
+        assert refused, "no connection was refused within 30 s"
+        assert refused[0].recv(1) == b""
 
     wait_until(lambda: descriptors(worker) < LIMIT // 2, 30, "the end of the connections")
     assert "moved" in worker.exchange("activity")["ok"]

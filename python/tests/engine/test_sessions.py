@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from client import APPEND, DELETE, DROP_CF, LISTS, PUT, EngineError, Store, writes_batch
 
 from cairn.protocol import frames
+from harness.processes import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from client import WorkerProcess
 
 ABSENT, COMMITTED, SPILL, DELETED = 0, 1, 2, 3
@@ -30,15 +33,32 @@ def test_a_commit_creates_a_version_of_exactly_its_writes(store: Store) -> None:
     assert store.get([b"L"], cf=1) == [(COMMITTED, b"xy")]
 
 
-def test_a_commit_that_races_its_last_frame_waits_for_it(store: Store) -> None:
+# A commit that comes to its frames makes the file.
+COMMITTING = """
+import pathlib
+from cairn.store.session import StoreSession
+complete = StoreSession.complete
+def noted(*arguments):
+    pathlib.Path({file!r}).touch()
+    return complete(*arguments)
+StoreSession.complete = noted
+"""
+
+
+def test_a_commit_that_races_its_last_frame_waits_for_it(
+    spawn: Callable[..., WorkerProcess], url: str, tmp_path: Path
+) -> None:
     """Two channels have no order between them: the frame may come after the commit's call."""
+    commits = tmp_path / "commits"
+    store = Store(spawn(patch=COMMITTING.format(file=str(commits))), 1, url)
+    store.load(0)
     store.write([(PUT, 0, b"a", b"1")])
     late = writes_batch([(PUT, 0, b"b", b"2")])
     result: list[dict[str, object]] = []
     store.frames, store.rows = 2, 2
     commit = threading.Thread(target=lambda: result.append(store.commit(expected_rows=2)))
     commit.start()
-    time.sleep(0.3)
+    wait_until(commits.exists, 20, "the commit in the worker")
     assert not result
 
     store.channel.send(frames.WRITES, store.session, late.serialize(), sequence=2, rows=1)

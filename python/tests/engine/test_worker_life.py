@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,10 +52,13 @@ def test_a_jar_of_another_release_is_refused(
     assert not list(tmp_path.glob("local/*"))
 
 
-def test_sigterm_ends_it_and_sigint_does_not(worker: WorkerProcess, tmp_path: Path) -> None:
+def test_sigterm_ends_it_and_sigint_does_not(
+    worker: WorkerProcess, store: Store, tmp_path: Path
+) -> None:
     """Ctrl-C goes to the whole group: the driver must still be able to commit."""
     worker.process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+    store.write([(PUT, 0, b"a", b"1")])
+    store.commit()
     assert worker.process.poll() is None
 
     worker.process.send_signal(signal.SIGTERM)
@@ -328,30 +330,31 @@ def suppressed(act: Callable[[], None]) -> None:
         act()
 
 
-SLOW_UPLOADS = """
-import time
+# An upload makes "uploads", and does not end before "go" is there.
+HELD_UPLOADS = """
+import pathlib, time
 from cairn.storage.local import LocalStore
-
-upload = LocalStore.upload
-
-def slowly(self, *arguments, **named):
-    time.sleep(1.5)
+upload, folder = LocalStore.upload, pathlib.Path({folder!r})
+def held(self, *arguments, **named):
+    (folder / 'uploads').touch()
+    while not (folder / 'go').exists():
+        time.sleep(0.01)
     return upload(self, *arguments, **named)
-
-LocalStore.upload = slowly
+LocalStore.upload = held
 """
 
 
 @pytest.fixture
 def short_run(tmp_path: Path, url: str) -> Iterator[WorkerProcess]:
-    """Return a worker whose snapshot has just begun."""
-    worker = WorkerProcess(tmp_path / "local", patch=SLOW_UPLOADS)
+    """Return a worker whose snapshot has begun, and ends after ``go`` is there."""
+    worker = WorkerProcess(tmp_path / "local", patch=HELD_UPLOADS.format(folder=str(tmp_path)))
     store = Store(worker, 1, url, conf={"minDeltasForSnapshot": "2"})
     store.load(0)
     for number in range(9):
         store.write([(PUT, 0, b"%d" % number, b"1")])
         store.commit()
         store.load(store.version, store.checkpoint_id)
+    wait_until((tmp_path / "uploads").exists, 20, "the snapshot's first upload")
     yield worker
     worker.close()
 
@@ -364,10 +367,13 @@ def test_a_snapshot_may_end_before_its_worker_does(
     short_run: WorkerProcess, tmp_path: Path
 ) -> None:
     """Most scheduled runs end within seconds after their only commits."""
-    left = short_run.call("finish", snapshot_wait_ms=20_000)["left"]
-    short_run.close()
+    finish = short_run.begin("finish", wait_ms=100, snapshot_wait_ms=20_000)
+    assert "running" in finish.answer
+    (tmp_path / "go").touch()
 
-    assert left == []
+    assert finish.wait(20_000) == {"ok": {"left": []}}
+
+    short_run.close()
     assert len(manifests(tmp_path)) == 1
 
 
@@ -375,19 +381,18 @@ def test_a_worker_does_not_wait_longer_for_a_snapshot_than_it_is_told(
     short_run: WorkerProcess, tmp_path: Path
 ) -> None:
     """A container that is ended is killed after a while, with what it does then."""
-    began = time.monotonic()
-    left = short_run.call("finish", snapshot_wait_ms=100)["left"]
+    finish = short_run.begin("finish", wait_ms=20_000, snapshot_wait_ms=100)
     short_run.close()
 
-    assert left == ["0/3/default"]
-    assert time.monotonic() - began < 1.4
+    assert finish.answer == {"ok": {"left": ["0/3/default"]}}
     assert manifests(tmp_path) == []
 
 
 def test_a_store_is_closed_after_its_snapshot(short_run: WorkerProcess, tmp_path: Path) -> None:
     """Spark closes the stores of an ended query while its application goes on."""
     short_run.call("close_instance", instance=1, snapshot_wait_ms=20_000)
-
     assert manifests(tmp_path) == []
+    (tmp_path / "go").touch()
+
     wait_until(lambda: len(manifests(tmp_path)) == 1, 20, "the manifest")
     wait_until(lambda: not list(tmp_path.rglob("i1/d*")), 20, "the end of the database")

@@ -18,22 +18,31 @@ import scala.Option;
 
 /** What a run has begun when its JVM ends: most scheduled jobs end seconds after a commit. */
 class EndOfJvmTest {
-  private static final String SLOW_UPLOADS =
+  /**
+   * An upload goes on when the worker is told to end. It then lasts a little longer than the end of
+   * a JVM that does not wait for it.
+   */
+  private static final String LATE_UPLOADS =
       """
-      import time
+      import threading, time
       from cairn.storage.local import LocalStore
-      upload = LocalStore.upload
-      def slowly(self, *arguments, **named):
-          time.sleep(2)
+      from cairn.store.resources import RunningSnapshots
+      upload, wait, is_ending = LocalStore.upload, RunningSnapshots.wait, threading.Event()
+      def late(self, *arguments, **named):
+          is_ending.wait()
+          time.sleep(0.3)
           return upload(self, *arguments, **named)
-      LocalStore.upload = slowly
+      def noted(self, wait_s):
+          is_ending.set()
+          return wait(self, wait_s)
+      LocalStore.upload, RunningSnapshots.wait = late, noted
       """;
 
   /** A short run: its last commit begins a snapshot. */
   static final class ShortRun {
     public static void main(String[] arguments) throws Exception {
       StoreFixture fixture = new StoreFixture().withOwnWorker();
-      fixture.patchEngine(SLOW_UPLOADS);
+      fixture.patchEngine(LATE_UPLOADS);
       fixture.settings.put("spark.sql.streaming.stateStore.minDeltasForSnapshot", "1");
       CairnStateStoreProvider provider = fixture.provider();
       Option<String> id = NO_ID;
@@ -54,7 +63,7 @@ class EndOfJvmTest {
     Path notes = folder.resolve("notes");
     Process jvm = ChildJvm.start("-Xmx512m", ShortRun.class, notes.toString());
 
-    assertTrue(jvm.waitFor(2, TimeUnit.MINUTES));
+    assertTrue(jvm.waitFor(2, TimeUnit.MINUTES), "the JVM did not end within two minutes");
     assertEquals(0, jvm.exitValue());
     List<String> lines = Files.readAllLines(notes);
     try (Stream<Path> files = Files.walk(Path.of(lines.get(0), "state"))) {

@@ -55,6 +55,33 @@ class EngineTroubleTest {
     }
   }
 
+  private static Map<Long, String> rows(
+      CairnStateStoreProvider provider, long version, Option<String> id) {
+    StateStore store = provider.getReadStore(version, id);
+    Map<Long, String> rows = all(store.iterator("default"));
+    store.release();
+    return rows;
+  }
+
+  /** Makes a method of the engine fail while the file that is returned is there. */
+  private Path failWhileFull(String module, String type, String method) throws IOException {
+    Path full = fixture.folder.resolve("full");
+    fixture.patchEngine(
+        """
+        import os
+        from cairn.errors import DiskFullError
+        from %1$s import %2$s
+        works = %2$s.%3$s
+        def failing(*arguments):
+            if os.path.exists('%4$s'):
+                raise DiskFullError('the disk is full')
+            return works(*arguments)
+        %2$s.%3$s = failing
+        """
+            .formatted(module, type, method, full));
+    return full;
+  }
+
   /** The first changelog of each store is refused, as with expired credentials. */
   private void expireCredentialsOnce() throws IOException {
     refuseOnce("CredentialsExpiredError");
@@ -84,9 +111,7 @@ class EngineTroubleTest {
 
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
 
-    StateStore read = fixture.provider().getReadStore(1, id);
-    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(read.iterator("default")));
-    read.release();
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), rows(fixture.provider(), 1, id));
   }
 
   /** The expiry of a token must not fail the commits of all partitions. */
@@ -97,9 +122,7 @@ class EngineTroubleTest {
 
     Option<String> id = commit(provider, 0, NO_ID, 1, 2);
 
-    StateStore read = fixture.provider().getReadStore(1, id);
-    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), all(read.iterator("default")));
-    read.release();
+    assertEquals(Map.of(1L, "v1@1", 2L, "v2@1"), rows(fixture.provider(), 1, id));
     assertEquals(1, fixture.objects("changelog").size());
   }
 
@@ -124,19 +147,7 @@ class EngineTroubleTest {
    */
   @Test
   void aFailedCommitLeavesNoRowsInTheCache() throws IOException {
-    fixture.patchEngine(
-        """
-import os
-from cairn.errors import DiskFullError
-from cairn.storage.local import LocalStore
-put = LocalStore.put
-def failing(self, key, data):
-    if os.path.exists('%s') and key.startswith('changelog/'):
-        raise DiskFullError('the disk is full')
-    return put(self, key, data)
-LocalStore.put = failing
-"""
-            .formatted(fixture.folder.resolve("full")));
+    Path full = failWhileFull("cairn.storage.local", "LocalStore", "put");
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commitAll(provider);
     StateStore store = provider.getStore(1, id, false, false);
@@ -145,14 +156,14 @@ LocalStore.put = failing
       store.remove(key(key + 1), "default");
       store.put(key(KEYS + key), value("never"), "default");
     }
-    Files.createFile(fixture.folder.resolve("full"));
+    Files.createFile(full);
 
     Throwable error = assertThrows(Throwable.class, store::commit);
 
     assertTrue(StoreFixture.chain(error).contains("CAIRN_DISK_FULL"), StoreFixture.chain(error));
     store.abort();
     assertEquals(-1, provider.latestVersion());
-    Files.delete(fixture.folder.resolve("full"));
+    Files.delete(full);
     StateStore again = provider.getStore(1, id, false, false);
     Map<Long, String> rows = all(again.iterator("default"));
     assertEquals(KEYS, rows.size());
@@ -169,32 +180,20 @@ LocalStore.put = failing
   @Test
   void afterAnErrorOfTheEngineTheNextSessionLoadsAgain() throws IOException {
     fixture.withLeastCache();
-    fixture.patchEngine(
-        """
-import os
-from cairn.errors import DiskFullError
-from cairn.store.local_state import LocalState
-look_up = LocalState.look_up
-def failing(*arguments):
-    if os.path.exists('%s'):
-        raise DiskFullError('the local disk is full')
-    return look_up(*arguments)
-LocalState.look_up = failing
-"""
-            .formatted(fixture.folder.resolve("full")));
+    Path full = failWhileFull("cairn.store.local_state", "LocalState", "look_up");
     CairnStateStoreProvider provider = fixture.provider();
     Option<String> id = commitAll(provider);
     provider.getStore(1, id, false, false).abort();
     assertEquals(1, provider.latestVersion());
 
     StateStore store = provider.getStore(1, id, false, false);
-    Files.createFile(fixture.folder.resolve("full"));
+    Files.createFile(full);
     Throwable error = assertThrows(Throwable.class, () -> readAll(store));
     assertTrue(StoreFixture.chain(error).contains("CAIRN_DISK_FULL"), StoreFixture.chain(error));
     store.abort();
 
     assertEquals(-1, provider.latestVersion());
-    Files.delete(fixture.folder.resolve("full"));
+    Files.delete(full);
     commit(provider, 1, id, 1);
   }
 
@@ -253,9 +252,7 @@ LocalState.look_up = failing
 
     String text = StoreFixture.chain(error);
     assertTrue(text.contains("CAIRN_ENGINE_TIMEOUT") && text.contains("requestTimeoutMs"), text);
-    StateStore read = other.getReadStore(1, id);
-    assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
-    read.release();
+    assertEquals(Map.of(1L, "v1@1"), rows(other, 1, id));
     assertFalse(stopped.isAlive());
   }
 
@@ -277,9 +274,7 @@ LocalState.look_up = failing
     assertTrue(text.contains("did not answer the call commit within 500 ms"), text);
     assertTrue(text.contains("store=0/0/default, version=2"), text);
     stopped.onExit().get(20, TimeUnit.SECONDS);
-    StateStore read = provider.getReadStore(1, id);
-    assertEquals(Map.of(1L, "v1@1"), all(read.iterator("default")));
-    read.release();
+    assertEquals(Map.of(1L, "v1@1"), rows(provider, 1, id));
   }
 
   /**
@@ -394,9 +389,7 @@ LocalState.look_up = failing
     assertEquals(2, store.commit());
 
     Option<String> two = store.getStateStoreCheckpointInfo().stateStoreCkptId();
-    StateStore read = fixture.provider().getReadStore(2, two);
-    assertEquals(Map.of(3L, "new"), all(read.iterator("default")));
-    read.release();
+    assertEquals(Map.of(3L, "new"), rows(fixture.provider(), 2, two));
   }
 
   /** A task thread that ends must not leave a connection open. */

@@ -18,11 +18,13 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.logging.log4j.Level;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -124,6 +126,16 @@ for name in ('get', 'get_start', 'put', 'upload'):
       thread.start();
     }
 
+    /** Waits until the task waits in a method of the shim. */
+    void awaitIn(String type, String method) throws InterruptedException {
+      String frame = "io.cairn.spark.engine." + type + "." + method + "(";
+      await(
+          frame + ")",
+          () ->
+              Arrays.stream(thread.getStackTrace())
+                  .anyMatch(each -> each.toString().contains(frame)));
+    }
+
     /** Interrupts the task, as Spark does, and returns the error that it ends with in time. */
     String cancel(long limitMs) throws InterruptedException, ExecutionException, TimeoutException {
       thread.interrupt();
@@ -133,8 +145,16 @@ for name in ('get', 'get_start', 'put', 'upload'):
     }
   }
 
-  private static void sleep(long ms) throws InterruptedException {
-    Thread.sleep(ms);
+  private static void await(String what, BooleanSupplier isMet) throws InterruptedException {
+    long deadlineNs = System.nanoTime() + 30 * SECOND_NS;
+    while (!isMet.getAsBoolean()) {
+      assertTrue(System.nanoTime() < deadlineNs, () -> "waited 30 s for " + what);
+      Thread.sleep(5);
+    }
+  }
+
+  private void awaitStuck() throws InterruptedException {
+    await("a request that does not end", () -> Files.exists(isStuck));
   }
 
   /**
@@ -179,9 +199,7 @@ for name in ('get', 'get_start', 'put', 'upload'):
     CairnStateStoreProvider other = fixture.provider();
     Files.writeString(stuck, "get");
     Task task = new Task(() -> rows(other.getStore(2, id, false, false)));
-    while (!Files.exists(isStuck)) {
-      sleep(10);
-    }
+    awaitStuck();
 
     assertEquals(1, runningLoads());
 
@@ -216,7 +234,7 @@ for name in ('get', 'get_start', 'put', 'upload'):
     CairnStateStoreProvider other = fixture.provider();
     Files.writeString(stuck, "get");
     Task task = new Task(() -> other.getStore(2, id, false, false));
-    sleep(700);
+    awaitStuck();
 
     String error = task.cancel(A_SECOND_MS);
 
@@ -270,9 +288,7 @@ ControlEntry._answer, LocalStore.get = noted, late
     StateStoreChangeDataReader changes = changeFeed();
     Files.writeString(stuck, "get changelog/1_");
     Task task = new Task(changes::next);
-    while (!Files.exists(isStuck)) {
-      sleep(10);
-    }
+    awaitStuck();
 
     String error = task.cancel(LESS_THAN_A_COMMIT_MS);
 
@@ -287,7 +303,7 @@ ControlEntry._answer, LocalStore.get = noted, late
     CairnStateStoreProvider other = fixture.provider();
     fixture.signalWorker("STOP");
     Task task = new Task(() -> other.getStore(2, id, false, false));
-    sleep(700);
+    task.awaitIn("Cancellation", "await");
 
     String error = task.cancel(A_SECOND_MS);
 
@@ -305,7 +321,7 @@ ControlEntry._answer, LocalStore.get = noted, late
     store.put(key(7), value("unknown"), "default");
     Files.writeString(stuck, "put changelog/2_");
     Task task = new Task(store::commit);
-    sleep(500);
+    awaitStuck();
     long startedNs = System.nanoTime();
 
     String error = task.cancel(30_000);
@@ -336,7 +352,7 @@ ControlEntry._answer, LocalStore.get = noted, late
                 store.put(key(key), value(large), "default");
               }
             });
-    sleep(2000);
+    task.awaitIn("DataChannel", "await");
 
     String error = task.cancel(30_000);
 
@@ -353,7 +369,7 @@ ControlEntry._answer, LocalStore.get = noted, late
     versions(provider, 2);
     Files.writeString(stuck, "upload");
     Task task = new Task(provider::doMaintenance);
-    sleep(700);
+    awaitStuck();
     assertTrue(task.thread.isAlive());
 
     String error = task.cancel(A_SECOND_MS);
@@ -369,9 +385,7 @@ ControlEntry._answer, LocalStore.get = noted, late
     Option<String> id = versions(provider, 2);
     Files.writeString(stuck, "upload");
     Task task = new Task(provider::doMaintenance);
-    while (!Files.exists(isStuck)) {
-      sleep(10);
-    }
+    awaitStuck();
 
     StateStore during = provider.getStore(2, id, false, false);
     during.put(key(7), value("during"), "default");
@@ -392,20 +406,15 @@ ControlEntry._answer, LocalStore.get = noted, late
   @Test
   void whileAWorkerStartsNeitherMaintenanceNorTheEndOfAStoreWaits() throws Exception {
     Path slowStart = fixture.folder.resolve("slow-start");
-    Path python = fixture.folder.resolve("python");
-    String program = Files.readString(python);
-    int end = program.indexOf('\n') + 1;
-    Files.writeString(
-        python,
-        program.substring(0, end)
-            + "import os, time\nwhile os.path.exists('%s'): time.sleep(0.01)\n".formatted(slowStart)
-            + program.substring(end));
+    fixture.patchEngine(
+        "import os, time\nwhile os.path.exists('%s'): time.sleep(0.01)\n".formatted(slowStart));
     Files.createFile(slowStart);
     CairnStateStoreProvider provider = fixture.provider();
     CairnStateStoreProvider closed = fixture.provider();
     Task task = new Task(() -> provider.getStore(0, NO_ID, false, false));
     Task second = new Task(() -> closed.getStore(0, NO_ID, false, false).abort());
-    sleep(500);
+    task.awaitIn("Cancellation", "await");
+    second.awaitIn("Cancellation", "await");
     long startedNs = System.nanoTime();
 
     provider.doMaintenance();

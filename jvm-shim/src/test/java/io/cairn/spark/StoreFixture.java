@@ -40,6 +40,10 @@ import scala.jdk.javaapi.CollectionConverters;
 /** A checkpoint folder, and providers on it as Spark would create them, with a real worker. */
 public final class StoreFixture implements AutoCloseable {
   public static final String CAIRN = SettingsTable.get().prefix();
+
+  /** A Python that has the package. */
+  public static final String PYTHON = System.getProperty("cairn.test.python", "python3");
+
   static final StructType KEY = struct(DataTypes.LongType);
   static final StructType VALUE = struct(DataTypes.StringType);
   public static final Option<String> NO_ID = Option.empty();
@@ -72,7 +76,7 @@ public final class StoreFixture implements AutoCloseable {
   StoreFixture(String storeName) throws IOException {
     folder = Files.createTempDirectory("cairn-test-");
     id = new StateStoreId(folder.resolve("state").toString(), 0, 0, storeName);
-    settings.put(CAIRN + "python", System.getProperty("cairn.test.python", "python3"));
+    settings.put(CAIRN + "python", PYTHON);
     settings.put(CAIRN + "localDir", LocalDir.PATH.toString());
     settings.put(CAIRN + "workers", "1");
     settings.put("spark.sql.streaming.stateStore.checkpointFormatVersion", "2");
@@ -95,15 +99,18 @@ public final class StoreFixture implements AutoCloseable {
 
   /** Makes the worker run these lines of Python first. REQUIRES: {@link #withOwnWorker}. */
   void patchEngine(String lines) throws IOException {
-    Path program = folder.resolve("python");
-    String python = System.getProperty("cairn.test.python", "python3");
-    Files.writeString(
-        program,
+    runWorkersBy(
         "#!"
-            + python
+            + PYTHON
             + "\n"
             + lines
             + "import runpy\nrunpy.run_module('cairn.engine', run_name='__main__')\n");
+  }
+
+  /** Makes this script the worker's Python. */
+  public void runWorkersBy(String script) throws IOException {
+    Path program = folder.resolve("python");
+    Files.writeString(program, script);
     Files.setPosixFilePermissions(program, PosixFilePermissions.fromString("rwx------"));
     settings.put(CAIRN + "python", program.toString());
   }

@@ -105,7 +105,7 @@ class DataChannelTest {
     CompletableFuture<Void> worker =
         worker(
             channel -> {
-              Thread.sleep(50);
+              Thread.sleep(50); // a slow reader: the sender fills the socket's buffer first
               FrameHeader header = readHeader(channel);
               byte[] payload = read(channel, header.payloadBytes());
               write(channel, header, payload);
@@ -156,13 +156,14 @@ class DataChannelTest {
   @Test
   void anInterruptWhileWaitingLosesNeitherReplyNorFlag() throws Exception {
     CountDownLatch isWaiting = new CountDownLatch(1);
+    CountDownLatch wasInterrupted = new CountDownLatch(1);
     CompletableFuture<Void> worker =
         worker(
             channel -> {
               for (int request = 0; request < 2; request++) {
                 FrameHeader header = readHeader(channel);
                 isWaiting.countDown();
-                Thread.sleep(100);
+                wasInterrupted.await();
                 write(channel, header, new byte[header.payloadBytes()]);
               }
             });
@@ -178,6 +179,7 @@ class DataChannelTest {
               throw new IllegalStateException(e);
             }
             task.interrupt();
+            wasInterrupted.countDown();
           });
 
       channel.send(frame, 0, frame.length);
@@ -201,7 +203,7 @@ class DataChannelTest {
             channel -> {
               for (int request = 0; request <= soon; request++) {
                 FrameHeader header = readHeader(channel);
-                Thread.sleep(request < soon ? 0 : 100);
+                Thread.sleep(request < soon ? 0 : 100); // longer than the thread polls
                 write(channel, header, new byte[0]);
               }
               channel.read(ByteBuffer.allocate(1)); // until the channel is closed

@@ -1,6 +1,7 @@
 package io.cairn.spark.engine;
 
 import static io.cairn.spark.StoreFixture.NO_ID;
+import static io.cairn.spark.StoreFixture.PYTHON;
 import static io.cairn.spark.StoreFixture.commit;
 import static io.cairn.spark.StoreFixture.read;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -27,8 +28,6 @@ import scala.Option;
  * The place where a job runs, and what its Python prints, do not decide whether a worker starts.
  */
 class WorkerStartTest {
-  private static final String PYTHON = System.getProperty("cairn.test.python", "python3");
-
   /** Modules that the worker, its libraries, or Python itself need. */
   private static final List<String> NAMES =
       List.of(
@@ -61,10 +60,18 @@ class WorkerStartTest {
 
   /** Makes the worker's Python a script that runs these lines of shell. */
   private void runBy(String lines) throws IOException {
-    Path program = fixture.folder.resolve("python");
-    Files.writeString(program, "#!/bin/sh\n" + lines + "\n");
-    assertTrue(program.toFile().setExecutable(true));
-    fixture.settings.put(StoreFixture.CAIRN + "python", program.toString());
+    fixture.runWorkersBy("#!/bin/sh\n" + lines + "\n");
+  }
+
+  /** Makes it a script that runs these lines and then Python. */
+  private void runPythonAfter(String lines) throws IOException {
+    runBy(lines + "\nexec " + PYTHON + " \"$@\"");
+  }
+
+  /** Makes it a script that never starts a worker. */
+  private void runOnly(String lines) throws IOException {
+    fixture.settings.put(StoreFixture.CAIRN + "startTimeoutMs", "2000");
+    runBy(lines);
   }
 
   private void assertStarts() {
@@ -95,7 +102,7 @@ class WorkerStartTest {
   /** People name their scripts after what they contain. */
   @Test
   void aFileBesideTheJobIsNotImported() throws IOException {
-    runBy("cd '" + foreignModules() + "'\nexec " + PYTHON + " \"$@\"");
+    runPythonAfter("cd '" + foreignModules() + "'");
 
     assertStarts();
   }
@@ -111,16 +118,7 @@ class WorkerStartTest {
   @Test
   void theWorkingFolderMayBeGone() throws IOException {
     Path gone = fixture.folder.resolve("gone");
-    runBy(
-        "mkdir '"
-            + gone
-            + "' && cd '"
-            + gone
-            + "' && rmdir '"
-            + gone
-            + "'\nexec "
-            + PYTHON
-            + " \"$@\"");
+    runPythonAfter("mkdir '%1$s' && cd '%1$s' && rmdir '%1$s'".formatted(gone));
 
     assertStarts();
   }
@@ -128,7 +126,7 @@ class WorkerStartTest {
   /** An entry without a name, as of {@code PYTHONPATH=$PYTHONPATH:/lib}, is the working folder. */
   @Test
   void anEmptyEntryOfThePythonPathIsNotTheWorkingFolder() throws IOException {
-    runBy("cd '" + foreignModules() + "'\nPYTHONPATH=:/lib exec " + PYTHON + " \"$@\"");
+    runPythonAfter("cd '" + foreignModules() + "'\nexport PYTHONPATH=:/lib");
 
     assertStarts();
   }
@@ -168,10 +166,7 @@ class WorkerStartTest {
   /** A wrapper that activates an environment, or a sitecustomize, often says so. */
   @Test
   void whatPythonPrintsBeforeItStartsIsLogged() throws IOException {
-    runBy(
-        "echo activating environment\necho '{\"port\": 1}'\nprintf 'not a whole line'\nexec "
-            + PYTHON
-            + " \"$@\"");
+    runPythonAfter("echo activating environment\necho '{\"port\": 1}'\nprintf 'not a whole line'");
 
     try (LogOf log = new LogOf("io.cairn.engine", Level.INFO)) {
       assertStarts();
@@ -184,10 +179,7 @@ class WorkerStartTest {
 
   @Test
   void aProcessThatPrintsBesideTheWorkerIsLogged() throws IOException {
-    runBy(
-        "(while kill -0 $$ 2>/dev/null; do printf .; sleep 0.01; done) &\nexec "
-            + PYTHON
-            + " \"$@\"");
+    runPythonAfter("(while kill -0 $$ 2>/dev/null; do printf .; sleep 0.01; done) &");
 
     assertStarts();
   }
@@ -195,7 +187,7 @@ class WorkerStartTest {
   /** A line without an end must not take the memory of the executor. */
   @Test
   void aHugeLineIsLoggedInParts() throws IOException {
-    runBy("head -c 300000 /dev/zero | tr '\\0' x\nexec " + PYTHON + " \"$@\"");
+    runPythonAfter("head -c 300000 /dev/zero | tr '\\0' x");
 
     try (LogOf log = new LogOf("io.cairn.engine", Level.INFO)) {
       assertStarts();
@@ -206,8 +198,7 @@ class WorkerStartTest {
 
   @Test
   void aWrapperThatOnlyPrintsIsEndedAtTheTimeLimit() throws IOException {
-    fixture.settings.put(StoreFixture.CAIRN + "startTimeoutMs", "2000");
-    runBy("while :; do echo still solving; sleep 0.01; done");
+    runOnly("while :; do echo still solving; sleep 0.01; done");
 
     String error = failure();
 
@@ -220,8 +211,7 @@ class WorkerStartTest {
   /** The question waits on the line that has no end yet. */
   @Test
   void aWrapperThatAsksIsShownInTheError() throws IOException {
-    fixture.settings.put(StoreFixture.CAIRN + "startTimeoutMs", "2000");
-    runBy("printf 'Proceed ([y]/n)? '\nexec sleep 60");
+    runOnly("printf 'Proceed ([y]/n)? '\nexec sleep 60");
 
     String error = failure();
 

@@ -274,14 +274,7 @@ class StoreSettingsTest {
   @Test
   void aPythonWithoutThePackageIsNamed() throws IOException {
     try (StoreFixture fixture = new StoreFixture()) {
-      java.nio.file.Path bare = fixture.folder.resolve("python");
-      Files.writeString(
-          bare,
-          "#!/bin/sh\nexec "
-              + System.getProperty("cairn.test.python", "python3")
-              + " -I -S \"$@\"\n");
-      assertTrue(bare.toFile().setExecutable(true));
-      fixture.settings.put(StoreFixture.CAIRN + "python", bare.toString());
+      fixture.runWorkersBy("#!/bin/sh\nexec " + StoreFixture.PYTHON + " -I -S \"$@\"\n");
       CairnStateStoreProvider provider = fixture.provider();
 
       Throwable error =
