@@ -370,6 +370,38 @@ def test_a_store_that_is_closed_ends_its_snapshot_first(job: Job) -> None:
     rig.crash()
 
 
+def test_a_store_that_is_closed_ends_the_clean_up_of_its_snapshot_first(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not have begun. The manifest says already that it sweeps: none would for a day."""
+    for _ in range(DUE):
+        job.run(uploads_end=False)
+    may_clean_up = threading.Event()
+    clean_up = snapshot._clean_up
+
+    def late(state: StoreState, done: snapshot.SnapshotDone) -> int:
+        assert may_clean_up.wait(20)
+        return clean_up(state, done)
+
+    monkeypatch.setattr(snapshot, "_clean_up", late)
+    rig = job.start()
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    objects.may_upload.set()
+    job.batch(rig)
+    run = rig.state.snapshots.run
+    if run is not None:
+        run.result(20)
+
+    rig.instance.close(snapshot_wait_s=20)
+
+    assert not rig.state.is_closed
+    may_clean_up.set()
+    await_closed(rig)
+    assert rig.resources.snapshots.wait(0) == []
+    rig.crash()
+
+
 def test_a_store_whose_upload_stands_still_is_closed_in_time(job: Job) -> None:
     """Its local disk and memory must not stay in use."""
     for _ in range(DUE):
