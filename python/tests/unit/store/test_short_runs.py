@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -17,12 +18,16 @@ from cairn.checkpoint import store_checkpoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
+from cairn.checksum import crc32c
 from cairn.clock import FakeClock
 from cairn.errors import AccessError, UnavailableError
 from cairn.format import manifest
+from cairn.format.fields import dump_object
+from cairn.format.names import manifest_name
 from cairn.storage.base import ObjectInfo, ignore
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.store import instance, snapshot
+from cairn.store.snapshot_state import SnapshotDone
 from cairn.store.state import StoreState
 
 FAMILY = family(0, multi=False)
@@ -326,6 +331,30 @@ def test_a_snapshot_that_ends_after_the_last_commit_is_found(job: Job) -> None:
     assert job.lineage() == 4
 
 
+@pytest.mark.parametrize("batches_after", [0, 4])
+def test_a_snapshot_of_a_newer_release_that_no_changelog_names_is_left_out(
+    job: Job, batches_after: int
+) -> None:
+    """Who goes back to an older release of Cairn can load what was committed before."""
+    for _ in range(2 * DUE):
+        job.run(uploads_end=False)
+    rig = job.start()
+    job.batch(rig)
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    assert objects.has_begun.wait(20)
+    for _ in range(batches_after):
+        job.batch(rig)
+    job.end(rig, uploads_end=True)
+    name = manifest_name(job.newest_manifest().ref)
+    fields = json.loads(job.objects().get(name).data) | {"format": 1000}
+    del fields["crc32c"]
+    fields["crc32c"] = crc32c(dump_object(fields).encode())
+    job.objects().put(name, dump_object(fields).encode())
+
+    assert job.lineage() == len(job.ids) - 1
+
+
 def test_a_job_that_may_not_list_loads_from_the_snapshot_that_its_version_names(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,7 +408,7 @@ def test_a_store_that_is_closed_ends_the_clean_up_of_its_snapshot_first(
     may_clean_up = threading.Event()
     clean_up = snapshot._clean_up
 
-    def late(state: StoreState, done: snapshot.SnapshotDone) -> int:
+    def late(state: StoreState, done: SnapshotDone) -> int:
         assert may_clean_up.wait(20)
         return clean_up(state, done)
 
