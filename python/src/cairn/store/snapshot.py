@@ -439,7 +439,7 @@ def holds_commit(state: StoreState) -> bool:
     snapshots = state.snapshots
     if snapshots.replayed_count <= _LINEAGE_FACTOR * state.checkpoint.conf.min_deltas_for_snapshot:
         return False
-    snapshots.replayed_count = 0
+    snapshots.forget_replayed()
     return True
 
 
