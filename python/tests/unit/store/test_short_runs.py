@@ -234,6 +234,31 @@ def test_a_sweep_that_fails_costs_no_snapshot(
     assert sum("ListBucket is not allowed" in message for message in caplog.messages) == 1
 
 
+def test_a_clean_up_that_fails_costs_no_maintenance(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark would unload the store, or report the same error again and again."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise MemoryError
+
+    rig = job.start()
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    objects.may_upload.set()
+    for _ in range(DUE):
+        job.batch(rig)
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshot, "purge", fail)
+        snapshot.take_now(rig.state, 20)
+        assert rig.resources.snapshots.wait(20) == []
+
+    rig.maintain()
+
+    assert any("ran out of memory" in message for message in caplog.messages)
+    rig.crash()
+
+
 def lose_uploads(job: Job, times: int) -> None:
     """Run a job that ends before its uploads do."""
     for _ in range(times):
