@@ -72,6 +72,7 @@ DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _OPEN_FILES_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 # RocksDB and Arrow give the system's text alone; that of ENFILE begins with that of EMFILE.
 _OPEN_FILES_TEXT: Final = os.strerror(errno.EMFILE)
+_OPEN_FILES_OF_MACHINE: Final = os.strerror(errno.ENFILE)
 _MAX_CAUSES: Final = 8
 _COUNTED_DESCRIPTORS: Final = 65_536
 
@@ -432,10 +433,12 @@ def open_files_error(failure: BaseException) -> OpenFilesError | None:
         cause = cause.__cause__ or cause.__context__
     else:
         return None
+    is_of_machine = _OPEN_FILES_OF_MACHINE in str(cause)
+    text = _OPEN_FILES_OF_MACHINE if is_of_machine else _OPEN_FILES_TEXT
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     databases, sockets, files = _descriptors(min(soft, _COUNTED_DESCRIPTORS))
     return OpenFilesError(
-        f"this process can open no more files or sockets: {_OPEN_FILES_TEXT}; its limit is {soft} "
+        f"this process can open no more files or sockets: {text}; its limit is {soft} "
         f"(hard limit {hard}), and it has {databases} databases of stores, which need 6 and one "
         f"per SST file, {sockets} sockets and pipes, and {files} files",
         next_step="raise the limit of open files (ulimit -n; LimitNOFILE of a service; nofile of a "

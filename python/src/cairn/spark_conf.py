@@ -130,8 +130,9 @@ def _jars(job: Mapping[str, str]) -> dict[str, str]:
 
 def _lacks_jar_of_earlier_session() -> bool:
     """Return whether this process has a JVM, and knows that it is without Cairn's jar."""
-    pyspark = sys.modules.get("pyspark")
-    if pyspark is None or getattr(pyspark.SparkContext, "_gateway", None) is None:
+    # The client of Spark Connect has no SparkContext.
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    if getattr(context, "_gateway", None) is None:
         return False
     from py4j.protocol import Py4JError  # noqa: PLC0415 - most callers do not need it
 

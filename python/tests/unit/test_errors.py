@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -115,6 +117,16 @@ def test_a_package_that_is_not_installed_is_named() -> None:
     assert re.fullmatch(
         r"\[CAIRN_PYTHON\] Python '.*python.*' has no package boto3\. Next: .*", text
     )
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("is_bare", [False, True], ids=["of the system", "of RocksDB"])
+def test_too_many_open_files_say_whose_limit_it_is(number: int, *, is_bare: bool) -> None:
+    """The limit of the machine is raised elsewhere than that of a process."""
+    text = os.strerror(number)
+    failure = RuntimeError(f"IO error: {text}: /a/1.sst") if is_bare else OSError(number, text)
+
+    assert f"or sockets: {text}; its limit" in unexpected(failure).message
 
 
 def test_an_error_crosses_to_the_jvm_as_data() -> None:

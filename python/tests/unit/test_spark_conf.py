@@ -114,6 +114,13 @@ def test_an_earlier_session_with_the_jar_is_no_fault(monkeypatch: pytest.MonkeyP
     assert spark_conf_function()["spark.jars"] == str(cairn.jar_path())
 
 
+def test_a_pyspark_that_starts_no_jvm_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package of Spark Connect's client alone."""
+    monkeypatch.delattr("pyspark.SparkContext")
+
+    assert spark_conf_function()["spark.jars"] == str(cairn.jar_path())
+
+
 def test_a_jvm_that_has_ended_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of it; the next session starts another one, or says why not."""
 

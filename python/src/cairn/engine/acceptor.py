@@ -11,6 +11,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cairn.clock import SYSTEM_CLOCK
 from cairn.errors import OpenFilesError, open_files_error
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _GREETING_S = 0.2
 _GREETING_BYTES = 4096
+_REST_S = 0.05
 
 
 class Acceptor:
@@ -43,7 +45,7 @@ class Acceptor:
         self._reserve: int | None = _open_any()
 
     def accept_or_refuse(self) -> socket.socket | None:
-        """Return a new connection; ``None``: it was refused. One thread at a time.
+        """Return a new connection; ``None``: it was refused, or waits on. One thread at a time.
 
         REQUIRES: the socket does not block, or has a connection.
 
@@ -60,6 +62,12 @@ class Acceptor:
             os.close(self._reserve)
         try:
             accepted, _ = self._socket.accept()
+        except OSError as failure:
+            if open_files_error(failure) is None:
+                raise
+            # Another thread has taken the descriptor: the caller comes again, but not at once.
+            SYSTEM_CLOCK.sleep(_REST_S)
+            return None
         finally:
             self._reserve = _open_any()
         if self._reserve is not None:

@@ -268,8 +268,9 @@ class ProviderInstance:
         if loading is not None:
             loading.cancel()
         snapshots, clock = self.state.snapshots, self._resources.clock
-        run = snapshots.run
-        if not snapshot_wait_s or (run is None and not snapshots.running.locked()):
+        run, cleaned = snapshots.run, snapshots.cleaned  # a run sets the second before it ends
+        is_cleaned = cleaned is None or cleaned.done()
+        if not snapshot_wait_s or (run is None and is_cleaned):
             self._when_idle(self._close)
             return
 

@@ -232,15 +232,18 @@ class _Loading:
         is_certain = request.checkpoint_id is not None or head.changelog is not None
         if missing is None and is_certain and self._open_own_snapshot(wanted):
             return _continue_to(state, state.require_version(), wanted.version)
+        listed = None
         if missing is None and is_certain:
-            wanted = self._on_listed_snapshot(wanted)
+            wanted, listed = self._on_listed_snapshot(wanted)
         if current is not None and missing == ():
             # Format 1: this instance has the attempt that wrote the object.
             return _continue_to(state, current, wanted.version)
         refs = wanted.lineage if missing is None else missing
         with closing(self._replay_of(refs, head)) as replay:
             self.answer.source = "replay"
-            if missing is None:
+            if listed is not None:
+                self._open_snapshot(listed)
+            elif missing is None:
                 self._open_base(wanted)
             return replay.run(wanted, self.answer)
 
@@ -273,30 +276,42 @@ class _Loading:
         self.pin.reads(reading_of(wanted))
         return False
 
-    def _on_listed_snapshot(self, wanted: StoreVersion) -> StoreVersion:
-        """Return the version with the newest snapshot of its lineage as its base.
+    def _on_listed_snapshot(self, wanted: StoreVersion) -> tuple[StoreVersion, Manifest | None]:
+        """Return the version with the newest snapshot of its lineage as its base, and that one.
 
         A snapshot that ends after the last commit of a run is named by no changelog. Without it the
         next run would upload the whole state again. Only if a snapshot was due: else there is none.
+
+        Returns:
+            ``wanted`` and ``None`` if there is none that is newer than its base.
+
+        Raises:
+            DataError, AccessError: there is one, and it is damaged.
         """
         checkpoint, snapshots = self.state.checkpoint, self.state.snapshots
         if len(wanted.lineage) < max(_LONG_LINEAGE, checkpoint.conf.min_deltas_for_snapshot):
-            return wanted
+            return wanted, None
         try:
             infos = self.progress.run(lambda: list(checkpoint.objects.list(SNAPSHOT_PREFIX)))
         except AccessError:
-            return wanted
+            return wanted, None
         names = [parse_name(info.key) for info in infos]
         stored = {VersionRef(*astuple(name)) for name in names if isinstance(name, ManifestName)}
         stored -= snapshots.unusable | snapshots.rotten
         if wanted.base.ref not in (None, *stored):
-            return wanted  # a detour notes that it is gone, and what leads around it stays
-        for ref in reversed(wanted.lineage):
+            return wanted, None  # a detour notes that it is gone, and what leads around it stays
+        # Not that of the version itself, which was looked for before.
+        for ref in reversed(wanted.lineage[:-1]):
             rebased = wanted.rebased(ref) if ref in stored else None
-            if rebased is not None:
-                self.pin.reads(reading_of(rebased))
-                return rebased
-        return wanted
+            if rebased is None:
+                continue
+            self.pin.reads(reading_of(rebased))
+            try:
+                return rebased, self._fetch_manifest(ref)
+            except FormatVersionError as failure:
+                _LOG.warning("the load goes around a snapshot: %s", failure)
+        self.pin.reads(reading_of(wanted))
+        return wanted, None
 
     def _open_base(self, wanted: StoreVersion) -> None:
         if wanted.base.ref is None:

@@ -196,12 +196,14 @@ def _clean_up(state: StoreState, done: SnapshotDone) -> int:
     try:
         with state.snapshots.running:
             return purge(state, done.store_time, sweeps=done.is_sweep_due)
-    except CairnError as failure:
+    except Exception as problem:  # noqa: BLE001 - each call of maintenance would raise it again
+        failure = unexpected(problem)
         if not state.is_closed:
             _LOG.warning(
                 "store %s: the clean-up after a snapshot failed, a later one tries again: %s",
                 state.checkpoint.store,
                 failure,
+                exc_info=None if failure is problem else problem,
             )
         return 0
 
@@ -439,7 +441,7 @@ def holds_commit(state: StoreState) -> bool:
     snapshots = state.snapshots
     if snapshots.replayed_count <= _LINEAGE_FACTOR * state.checkpoint.conf.min_deltas_for_snapshot:
         return False
-    snapshots.replayed_count = 0
+    snapshots.forget_replayed()
     return True
 
 

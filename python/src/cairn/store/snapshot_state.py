@@ -7,6 +7,7 @@ guards the fields that both change; a manifest is replaced, never edited.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from cairn.clock import Clock
     from cairn.format.header import Base
     from cairn.format.manifest import Manifest, SstFile
-    from cairn.ids import VersionRef
+    from cairn.ids import Version, VersionRef
     from cairn.store.version import StoreVersion
 
 
@@ -83,8 +84,6 @@ class SnapshotState:
             among them perhaps the snapshot of the loaded version; or that version has a manifest
             that is not used.
         taken: the version that has a manifest that is not used, if one was found.
-        replayed_count: versions since the last snapshot that were replayed and not committed here:
-            what earlier runs have left.
         needs_load: whether the next load starts from the objects: a snapshot's base is damaged.
         unusable: manifests that loads had to go around.
         cleaned: the clean-up after the last snapshot; its result is the number of deleted objects.
@@ -97,7 +96,6 @@ class SnapshotState:
         self.manifest: Manifest | None = None
         self.is_wanted = False
         self.taken: VersionRef | None = None
-        self.replayed_count = 0
         self.needs_load = False
         self.cleaned: Future[int] | None = None
         self.unusable: frozenset[VersionRef] = frozenset()
@@ -117,6 +115,8 @@ class SnapshotState:
         self._known: Mapping[str, SstFile] = {}
         self._incarnation = -1  # the database that `_known` describes
         self._bases: dict[VersionRef, Base] = {}
+        # Ascending, and above the base of the newest changelog.
+        self._replayed: list[Version] = []
 
     def opened(
         self, incarnation: int, manifest: Manifest | None, known: Mapping[str, SstFile]
@@ -127,10 +127,10 @@ class SnapshotState:
             self._opened = None if manifest is None else manifest.ref
             self.is_wanted = self.needs_load = False
             self.taken = None
-            self.replayed_count = 0
             self._known, self._incarnation = known, incarnation
             self._pending = None
             self._bases = {}
+            self._replayed = []
 
     def note_unusable(self, refs: frozenset[VersionRef]) -> None:
         """Note manifests that a load has to go around."""
@@ -201,7 +201,20 @@ class SnapshotState:
         if version.ref is not None and version.has_changelog:
             with self._lock:
                 self._bases[version.ref] = version.base
-                self.replayed_count += is_replayed
+                # Another executor may have stored the base.
+                del self._replayed[: bisect_right(self._replayed, version.base.version)]
+                if is_replayed:
+                    self._replayed.append(version.version)
+
+    @property
+    def replayed_count(self) -> int:
+        """Versions since the last snapshot that were replayed: what earlier runs have left."""
+        return len(self._replayed)
+
+    def forget_replayed(self) -> None:
+        """Let ``replayed_count`` begin with 0."""
+        with self._lock:
+            self._replayed = []
 
     def stored(self, result: SnapshotResult, incarnation: int) -> None:
         """Remember the result of an upload, unless another database was opened meanwhile."""
@@ -229,7 +242,7 @@ class SnapshotState:
             self.manifest, self._is_ours = manifest, is_ours
             self._stored_ns = self._clock.monotonic_ns()
             self.is_wanted = False
-            self.replayed_count = 0
+            self._replayed = []
             self._known = known
             self._pending = None
             self._bases = {ref: base for ref, base in self._bases.items() if ref.version > newest}

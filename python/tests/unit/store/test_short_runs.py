@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -17,12 +18,16 @@ from cairn.checkpoint import store_checkpoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
+from cairn.checksum import crc32c
 from cairn.clock import FakeClock
 from cairn.errors import AccessError, UnavailableError
 from cairn.format import manifest
+from cairn.format.fields import dump_object
+from cairn.format.names import manifest_name
 from cairn.storage.base import ObjectInfo, ignore
 from cairn.storage.memory import MemoryBucket, MemoryStore
 from cairn.store import instance, snapshot
+from cairn.store.snapshot_state import SnapshotDone
 from cairn.store.state import StoreState
 
 FAMILY = family(0, multi=False)
@@ -229,6 +234,31 @@ def test_a_sweep_that_fails_costs_no_snapshot(
     assert sum("ListBucket is not allowed" in message for message in caplog.messages) == 1
 
 
+def test_a_clean_up_that_fails_costs_no_maintenance(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark would unload the store, or report the same error again and again."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise MemoryError
+
+    rig = job.start()
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    objects.may_upload.set()
+    for _ in range(DUE):
+        job.batch(rig)
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshot, "purge", fail)
+        snapshot.take_now(rig.state, 20)
+        assert rig.resources.snapshots.wait(20) == []
+
+    rig.maintain()
+
+    assert any("ran out of memory" in message for message in caplog.messages)
+    rig.crash()
+
+
 def lose_uploads(job: Job, times: int) -> None:
     """Run a job that ends before its uploads do."""
     for _ in range(times):
@@ -326,6 +356,30 @@ def test_a_snapshot_that_ends_after_the_last_commit_is_found(job: Job) -> None:
     assert job.lineage() == 4
 
 
+@pytest.mark.parametrize("batches_after", [0, 4])
+def test_a_snapshot_of_a_newer_release_that_no_changelog_names_is_left_out(
+    job: Job, batches_after: int
+) -> None:
+    """Who goes back to an older release of Cairn can load what was committed before."""
+    for _ in range(2 * DUE):
+        job.run(uploads_end=False)
+    rig = job.start()
+    job.batch(rig)
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    assert objects.has_begun.wait(20)
+    for _ in range(batches_after):
+        job.batch(rig)
+    job.end(rig, uploads_end=True)
+    name = manifest_name(job.newest_manifest().ref)
+    fields = json.loads(job.objects().get(name).data) | {"format": 1000}
+    del fields["crc32c"]
+    fields["crc32c"] = crc32c(dump_object(fields).encode())
+    job.objects().put(name, dump_object(fields).encode())
+
+    assert job.lineage() == len(job.ids) - 1
+
+
 def test_a_job_that_may_not_list_loads_from_the_snapshot_that_its_version_names(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +421,38 @@ def test_a_store_that_is_closed_ends_its_snapshot_first(job: Job) -> None:
     assert rig.resources.snapshots.wait(20) == []
     assert job.names()["snapshot"] == 1
     await_closed(rig)
+    rig.crash()
+
+
+def test_a_store_that_is_closed_ends_the_clean_up_of_its_snapshot_first(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not have begun. The manifest says already that it sweeps: none would for a day."""
+    for _ in range(DUE):
+        job.run(uploads_end=False)
+    may_clean_up = threading.Event()
+    clean_up = snapshot._clean_up
+
+    def late(state: StoreState, done: SnapshotDone) -> int:
+        assert may_clean_up.wait(20)
+        return clean_up(state, done)
+
+    monkeypatch.setattr(snapshot, "_clean_up", late)
+    rig = job.start()
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    objects.may_upload.set()
+    job.batch(rig)
+    run = rig.state.snapshots.run
+    if run is not None:
+        run.result(20)
+
+    rig.instance.close(snapshot_wait_s=20)
+
+    assert not rig.state.is_closed
+    may_clean_up.set()
+    await_closed(rig)
+    assert rig.resources.snapshots.wait(0) == []
     rig.crash()
 
 

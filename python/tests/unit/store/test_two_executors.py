@@ -210,6 +210,28 @@ def test_a_store_that_moves_after_each_snapshot_is_purged(tmp_path: Path) -> Non
     assert counts[2:] == [(2, 3, 1)] * 4
 
 
+def test_an_executor_that_stores_no_snapshot_itself_does_not_wait_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It replays what the other one commits, however long; that is not what a short run left."""
+    store = MovedStore(tmp_path)
+    first, second = store.executor("first"), store.executor("second")
+    waits: list[int] = []
+    for _ in range(25):
+        store.commit_one_row(first, 2)
+        store.commit_one_row(second, 2)
+        take_snapshot(first)
+        assert not snapshot.is_overdue(second.state)
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshot, "take_now", lambda *_: waits.append(len(store.ids)))
+            store.commit_one_row(second, 1)
+
+    assert second.state.lineage_length() < 10
+    assert waits == []
+    for rig in (first, second):
+        rig.crash()
+
+
 def test_a_refused_look_at_the_last_snapshot_does_not_mean_that_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

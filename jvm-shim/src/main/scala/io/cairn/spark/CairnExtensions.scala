@@ -7,9 +7,10 @@ import org.apache.spark.sql.SparkSessionExtensions
 /**
  * What Cairn adds to Spark's planner: the class that `spark.sql.extensions` names.
  *
- * The rules of physical plans are injected as columnar rules. Spark applies these to a micro-batch after the rules of
- * `IncrementalExecution`, so every stateful operator already has its store and version; and to plans
- * without adaptive execution too, which the streaming engine turns off for stateful queries.
+ * The rules of physical plans are injected as columnar rules. Spark applies these to a micro-batch
+ * after the rules of `IncrementalExecution`, so every stateful operator already has its store and
+ * version; and to plans without adaptive execution too, which the streaming engine turns off for
+ * stateful queries.
  */
 class CairnExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {

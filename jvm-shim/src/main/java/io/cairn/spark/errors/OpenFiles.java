@@ -10,6 +10,9 @@ public final class OpenFiles {
   /** The system's text of EMFILE; that of ENFILE begins with it. */
   private static final String TEXT = "Too many open files";
 
+  /** Of ENFILE: the limit is that of the machine. */
+  private static final String OF_MACHINE = TEXT + " in system";
+
   private OpenFiles() {}
 
   /**
@@ -17,9 +20,13 @@ public final class OpenFiles {
    * {@code FileNotFoundException}, with the system's text.
    */
   public static boolean areTooMany(Throwable error) {
+    return says(error, TEXT);
+  }
+
+  private static boolean says(Throwable error, String text) {
     int count = 0;
     for (Throwable one = error; one != null && count++ < MAX_CAUSES; one = one.getCause()) {
-      if (String.valueOf(one.getMessage()).contains(TEXT)) {
+      if (String.valueOf(one.getMessage()).contains(text)) {
         return true;
       }
     }
@@ -35,7 +42,7 @@ public final class OpenFiles {
     return CairnException.of(
         ErrorKind.RETRY,
         "CAIRN_OPEN_FILES",
-        what + ": " + TEXT + "; this JVM" + counts(),
+        what + ": " + (says(cause, OF_MACHINE) ? OF_MACHINE : TEXT) + "; this JVM" + counts(),
         "raise the executor's limit of open files (ulimit -n; LimitNOFILE of a service; nofile of"
             + " a container), or use more executors",
         cause);

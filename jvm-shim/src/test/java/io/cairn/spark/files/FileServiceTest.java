@@ -561,6 +561,9 @@ class FileServiceTest {
     assertEquals("CAIRN_OPEN_FILES", translated(new IOException(error)).code());
     assertEquals(ErrorKind.RETRY, translated(error).kind());
     assertFalse(FileErrors.isMissing(error));
+    String ofMachine = "Too many open files in system";
+    String text = translated(new IOException("/a: " + ofMachine)).getMessage();
+    assertTrue(text.contains("failed: " + ofMachine + "; this JVM"), text);
   }
 
   /** Hadoop wraps it as if the name were invalid; names come and go with DNS. */
