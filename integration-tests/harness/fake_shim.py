@@ -122,7 +122,9 @@ class FakeShim:
         if kind == files.FILE_DELETE:
             while payload:
                 (size,) = struct.unpack_from("<I", payload)
-                self.content.pop(payload[4 : 4 + size].decode(), None)
+                path = payload[4 : 4 + size].decode()
+                self.before(kind, path)
+                self.content.pop(path, None)
                 payload = payload[4 + size :]
             return "", b""
         return "", bytes([self.publishing])

@@ -124,9 +124,7 @@ def sweep_orphans(
                 return named is not None and info.key not in named and upload_id not in uploads
         return False
 
-    # A manifest is deleted before the objects that it names, and copies of replaced attempts before
-    # the plain name of their version.
-    changelogs.sort(key=_is_plain)
+    # A manifest is deleted before the objects that it names.
     deletions = [
         [info.key for info in infos if is_orphan(info)]
         for infos in (manifests, [*changelogs, *ssts])

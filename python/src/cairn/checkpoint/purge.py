@@ -16,12 +16,9 @@ from cairn.checkpoint.presence import header_under_plain_name
 from cairn.checkpoint.retention import floor_of, plan_retention
 from cairn.errors import CairnError
 from cairn.format.names import (
-    CHANGELOG_PREFIX,
     SNAPSHOT_PREFIX,
-    ChangelogName,
     changelog_name,
     manifest_name,
-    parse_name,
     plain_changelog_name,
 )
 
@@ -224,27 +221,13 @@ class Purger:
         same place since this purge began. An attempt of the manifest's run is none of a later one.
         """
         names = [changelog_name(ref) for ref in refs]
-        if self._checkpoint_format != 1:
-            return names
-        copies = {} if self._objects.replaces_at_once else self._copies()
-        for ref in refs:
+        for ref in refs if self._checkpoint_format == 1 else ():
             found = header_under_plain_name(self._objects, manifest.store, ref.version)
             if found is not None and (
                 found.ref == ref or found.attempt.run_id == manifest.writer_run_id
             ):
-                # The plain name last: a load takes a version that has only copies for one whose
-                # replacement was cut off.
-                names += [*copies.get(ref.version, ()), plain_changelog_name(ref.version)]
+                names.append(plain_changelog_name(ref.version))
         return names
-
-    def _copies(self) -> dict[Version, list[str]]:
-        """Return the names of replaced attempts by version."""
-        copies: dict[Version, list[str]] = {}
-        for info in self._objects.list(CHANGELOG_PREFIX):
-            name = parse_name(info.key)
-            if isinstance(name, ChangelogName) and name.checkpoint_id is not None:
-                copies.setdefault(name.version, []).append(info.key)
-        return copies
 
     def _stored_at(self, manifest: Manifest) -> datetime | None:
         """Return when the manifest was stored, by the storage's clock; ``None`` if it is gone."""

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING
 
 from cairn.errors import DISK_FULL_ERRNOS, CairnError, CorruptError, DataError, MissingError
 from cairn.format import changelog, manifest
-from cairn.format.names import (
-    CHANGELOG_PREFIX,
-    ChangelogName,
-    changelog_name,
-    manifest_name,
-    parse_name,
-    plain_changelog_name,
-)
+from cairn.format.names import changelog_name, manifest_name, plain_changelog_name
 from cairn.ids import CheckpointId, StoreId, Version, VersionRef
 from cairn.storage.files import translate_os_error
 from cairn.storage.parallel import in_turns
@@ -157,10 +150,12 @@ class Recovery:
                 return found
         if problem is not None:
             raise problem
-        if checkpoint_id is None and not self._objects.replaces_at_once:
-            kept = self._newest_kept(version)
-            if kept is not None:
-                return kept
+        if checkpoint_id is None:
+            # A process that ends within a replacement leaves no object under the plain name.
+            with self._named(plain, version):
+                moved = self._objects.moved_away(plain)
+            if moved is not None:
+                return self._decoded(moved.data, plain, version)
         which = "" if checkpoint_id is None else f" by attempt {checkpoint_id}"
         raise MissingError(
             f"there is no changelog of version {version}{which}",
@@ -170,53 +165,10 @@ class Recovery:
             next_step=_RESTORE,
         )
 
-    def _newest_kept(self, version: Version) -> Head | None:
-        """Return the attempt that a replacement has left without the plain name; ``None``: no one.
-
-        A process that ends within a replacement has kept the replaced attempt under its id. Each
-        attempt that was replaced has such a copy, and only an attempt that is not older replaces
-        another one. So the one that had the plain name last is the newest of the copies. One LIST,
-        and a GET for each of them.
-
-        Raises:
-            CorruptError: one of them cannot be read, so that the newest is not known; or two are
-                equally new.
-        """
-        newest: Head | None = None
-        equal: Head | None = None
-        for info in self._objects.list(f"{CHANGELOG_PREFIX}{version}_"):
-            name = parse_name(info.key)
-            if not isinstance(name, ChangelogName):
-                continue
-            try:
-                found = self._read_whole(info.key, version)
-            except MissingError:
-                continue  # deleted since the listing
-            if newest is None or found.header.attempt.is_newer_than(newest.header.attempt):
-                newest, equal = found, None
-            elif not newest.header.attempt.is_newer_than(found.header.attempt):
-                equal = found
-        if newest is not None and equal is not None:
-            raise CorruptError(
-                f"the changelog is gone, and two attempts were replaced by it: {newest.header.ref} "
-                f"and {equal.header.ref} are equally new",
-                store=str(self._store),
-                version=version,
-                object_name=self._objects.object_url(plain_changelog_name(version)),
-                next_step=_RESTORE,
-            )
-        if newest is not None:
-            _LOG.warning(
-                "version %d of %s is loaded from %s: a process has ended while it replaced %s",
-                version,
-                self._store,
-                self._objects.object_url(changelog_name(newest.header.ref)),
-                plain_changelog_name(version),
-            )
-        return newest
-
     def _read_whole(self, name: str, version: Version) -> Head:
-        data = self._get(name, version, changelog.MAX_OBJECT_BYTES)
+        return self._decoded(self._get(name, version, changelog.MAX_OBJECT_BYTES), name, version)
+
+    def _decoded(self, data: bytes, name: str, version: Version) -> Head:
         url = self._objects.object_url(name)
         found = changelog.decode(data, object_name=url, store=self._store, version=version)
         # Not every caller has a progress: the change feed reads one changelog after the other.

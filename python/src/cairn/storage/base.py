@@ -160,6 +160,17 @@ class ObjectStore(ABC):
         """Whether an object is there, old or new, at any time of ``put_if_match``."""
         return True
 
+    def moved_away(self, key: str) -> StoredObject | None:  # noqa: ARG002 - see the subclass
+        """Return the object that a ``put_if_match`` was to replace when its process ended.
+
+        For an object that is absent. ``None`` unless a replacement was cut off; see
+        ``replaces_at_once``. The object itself if it is there by now.
+
+        Raises:
+            CorruptError: it is not known which object had the name last.
+        """
+        return None
+
     @abstractmethod
     def at(self, url: str) -> ObjectStore:
         """Return the objects under another root of the same bucket or file system.

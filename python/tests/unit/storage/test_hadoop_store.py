@@ -343,17 +343,46 @@ def test_hidden_names_are_deleted_after_a_day_of_the_server(
     The shim's files are of 1970: by the clock of this machine all of them are old.
     """
     digest, of_spark = "0123456789abcdef", ".0.3c0c3b1e-4a4c.TID1.tmp"
-    ours = (f"changelog/.1.arrow.{digest}.tmp", f"changelog/.1.arrow.{2 * digest}-1f.old")
+    etag = f"{2 * digest}-1f"
+    ours = (
+        f"changelog/.1.arrow.{digest}.tmp",
+        f"changelog/.1.arrow.{etag}.old",
+        f"changelog/.2.arrow.{etag}.{digest}.new",
+    )
     for name in (*ours, of_spark, "x"):
         shim._store(f"/a/state/{name}", b"1")
 
     assert [info.key for info in store.list("")] == ["x"]
-    assert len(shim.hidden()) == 3
+    assert len(shim.hidden()) == 4
     shim.now_ms += int(timedelta(days=1).total_seconds() * 1000)
     shim._store("/a/state/y", b"1")
     assert [info.key for info in store.list("")] == ["x", "y"]
 
     assert shim.hidden() == [f"/a/state/{of_spark}"]
+
+
+def test_what_a_cut_replacement_has_left_stays_until_the_name_is_there(
+    store: HadoopStore, shim: FakeShim
+) -> None:
+    """It is the object. The names beside it differ in the etag, or in the name."""
+    unique = "0123456789abcdef"
+    etag, other = f"{2 * unique}-1f", f"{2 * unique}-20"
+    left = [f".1.arrow.{etag}.old", f".1.arrow.{etag}.{unique}.new"]
+    for name in (*left, f".1.arrow.{other}.old", f".2.arrow.{other}.{unique}.new"):
+        shim._store(f"/a/state/changelog/{name}", name.encode())
+    shim.now_ms += int(timedelta(days=2).total_seconds() * 1000)
+    shim._store("/a/state/y", b"1")
+
+    list(store.list(""))
+
+    assert shim.hidden() == [f"/a/state/changelog/{name}" for name in left]
+    moved = store.moved_away("changelog/1.arrow")
+    assert moved is not None
+    assert moved.data == left[0].encode()
+    assert store.moved_away("changelog/2.arrow") is None
+    shim._store("/a/state/changelog/1.arrow", b"again")
+    list(store.list(""))
+    assert shim.hidden() == []
 
 
 def test_answers_that_are_none_of_the_protocol_are_refused(

@@ -6,20 +6,25 @@ file system lets a file appear whole under its name:
     by rename   the bytes go to a temporary name in the same folder; one rename publishes them.
                 The rename replaces (``put``) or fails if the name exists (``put_if_absent``).
                 ``put_if_match`` renames the old file away first, to a name made of its etag: of
-                several callers one succeeds. Until its second rename the object is absent.
+                several callers one succeeds. Until its second rename the object is absent; if the
+                caller ends there, both files are left, and ``moved_away`` finds the old one.
     by close    (object stores whose rename is a copy) the file is created under its name, replacing
                 or not, and appears when it is closed. There is no ``put_if_match``.
 
     temporary name := "." name "." token ".tmp"     old name := "." name "." etag ".old"
+    new name       := "." name "." etag "." token ".new"    (for what the etag's object becomes)
 
 ``list`` deletes such names when it finds a file that is a day younger: ages are by the storage's
-clock, because that of this machine may be wrong. The clients of the file systems repeat requests
-that have failed; this module does not. Spec: docs/adr/0037 and 0038.
+clock, because that of this machine may be wrong. Old and new names stay while the name is absent.
+
+The clients of the file systems repeat requests that have failed; this module does not.
+Spec: docs/adr/0037 and 0038.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -32,6 +37,7 @@ from cairn.errors import (
     CairnError,
     ConditionalPutUnsupportedError,
     ConfigError,
+    CorruptError,
     MissingError,
     UnavailableError,
 )
@@ -58,7 +64,7 @@ from cairn.storage.files import (
 from cairn.storage.hadoop.files import RemoteFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cairn.protocol.files import FileStatus
@@ -68,10 +74,14 @@ if TYPE_CHECKING:
     Parts: TypeAlias = Callable[[], Iterable[memoryview]]
     """Returns the bytes of an object, each time from their start."""
 
+_LOG = logging.getLogger(__name__)
+
 FILE_SYSTEM = "file_system"
 _OLD_SUFFIX = ".old"
+_NEW_SUFFIX = ".new"
 # Not the temporary files of other programs, such as Spark.
-_HIDDEN = re.compile(r"\..+\.([0-9a-f]{16}\.tmp|[0-9a-f]{32}-[0-9a-f]+\.old)")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+_REPLACEMENT = re.compile(r"\.(.+)\.([0-9a-f]{32}-[0-9a-f]+)\.(old|[0-9a-f]{16}\.new)")
 _ABANDONED_AFTER = timedelta(days=1)
 _CHUNK_BYTES = 1 << 20
 _ALL = 1 << 62
@@ -143,13 +153,17 @@ class HadoopStore(ObjectStore):
             raise self._precondition_failed(key, is_missing=True) from error
         if not is_present:
             raise self._precondition_failed(key, is_missing=False)
-        temporary = _hidden(path, SYSTEM_ENTROPY.token(8) + TEMPORARY_SUFFIX)
+        new = _hidden(path, f"{etag}.{SYSTEM_ENTROPY.token(8)}{_NEW_SUFFIX}")
         old = _hidden(path, etag + _OLD_SUFFIX)
         try:
-            self._files.write(temporary, [_view(data)], replaces=True)
+            try:
+                self._files.write(new, [_view(data)], replaces=True)
+            except MissingError as error:
+                # A caller that has finished meanwhile has deleted it while it was written.
+                raise self._precondition_failed(key, is_missing=False) from error
             self._rename_away(key, path, old, etag)
             try:
-                self._rename(temporary, path, lambda: [_view(data)], replaces=False)
+                self._rename(new, path, lambda: [_view(data)], replaces=False)
             except AlreadyExistsError as error:
                 raise self._precondition_failed(key, is_missing=False) from error
             except CairnError:
@@ -157,8 +171,33 @@ class HadoopStore(ObjectStore):
                     self._files.rename(old, path, replaces=False)
                 raise
         except CairnError:
-            self._discard(temporary)
+            self._discard(new)
             raise
+        self._discard_rivals(path, etag)
+
+    def moved_away(self, key: str) -> StoredObject | None:
+        """Return what a replacement that was cut off has moved away from a name."""
+        path = self._begin("ListObjectsV2", key)
+        folder, _, _ = path.rpartition("/")
+        names = {f"{folder}/{name}" for name, _ in self._files.list(folder)}
+        if path in names:
+            return self._read(path, MAX_GET_BYTES)  # it is there again
+        olds = [name for name in _cut_off(names).get(path, ()) if name.endswith(_OLD_SUFFIX)]
+        if not olds:
+            return None
+        if len(olds) > 1:
+            raise CorruptError(
+                f"the object is gone, and {len(olds)} replacements of it were cut off",
+                object_name=self.object_url(key),
+                next_step="rename the right one of the hidden .old files beside it to its name",
+            )
+        _LOG.warning(
+            "%s is absent, because a process has ended while it replaced it: what it was to "
+            "replace is read, from %s",
+            self.object_url(key),
+            olds[0],
+        )
+        return self._read(olds[0], MAX_GET_BYTES)
 
     def upload(
         self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
@@ -353,6 +392,19 @@ class HadoopStore(ObjectStore):
 
         return self._files.read(path, _ALL, use)
 
+    def _discard_rivals(self, path: str, etag: str) -> None:
+        """Delete what other processes left that began the same replacement: this one is whole."""
+        folder, _, name = path.rpartition("/")
+        with suppress(CairnError):
+            found = [(one, _REPLACEMENT.fullmatch(one)) for one, _ in self._files.list(folder)]
+            rivals = [
+                f"{folder}/{one}"
+                for one, match in found
+                if match and match.groups()[:2] == (name, etag) and match[3] != "old"
+            ]
+            if rivals:
+                self._files.delete(rivals)
+
     def _discard(self, path: str) -> None:
         # What stays has a hidden name, and is deleted by a later listing.
         with suppress(CairnError):
@@ -363,10 +415,12 @@ class HadoopStore(ObjectStore):
         if newest is None:
             return
         oldest = newest - _ABANDONED_AFTER
+        cut_off = _cut_off({key for key, _ in found})
+        needed = {name for names in cut_off.values() for name in names}
         abandoned = [
             f"{self._root}/{key}"
             for key, status in found
-            if _HIDDEN.fullmatch(key.rpartition("/")[2]) and _time(status) < oldest
+            if _time(status) < oldest and _is_hidden(key) and key not in needed
         ]
         if abandoned:
             with suppress(CairnError):
@@ -380,6 +434,27 @@ class HadoopStore(ObjectStore):
         path = self._path(key)
         self._count(api)
         return path
+
+
+def _is_hidden(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return bool(_TEMPORARY.fullmatch(name) or _REPLACEMENT.fullmatch(name))
+
+
+def _cut_off(paths: Collection[str]) -> dict[str, list[str]]:
+    """Return the old and new names of replacements that were cut off, by the absent object."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        folder, slash, name = path.rpartition("/")
+        match = _REPLACEMENT.fullmatch(name)
+        if match and folder + slash + match[1] not in paths:
+            found.setdefault((folder + slash + match[1], match[2]), []).append(path)
+    result: dict[str, list[str]] = {}
+    for (path, _), names in found.items():
+        # Only an old one: the replacement was finished. Only new ones: it had not begun.
+        if len({name.endswith(_OLD_SUFFIX) for name in names}) > 1:
+            result.setdefault(path, []).extend(names)
+    return result
 
 
 def _hidden(path: str, suffix: str) -> str:
