@@ -245,6 +245,23 @@ def test_a_purged_version_is_missing_although_attempts_of_it_were_replaced(
         cluster.rows(1)
 
 
+def test_a_purged_version_is_missing_although_a_replacement_of_it_was_cut_off(
+    cluster: Cluster,
+) -> None:
+    """The batch ran again, and its version is purged before the hidden files are a day old."""
+    cluster.commit(1, b"first", 1)
+    cluster.cut(1, b"cut", 2)
+    cluster.commit(1, b"again", 3)
+    executor = cluster.executor()
+    for version in range(2, 9):
+        commit(executor, version, b"%d" % version, version + 2)
+        executor.maintain()
+    assert f"{ROOT}/changelog/1.arrow" not in cluster.shim.content
+
+    with pytest.raises(MissingError):
+        cluster.rows(1)
+
+
 def test_a_late_twin_is_refused_there_too(cluster: Cluster) -> None:
     """The log of commits is beside the state on each file system."""
     cluster.commit(1, b"1", 1)

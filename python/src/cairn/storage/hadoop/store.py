@@ -253,12 +253,13 @@ class HadoopStore(ObjectStore):
                 yield ObjectInfo(key, status.size_bytes, _time(status))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; folders stay."""
+        """Delete objects, and what replacements of them have left; folders stay."""
         self._check_open()
         paths = [self._path(key) for key in keys]
         if paths:
             self._count("DeleteObjects")
-            self._files.delete(paths)
+            # Before: else a load would take what is left for the object; see `moved_away`.
+            self._files.delete([*self._left_by_replacements(paths), *paths])
 
     def probe_conditional_put(self) -> None:
         """Create a file twice: the second time it must be refused."""
@@ -394,16 +395,24 @@ class HadoopStore(ObjectStore):
 
     def _discard_rivals(self, path: str, etag: str) -> None:
         """Delete what other processes left that began the same replacement: this one is whole."""
-        folder, _, name = path.rpartition("/")
+        old = _hidden(path, etag + _OLD_SUFFIX)
         with suppress(CairnError):
-            found = [(one, _REPLACEMENT.fullmatch(one)) for one, _ in self._files.list(folder)]
-            rivals = [
-                f"{folder}/{one}"
-                for one, match in found
-                if match and match.groups()[:2] == (name, etag) and match[3] != "old"
-            ]
+            found = self._left_by_replacements([path])
+            rivals = [one for one in found if f".{etag}." in one and one != old]
             if rivals:
                 self._files.delete(rivals)
+
+    def _left_by_replacements(self, paths: Sequence[str]) -> Iterable[str]:
+        """Yield the old and new names of these objects; one listing per folder."""
+        by_folder: dict[str, set[str]] = {}
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, set()).add(name)
+        for folder, names in by_folder.items():
+            for name, _ in self._files.list(folder):
+                match = _REPLACEMENT.fullmatch(name)
+                if match and match[1] in names:
+                    yield f"{folder}/{name}"
 
     def _discard(self, path: str) -> None:
         # What stays has a hidden name, and is deleted by a later listing.
