@@ -280,7 +280,7 @@ class _Loading:
         next run would upload the whole state again. Only if a snapshot was due: else there is none.
         """
         checkpoint, snapshots = self.state.checkpoint, self.state.snapshots
-        if len(wanted.lineage) < max(_LONG_LINEAGE, checkpoint.conf.min_deltas_for_snapshot):
+        if len(wanted.lineage) < checkpoint.conf.min_deltas_for_snapshot:
             return wanted
         try:
             infos = self.progress.run(lambda: list(checkpoint.objects.list(SNAPSHOT_PREFIX)))

@@ -474,7 +474,7 @@ class Driver:
 
     def _some_days(self) -> None:
         random = Random(1)
-        for number in range(self.query.kept + 3):
+        for number in range(self.query.kept + 3 * self.query.due):
             self._run_batch(random)
             self._maintain_all()
             self.clock.advance(DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)
