@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import threading
 from random import Random
+from typing import TYPE_CHECKING
 
 from checkpoint_folder import STORES
 from spark_driver import DAY_S, EXECUTORS, Driver
-from spark_executors import GRACE_S, LONG_S, Run, WrongError
+from spark_executors import GRACE_S, LONG_S, WrongError
+
+if TYPE_CHECKING:
+    from spark_executors import Executor
 
 UPLOADS = ("fast", "slow", "failing")
 ENDS = ("finish", "close", "kill")
 MAX_BATCHES = 3
+_HOUR_S = DAY_S // 24
 _SHORT_S = 0.01
 _SLOW_S = 0.01
 _DELETION_S = 0.003
-_HOUR_S = DAY_S // 24
 
 
 class ScheduledDriver(Driver):
@@ -29,60 +33,55 @@ class ScheduledDriver(Driver):
         """Play some runs; some are killed, or end before their uploads."""
         self._end_run()
         for _ in range(random.randint(1, 5)):
-            self._scheduled_run(
-                random,
-                uploads=random.choice(UPLOADS),
-                end=random.choice(ENDS),
-                waits=random.random() < 0.7,
-            )
+            uploads, end = random.choice(UPLOADS), random.choice(ENDS)
+            self._scheduled_run(random, uploads, end, waits=random.random() < 0.7)
             self.clock.advance(random.choice([1, GRACE_S / 3, _HOUR_S, DAY_S + GRACE_S]))
 
-    def _scheduled_run(self, random: Random, *, uploads: str, end: str, waits: bool) -> None:
+    def _scheduled_run(self, random: Random, uploads: str, end: str, *, waits: bool) -> None:
         """Play one run.
 
         Args:
             random: of this run.
-            uploads: whether they are "fast"; "slow": none ends before the run, unless a commit
-                waits for it; or "failing".
-            end: whether the JVM's hook finishes the workers; or Spark closes the stores; or all
-                processes are killed.
-            waits: whether the end waits as long as the uploads take.
+            uploads: "fast"; "slow": none ends before the run, unless a commit waits for it; or
+                "failing".
+            end: "finish": the hook of the JVM finishes the workers; "close": Spark closes the
+                stores before; "kill": all processes are killed.
+            waits: whether the end waits as long as slow uploads take.
         """
         self.app_start_ms, self.task_attempts = self._now_ms(), 0
-        place = EXECUTORS + self.names
-        run: Run | None = self._running()
-        assert run is not None
+        place, run = EXECUTORS + self.names, self._running()
         run.places = [place] * STORES
         moves, self.moves = self.moves, False
         executor = self._executor(place)
         executor.uplink.fails = uploads == "failing"
         if uploads == "slow":
-            executor.uplink.stop_uploads()
-            executor.uplink.delay_s = _DELETION_S
+            executor.uplink.slow_down(_DELETION_S)
         for _ in range(random.randint(1, MAX_BATCHES)):
             self._run_batch(random)
             if self.run is not run:
                 break  # a load was refused
-            if place in self.executors:
-                executor.until_snapshots_end_or_stand()
+            executor.until_snapshots_end_or_stand()
         self.moves = moves
         self._end_run()
-        if self.executors.get(place) is executor and end != "kill":
-            stores = [i for i in self.former if i.uplink is executor.uplink]
-            bound_s = LONG_S if waits else _SHORT_S
-            slowness = threading.Timer(_SLOW_S, executor.uplink.let_through)
-            if waits:
-                slowness.start()
-            if end == "close":
-                for instance in stores:
-                    self.former.remove(instance)
-                    instance.close(bound_s)
-                for instance in stores:
-                    instance.await_closed()
-            elif executor.worker.resources.snapshots.wait(bound_s) and waits:
-                raise WrongError("the end of a run loses a snapshot")
-            slowness.cancel()
+        if end != "kill" and self.executors.get(place) is executor:
+            self._end_worker(executor, end, waits=waits)
         self._kill(place)
+
+    def _end_worker(self, executor: Executor, end: str, *, waits: bool) -> None:
+        bound_s = LONG_S if waits else _SHORT_S
+        slowness = threading.Timer(_SLOW_S, executor.uplink.let_through)
+        if waits:
+            slowness.start()
+        if end == "close":
+            stores = [i for i in self.former if i.uplink is executor.uplink]
+            for instance in stores:
+                self.former.remove(instance)
+                instance.close(bound_s)
+            for instance in stores:
+                instance.await_closed()
+        elif executor.worker.resources.snapshots.wait(bound_s) and waits:
+            raise WrongError("the end of a run loses a snapshot")
+        slowness.cancel()
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -92,38 +91,25 @@ class ScheduledDriver(Driver):
             self._close(instance)
         self._end_run()
         self.storage.cuts = 0
-        self._lose_uploads()
+        # No end waits for an upload: commits must, once the lineage is long.
+        due = self.query.due
+        self._runs("kill", 2 * due + 4, every_s=_HOUR_S, longest=4 * due + MAX_BATCHES)
+        longest = due - 1 + MAX_BATCHES
         before = self._objects()
-        self._runs("finish", every_s=_HOUR_S)
+        self._runs("finish", 6, every_s=_HOUR_S, longest=longest)
         needless = self._needless() - before
-        self._runs("finish", every_s=_HOUR_S)
-        self._deny(needless & self._needless())  # a purge deletes it, no daily sweep
+        self._runs("finish", 6, every_s=_HOUR_S, longest=longest)
+        self._deny(needless & self._needless())  # retention deletes it, no daily sweep
         needless = self._needless()
-        self._runs("close", every_s=DAY_S // 3)
-        self._runs("close", every_s=DAY_S // 3)
+        self._runs("close", 12, every_s=DAY_S // 3, longest=longest)
         self._deny(needless & self._needless())
         self.check_retained()
 
-    def _lose_uploads(self) -> None:
-        """No end of a run waits for uploads: commits must, once the lineage is long."""
-        longest = 4 * self.query.due + MAX_BATCHES
-        for number in range(2 * self.query.due + 4):
-            lineage = self._play_run(number, "kill")
-            if number and lineage > longest:
-                raise WrongError(f"a load replays {lineage} changelogs")
-            self.clock.advance(_HOUR_S)
-
-    def _runs(self, end: str, *, every_s: int) -> None:
-        """Play some runs whose ends wait for their uploads."""
-        longest = self.query.due - 1 + MAX_BATCHES
-        for number in range(6):
-            lineage = self._play_run(number, end)
-            if number and lineage > longest:
-                raise WrongError(f"a load replays {lineage} changelogs")
+    def _runs(self, end: str, count: int, *, every_s: int, longest: int) -> None:
+        """Play runs with slow uploads, one after another; no load replays more than ``longest``."""
+        for number in range(count):
+            self.replayed = []
+            self._scheduled_run(Random(number), "slow", end, waits=True)
+            if number and max(self.replayed) > longest:
+                raise WrongError(f"a load replays {max(self.replayed)} changelogs")
             self.clock.advance(every_s)
-
-    def _play_run(self, number: int, end: str) -> int:
-        """Play a run whose uploads are slow; return how many changelogs its loads have replayed."""
-        self.replayed = []
-        self._scheduled_run(Random(number), uploads="slow", end=end, waits=True)
-        return max(self.replayed)

@@ -40,7 +40,7 @@ WEIGHTS = {
     "cut_replacements": 2,
     "scheduled_runs": 4,
 }
-SCHEDULED_WEIGHTS = {name: 1 for name in WEIGHTS} | {"scheduled_runs": 12, "batches": 3}
+SCHEDULED_WEIGHTS = dict.fromkeys(WEIGHTS, 1) | {"scheduled_runs": 12, "batches": 3}
 
 
 def histories(weights: dict[str, int], max_size: int) -> st.SearchStrategy[list[Step]]:
@@ -85,6 +85,7 @@ LATE_TWIN = [
     ("kill", 2),
     ("batch", 3),
 ]
+SNAPSHOTS_AFTER_THE_LAST_COMMIT = [("scheduled_runs", 47119)]
 
 
 def play(driver: Driver, steps: list[Step], *ends: Callable[[], None]) -> None:
@@ -122,8 +123,9 @@ def test_what_a_history_leaves_behind_is_deleted_after_some_days(
         play(driver, steps, driver.settle)
 
 
-@settings(max_examples=EXAMPLES // 6)
+@settings(max_examples=EXAMPLES // 3)
 @given(steps=SCHEDULED_STEPS, query=QUERIES)
+@example(steps=SNAPSHOTS_AFTER_THE_LAST_COMMIT, query=Query(2, kept=4, due=1))
 def test_scheduled_runs_alone_bound_lineages_and_delete_what_a_history_leaves_behind(
     steps: list[Step], query: Query
 ) -> None:

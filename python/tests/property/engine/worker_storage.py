@@ -1,4 +1,4 @@
-"""The storage of a checkpoint folder, and how each worker reaches it: uploads may be slow or fail."""
+"""The storage of a checkpoint folder, and how workers reach it: uploads may be slow or fail."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Uplink:
 
     Attributes:
         fails: whether its uploads fail.
-        delay_s: how long a deletion takes.
+        deletion_s: how long a call that deletes takes.
         standing: how many uploads stand still now: the file has arrived, the answer has not.
     """
 
     def __init__(self) -> None:
         self.fails = False
-        self.delay_s = 0.0
+        self.deletion_s = 0.0
         self.standing = 0
         self._is_dead = False
         self._may_upload = threading.Event()
@@ -48,9 +48,10 @@ class Uplink:
         """Whether uploads stand still."""
         return not self._may_upload.is_set()
 
-    def stop_uploads(self) -> None:
-        """Let uploads stand still from now on."""
+    def slow_down(self, deletion_s: float) -> None:
+        """Let uploads stand still, and deletions take so long, from now on."""
         self._may_upload.clear()
+        self.deletion_s = deletion_s
 
     def let_through(self) -> None:
         """Let the uploads go on."""
@@ -120,7 +121,7 @@ class WorkerStore(MemoryStore):
         present, deleted = self._bucket.entries.keys(), self.storage.deleted
         count = sum(self._root + key in present for key in keys)
         deleted[self._root] = deleted.get(self._root, 0) + count  # before: copies rely on it
-        time.sleep(self.uplink.delay_s)
+        time.sleep(self.uplink.deletion_s)
         super().delete(keys)
 
     def _check_open(self) -> None:
