@@ -234,12 +234,20 @@ class Driver:
         self,
         random: Random,
         *,
-        idle: bool = False,
+        idle: bool | None = None,
         twins: bool = False,
         is_empty: bool = False,
         tasks: int | None = None,
     ) -> None:
-        """Run the next batch; with ``tasks`` the driver is killed after so many of them."""
+        """Run the next batch.
+
+        Args:
+            random: of this batch.
+            idle: whether no task writes, or every task does; ``None``: most do.
+            twins: whether tasks may have twins.
+            is_empty: whether the stores are empty, whatever the version before has.
+            tasks: the driver is killed after so many of them.
+        """
         run, folder = self._running(), self.folder
         version, has_gap = run.batch, folder.has_gap()
         folder.begin_batch(run.batch)
@@ -298,13 +306,13 @@ class Driver:
         base: str | None,
         before: Rows,
         *,
-        idle: bool,
+        idle: bool | None,
         has_twin: bool,
     ) -> tuple[str, Rows]:
         """Write and commit on a loaded version; return id and rows of the attempt that counts."""
         assert self.run is not None
         run, partition, version = self.run, instance.partition, self.run.batch
-        rows = instance.change(random, before, idle=idle or random.random() < 0.3)
+        rows = instance.change(random, before, idle=random.random() < 0.3 if idle is None else idle)
         first = Task(instance, version + 1, base, self._next_attempt(run), rows)
         if not has_twin:
             return first.commit(), rows

@@ -165,7 +165,7 @@ class Executor:
         while len(self.worker.resources.snapshots.wait(0)) > self.uplink.standing:
             if time.monotonic() > until:
                 raise WrongError("a snapshot does not end")
-            time.sleep(0.0005)
+            time.sleep(0.001)
 
     def die(self) -> None:
         """End the worker's process. Its instances crash after that, then this worker."""

@@ -123,7 +123,7 @@ def test_what_a_history_leaves_behind_is_deleted_after_some_days(
         play(driver, steps, driver.settle)
 
 
-@settings(max_examples=EXAMPLES // 3)
+@settings(max_examples=EXAMPLES // 6)
 @given(steps=SCHEDULED_STEPS, query=QUERIES)
 @example(steps=SNAPSHOTS_AFTER_THE_LAST_COMMIT, query=Query(2, kept=4, due=1))
 def test_scheduled_runs_alone_bound_lineages_and_delete_what_a_history_leaves_behind(
