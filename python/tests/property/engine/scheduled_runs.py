@@ -117,6 +117,8 @@ class ScheduledDriver(Driver):
         needless = self._needless()
         self._runs("close", 8, every_s=DAY_S // 2, longest=longest)
         self._deny(needless & self._needless())
+        if due == 1:
+            self._run_long()
         self.check_retained()
 
     def _runs(self, end: str, count: int, *, every_s: int, longest: int) -> None:
@@ -127,6 +129,15 @@ class ScheduledDriver(Driver):
             if number and max(self.replayed) > longest:
                 raise WrongError(f"a load replays {max(self.replayed)} changelogs")
             self.clock.advance(every_s)
+
+    def _run_long(self) -> None:
+        """Play many quick batches: a run purges after its second snapshot, too, and the next."""
+        between, before = 4 * self.query.due + 1, self._objects()
+        self._scheduled_run(Random(1), 5 * between, "fast", "finish", waits=True, idle=False)
+        new = self._objects() - before
+        changelogs = [name for name in new if name.startswith("0/changelog/")]
+        if len(changelogs) > 2 * between + self.query.kept + 2:
+            raise WrongError(f"a run leaves {len(changelogs)} changelogs")
 
     def _is_replaced(self, name: str) -> bool:
         return self.checkpoint_format == 1 and "/changelog/" in name and "_" in name
