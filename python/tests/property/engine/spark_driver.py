@@ -119,6 +119,19 @@ class Driver:
                 if random.random() < 0.5:
                     self._close(instance)
 
+    def slow_uploads(self, random: Random) -> None:
+        """From now on uploads take long in some executors: snapshots go on beside what follows."""
+        for executor in self.executors.values():
+            if random.random() < 0.6:
+                executor.uplink.slow_down(0.0)
+
+    def uploads_go_on(self, random: Random) -> None:
+        """Uploads that take long end, perhaps."""
+        for executor in self.executors.values():
+            if random.random() < 0.7:
+                executor.uplink.let_through()
+                executor.until_snapshots_end_or_stand()
+
     def zombie(self, random: Random) -> None:
         """A task of the next batch writes, and stalls."""
         run = self._running()
@@ -392,7 +405,7 @@ class Driver:
     def _close(self, instance: Instance) -> None:
         self.former.remove(instance)
         self.zombies = [zombie for zombie in self.zombies if zombie.instance is not instance]
-        instance.close(LONG_S)
+        instance.close(0.0 if instance.uplink.is_slow else LONG_S)
         instance.await_closed()
 
     def _kill(self, number: int) -> None:
@@ -455,6 +468,8 @@ class Driver:
     def finish(self) -> None:
         """The query goes on, and every retained version loads."""
         random = Random(1)
+        for executor in self.executors.values():
+            executor.uplink.let_through()
         for _ in range(3):  # perhaps a refused load, what a person does then, and a batch
             self._run_batch(random)
         if self.run is None:

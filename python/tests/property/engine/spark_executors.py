@@ -16,7 +16,7 @@ from worker_storage import Uplink
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.ids import Attempt, StoreId
-from cairn.protocol.calls import LoadRequest
+from cairn.protocol.calls import LoadRequest, MaintainRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +32,7 @@ FAMILIES = [family(PLAIN, multi=False), family(LISTS, multi=True)]
 GRACE_S = 60
 LONG_S = 20
 _SLOW_S = 0.05
+_SHORT_MS = 5
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,12 @@ class Instance(Rig):
         """Begin a batch on an empty store, as Spark's ``loadEmptyStore``."""
         session = self._next_session()
         return self._load(LoadRequest(1, session, version, checkpoint_id, load_empty=True))
+
+    def maintain(self, *, cleanup: bool = True) -> dict[str, Any]:
+        """See ``Rig``. Spark's maintenance goes on without a snapshot that takes long."""
+        wait_ms = _SHORT_MS if self.uplink.is_slow else None
+        request = MaintainRequest(1, snapshot=True, cleanup=cleanup, wait_ms=wait_ms)
+        return dict(self.instance.maintain(request).to_json())
 
     def close(self, snapshot_wait_s: float) -> None:
         """Close it as Spark does; its snapshot may go on for so long, in the worker."""

@@ -39,6 +39,8 @@ WEIGHTS = {
     "empty_stores": 2,
     "cut_replacements": 2,
     "scheduled_runs": 4,
+    "slow_uploads": 3,
+    "uploads_go_on": 3,
 }
 SCHEDULED_WEIGHTS = dict.fromkeys(WEIGHTS, 1) | {"scheduled_runs": 12, "batches": 3}
 
