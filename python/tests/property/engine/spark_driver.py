@@ -49,6 +49,7 @@ class Driver:
         self.copying: Iterator[CheckpointFolder] | None = None
         self.copy: CheckpointFolder | None = None
         self.moves = True
+        self.takes_snapshots = False
         self.names = 0
         self.app_start_ms = self._now_ms()
         self.task_attempts = 0
@@ -91,6 +92,12 @@ class Driver:
         """Run a batch that begins with empty stores, and not with the version before."""
         self._run_batch(random, is_empty=True)
 
+    def requested_snapshots(self, random: Random) -> None:
+        """Run a batch whose commits take snapshots, because Spark requests them."""
+        self.takes_snapshots = True
+        self._run_batch(random)
+        self.takes_snapshots = False
+
     def cut_replacements(self, random: Random) -> None:
         """Processes end within the next replacements of an object, where these take two steps."""
         self.storage.cuts = random.randint(1, 2)
@@ -120,15 +127,17 @@ class Driver:
                     self._close(instance)
 
     def slow_uploads(self, random: Random) -> None:
-        """From now on uploads take long in some executors: snapshots go on beside what follows."""
+        """From now on uploads of some executors fail, or take long, beside what follows."""
         for executor in self.executors.values():
             if random.random() < 0.6:
                 executor.uplink.slow_down(0.0)
+                executor.uplink.fails = random.random() < 0.3
 
     def uploads_go_on(self, random: Random) -> None:
         """Uploads that take long end, perhaps."""
         for executor in self.executors.values():
             if random.random() < 0.7:
+                executor.uplink.fails = False
                 executor.uplink.let_through()
                 executor.until_snapshots_end_or_stand()
 
@@ -326,7 +335,8 @@ class Driver:
         assert self.run is not None
         run, partition, version = self.run, instance.partition, self.run.batch
         rows = instance.change(random, before, idle=random.random() < 0.3 if idle is None else idle)
-        first = Task(instance, version + 1, base, self._next_attempt(run), rows)
+        attempt, snapshot = self._next_attempt(run), self.takes_snapshots
+        first = Task(instance, version + 1, base, attempt, rows, takes_snapshot=snapshot)
         if not has_twin:
             return first.commit(), rows
         other = self._new_instance(partition, random.randrange(EXECUTORS), run)
@@ -469,6 +479,7 @@ class Driver:
         """The query goes on, and every retained version loads."""
         random = Random(1)
         for executor in self.executors.values():
+            executor.uplink.fails = False
             executor.uplink.let_through()
         for _ in range(3):  # perhaps a refused load, what a person does then, and a batch
             self._run_batch(random)

@@ -15,6 +15,7 @@ from worker_storage import Uplink
 
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
 from cairn.checkpoint.upload import SnapshotWriter
+from cairn.errors import UnavailableError
 from cairn.ids import Attempt, StoreId
 from cairn.protocol.calls import LoadRequest, MaintainRequest
 
@@ -100,10 +101,15 @@ class Instance(Rig):
         return self._load(LoadRequest(1, session, version, checkpoint_id, load_empty=True))
 
     def maintain(self, *, cleanup: bool = True) -> dict[str, Any]:
-        """See ``Rig``. Spark's maintenance goes on without a snapshot that takes long."""
+        """See ``Rig``. Spark's maintenance goes on without a snapshot that takes long or fails."""
         wait_ms = _SHORT_MS if self.uplink.is_slow else None
         request = MaintainRequest(1, snapshot=True, cleanup=cleanup, wait_ms=wait_ms)
-        return dict(self.instance.maintain(request).to_json())
+        try:
+            return dict(self.instance.maintain(request).to_json())
+        except UnavailableError:
+            if not self.uplink.fails:
+                raise
+            return {}
 
     def close(self, snapshot_wait_s: float) -> None:
         """Close it as Spark does; its snapshot may go on for so long, in the worker."""
@@ -211,6 +217,7 @@ class Task:
     base: str | None
     attempt: Attempt
     rows: Rows
+    takes_snapshot: bool = False
 
     def commit(self) -> str:
         """Commit and return the id. A commit waits longer for an upload than the slowest takes."""
@@ -219,7 +226,9 @@ class Task:
         if uplink.is_slow:
             slowness.start()
         try:
-            answer = self.instance.commit(self.version, self.base, FAMILIES, self.attempt)
+            answer = self.instance.commit(
+                self.version, self.base, FAMILIES, self.attempt, snapshot=self.takes_snapshot
+            )
         finally:
             slowness.cancel()
         return str(answer["checkpoint_id"])

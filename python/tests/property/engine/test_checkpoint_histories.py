@@ -39,6 +39,7 @@ WEIGHTS = {
     "empty_stores": 2,
     "cut_replacements": 2,
     "scheduled_runs": 4,
+    "requested_snapshots": 2,
     "slow_uploads": 3,
     "uploads_go_on": 3,
 }
