@@ -99,8 +99,14 @@ class Driver:
         self.takes_snapshots = False
 
     def cut_replacements(self, random: Random) -> None:
-        """Processes end within the next replacements of an object, where these take two steps."""
+        """Processes end within the next replacements of an object, where these take two steps.
+
+        An object of that name may be gone then, while a third attempt commits.
+        """
+        self.zombie(random)
         self.storage.cuts = random.randint(1, 2)
+        self._run_batch(random, twins=True)
+        self.zombies_commit(random)
 
     def restart(self, random: Random) -> None:
         """End the run and start the next one, in the same application or in a new one."""

@@ -37,7 +37,7 @@ WEIGHTS = {
     "delete_root": 2,
     "empty_logs": 1,
     "empty_stores": 2,
-    "cut_replacements": 2,
+    "cut_replacements": 3,
     "scheduled_runs": 4,
     "requested_snapshots": 2,
     "slow_uploads": 3,
@@ -89,6 +89,8 @@ LATE_TWIN = [
     ("batch", 3),
 ]
 
+CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT = [("cut_replacements", 21952), ("batches", 23611)]
+
 
 def play(driver: Driver, steps: list[Step], *ends: Callable[[], None]) -> None:
     """Play a history, and let the query go on after it."""
@@ -106,6 +108,10 @@ def play(driver: Driver, steps: list[Step], *ends: Callable[[], None]) -> None:
 @example(steps=LOG_OF_COMMITS_ENDS_AT_IDLE_STORES, query=Query(2))
 @example(steps=LATE_MAINTENANCE_AFTER_A_NEW_START, query=Query(1))
 @example(steps=LATE_TWIN, query=Query(1))
+@example(
+    steps=CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT,
+    query=Query(1, kept=2, replaces_at_once=False),
+)
 def test_each_load_has_the_rows_of_the_version_that_sparks_logs_name(
     steps: list[Step], query: Query
 ) -> None:
