@@ -289,7 +289,7 @@ class _Loading:
             DataError, AccessError: there is one, and it is damaged.
         """
         checkpoint, snapshots = self.state.checkpoint, self.state.snapshots
-        if len(wanted.lineage) < max(_LONG_LINEAGE, checkpoint.conf.min_deltas_for_snapshot):
+        if len(wanted.lineage) < checkpoint.conf.min_deltas_for_snapshot:
             return wanted, None
         try:
             infos = self.progress.run(lambda: list(checkpoint.objects.list(SNAPSHOT_PREFIX)))

@@ -8,12 +8,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from cairn.storage.memory import MemoryBucket, MemoryStore
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from cairn.clock import Clock
+    from worker_storage import Storage
 
 Rows = dict[int, dict[bytes, bytes]]
 """The rows of one version of one store: by family, by key."""
@@ -21,64 +19,6 @@ Ids = list[str | None]
 
 STORES = 2
 STATE_FOLDERS = ("changelog", "pin", "snapshot", "sst")
-
-
-class CountingStore(MemoryStore):
-    """Counts the objects that are deleted below each root."""
-
-    deleted: dict[str, int]
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects."""
-        present = self._bucket.entries.keys()
-        self.deleted[self._root] += sum(self._root + key in present for key in keys)
-        super().delete(keys)
-
-
-class Storage:
-    """What all checkpoint folders share."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.bucket = MemoryBucket()
-        self.deleted: dict[str, int] = {}
-
-    def store(self, folder: str, partition: int) -> CountingStore:
-        """Connect to the objects of one store."""
-        url = f"memory://bucket/{folder}/state/0/{partition}"
-        objects = CountingStore(url, self.bucket, self.clock)
-        self.deleted.setdefault(objects._root, 0)
-        objects.deleted = self.deleted
-        return objects
-
-    def deleted_below(self, folder: str) -> int:
-        """Return how many objects of a folder the stores have deleted."""
-        return sum(n for root, n in self.deleted.items() if root.startswith(f"{folder}/"))
-
-    def names(self, prefix: str) -> list[str]:
-        """Return the names below a prefix, in their order."""
-        with self.bucket.lock:
-            return sorted(name for name in self.bucket.entries if name.startswith(prefix))
-
-    def add(self, names: Iterable[str]) -> None:
-        """Create small files."""
-        objects = MemoryStore("memory://bucket", self.bucket, self.clock)
-        for name in names:
-            objects.put(name, b"v1")
-
-    def drop(self, names: Iterable[str]) -> None:
-        """Delete files, as a person does."""
-        with self.bucket.lock:
-            for name in names:
-                self.bucket.entries.pop(name, None)
-
-    def copy_object(self, source: str, target: str) -> None:
-        """Copy one object, which gets a time of its own; nothing if it is gone."""
-        with self.bucket.lock:
-            entry = self.bucket.entries.get(source)
-            if entry is not None:
-                changed = type(entry)(entry.data, entry.etag, self.clock.now())
-                self.bucket.entries[target] = changed
 
 
 class CheckpointFolder:

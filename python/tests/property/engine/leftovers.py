@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def needless_objects(
     objects: ObjectStore, store: StoreId, retained: Iterable[tuple[int, str | None]]
 ) -> list[str]:
-    """Return the objects that no retained version needs, and no manifest near them names.
+    """Return the objects that no retained version needs, and no manifest near them has.
+
+    SSTs that a manifest names as garbage, or for a snapshot before it, are such objects: they stay
+    for a while.
 
     In format 1 the changelogs of a former run, above the newest version, are no such objects: the
     present run replaces them when it gets there.
@@ -64,6 +67,4 @@ def needless_objects(
             continue  # another way leads to the version; loads are compared elsewhere
         found = manifest.decode(objects.get(name).data, object_name=name)
         needed |= {file.object_name for file in found.files}
-        needed |= {entry.object_name for entry in found.garbage}
-        needed |= {sst for entry in found.retained for sst in entry.objects}
     return [key for key in names - needed if not key.startswith(".")]

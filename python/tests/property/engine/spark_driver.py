@@ -1,4 +1,4 @@
-"""A model of Spark's driver over real instances: runs, executors, tasks and what people do.
+"""A model of Spark's driver over real instances: runs, tasks and what people do.
 
 Each step is a name and a number, which seeds all that is random in it: a list of steps is a
 history. A step that does not fit does nothing.
@@ -6,20 +6,17 @@ history. A step that does not fit does nothing.
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
-from checkpoint_folder import STORES, CheckpointFolder, Ids, Rows, Storage
+from checkpoint_folder import STORES, CheckpointFolder, Ids, Rows
 from leftovers import needless_objects
-from rig import Rig, family
+from spark_executors import GRACE_S, LONG_S, Executor, Instance, Query, Run, Task, WrongError
+from worker_storage import DeadError, Storage
 
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
-from cairn.checkpoint.store_checkpoint import StoreCheckpoint
-from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import FakeClock
 from cairn.errors import CairnError
 from cairn.ids import Attempt, StoreId
@@ -30,134 +27,20 @@ if TYPE_CHECKING:
 
 Step = tuple[str, int]
 
-PUT, DELETE, APPEND = 1, 2, 3
-PLAIN, LISTS = 0, 1
-FAMILIES = [family(PLAIN, multi=False), family(LISTS, multi=True)]
-KEEP = 3
-GRACE_S = 60
 EXECUTORS = 3
-CONF = {
-    "minDeltasForSnapshot": 2,
-    "minBatchesToRetain": KEEP,
-    "orphanGraceMs": GRACE_S * 1000,
-}
-_DAY_S = SWEEP_INTERVAL_MS / 1000
-
-
-class WrongError(AssertionError):
-    """A promise is broken."""
-
-
-class Instance(Rig):
-    """Spark's provider object for one store, in one executor and run."""
-
-    def __init__(self, driver: Driver, partition: int, executor: Executor, run: Run) -> None:
-        self.driver, self.partition = driver, partition
-        self.folder = driver.folder
-        super().__init__(
-            executor.new_disk(),
-            "",
-            driver.checkpoint_format,
-            CONF,
-            run=run.id,
-            beside=executor.worker,
-            clock=driver.clock,
-        )
-
-    def new_checkpoint(self, writer: str) -> StoreCheckpoint:
-        """Open the store's objects."""
-        return StoreCheckpoint(
-            self.driver.storage.store(self.folder.name, self.partition),
-            StoreId(0, self.partition),
-            self.checkpoint_format,
-            self.conf,
-            SnapshotWriter(self.run, writer, {}),
-            self.resources.transfers,
-        )
-
-    def all_rows(self, version: int) -> Rows:
-        """Return the rows of the loaded version."""
-        return {cf: self.contents(cf, version, page_rows=1000) for cf in (PLAIN, LISTS)}
-
-    def change(self, random: Random, before: Rows, *, idle: bool) -> Rows:
-        """Write at random, or nothing; return the rows after that."""
-        after = copy.deepcopy(before)
-        rows: list[tuple[int, int, bytes, bytes | None, int]] = []
-        for _ in range(0 if idle else random.randint(1, 5)):
-            cf = random.choice([PLAIN, PLAIN, LISTS])
-            key, value = b"k%d" % random.randrange(6), b"%d," % random.randrange(10**6)
-            if any(row[1:3] == (cf, key) for row in rows):
-                continue
-            kind = random.choice([PUT, PUT, DELETE] if cf == PLAIN else [PUT, APPEND, DELETE])
-            rows.append((kind, cf, key, None if kind == DELETE else value, 0))
-            if kind == DELETE:
-                after[cf].pop(key, None)
-            else:
-                after[cf][key] = (after[cf].get(key, b"") if kind == APPEND else b"") + value
-        if rows:
-            self.write(rows)
-        return after
-
-
-class Executor:
-    """A worker, and its place on the local disk."""
-
-    def __init__(self, local: Path, clock: FakeClock) -> None:
-        self._local = local
-        self._disks = 0
-        self.worker = Rig(local, "memory://unused", 2, {}, clock=clock)
-
-    def new_disk(self) -> Path:
-        """Return a folder for an instance."""
-        self._disks += 1
-        return self._local / f"instance{self._disks}"
-
-
-@dataclass
-class Run:
-    """A run of the query.
-
-    Attributes:
-        id: Spark's.
-        app_start_ms: when its application started.
-        batch: the next one.
-        ids: those of the version that it loads.
-        instances: by partition and executor.
-        places: the executor of each partition.
-    """
-
-    id: str
-    app_start_ms: int
-    batch: int
-    ids: Ids
-    instances: dict[tuple[int, int], Instance] = field(default_factory=dict)
-    places: list[int] = field(default_factory=lambda: [0] * STORES)
-
-
-@dataclass
-class Task:
-    """An attempt that has written, and commits in time, late or never."""
-
-    instance: Instance
-    version: int
-    base: str | None
-    attempt: Attempt
-    rows: Rows
-
-    def commit(self) -> str:
-        """Commit and return the id."""
-        answer = self.instance.commit(self.version, self.base, FAMILIES, self.attempt)
-        return str(answer["checkpoint_id"])
+EMPTY: Rows = {0: {}, 1: {}}
+DAY_S = SWEEP_INTERVAL_MS // 1000
 
 
 class Driver:
     """See the module."""
 
-    def __init__(self, local: Path, checkpoint_format: int) -> None:
+    def __init__(self, local: Path, query: Query) -> None:
         self.local = local
-        self.checkpoint_format = checkpoint_format
+        self.query = query
+        self.checkpoint_format = query.checkpoint_format
         self.clock = FakeClock()
-        self.storage = Storage(self.clock)
+        self.storage = Storage(self.clock, replaces_at_once=query.replaces_at_once)
         self.folder = CheckpointFolder(self.storage, "cp")
         self.executors: dict[int, Executor] = {}
         self.run: Run | None = None
@@ -166,9 +49,11 @@ class Driver:
         self.copying: Iterator[CheckpointFolder] | None = None
         self.copy: CheckpointFolder | None = None
         self.moves = True
+        self.takes_snapshots = False
         self.names = 0
         self.app_start_ms = self._now_ms()
         self.task_attempts = 0
+        self.replayed: list[int] = []  # changelogs, by each load
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -191,7 +76,7 @@ class Driver:
 
     def idle(self, random: Random) -> None:
         """Run some batches without writes."""
-        for _ in range(random.randint(1, KEEP + 1)):
+        for _ in range(random.randint(1, self.query.kept + 1)):
             self._run_batch(random, idle=True)
 
     def broken_batch(self, random: Random) -> None:
@@ -202,6 +87,26 @@ class Driver:
     def twins(self, random: Random) -> None:
         """Run a batch in which each task may have a twin, which writes something else."""
         self._run_batch(random, twins=True)
+
+    def empty_stores(self, random: Random) -> None:
+        """Run a batch that begins with empty stores, and not with the version before."""
+        self._run_batch(random, is_empty=True)
+
+    def requested_snapshots(self, random: Random) -> None:
+        """Run a batch whose commits take snapshots, because Spark requests them."""
+        self.takes_snapshots = True
+        self._run_batch(random)
+        self.takes_snapshots = False
+
+    def cut_replacements(self, random: Random) -> None:
+        """Processes end within the next replacements of an object, where these take two steps.
+
+        An object of that name may be gone then, while a third attempt commits.
+        """
+        self.zombie(random)
+        self.storage.cuts = random.randint(1, 2)
+        self._run_batch(random, twins=True)
+        self.zombies_commit(random)
 
     def restart(self, random: Random) -> None:
         """End the run and start the next one, in the same application or in a new one."""
@@ -227,6 +132,21 @@ class Driver:
                 if random.random() < 0.5:
                     self._close(instance)
 
+    def slow_uploads(self, random: Random) -> None:
+        """From now on uploads of some executors fail, or take long, beside what follows."""
+        for executor in self.executors.values():
+            if random.random() < 0.6:
+                executor.uplink.slow_down(0.0)
+                executor.uplink.fails = random.random() < 0.3
+
+    def uploads_go_on(self, random: Random) -> None:
+        """Uploads that take long end, perhaps."""
+        for executor in self.executors.values():
+            if random.random() < 0.7:
+                executor.uplink.fails = False
+                executor.uplink.let_through()
+                executor.until_snapshots_end_or_stand()
+
     def zombie(self, random: Random) -> None:
         """A task of the next batch writes, and stalls."""
         run = self._running()
@@ -249,7 +169,7 @@ class Driver:
 
     def time_passes(self, random: Random) -> None:
         """Nothing happens for a while."""
-        self.clock.advance(random.choice([GRACE_S / 3, GRACE_S + 1, _DAY_S + GRACE_S]))
+        self.clock.advance(random.choice([GRACE_S / 3, GRACE_S + 1, DAY_S + GRACE_S]))
 
     def roll_back(self, random: Random) -> None:
         """A person deletes the newest entries of both logs, or of the log of commits alone."""
@@ -339,9 +259,23 @@ class Driver:
             self.run = None
 
     def _run_batch(
-        self, random: Random, *, idle: bool = False, twins: bool = False, tasks: int | None = None
+        self,
+        random: Random,
+        *,
+        idle: bool | None = None,
+        twins: bool = False,
+        is_empty: bool = False,
+        tasks: int | None = None,
     ) -> None:
-        """Run the next batch; with ``tasks`` the driver is killed after so many of them."""
+        """Run the next batch.
+
+        Args:
+            random: of this batch.
+            idle: whether no task writes, or every task does; ``None``: most do.
+            twins: whether tasks may have twins.
+            is_empty: whether the stores are empty, whatever the version before has.
+            tasks: the driver is killed after so many of them.
+        """
         run, folder = self._running(), self.folder
         version, has_gap = run.batch, folder.has_gap()
         folder.begin_batch(run.batch)
@@ -354,16 +288,23 @@ class Driver:
             except CairnError as failure:
                 self._refused(failure, has_gap=has_gap)
                 return
+            if is_empty:
+                base = instance.load_empty(version, run.ids[partition])["checkpoint_id"]
             has_twin = twins and random.random() < 0.7
-            done.append(self._run_task(random, instance, base, idle=idle, has_twin=has_twin))
+            before = EMPTY if is_empty else folder.truth[version][partition]
+            try:
+                made = self._run_task(random, instance, base, before, idle=idle, has_twin=has_twin)
+            except DeadError:
+                made = self._repeat_task(random, instance)
+            done.append(made)
             self._copy_some(random)
         if tasks is not None:
             return
         ids: Ids = [id_ for id_, _ in done]
-        folder.end_batch(run.batch, ids, KEEP)
+        folder.end_batch(run.batch, ids, self.query.kept)
         folder.truth = {v: rows for v, rows in folder.truth.items() if v <= version}
         folder.truth[version + 1] = [rows for _, rows in done]
-        folder.floor = max(folder.floor, version + 2 - KEEP)
+        folder.floor = max(folder.floor, version + 2 - self.query.kept)
         if folder.may_lack:
             folder.floor, folder.may_lack = version + 1, False
         run.batch += 1
@@ -373,15 +314,35 @@ class Driver:
             with suppress(CairnError):
                 random.choice(self.former).maintain()
 
+    def _repeat_task(self, random: Random, instance: Instance) -> tuple[str, Rows]:
+        """Run a task again whose process ended within its commit."""
+        run = self._running()
+        partition, version = instance.partition, run.batch
+        for number, executor in list(self.executors.items()):
+            if executor.uplink is instance.uplink:
+                self._kill(number)
+        self.storage.cuts = 0
+        instance = self._instance(random, partition, run)
+        base = self._load(instance, version, run.ids[partition])
+        before = self.folder.truth[version][partition]
+        return self._run_task(random, instance, base, before, idle=False, has_twin=False)
+
     def _run_task(
-        self, random: Random, instance: Instance, base: str | None, *, idle: bool, has_twin: bool
+        self,
+        random: Random,
+        instance: Instance,
+        base: str | None,
+        before: Rows,
+        *,
+        idle: bool | None,
+        has_twin: bool,
     ) -> tuple[str, Rows]:
         """Write and commit on a loaded version; return id and rows of the attempt that counts."""
         assert self.run is not None
         run, partition, version = self.run, instance.partition, self.run.batch
-        before = self.folder.truth[version][partition]
-        rows = instance.change(random, before, idle=idle or random.random() < 0.3)
-        first = Task(instance, version + 1, base, self._next_attempt(run), rows)
+        rows = instance.change(random, before, idle=random.random() < 0.3 if idle is None else idle)
+        attempt, snapshot = self._next_attempt(run), self.takes_snapshots
+        first = Task(instance, version + 1, base, attempt, rows, takes_snapshot=snapshot)
         if not has_twin:
             return first.commit(), rows
         other = self._new_instance(partition, random.randrange(EXECUTORS), run)
@@ -389,8 +350,8 @@ class Driver:
         rows = other.change(random, before, idle=random.random() < 0.3)
         twin = Task(other, version + 1, base, self._next_attempt(run), rows)
         faster, slower = random.sample([first, twin], 2)
-        id_, rows = faster.commit(), faster.rows
         self.former.append(other)
+        id_, rows = faster.commit(), faster.rows
         if random.random() < 0.5:
             self.zombies.append(slower)  # it commits after the batch, perhaps
         elif self._commit_late(slower) and self.checkpoint_format == 1:
@@ -407,6 +368,7 @@ class Driver:
         counts = {cf: len(rows) for cf, rows in found.items()} if version else {}
         if {int(cf): count for cf, count in answer["counts"].items()} != counts:
             raise WrongError(f"version {version} has the counts {answer['counts']}, not {counts}")
+        self.replayed.append(int(answer["changelogs_replayed"]))
         id_ = answer["checkpoint_id"]
         return None if id_ is None else str(id_)
 
@@ -436,10 +398,13 @@ class Driver:
         return run.instances[partition, place]
 
     def _new_instance(self, partition: int, place: int, run: Run) -> Instance:
+        return Instance(self, partition, self._executor(place), run)
+
+    def _executor(self, place: int) -> Executor:
         if place not in self.executors:
             self.names += 1
             self.executors[place] = Executor(self.local / f"executor{self.names}", self.clock)
-        return Instance(self, partition, self.executors[place], run)
+        return self.executors[place]
 
     def _commit_late(self, late: Task) -> bool:
         """Commit an attempt whose result Spark ignores; return whether that succeeded."""
@@ -456,12 +421,14 @@ class Driver:
     def _close(self, instance: Instance) -> None:
         self.former.remove(instance)
         self.zombies = [zombie for zombie in self.zombies if zombie.instance is not instance]
-        instance.crash()
+        instance.close(0.0 if instance.uplink.is_slow else LONG_S)
+        instance.await_closed()
 
     def _kill(self, number: int) -> None:
         executor = self.executors.pop(number, None)
         if executor is None:
             return
+        executor.die()
         gone = [i for i in self._all_instances() if i.resources is executor.worker.resources]
         for instance in gone:
             instance.crash()
@@ -499,7 +466,7 @@ class Driver:
         folder, newest = self.folder, max(self.folder.truth)
         executor = Executor(self.local / f"check{self.names}{newest}", self.clock)
         run = Run("check", self.app_start_ms, 0, [])
-        for version in range(max(folder.floor, newest + 1 - KEEP, 1), newest + 1):
+        for version in range(max(folder.floor, newest + 1 - self.query.kept, 1), newest + 1):
             ids = folder.commits.get(version - 1)
             if ids is None:
                 continue
@@ -517,6 +484,9 @@ class Driver:
     def finish(self) -> None:
         """The query goes on, and every retained version loads."""
         random = Random(1)
+        for executor in self.executors.values():
+            executor.uplink.fails = False
+            executor.uplink.let_through()
         for _ in range(3):  # perhaps a refused load, what a person does then, and a batch
             self._run_batch(random)
         if self.run is None:
@@ -531,17 +501,23 @@ class Driver:
         self._some_days()
         needless = self._needless()
         self._some_days()
-        left = needless & self._needless()
+        self._deny(needless & self._needless())
+        self.check_retained()
+
+    def _deny(self, left: set[str]) -> None:
         if left:
             raise WrongError(f"nothing needs {sorted(left)}")
-        self.check_retained()
+
+    def _objects(self) -> set[str]:
+        stores = [(n, self.storage.store(self.folder.name, n)) for n in range(STORES)]
+        return {f"{n}/{info.key}" for n, objects in stores for info in objects.list("")}
 
     def _some_days(self) -> None:
         random = Random(1)
-        for number in range(KEEP + 3):
+        for number in range(self.query.kept + 3 * self.query.due):
             self._run_batch(random)
             self._maintain_all()
-            self.clock.advance(_DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)
+            self.clock.advance(DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)
             self._maintain_all()
 
     def _needless(self) -> set[str]:

@@ -7,11 +7,14 @@ rows of the version that Spark's logs name. It may fail only where docs/semantic
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scheduled_runs import ScheduledDriver
 from spark_driver import Driver, Step
+from spark_executors import Query
 
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples // 8
@@ -33,12 +36,32 @@ WEIGHTS = {
     "kill": 2,
     "delete_root": 2,
     "empty_logs": 1,
+    "empty_stores": 2,
+    "cut_replacements": 3,
+    "scheduled_runs": 4,
+    "requested_snapshots": 2,
+    "slow_uploads": 3,
+    "uploads_go_on": 3,
 }
-NAMES = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
-STEPS = st.lists(
-    st.tuples(st.sampled_from(NAMES), st.integers(0, (1 << 16) - 1)), min_size=5, max_size=30
+SCHEDULED_WEIGHTS = dict.fromkeys(WEIGHTS, 1) | {"scheduled_runs": 12, "batches": 3}
+
+
+def histories(weights: dict[str, int], max_size: int) -> st.SearchStrategy[list[Step]]:
+    """Return lists of steps, each as often as its weight says."""
+    names = [name for name, weight in weights.items() for _ in range(weight)]
+    step = st.tuples(st.sampled_from(names), st.integers(0, (1 << 16) - 1))
+    return st.lists(step, min_size=max_size // 6, max_size=max_size)
+
+
+STEPS = histories(WEIGHTS, 30)
+SCHEDULED_STEPS = histories(SCHEDULED_WEIGHTS, 12)
+QUERIES = st.builds(
+    Query,
+    checkpoint_format=st.sampled_from([1, 2]),
+    kept=st.sampled_from([2, 3, 4]),
+    due=st.sampled_from([1, 2, 4]),
+    replaces_at_once=st.booleans(),
 )
-FORMATS = st.sampled_from([1, 2])
 
 LOG_OF_COMMITS_ENDS_AT_IDLE_STORES = [
     ("batch", 21620),
@@ -66,37 +89,55 @@ LATE_TWIN = [
     ("batch", 3),
 ]
 
+CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT = [("cut_replacements", 21952), ("batches", 23611)]
 
-def play(folder: str, checkpoint_format: int, steps: list[Step], *, settles: bool = False) -> None:
+
+def play(driver: Driver, steps: list[Step], *ends: Callable[[], None]) -> None:
     """Play a history, and let the query go on after it."""
-    driver = Driver(Path(folder), checkpoint_format)
     try:
         driver.play(steps)
         driver.finish()
-        if settles:
-            driver.settle()
+        for end in ends:
+            end()
     finally:
         driver.close()
 
 
 @settings(max_examples=EXAMPLES)
-@given(steps=STEPS, checkpoint_format=FORMATS)
-@example(steps=LOG_OF_COMMITS_ENDS_AT_IDLE_STORES, checkpoint_format=2)
-@example(steps=LATE_MAINTENANCE_AFTER_A_NEW_START, checkpoint_format=1)
-@example(steps=LATE_TWIN, checkpoint_format=1)
+@given(steps=STEPS, query=QUERIES)
+@example(steps=LOG_OF_COMMITS_ENDS_AT_IDLE_STORES, query=Query(2))
+@example(steps=LATE_MAINTENANCE_AFTER_A_NEW_START, query=Query(1))
+@example(steps=LATE_TWIN, query=Query(1))
+@example(
+    steps=CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT,
+    query=Query(1, kept=2, replaces_at_once=False),
+)
 def test_each_load_has_the_rows_of_the_version_that_sparks_logs_name(
-    steps: list[Step], checkpoint_format: int
+    steps: list[Step], query: Query
 ) -> None:
     """Whatever happened to the checkpoint, no row is wrong, and the query goes on."""
     with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
-        play(folder, checkpoint_format, steps)
+        play(ScheduledDriver(Path(folder), query), steps)
 
 
 @settings(max_examples=EXAMPLES // 6)
-@given(steps=STEPS, checkpoint_format=FORMATS)
+@given(steps=STEPS, query=QUERIES)
 def test_what_a_history_leaves_behind_is_deleted_after_some_days(
-    steps: list[Step], checkpoint_format: int
+    steps: list[Step], query: Query
 ) -> None:
     """The objects of losers, former runs and abandoned lineages do not stay for good."""
     with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
-        play(folder, checkpoint_format, steps, settles=True)
+        driver = ScheduledDriver(Path(folder), query)
+        play(driver, steps, driver.settle)
+
+
+@settings(max_examples=EXAMPLES // 6)
+@given(steps=SCHEDULED_STEPS, query=QUERIES)
+@example(steps=[], query=Query(2, kept=4, due=1))
+def test_scheduled_runs_alone_bound_lineages_and_delete_what_a_history_leaves_behind(
+    steps: list[Step], query: Query
+) -> None:
+    """Most jobs never live until Spark's first maintenance: their state must not grow for good."""
+    with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
+        driver = ScheduledDriver(Path(folder), query)
+        play(driver, steps, driver.settle_by_runs)

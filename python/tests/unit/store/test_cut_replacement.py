@@ -143,7 +143,7 @@ def test_the_query_goes_on_from_such_a_version(cluster: Cluster) -> None:
     executor = cluster.executor()
     for version in range(3, 5):
         commit(executor, version, b"%d" % version, version + 1)
-    assert executor.maintain()["uploaded_files"]
+    assert executor.maintain()["snapshot_version"] >= 3  # a commit may have begun it already
     for version in range(5, 8):
         commit(executor, version, b"%d" % version, version + 1)
 

@@ -356,6 +356,22 @@ def test_a_snapshot_that_ends_after_the_last_commit_is_found(job: Job) -> None:
     assert job.lineage() == 4
 
 
+def test_it_is_found_after_few_versions_too(job: Job) -> None:
+    """Each run would store one beside the chain. It names garbage, which no purge deletes then."""
+    job.conf["minDeltasForSnapshot"] = 1
+    job.run()
+    rig = job.start()
+    job.batch(rig)
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    assert objects.has_begun.wait(20)
+    job.batch(rig)
+    job.end(rig, uploads_end=True)
+
+    assert job.newest_manifest().ref.version == 2
+    assert job.lineage() == 1
+
+
 @pytest.mark.parametrize("batches_after", [0, 4])
 def test_a_snapshot_of_a_newer_release_that_no_changelog_names_is_left_out(
     job: Job, batches_after: int
