@@ -88,7 +88,6 @@ LATE_TWIN = [
     ("kill", 2),
     ("batch", 3),
 ]
-
 CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT = [("cut_replacements", 21952), ("batches", 23611)]
 
 
