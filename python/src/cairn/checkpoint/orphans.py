@@ -22,6 +22,7 @@ from cairn.format.names import (
     ChangelogName,
     ManifestName,
     SstName,
+    manifest_name,
     parse_name,
 )
 from cairn.ids import CheckpointId
@@ -105,6 +106,8 @@ def sweep_orphans(
     # The logs after the listings: what is listed was written by a batch that was planned before.
     last = _last_planned(objects, manifest, newest) if any(_above(newest, old)) else None
 
+    past_ms = _past_ms(manifest, manifests, floor)
+
     def is_needed(version: Version) -> bool:
         return last is None or version <= last
 
@@ -118,7 +121,8 @@ def sweep_orphans(
             case ChangelogName(version, checkpoint_id):
                 # A batch that is planned meanwhile may commit under the plain name.
                 is_former = checkpoint_id is not None and not is_needed(version)
-                is_left = version <= floor or is_former
+                is_past = checkpoint_id is not None or _modified_ms(info) <= past_ms
+                is_left = (version <= floor and is_past) or is_former
                 return is_left and not reads.need_changelog(version)
             case SstName(upload_id, _):
                 return named is not None and info.key not in named and upload_id not in uploads
@@ -135,6 +139,17 @@ def sweep_orphans(
         if keys:
             objects.delete(keys)
     return sum(map(len, deletions))
+
+
+def _past_ms(manifest: Manifest, listed: Iterable[ObjectInfo], floor: Version) -> int:
+    """Return a time before which each changelog of this lineage up to ``floor`` was stored.
+
+    That of the oldest manifest of the chain that is not below it; 0 if there is none. An attempt
+    that has a plain name since then is of a run that has begun anew, and has to be kept.
+    """
+    refs = (manifest.ref, *(entry.ref for entry in manifest.retained))
+    chain = {manifest_name(ref) for ref in refs if ref.version >= floor}
+    return min((_modified_ms(info) for info in listed if info.key in chain), default=0)
 
 
 def _keep_changed(objects: ObjectStore, listed: list[ObjectInfo], keys: list[str]) -> None:

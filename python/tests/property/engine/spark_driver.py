@@ -514,8 +514,8 @@ class Driver:
 
     def _some_days(self) -> None:
         random = Random(1)
-        for number in range(self.query.kept + 3 * self.query.due):
-            self._run_batch(random)
+        for number in range(2 * self.query.kept + 3 * self.query.due):
+            self._run_batch(random, idle=False)
             self._maintain_all()
             self.clock.advance(DAY_S + GRACE_S if number % 3 == 2 else GRACE_S / 2)
             self._maintain_all()

@@ -88,7 +88,14 @@ LATE_TWIN = [
     ("kill", 2),
     ("batch", 3),
 ]
-
+LATE_MAINTENANCE_AFTER_EMPTIED_LOGS = [
+    ("batches", 55418),
+    ("idle", 21740),
+    ("empty_logs", 8903),
+    ("scheduled_runs", 48905),
+    ("late_maintenance", 24832),
+    ("idle", 50616),
+]
 CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT = [("cut_replacements", 21952), ("batches", 23611)]
 
 
@@ -107,6 +114,7 @@ def play(driver: Driver, steps: list[Step], *ends: Callable[[], None]) -> None:
 @given(steps=STEPS, query=QUERIES)
 @example(steps=LOG_OF_COMMITS_ENDS_AT_IDLE_STORES, query=Query(2))
 @example(steps=LATE_MAINTENANCE_AFTER_A_NEW_START, query=Query(1))
+@example(steps=LATE_MAINTENANCE_AFTER_EMPTIED_LOGS, query=Query(1))
 @example(steps=LATE_TWIN, query=Query(1))
 @example(
     steps=CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT,

@@ -218,6 +218,12 @@ def test_sweep_keeps_a_plain_name_that_has_another_object_since_the_listing(
     query.world.clock.advance(GRACE_MS / 1000 + 1)
     query.run(1)
     query.sweep()
+    assert "changelog/1.arrow" in query.world.names()  # it is younger than what is kept
+
+    query.run(9)
+    query.world.clock.advance(GRACE_MS / 1000 + 1)
+    query.run(1)
+    query.sweep()
     assert "changelog/1.arrow" not in query.world.names()
 
 
