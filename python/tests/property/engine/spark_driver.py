@@ -18,7 +18,7 @@ from worker_storage import DeadError, Storage
 
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
 from cairn.clock import FakeClock
-from cairn.errors import CairnError
+from cairn.errors import CairnError, MissingError
 from cairn.ids import Attempt, StoreId
 
 if TYPE_CHECKING:
@@ -376,6 +376,8 @@ class Driver:
         """Do what the documents say after a load that failed; that must be permitted."""
         folder = self.folder
         self._end_run()
+        if not isinstance(failure, MissingError):
+            raise WrongError("a load fails otherwise than the documents say") from failure
         if has_gap and self.checkpoint_format == 2:
             # docs/semantics.md: delete the entries of offsets above that of the newest commit.
             folder.keep_offsets_through(max(folder.commits, default=-1) + 1)
