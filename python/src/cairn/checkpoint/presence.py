@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cairn.errors import AccessError, DataError
+from cairn.errors import AccessError, DataError, MissingError
 from cairn.format import changelog
 from cairn.format.names import plain_changelog_name
+from cairn.storage.base import ObjectStart
 
 if TYPE_CHECKING:
     from cairn.format.header import ChangelogHeader
@@ -48,7 +49,13 @@ def header_under_plain_name(
     """
     name = plain_changelog_name(version)
     try:
-        start = objects.get_start(name, _START_BYTES)
+        try:
+            start = objects.get_start(name, _START_BYTES)
+        except MissingError:
+            moved = objects.moved_away(name)
+            if moved is None:
+                return None
+            start = ObjectStart(moved.data, len(moved.data))
         header = changelog.peek_header(start.data, store=store, version=version)
         if header is None and not start.is_whole:
             whole = objects.get(name, max_bytes=changelog.MAX_OBJECT_BYTES).data

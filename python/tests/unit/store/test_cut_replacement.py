@@ -262,6 +262,71 @@ def test_a_purged_version_is_missing_although_a_replacement_of_it_was_cut_off(
         cluster.rows(1)
 
 
+@pytest.mark.parametrize("where", ["first rename", "read of what was moved", "second rename"])
+def test_a_replacement_that_fails_loses_nothing(cluster: Cluster, where: str) -> None:
+    """Its process lives on, and deletes what it has begun. The batch is that of its twin."""
+    path = f"{ROOT}/changelog/1.arrow"
+    cluster.commit(1, b"first", 1)
+    executor = cluster.executor()
+    executor.load(0, None)
+
+    def before(kind: int, requested: str) -> None:
+        is_moved = path not in cluster.shim.content
+        if (
+            where == "read of what was moved"
+            and kind == files.FILE_READ
+            and requested.endswith(".old")
+        ) or (
+            # Also that which moves the old object back.
+            where == "second rename"
+            and kind == files.FILE_RENAME
+            and requested == path
+            and is_moved
+        ):
+            raise UnavailableError("no answer")
+
+    def after(kind: int, requested: str) -> None:
+        if where == "first rename" and kind == files.FILE_RENAME and requested.endswith(".old"):
+            raise UnavailableError("no answer")
+
+    cluster.shim.before, cluster.shim.after = before, after
+    with pytest.raises(UnavailableError):
+        write(executor, 1, None, b"twin", 2)
+    cluster.shim.before = cluster.shim.after = lambda _kind, _path: None
+    cluster.log_commits(0)
+
+    assert cluster.rows(1) == {b"1": b"first"}
+
+
+def test_a_purge_deletes_what_is_hidden_of_a_version(cluster: Cluster) -> None:
+    """No name is there that a later listing would find."""
+    cluster.commit(1, b"first", 1)
+    cluster.cut(1, b"twin", 2)
+    cluster.log_commits(0)
+    executor = cluster.executor()
+    for version in range(2, 9):
+        commit(executor, version, b"%d" % version, version + 1)
+        executor.maintain()
+
+    assert not [name for name in cluster.shim.hidden() if "/.1.arrow" in name]
+    with pytest.raises(MissingError):
+        cluster.rows(1)
+
+
+def test_two_cut_replacements_of_one_version_are_named(cluster: Cluster) -> None:
+    """Which one had the name last is not known."""
+    cluster.commit(1, b"first", 1)
+    cluster.cut(1, b"cut", 2)
+    cluster.commit(1, b"third", 3)
+    cluster.cut(1, b"twin", 4)
+    cluster.log_commits(0)
+
+    with pytest.raises(CorruptError, match=r"2 replacements .* \.1\.arrow\..*\.old") as raised:
+        cluster.rows(1)
+
+    assert "written last" in str(raised.value)
+
+
 def test_a_late_twin_is_refused_there_too(cluster: Cluster) -> None:
     """The log of commits is beside the state on each file system."""
     cluster.commit(1, b"1", 1)

@@ -39,6 +39,7 @@ from cairn.errors import (
     ConfigError,
     CorruptError,
     MissingError,
+    PreconditionFailedError,
     UnavailableError,
 )
 from cairn.protocol.files import PUBLISHES_BY_CLOSE
@@ -156,24 +157,37 @@ class HadoopStore(ObjectStore):
         new = _hidden(path, f"{etag}.{SYSTEM_ENTROPY.token(8)}{_NEW_SUFFIX}")
         old = _hidden(path, etag + _OLD_SUFFIX)
         try:
-            try:
-                self._files.write(new, [_view(data)], replaces=True)
-            except MissingError as error:
-                # A caller that has finished meanwhile has deleted it while it was written.
-                raise self._precondition_failed(key, is_missing=False) from error
+            self._files.write(new, [_view(data)], replaces=True)
+        except MissingError as error:
+            # A caller that has finished meanwhile has deleted it while it was written.
+            raise self._precondition_failed(key, is_missing=False) from error
+        except CairnError:
+            self._discard(new)
+            raise
+        try:
             self._rename_away(key, path, old, etag)
             try:
                 self._rename(new, path, lambda: [_view(data)], replaces=False)
             except AlreadyExistsError as error:
                 raise self._precondition_failed(key, is_missing=False) from error
-            except CairnError:
-                with suppress(CairnError):
-                    self._files.rename(old, path, replaces=False)
-                raise
+        except PreconditionFailedError:
+            self._discard(new)  # another object has the name
+            raise
         except CairnError:
-            self._discard(new)
+            self._undo_replacement(path, old, new)
             raise
         self._discard_rivals(path, etag)
+
+    def _undo_replacement(self, path: str, old: str, new: str) -> None:
+        """Move the old object back, as far as that is possible, after an error of any step.
+
+        The new name stays unless the object is there: it is the sign that the old one is needed.
+        """
+        with suppress(CairnError):
+            self._files.rename(old, path, replaces=False)
+        with suppress(CairnError):
+            self._files.status(path)
+            self._discard(new)
 
     def moved_away(self, key: str) -> StoredObject | None:
         """Return what a replacement that was cut off has moved away from a name."""
@@ -187,9 +201,10 @@ class HadoopStore(ObjectStore):
             return None
         if len(olds) > 1:
             raise CorruptError(
-                f"the object is gone, and {len(olds)} replacements of it were cut off",
+                f"the object is gone, and {len(olds)} replacements of it were cut off: there are "
+                + ", ".join(sorted(name.rpartition("/")[2] for name in olds)),
                 object_name=self.object_url(key),
-                next_step="rename the right one of the hidden .old files beside it to its name",
+                next_step="rename the one that was written last to the object's name",
             )
         _LOG.warning(
             "%s is absent, because a process has ended while it replaced it: what it was to "
