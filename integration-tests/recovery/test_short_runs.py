@@ -16,24 +16,22 @@ pytestmark = pytest.mark.usefixtures("driver")
 
 RUNS = 4
 PARTITIONS = 2
-# An upload goes on when the worker is told to end. It then lasts a little longer than the end of a
-# JVM that does not wait for it.
+# An upload goes on when the end of the worker waits for it, and not before.
 LATE_ENGINE = """#!{python}
 import runpy
 import threading
-import time
 from cairn.storage.local import LocalStore
 from cairn.store.resources import RunningSnapshots
 
-upload, wait, is_ending = LocalStore.upload, RunningSnapshots.wait, threading.Event()
+upload, wait, is_waited_for = LocalStore.upload, RunningSnapshots.wait, threading.Event()
 
 def late(self, *arguments, **named):
-    is_ending.wait()
-    time.sleep(0.3)
+    is_waited_for.wait()
     return upload(self, *arguments, **named)
 
 def noted(self, wait_s):
-    is_ending.set()
+    if wait_s > 0:
+        is_waited_for.set()
     return wait(self, wait_s)
 
 LocalStore.upload, RunningSnapshots.wait = late, noted

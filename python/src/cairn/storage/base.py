@@ -161,10 +161,10 @@ class ObjectStore(ABC):
         return True
 
     def moved_away(self, key: str) -> StoredObject | None:  # noqa: ARG002 - see the subclass
-        """Return the object that a ``put_if_match`` was to replace when its process ended.
+        """Return the object that a ``put_if_match`` has moved away and could not replace.
 
-        For an object that is absent. ``None`` unless a replacement was cut off; see
-        ``replaces_at_once``. The object itself if it is there by now.
+        For an object that is absent; the object itself if it is there by now. ``None`` if no
+        replacement was cut off; see ``replaces_at_once``.
 
         Raises:
             CorruptError: it is not known which object had the name last.

@@ -41,8 +41,8 @@ class SnapshotDone:
         uploaded_bytes: their size.
         reused_files: files that the object store had.
         duration_ms: how long it took.
-        store_time: the time of the upload, by the storage's clock; ``None`` if no manifest was
-            stored.
+        store_time: the time of the last upload, by the storage's clock; ``None`` if this writer
+            uploaded no SST, or did not store the manifest.
         deleted_objects: objects that were deleted before.
         is_stored: whether this writer stored the manifest: a clean-up follows.
         is_sweep_due: whether that sweeps, too.

@@ -13,7 +13,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scheduled_runs import ScheduledDriver
-from spark_driver import Driver, Step
+from spark_driver import Step
 from spark_executors import Query
 
 assert settings.default is not None
@@ -99,15 +99,19 @@ LATE_MAINTENANCE_AFTER_EMPTIED_LOGS = [
 CUT_REPLACEMENT_AND_A_THIRD_ATTEMPT = [("cut_replacements", 21952), ("batches", 23611)]
 
 
-def play(driver: Driver, steps: list[Step], *ends: Callable[[], None]) -> None:
-    """Play a history, and let the query go on after it."""
-    try:
-        driver.play(steps)
-        driver.finish()
-        for end in ends:
-            end()
-    finally:
-        driver.close()
+def play(
+    steps: list[Step], query: Query, settle: Callable[[ScheduledDriver], None] | None = None
+) -> None:
+    """Play a history, let the query go on after it, and perhaps let it settle."""
+    with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
+        driver = ScheduledDriver(Path(folder), query)
+        try:
+            driver.play(steps)
+            driver.finish()
+            if settle is not None:
+                settle(driver)
+        finally:
+            driver.close()
 
 
 @settings(max_examples=EXAMPLES)
@@ -124,8 +128,7 @@ def test_each_load_has_the_rows_of_the_version_that_sparks_logs_name(
     steps: list[Step], query: Query
 ) -> None:
     """Whatever happened to the checkpoint, no row is wrong, and the query goes on."""
-    with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
-        play(ScheduledDriver(Path(folder), query), steps)
+    play(steps, query)
 
 
 @settings(max_examples=EXAMPLES // 6)
@@ -134,9 +137,7 @@ def test_what_a_history_leaves_behind_is_deleted_after_some_days(
     steps: list[Step], query: Query
 ) -> None:
     """The objects of losers, former runs and abandoned lineages do not stay for good."""
-    with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
-        driver = ScheduledDriver(Path(folder), query)
-        play(driver, steps, driver.settle)
+    play(steps, query, ScheduledDriver.settle)
 
 
 @settings(max_examples=EXAMPLES // 6)
@@ -146,6 +147,4 @@ def test_scheduled_runs_alone_bound_lineages_and_delete_what_a_history_leaves_be
     steps: list[Step], query: Query
 ) -> None:
     """Most jobs never live until Spark's first maintenance: their state must not grow for good."""
-    with tempfile.TemporaryDirectory(prefix="cairn-histories-") as folder:
-        driver = ScheduledDriver(Path(folder), query)
-        play(driver, steps, driver.settle_by_runs)
+    play(steps, query, ScheduledDriver.settle_by_runs)

@@ -80,7 +80,23 @@ class Uplink:
         assert has_passed, "the model has left an upload standing"
 
 
-class WorkerStore(MemoryStore):
+class ArrivingStore(MemoryStore):
+    """Objects whose uploads arrive, and are answered later."""
+
+    def upload(
+        self, key: str, path: Path, *, crc32c: int, moved: Callable[[], None] = ignore
+    ) -> datetime:
+        """See ``ObjectStore``."""
+        stored_at = super().upload(key, path, crc32c=crc32c, moved=moved)
+        self.has_arrived(key)
+        return stored_at
+
+    def has_arrived(self, key: str) -> None:
+        """Wait until an upload is answered, or raise what it gets."""
+        raise NotImplementedError
+
+
+class WorkerStore(ArrivingStore):
     """One store's objects, as one worker reaches them; counts deletions below each root."""
 
     uplink: Uplink
@@ -91,18 +107,9 @@ class WorkerStore(MemoryStore):
         """See ``ObjectStore``."""
         return self.storage.replaces_at_once
 
-    def upload(
-        self,
-        key: str,
-        path: Path,
-        *,
-        crc32c: int,
-        moved: Callable[[], None] = ignore,
-    ) -> datetime:
-        """See ``ObjectStore``."""
-        stored_at = super().upload(key, path, crc32c=crc32c, moved=moved)
+    def has_arrived(self, key: str) -> None:
+        """See ``ArrivingStore``."""
         self.uplink.pass_upload(key)
-        return stored_at
 
     def put_if_match(self, key: str, data: Payload, etag: str) -> None:
         """See ``ObjectStore``; the process may end between the two steps of a replacement."""

@@ -91,6 +91,13 @@ class Cluster:
         self.shim.before = lambda _kind, _path: None
         assert before_first_rename == (path in self.shim.content)
 
+    def commit_until_purged(self, version: int) -> None:
+        """Commit the versions that follow, until one is not retained, and purge."""
+        executor = self.executor()
+        for later in range(version + 1, version + 8):
+            commit(executor, later, b"%d" % later, later + 10)
+            executor.maintain()
+
     def rows(self, version: int) -> dict[bytes, bytes]:
         """Return the rows of a version on a new executor."""
         executor = self.executor()
@@ -235,10 +242,7 @@ def test_a_purged_version_is_missing_although_attempts_of_it_were_replaced(
     """What the purge leaves must not pass for a version whose replacement was cut off."""
     for attempt in (1, 2):
         cluster.commit(1, b"%d" % attempt, attempt)
-    executor = cluster.executor()
-    for version in range(2, 9):
-        commit(executor, version, b"%d" % version, version + 1)
-        executor.maintain()
+    cluster.commit_until_purged(1)
     assert f"{ROOT}/changelog/1.arrow" not in cluster.shim.content
 
     with pytest.raises(MissingError):
@@ -252,10 +256,7 @@ def test_a_purged_version_is_missing_although_a_replacement_of_it_was_cut_off(
     cluster.commit(1, b"first", 1)
     cluster.cut(1, b"cut", 2)
     cluster.commit(1, b"again", 3)
-    executor = cluster.executor()
-    for version in range(2, 9):
-        commit(executor, version, b"%d" % version, version + 2)
-        executor.maintain()
+    cluster.commit_until_purged(1)
     assert f"{ROOT}/changelog/1.arrow" not in cluster.shim.content
 
     with pytest.raises(MissingError):
@@ -303,10 +304,7 @@ def test_a_purge_deletes_what_is_hidden_of_a_version(cluster: Cluster) -> None:
     cluster.commit(1, b"first", 1)
     cluster.cut(1, b"twin", 2)
     cluster.log_commits(0)
-    executor = cluster.executor()
-    for version in range(2, 9):
-        commit(executor, version, b"%d" % version, version + 1)
-        executor.maintain()
+    cluster.commit_until_purged(1)
 
     assert not [name for name in cluster.shim.hidden() if "/.1.arrow" in name]
     with pytest.raises(MissingError):

@@ -7,12 +7,12 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rig import STORE, Rig, family
+from worker_storage import ArrivingStore
 
 from cairn.checkpoint import store_checkpoint
 from cairn.checkpoint.orphans import SWEEP_INTERVAL_MS
@@ -24,8 +24,8 @@ from cairn.errors import AccessError, UnavailableError
 from cairn.format import manifest
 from cairn.format.fields import dump_object
 from cairn.format.names import manifest_name
-from cairn.storage.base import ObjectInfo, ignore
-from cairn.storage.memory import MemoryBucket, MemoryStore
+from cairn.storage.base import ObjectInfo
+from cairn.storage.memory import MemoryBucket
 from cairn.store import instance, snapshot
 from cairn.store.snapshot_state import SnapshotDone
 from cairn.store.state import StoreState
@@ -38,7 +38,7 @@ DAY_S = SWEEP_INTERVAL_MS // 1000
 STATE_ROWS, NEW_ROWS = 1000, 30
 
 
-class SlowStore(MemoryStore):
+class SlowStore(ArrivingStore):
     """Objects whose uploads stand still until they are let through, or their worker is killed."""
 
     def __init__(self, bucket: MemoryBucket, clock: FakeClock) -> None:
@@ -48,26 +48,24 @@ class SlowStore(MemoryStore):
         self.is_killed = False
         self.listed: list[str] = []
 
-    def upload(
-        self,
-        key: str,
-        path: Path,
-        *,
-        crc32c: int,
-        moved: Callable[[], None] = ignore,
-    ) -> datetime:
-        """See ``ObjectStore``; the file arrives, and then the answer takes its time."""
-        stored_at = super().upload(key, path, crc32c=crc32c, moved=moved)
+    def has_arrived(self, key: str) -> None:
+        """See ``ArrivingStore``."""
         self.has_begun.set()
         assert self.may_upload.wait(20)
         if self.is_killed:
             raise UnavailableError("the worker was killed", object_name=key)
-        return stored_at
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """See ``ObjectStore``."""
         self.listed.append(prefix)
         return super().list(prefix)
+
+
+def objects_of(rig: Rig) -> SlowStore:
+    """Return the objects as the worker of a run reaches them."""
+    objects = rig.state.checkpoint.objects
+    assert isinstance(objects, SlowStore)
+    return objects
 
 
 class Job:
@@ -112,6 +110,13 @@ class Job:
         self.runs += 1
         return OnClock(self._tmp_path / f"run{self.runs}", "", 2, self.conf)
 
+    def begin_snapshot(self) -> Rig:
+        """Start a run with one batch; return it when the upload that the commit began stands."""
+        rig = self.start()
+        self.batch(rig)
+        assert objects_of(rig).has_begun.wait(20)
+        return rig
+
     def batch(self, rig: Rig) -> None:
         version = len(self.ids)
         rig.load(version - 1, self.ids[-1])
@@ -125,8 +130,7 @@ class Job:
 
     def end(self, rig: Rig, *, uploads_end: bool) -> list[str]:
         """End the run as the shim does; return the stores whose snapshots were lost."""
-        objects = rig.state.checkpoint.objects
-        assert isinstance(objects, SlowStore)
+        objects = objects_of(rig)
         if uploads_end:
             objects.may_upload.set()
         elif rig.state.snapshots.run is not None:
@@ -204,8 +208,7 @@ def test_a_sweep_is_daily_however_often_the_job_runs(job: Job) -> None:
     sweeps = 0
     for _ in range(3 * DAY_S // HOUR_S):
         rig = job.start()
-        objects = rig.state.checkpoint.objects
-        assert isinstance(objects, SlowStore)
+        objects = objects_of(rig)
         job.batch(rig)
         job.clock.advance(HOUR_S)
         job.end(rig, uploads_end=True)
@@ -243,8 +246,7 @@ def test_a_clean_up_that_fails_costs_no_maintenance(
         raise MemoryError
 
     rig = job.start()
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
+    objects = objects_of(rig)
     objects.may_upload.set()
     for _ in range(DUE):
         job.batch(rig)
@@ -270,8 +272,7 @@ def test_a_commit_waits_for_the_snapshot_that_earlier_runs_did_not_finish(job: J
     """The end of a container does not wait: without this commit, no run would get further."""
     lose_uploads(job, 4 * DUE + 1)
     rig = job.start()
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
+    objects = objects_of(rig)
     threading.Timer(0.3, objects.may_upload.set).start()
 
     job.batch(rig)
@@ -311,8 +312,7 @@ def test_at_the_bound_of_lineages_a_run_waits_as_long_as_its_upload_moves(
     monkeypatch.setattr(instance, "_REQUESTS_PER_SNAPSHOT", 0.001)  # 0.12 s
     job.conf["maxLineage"] = 6
     rig = job.start()
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
+    objects = objects_of(rig)
     is_done = threading.Event()
 
     def move() -> None:
@@ -335,11 +335,7 @@ def test_a_snapshot_that_ends_after_the_last_commit_is_found(job: Job) -> None:
     """No changelog names it. Each run would upload the whole state again."""
     for _ in range(DUE):
         job.run()
-    rig = job.start()
-    job.batch(rig)
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
-    assert objects.has_begun.wait(20)
+    rig = job.begin_snapshot()
     for _ in range(4):
         job.batch(rig)
     job.end(rig, uploads_end=True)
@@ -360,11 +356,7 @@ def test_it_is_found_after_few_versions_too(job: Job) -> None:
     """Each run would store one beside the chain. It names garbage, which no purge deletes then."""
     job.conf["minDeltasForSnapshot"] = 1
     job.run()
-    rig = job.start()
-    job.batch(rig)
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
-    assert objects.has_begun.wait(20)
+    rig = job.begin_snapshot()
     job.batch(rig)
     job.end(rig, uploads_end=True)
 
@@ -379,11 +371,7 @@ def test_a_snapshot_of_a_newer_release_that_no_changelog_names_is_left_out(
     """Who goes back to an older release of Cairn can load what was committed before."""
     for _ in range(2 * DUE):
         job.run(uploads_end=False)
-    rig = job.start()
-    job.batch(rig)
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
-    assert objects.has_begun.wait(20)
+    rig = job.begin_snapshot()
     for _ in range(batches_after):
         job.batch(rig)
     job.end(rig, uploads_end=True)
@@ -430,8 +418,7 @@ def test_a_store_that_is_closed_ends_its_snapshot_first(job: Job) -> None:
 
     rig.instance.close(snapshot_wait_s=20)
 
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
+    objects = objects_of(rig)
     assert not rig.state.is_closed
     objects.may_upload.set()
     assert rig.resources.snapshots.wait(20) == []
@@ -455,8 +442,7 @@ def test_a_store_that_is_closed_ends_the_clean_up_of_its_snapshot_first(
 
     monkeypatch.setattr(snapshot, "_clean_up", late)
     rig = job.start()
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
+    objects = objects_of(rig)
     objects.may_upload.set()
     job.batch(rig)
     run = rig.state.snapshots.run
@@ -479,8 +465,7 @@ def test_a_store_whose_upload_stands_still_is_closed_in_time(job: Job) -> None:
     rig = job.start()
     job.batch(rig)
 
-    objects = rig.state.checkpoint.objects
-    assert isinstance(objects, SlowStore)
+    objects = objects_of(rig)
     assert objects.has_begun.wait(20)
     rig.instance.close(snapshot_wait_s=0.1)
 

@@ -5,14 +5,15 @@ file system lets a file appear whole under its name:
 
     by rename   the bytes go to a temporary name in the same folder; one rename publishes them.
                 The rename replaces (``put``) or fails if the name exists (``put_if_absent``).
-                ``put_if_match`` renames the old file away first, to a name made of its etag: of
-                several callers one succeeds. Until its second rename the object is absent; if the
-                caller ends there, both files are left, and ``moved_away`` finds the old one.
+                ``put_if_match`` writes a new name, and renames the old file away first, to a name
+                made of its etag: of several callers one succeeds. Until its second rename the
+                object is absent; if the caller ends there, the old and the new name are left, and
+                ``moved_away`` finds the old one.
     by close    (object stores whose rename is a copy) the file is created under its name, replacing
                 or not, and appears when it is closed. There is no ``put_if_match``.
 
     temporary name := "." name "." token ".tmp"     old name := "." name "." etag ".old"
-    new name       := "." name "." etag "." token ".new"    (for what the etag's object becomes)
+    new name       := "." name "." etag "." token ".new"
 
 ``list`` deletes such names when it finds a file that is a day younger: ages are by the storage's
 clock, because that of this machine may be wrong. Old and new names stay while the name is absent.
@@ -207,8 +208,8 @@ class HadoopStore(ObjectStore):
                 next_step="rename the one that was written last to the object's name",
             )
         _LOG.warning(
-            "%s is absent, because a process has ended while it replaced it: what it was to "
-            "replace is read, from %s",
+            "%s is absent, because its replacement was cut off: what was to be replaced is read, "
+            "from %s",
             self.object_url(key),
             olds[0],
         )
@@ -274,7 +275,8 @@ class HadoopStore(ObjectStore):
         if paths:
             self._count("DeleteObjects")
             # Before: else a load would take what is left for the object; see `moved_away`.
-            self._files.delete([*self._left_by_replacements(paths), *paths])
+            left = [] if self._publishes_by_close() else self._left_by_replacements(paths)
+            self._files.delete([*left, *paths])
 
     def probe_conditional_put(self) -> None:
         """Create a file twice: the second time it must be refused."""
@@ -417,7 +419,7 @@ class HadoopStore(ObjectStore):
             if rivals:
                 self._files.delete(rivals)
 
-    def _left_by_replacements(self, paths: Sequence[str]) -> Iterable[str]:
+    def _left_by_replacements(self, paths: Sequence[str]) -> Iterator[str]:
         """Yield the old and new names of these objects; one listing per folder."""
         by_folder: dict[str, set[str]] = {}
         for path in paths:
