@@ -23,7 +23,7 @@ from cairn.protocol.calls import ChangesAnswer
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -113,12 +113,12 @@ class ChangeFeed:
     Pins those that are still to be read, if that takes long. Thread-safe.
 
     Args:
-        checkpoint: returns the store's objects, with the present credentials.
+        checkpoint: the store's objects.
         pins: the worker's.
     """
 
-    def __init__(self, checkpoint: Callable[[], StoreCheckpoint], pins: ReaderPins) -> None:
-        self._new_checkpoint = checkpoint
+    def __init__(self, checkpoint: StoreCheckpoint, pins: ReaderPins) -> None:
+        self._checkpoint = checkpoint
         self._pins = pins
         self._lock = threading.Lock()
         self._last: Changelog | None = None
@@ -126,16 +126,12 @@ class ChangeFeed:
         self._pin: ReaderPin | None = None
         self._end: VersionRef | None = None  # the last version that is to be read
 
-    @property
-    def _checkpoint(self) -> StoreCheckpoint:
-        return self._new_checkpoint()
-
     def versions(self, request: ChangesRequest) -> ChangesAnswer:
         """List the versions from start to end that have changes; empty commits have none.
 
         Reads the changelog of the end, and those of the bases before it. No version is loaded.
         """
-        pin = self._pins.begin(self._new_checkpoint)
+        pin = self._pins.begin(self._checkpoint)
         try:
             end = self._end_of(request)
             refs = self._refs(end, request.start_version)

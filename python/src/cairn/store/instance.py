@@ -39,7 +39,7 @@ from cairn.store.snapshot_state import SnapshotDone
 from cairn.store.state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -89,7 +89,7 @@ class ProviderInstance:
     ) -> None:
         self.state = StoreState(checkpoint, directory, resources)
         self._directory = directory
-        self.changes = ChangeFeed(lambda: self.state.checkpoint, resources.reader_pins)
+        self.changes = ChangeFeed(checkpoint, resources.reader_pins)
         self._resources = resources
         self._lock = threading.RLock()
         self._cancellable: Progress | None = None  # of the load in progress
@@ -250,13 +250,13 @@ class ProviderInstance:
             answer.engine = state.figures()
         return answer
 
-    def use(self, checkpoint: StoreCheckpoint) -> None:
-        """Use other credentials for the same objects; a load in progress uses them from now on."""
-        with self._sessions_lock:
-            unused, self.state.checkpoint = self.state.checkpoint, checkpoint
-        if self.state.is_closed:
-            checkpoint.close()
-        self._when_idle(unused.close)  # a call in progress may still need it
+    def renew(self, storage: Mapping[str, str]) -> None:
+        """Use other credentials for the same objects; calls in progress use them from now on.
+
+        Raises:
+            ConfigError, AccessError: they cannot be used; the former ones stay.
+        """
+        self.state.checkpoint.objects.renew(storage)
 
     def close(self, snapshot_wait_s: float = 0.0) -> None:
         """End all sessions and free the local disk; cancel a load in progress. Idempotent.

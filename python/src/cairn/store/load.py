@@ -72,7 +72,7 @@ def load(state: StoreState, request: LoadRequest, progress: Progress | None = No
     elif not _reach_locally(state, request):
         state.metrics.add("loads_count")
         state.root_check.reset()
-        pin = state.resources.reader_pins.begin(lambda: state.checkpoint)
+        pin = state.resources.reader_pins.begin(state.checkpoint)
         try:
             _Loading(state, request, answer, progress, pin).recover()
         except DAMAGES as failure:
@@ -337,11 +337,7 @@ class _Loading:
         with state.new_database_directory() as directory:
             try:
                 files = state.checkpoint.recovery.materialize(
-                    manifest,
-                    directory,
-                    progress,
-                    state.kept_files,
-                    lambda: state.checkpoint.objects,
+                    manifest, directory, progress, state.kept_files
                 )
             except (UnavailableError, AccessError, CredentialsExpiredError, CancelledError):
                 state.keep_download(directory, manifest)
@@ -382,7 +378,6 @@ class _Replay:
         resources = state.resources
         self._stream = ChangelogStream(
             refs if self._last is None else refs[:-1],
-            # Not of one checkpoint: maintenance may bring other credentials meanwhile.
             lambda ref: state.checkpoint.read(ref.version, str(ref.checkpoint_id)),
             resources.transfers.downloads,
             resources.fetched,

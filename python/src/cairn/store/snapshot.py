@@ -60,7 +60,7 @@ _LINEAGE_FACTOR = 4
 
 
 class _MovedOnError(Exception):
-    """The store was loaded again, or its credentials were replaced, during the snapshot."""
+    """The store was loaded again during the snapshot."""
 
 
 class _RootGoneError(Exception):
@@ -168,8 +168,7 @@ def _take_snapshot(state: StoreState, *, is_forced: bool) -> SnapshotDone:
     except (CairnError, OSError) as failure:
         if state.is_closed:
             return SnapshotDone()  # a closed store has no directory
-        is_other = incarnation != state.local.incarnation or checkpoint is not state.checkpoint
-        if isinstance(failure, ClosedError) and is_other:
+        if isinstance(failure, ClosedError) and incarnation != state.local.incarnation:
             raise _MovedOnError from failure
         if isinstance(failure, CairnError):
             raise
@@ -472,8 +471,6 @@ def bound_lineage(state: StoreState, wait_s: float) -> None:
     a snapshot that fails: only what this store has uploaded makes a further attempt worthwhile.
     If the lineage was as long when it was loaded, the commit does not go on: no earlier run was
     long enough for the upload, and the end of this one would lose it again.
-
-    Without the instance's lock: ``use`` needs it to renew the credentials of the upload.
 
     Raises:
         LineageTooLongError: the snapshot fails, or no upload moves; says why.

@@ -19,13 +19,13 @@ Opening a database takes milliseconds, and closing one may take as long as a flu
 call opens it before it attaches it, and it is closed in the background after it was detached.
 
     changed by                        what
-    control calls                     version, checkpoint, data_bytes
+    control calls                     version, data_bytes
     event loop, for control calls     the database: attach, detach
     event loop                        applied_through, written_through, failure, barrier
     control calls, maintenance        SnapshotState
 
-``version`` and ``checkpoint`` are immutable and replaced as a whole: a thread without the
-instance's lock reads the reference once.
+``version`` is immutable and replaced as a whole: a thread without the instance's lock reads the
+reference once.
 """
 
 from __future__ import annotations

@@ -497,7 +497,7 @@ class Versions(RuleBasedStateMachine):
         pins = ReaderPins(clock, SYSTEM_ENTROPY)
         checkpoint = self.checkpoint_of("reader")
         head = checkpoint.read(model.ref.version, str(model.ref.checkpoint_id)).header
-        pin = pins.begin(lambda: checkpoint)
+        pin = pins.begin(checkpoint)
         pin.reads(reading_of(StoreVersion.of_header(head)))
         clock.advance(PIN_AFTER_MS / 1000)
         pins.keep()

@@ -45,7 +45,7 @@ class Readers:
 
     def begin(self, model: ModelVersion) -> ReaderPin:
         """Begin to read a version; its header is read, and nothing else."""
-        pin = self.pins.begin(lambda: self.checkpoint)
+        pin = self.pins.begin(self.checkpoint)
         pin.reads(reading_of(self.version_of(model)))
         return pin
 

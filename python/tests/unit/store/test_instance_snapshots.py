@@ -24,6 +24,7 @@ from cairn.errors import (
 )
 from cairn.store import snapshot
 from cairn.store.deltas import Delta
+from cairn.store.instance import ProviderInstance
 
 FAMILY = family(0, multi=False)
 
@@ -296,22 +297,23 @@ def test_a_load_in_progress_uses_renewed_credentials(
     own.crash()
     rig = Rig(tmp_path / "new", str(tmp_path / "objects"), 2, {})
     rig.resources.transfers = replace(rig.resources.transfers, download_threads=1)
-    rig.instance.use(rig.new_checkpoint("1"))
-    expired = rig.state.checkpoint.objects
-    download, downloads = expired.download, list[str]()
+    rig.instance = ProviderInstance(rig.new_checkpoint("1"), tmp_path / "i2", rig.resources)
+    objects = rig.state.checkpoint.objects
+    download, tokens, used = objects.download, ["first"], list[str]()
 
-    def download_once(name: str, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
-        if downloads:
+    def download_by_token(name: str, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        if tokens[-1] in used:
             raise CredentialsExpiredError("the token has expired")
-        downloads.append(name)
+        used.append(tokens[-1])
         download(name, *arguments, **more)
-        rig.instance.use(rig.new_checkpoint("1"))
+        rig.instance.renew({"token": f"after {name}"})
 
-    monkeypatch.setattr(expired, "download", download_once)
+    monkeypatch.setattr(objects, "download", download_by_token)
+    monkeypatch.setattr(objects, "renew", lambda settings: tokens.append(settings["token"]))
 
     assert rig.load(3, ids[3])["source"] == "snapshot"
 
-    assert downloads
+    assert len(used) > 1
     assert rig.contents(0, 3).keys() == {b"1", b"2", b"3"}
     rig.crash()
 
@@ -538,24 +540,6 @@ def test_a_store_closed_during_its_upload_is_not_a_bug(
     monkeypatch.setattr(SnapshotUploader, "upload", upload_of_a_missing_file)
 
     assert maintain(rig)["snapshot_version"] == 0
-
-
-def test_new_credentials_during_an_upload_do_not_fail_the_snapshot(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A token may expire at any time, also in the middle of an upload."""
-    fill(rig, 4)
-    after = rig.new_checkpoint("1")
-    upload = SnapshotUploader.upload
-
-    def upload_while_renewed(*arguments: Any, **more: Any) -> SnapshotResult:  # noqa: ANN401
-        monkeypatch.undo()
-        rig.instance.use(after)
-        return upload(*arguments, **more)
-
-    monkeypatch.setattr(SnapshotUploader, "upload", upload_while_renewed)
-
-    assert maintain(rig)["snapshot_version"] == 4
 
 
 def test_a_full_local_disk_after_an_upload_does_not_fail_the_snapshot(

@@ -60,7 +60,7 @@ class SharedClient:
         self._opening.submit(open_connections, self.s3, bucket)
 
     def close(self) -> None:
-        """End the connections. REQUIRES: ``users`` is 0."""
+        """End the connections. REQUIRES: ``users`` is 0. Requests in progress end as they began."""
         self._opening.shutdown(wait=False)
         self.s3.close()
         self.bulk.close()
