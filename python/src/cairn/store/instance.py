@@ -23,8 +23,9 @@ from cairn.protocol.calls import MaintainAnswer
 from cairn.rocks.failures import translate
 from cairn.rocks.keys import successor
 from cairn.storage.progress import Progress
-from cairn.store import commit, load, snapshot
+from cairn.store import commit, lineage_bound, load, snapshot
 from cairn.store.changes import ChangeFeed
+from cairn.store.purge import purge
 from cairn.store.reads import (
     RangesReply,
     ScanReply,
@@ -35,7 +36,7 @@ from cairn.store.reads import (
 )
 from cairn.store.runs import NO_RUNS
 from cairn.store.session import SessionThreads, StoreSession
-from cairn.store.snapshot_state import SnapshotDone
+from cairn.store.snapshot_runs import SnapshotDone
 from cairn.store.state import StoreState
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class ProviderInstance:
         try:
             if request.frames or request.early_frames or not state.checkpoint.has_checkpoint_ids:
                 with self._context(request.version):
-                    snapshot.bound_lineage(state, snapshot_wait_s)
+                    lineage_bound.before_commit(state, snapshot_wait_s)
             snapshot_wait_ns = now_ns() - began_ns
             with self._lock, self._context(request.version):
                 self._check_open()
@@ -167,7 +168,7 @@ class ProviderInstance:
                     raise ClosedError("the session was committed, aborted or replaced already")
                 answer = commit.commit(state, session, request)
                 self.end_sessions(request.session.number)
-                is_overdue = not request.snapshot and snapshot.is_overdue(state)
+                is_overdue = not request.snapshot and lineage_bound.is_overdue(state)
             # The version is durable. The rest may be slow, so it runs without the lock.
             if resources.pending.must_wait(state.local):
                 began_ns = now_ns()
@@ -175,13 +176,13 @@ class ProviderInstance:
                 resources.event_loop.post(state.local.write_runs)
                 resources.pending.wait(state.local, _MAX_PENDING_WAIT_S)
                 answer.memory_wait_ns = now_ns() - began_ns
-            if request.snapshot or snapshot.holds_commit(state):
+            if request.snapshot or lineage_bound.holds_commit(state):
                 began_ns = now_ns()
                 resources.event_loop.wake()
                 # After a failure the answer has an older version: Spark requests a snapshot again.
-                snapshot.take_now(state, snapshot_wait_s)
+                lineage_bound.take_now(state, snapshot_wait_s)
                 snapshot_wait_ns += now_ns() - began_ns
-                answer.snapshot_version = state.snapshots.newest_version
+                answer.snapshot_version = state.chain.newest_version
                 answer.lineage_versions = state.lineage_length()
             answer.snapshot_wait_ns = snapshot_wait_ns
             reply(answer)
@@ -190,7 +191,7 @@ class ProviderInstance:
         if is_overdue:
             snapshot.begin(state)
         if answer.changelog_bytes:
-            snapshot.note_lineage(state, answer.lineage_versions)
+            lineage_bound.warn(state, answer.lineage_versions)
         if answer.changelog_bytes > _LARGE_CHANGELOG_BYTES:
             # Arrow's pool keeps this commit's memory; another store may need it for the next batch.
             resources.release_memory()
@@ -218,16 +219,16 @@ class ProviderInstance:
         def clean_up(store_time: datetime | None) -> int:
             if not request.cleanup:
                 return 0
-            deleted, job = 0, state.snapshots.cleaned
+            deleted, job = 0, state.snapshots.clean_up
             with suppress(TimeoutError):
                 deleted = 0 if job is None else job.result(left_s())
-                state.snapshots.cleaned = None
-            if not state.snapshots.running.acquire(timeout=left_s()):
+                state.snapshots.clean_up = None
+            if not state.snapshots.lock.acquire(timeout=left_s()):
                 return deleted
             try:
-                return deleted + snapshot.purge(state, store_time)
+                return deleted + purge(state, store_time)
             finally:
-                state.snapshots.running.release()
+                state.snapshots.lock.release()
 
         with self._context():
             done = SnapshotDone()
@@ -268,7 +269,7 @@ class ProviderInstance:
         if loading is not None:
             loading.cancel()
         snapshots, clock = self.state.snapshots, self._resources.clock
-        run, cleaned = snapshots.run, snapshots.cleaned  # a run sets the second before it ends
+        run, cleaned = snapshots.run, snapshots.clean_up  # a run sets the second before it ends
         is_cleaned = cleaned is None or cleaned.done()
         if not snapshot_wait_s or (run is None and is_cleaned):
             self._when_idle(self._close)
@@ -279,7 +280,7 @@ class ProviderInstance:
             with suppress(CairnError):
                 if run is not None:
                     snapshot.wait_for(run, snapshot_wait_s)
-            cleaned = snapshots.cleaned
+            cleaned = snapshots.clean_up
             if cleaned is not None:
                 wait([cleaned], max(0.0, (until_ns - clock.monotonic_ns()) / _NS_PER_S))
             self._wait_until_idle(self._close)

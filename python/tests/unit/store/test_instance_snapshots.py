@@ -141,16 +141,16 @@ def test_a_snapshot_overtaken_by_a_reload_at_its_first_request_has_the_current_v
 ) -> None:
     """The bases of the changelogs that it would name are those of another database."""
     ids = fill(rig, 6)
-    is_present = snapshot._is_present
+    is_present = snapshot._Job.is_present
 
-    def overtaken(*arguments: Any) -> bool:  # noqa: ANN401
-        monkeypatch.setattr(snapshot, "_is_present", is_present)
-        answer = is_present(*arguments)
+    def overtaken(job: snapshot._Job) -> bool:
+        monkeypatch.setattr(snapshot._Job, "is_present", is_present)
+        answer = is_present(job)
         rig.load(0, None)
         rig.load(3, ids[3])
         return answer
 
-    monkeypatch.setattr(snapshot, "_is_present", overtaken)
+    monkeypatch.setattr(snapshot._Job, "is_present", overtaken)
 
     assert maintain(rig)["snapshot_version"] == 3
     assert [path.name for path in (tmp_path / "objects" / "snapshot").iterdir()] == [
@@ -181,7 +181,7 @@ def test_after_a_reload_during_an_upload_maintenance_continues(
 
     assert maintain(rig)["snapshot_version"] == 12
     assert maintain(rig)["uploaded_files"] == 0
-    current = rig.state.snapshots.rebased(rig.state.version)  # type: ignore[arg-type]
+    current = rig.state.chain.rebased(rig.state.version)  # type: ignore[arg-type]
     assert current.lineage == ()
     other = Rig(tmp_path / "other", str(tmp_path / "objects"), 2, {})
     assert other.load(12, ids[12])["counts"] == {"0": 12}
@@ -495,7 +495,7 @@ def test_a_commit_that_waits_for_a_snapshot_blocks_no_load(
     """An upload may take half an hour; loads of the store must not take as long."""
     ids = fill(rig, 2)
     is_waiting = threading.Event()
-    real = rig.state.snapshots.running
+    real = rig.state.snapshots.lock
 
     class Running:
         """The lock, held by an upload until the test releases it."""
@@ -512,7 +512,7 @@ def test_a_commit_that_waits_for_a_snapshot_blocks_no_load(
         def __exit__(self, *_: object) -> None:
             real.release()
 
-    monkeypatch.setattr(rig.state.snapshots, "running", Running())
+    monkeypatch.setattr(rig.state.snapshots, "lock", Running())
     rig.write([(1, 0, b"3", b"v", 2)])
     with ThreadPoolExecutor(2) as threads:
         with real:
