@@ -28,8 +28,8 @@ from cairn.ids import VersionRef
 from cairn.protocol.calls import LoadAnswer, LoadRequest, LoadSnapshotRequest
 from cairn.storage.progress import Progress
 from cairn.store.changelog_stream import ChangelogStream
-from cairn.store.changes import reading_of, ways_from
 from cairn.store.detours import DAMAGES, Detours
+from cairn.store.lineage import reading_of, ways_from
 from cairn.store.version import StoreVersion
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from cairn.config import EngineConf
 from cairn.errors import BusyError, FencedError, UnavailableError
 from cairn.format.manifest import ChangelogRef, Manifest, SstFile
 from cairn.ids import Attempt, VersionRef
-from cairn.store.changes import reading_of
+from cairn.store.lineage import reading_of
 from cairn.store.root_check import RootCheck
 from cairn.store.version import StoreVersion
 
