@@ -26,14 +26,7 @@ from cairn.storage.progress import Progress
 from cairn.store import commit, lineage_bound, load, snapshot
 from cairn.store.changes import ChangeFeed
 from cairn.store.purge import purge
-from cairn.store.reads import (
-    RangesReply,
-    ScanReply,
-    read_keys,
-    read_page,
-    read_ranges,
-    with_spill,
-)
+from cairn.store.reads import read_keys, read_page, read_ranges, with_spill
 from cairn.store.runs import NO_RUNS
 from cairn.store.session import SessionThreads, StoreSession
 from cairn.store.snapshot_runs import SnapshotDone
@@ -54,8 +47,9 @@ if TYPE_CHECKING:
         LoadRequest,
         MaintainRequest,
     )
-    from cairn.store.committed import ScanRequest
+    from cairn.store.committed import Page, ScanRequest
     from cairn.store.found_keys import FoundKeys
+    from cairn.store.reads import RangesReply
     from cairn.store.resources import WorkerResources
     from cairn.store.runs import Runs
 
@@ -459,9 +453,9 @@ class ProviderInstance:
         version: int,
         cf: int,
         ranges: list[tuple[bytes, bytes | None]],
-        reply: RangesReply,
+        page: RangesReply,
     ) -> None:
-        """As ``note_found``, for the answer to ``ranges``; those that are no prefix are left out.
+        """As ``note_found``, for a page of ``ranges``; those that are no prefix are left out.
 
         So are ranges with spilled writes, which hide what is committed.
         """
@@ -472,12 +466,12 @@ class ProviderInstance:
         known = [
             start
             for (start, end), is_spilled in zip(
-                ranges[: reply.read_count], reply.is_spilled, strict=False
+                ranges[: page.read_count], page.is_spilled, strict=False
             )
             if not is_spilled and len(start) == length and end == successor(start)
         ]
         if known and length:
-            found.add_prefixes(cf, known, reply.rows)
+            found.add_prefixes(cf, known, page.rows)
 
     def _found_at(self, session: int, version: int) -> FoundKeys | None:
         current, of_session = self.state.version, self.find_session(session)
@@ -485,7 +479,7 @@ class ProviderInstance:
             return None
         return of_session.found
 
-    def scan(self, session: int, request: ScanRequest) -> Generator[None, None, ScanReply]:
+    def scan(self, session: int, request: ScanRequest) -> Generator[None, None, Page]:
         """Steps that return one page; see ``get``."""
         state = self.state
         state.require_version()
