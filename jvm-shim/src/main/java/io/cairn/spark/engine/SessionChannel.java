@@ -78,7 +78,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
 
   private long rowsRead;
   private long appliedThrough;
-  private volatile boolean hasFailed;
+  private volatile boolean needsReload;
 
   /** Why the session cannot continue. Null: it can. */
   private CairnException failure;
@@ -194,7 +194,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     try {
       waiting.receive();
     } catch (CairnException e) {
-      hasFailed = true;
+      needsReload = true;
       // If only this request was refused, the read that needs its rows receives the error.
       if (channel.isBroken()) {
         throw e;
@@ -380,7 +380,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    * frames again. Throws the error if that is not possible.
    */
   private void recover(CairnException error) {
-    hasFailed = true;
+    needsReload = true;
     if (!instance.prepareRetry(error) || !spilled.isComplete()) {
       throw error;
     }
@@ -400,9 +400,9 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     }
   }
 
-  /** Whether the engine failed in this session, even if it recovered: the next one loads again. */
-  public boolean hasFailed() {
-    return hasFailed;
+  /** Whether the next session must load: the engine failed in this one, even if it recovered. */
+  public boolean needsReload() {
+    return needsReload;
   }
 
   /** Rows read from the engine so far. */

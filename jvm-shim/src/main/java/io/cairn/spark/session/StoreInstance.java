@@ -389,7 +389,7 @@ public final class StoreInstance implements RefillThread.Store {
       refill(cache.begin(channel));
     } finally {
       channel.close();
-      if (channel.hasFailed()) {
+      if (channel.needsReload()) {
         forgetVersion();
       }
     }
