@@ -65,7 +65,7 @@ final class WriteBuffer {
   private Writes[] families = new Writes[0];
   private volatile boolean isOpen = true;
   private volatile boolean isFinished;
-  private boolean hasFailed;
+  private boolean isInconsistent;
   private long spillCount;
 
   /** By family: writes that were spilled, as {@link #expectedRows} counts them. */
@@ -139,11 +139,11 @@ final class WriteBuffer {
   }
 
   /**
-   * Whether sending failed half-way before the commit: the writes can neither be sent nor be
-   * dropped.
+   * Whether the engine may have a part of a frame, or the session lack a write: while writes are
+   * sent before the commit, and for good if that fails. They can then neither be sent nor dropped.
    */
-  boolean hasFailed() {
-    return hasFailed;
+  boolean isInconsistent() {
+    return isInconsistent;
   }
 
   long spillCount() {
@@ -317,7 +317,7 @@ final class WriteBuffer {
       }
     } catch (Throwable failure) {
       // The session lacks some of its writes: it must not be committed.
-      hasFailed = true;
+      isInconsistent = true;
       throw failure;
     }
   }
@@ -398,9 +398,9 @@ final class WriteBuffer {
   private void sendEarlyIfDue() {
     if (early.isDue()) {
       // As for a spill: part of a frame may be in the channel.
-      hasFailed = true;
+      isInconsistent = true;
       early.send(families, committed.families);
-      hasFailed = false;
+      isInconsistent = false;
     }
   }
 
@@ -536,7 +536,7 @@ final class WriteBuffer {
     openRanges.forAll(OpenRanges.Scan::beforeSpill);
     // Before the first block is sent: a session whose spill failed half-way must not be repeated.
     spillCount++;
-    hasFailed = true;
+    isInconsistent = true;
     early.forget(families);
     send(new BlockWriter(block -> source.write(block, true)));
     forgetReads();
@@ -550,7 +550,7 @@ final class WriteBuffer {
       }
     }
     // Only now: writes that are sent, and still here, would be sent twice.
-    hasFailed = false;
+    isInconsistent = false;
   }
 
   /** Hides the committed entries of spilled keys until the session ends. */
