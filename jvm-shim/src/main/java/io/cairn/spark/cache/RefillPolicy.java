@@ -13,7 +13,7 @@ import io.cairn.spark.cache.memory.MemoryAccount;
  * <p>A refill that is lost soon afterwards, or half-way, was in vain: the store then waits for some
  * sessions, each time twice as many.
  *
- * <p>Changed by the user of the cache; {@link #isDue} and {@link #gain} may be called from any
+ * <p>Changed by the user of the cache; {@link #isDue} and {@link #paidRows} may be called from any
  * thread.
  */
 final class RefillPolicy {
@@ -156,8 +156,8 @@ final class RefillPolicy {
         && wanted <= account.obtainableBytes() - account.pool().limitBytes() / FREE_PART;
   }
 
-  /** What the store has paid since it was complete, in rows: the gain of a refill. */
-  long gain() {
+  /** What requests have cost since the store was complete, in rows of a refill. */
+  long paidRows() {
     return paidRows;
   }
 }
