@@ -25,8 +25,8 @@ import java.util.function.BooleanSupplier;
  * for which there is no memory is not cached.
  */
 final class CommittedCache {
-  /** Keys of one request. */
-  static final int MAX_KEYS = 4096;
+  /** Keys of one request of {@link #prefetch}, which sends as many requests as it needs. */
+  static final int KEYS_PER_REQUEST = 4096;
 
   /** Bound of one request's bytes of keys; the last key may exceed it. */
   static final int MAX_KEY_BYTES = 4 << 20;
@@ -325,7 +325,7 @@ final class CommittedCache {
    * @return the number of keys that were requested
    */
   int prefetch(CachedFamily family, EntryMap written, byte[][] keys, int count) {
-    byte[][] wanted = new byte[Math.min(count, MAX_KEYS)][];
+    byte[][] wanted = new byte[Math.min(count, KEYS_PER_REQUEST)][];
     int[] hashes = new int[wanted.length];
     int wantedCount = 0;
     long wantedBytes = 0;

@@ -25,8 +25,8 @@ final class IndexedReads {
    */
   private static final int MEMORY_PART = 2;
 
-  private static final int FIRST_KEYS = 64;
-  private static final int MAX_KEYS = 4096;
+  private static final int FIRST_AHEAD_KEYS = 64;
+  private static final int MAX_AHEAD_KEYS = 4096;
 
   /** Requests of which a smaller part of the keys is read cost more than they save. */
   private static final int MIN_USED_PART = 16;
@@ -71,7 +71,7 @@ final class IndexedReads {
   void follow(Scan opened) {
     forget();
     scan = opened;
-    keyCount = FIRST_KEYS;
+    keyCount = FIRST_AHEAD_KEYS;
     requestedCount = 0;
     usedCount = 0;
   }
@@ -153,7 +153,7 @@ final class IndexedReads {
         keys[named++] = named(page, row);
       }
     }
-    keyCount = Math.min(MAX_KEYS, 2 * keyCount);
+    keyCount = Math.min(MAX_AHEAD_KEYS, 2 * keyCount);
     requestedCount += count;
     aheadFrom = end;
     end += count;
