@@ -33,8 +33,8 @@ final class AscendingReads {
 
   private static final int MAX_READS = 2 * MIN_READS;
 
-  /** A page of which a smaller part of the rows is read costs more than it saves. */
-  private static final int MIN_USED_PART = 16;
+  /** A page pays only if one row in so many is read. */
+  private static final int MIN_USED_DIVISOR = 16;
 
   private static final int FIRST_PAGE_ROWS = 64;
   private static final int MAX_PAGE_ROWS = 4096;
@@ -122,7 +122,7 @@ final class AscendingReads {
       if (!page.more) {
         return ABSENT;
       }
-      if (usedCount * MIN_USED_PART < page.count) {
+      if (usedCount * MIN_USED_DIVISOR < page.count) {
         drop();
         pause = nextPause;
         nextPause = Math.min(MAX_PAUSE, 2 * nextPause);

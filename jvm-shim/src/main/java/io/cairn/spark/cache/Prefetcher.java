@@ -24,8 +24,8 @@ public final class Prefetcher {
   /** Bound of one request's keys; the keys above it are read when they are needed. */
   private static final int MAX_PREFETCH_KEYS = 16_384;
 
-  /** The entries of two requests may take this part of the store's share of the memory. */
-  private static final int MEMORY_PART = 2;
+  /** The entries of two requests may take half of the store's share of the memory. */
+  private static final int MEMORY_DIVISOR = 2;
 
   private static final int MIN_PREFETCH_KEYS = 16;
 
@@ -188,7 +188,7 @@ public final class Prefetcher {
     long perEntry = Math.max(MIN_BYTES_PER_ENTRY, of.bytes() / Math.max(1, of.count()));
     MemoryAccount account = committed.account;
     long share = account.pool().fairShareBytes(account.use());
-    long limit = share / (2 * MEMORY_PART * perEntry);
+    long limit = share / (2 * MEMORY_DIVISOR * perEntry);
     return (int) Math.max(MIN_PREFETCH_KEYS, Math.min(MAX_PREFETCH_KEYS, limit));
   }
 

@@ -25,8 +25,8 @@ import java.util.Map;
  * if there is none, all writes so far are spilled: sent to the engine and dropped.
  */
 final class WriteBuffer {
-  /** Above {@link MemoryPool#writeBytes}, a write buffer leaves this part of the pool free. */
-  private static final int FREE_PART = 8;
+  /** Above {@link MemoryPool#writeBytes}, a write buffer leaves one byte in so many free. */
+  private static final int FREE_DIVISOR = 8;
 
   /** Fewer writes are folded in little more time than another thread needs to start. */
   private static final int MIN_BACKGROUND_FOLD = 2_048;
@@ -513,7 +513,7 @@ final class WriteBuffer {
       isEmpty &= writes == null || writes.count() == 0;
     }
     boolean mayEvict = held == 0 || needed <= pool.writeBytes() - held;
-    boolean isFree = mayEvict || pool.freeBytes() - needed >= pool.limitBytes() / FREE_PART;
+    boolean isFree = mayEvict || pool.freeBytes() - needed >= pool.limitBytes() / FREE_DIVISOR;
     if (isFree && account.tryReserve(needed)) {
       return true;
     }
