@@ -54,7 +54,7 @@ public final class Prefetcher {
     private final boolean isCounted;
 
     /** Keys that were spilled since the request: the reply may have their committed values. */
-    private final BitSet spilled = new BitSet();
+    private final BitSet outdated = new BitSet();
 
     private Request(CachedFamily family, byte[][] keys, int[] hashes, boolean isCounted) {
       this.family = family;
@@ -71,7 +71,7 @@ public final class Prefetcher {
       for (int i = 0; i < keys.length && written != null; i++) {
         key.set(keys[i]);
         if (written.find(hashes[i], key) != 0) {
-          spilled.set(i);
+          outdated.set(i);
         }
       }
     }
@@ -93,7 +93,7 @@ public final class Prefetcher {
       if (isCurrent(family)) {
         answered =
             rows != null
-                ? committed.cacheReply(family, keys, hashes, spilled, rows)
+                ? committed.cacheReply(family, keys, hashes, outdated, rows)
                 : committed.prefetch(family, buffer.writes(family.id), keys, keys.length);
       }
       if (isCounted) {

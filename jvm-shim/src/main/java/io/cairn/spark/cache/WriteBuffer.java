@@ -252,7 +252,7 @@ final class WriteBuffer {
 
   /** Reads the whole list of an APPEND entry: the committed or spilled elements and its own. */
   void getAppended(CachedFamily family, byte[] slab, long at, ByteSpan out) {
-    boolean isWhole = Entry.presence(slab, at) == WriteBlock.MISSING && !family.isSpilled;
+    boolean isWhole = Entry.presence(slab, at) == WriteBlock.MISSING && !family.hasSpilledWrites;
     Entry.key(slab, at, entryKey);
     if (!isWhole && committed.get(family, Entry.hash(slab, at), entryKey, out)) {
       Entry.value(slab, at, entryValue);
@@ -407,7 +407,7 @@ final class WriteBuffer {
   /** Adds or replaces the write of the key of {@link #last}, if the removal has an effect. */
   private void addRemove(CachedFamily family, ByteSpan key) {
     int address = last.address;
-    if (address == 0 && !family.isSpilled && presence(family, key) == WriteBlock.MISSING) {
+    if (address == 0 && !family.hasSpilledWrites && presence(family, key) == WriteBlock.MISSING) {
       return;
     }
     int found = address;
@@ -556,7 +556,7 @@ final class WriteBuffer {
   /** Hides the committed entries of spilled keys until the session ends. */
   private void shadow(CachedFamily family, Writes writes) {
     for (EntryCursor entries = writes.cursor(false); entries.next(); ) {
-      family.isSpilled = true;
+      family.hasSpilledWrites = true;
       int address = family.findSameKey(entries.slab, entries.at);
       if (address != 0) {
         family.shadow(family.slab(address), Slabs.at(address));
@@ -584,7 +584,7 @@ final class WriteBuffer {
     early.addReplacements(writer, families);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        early.addRest(writer, i, families[i], committed.families.get(i).isSpilled);
+        early.addRest(writer, i, families[i], committed.families.get(i).hasSpilledWrites);
       }
     }
     writer.flush();

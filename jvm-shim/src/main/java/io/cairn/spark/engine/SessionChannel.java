@@ -51,7 +51,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private final EngineInstance instance;
   private final long version;
   private final Supplier<Loaded> reload;
-  private final ReplayBuffer spilled = new ReplayBuffer();
+  private final ReplayBuffer replayBuffer = new ReplayBuffer();
   private final BatchWriter writer = new BatchWriter();
   private final BatchReader reader = new BatchReader();
   private final RowPage rows = new RowPage();
@@ -248,7 +248,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
               sent(block);
               return built;
             });
-    spilled.add(frame, block.count());
+    replayBuffer.add(frame, block.count());
   }
 
   @Override
@@ -381,22 +381,22 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
    */
   private void recover(CairnException error) {
     needsReload = true;
-    if (!instance.prepareRetry(error) || !spilled.isComplete()) {
+    if (!instance.prepareRetry(error) || !replayBuffer.isComplete()) {
       throw error;
     }
     LOG.warn(
         "{}; the session continues: its version is loaded again, {} frames are sent again",
         error.getMessage(),
-        spilled.frameCount());
+        replayBuffer.frameCount());
     drop();
     Loaded loaded = reload.get();
     session = loaded.session;
     appliedThrough = loaded.appliedThrough;
     voidEarly();
-    framesSent = spilled.frameCount();
-    rowsSent = spilled.rowCount();
+    framesSent = replayBuffer.frameCount();
+    rowsSent = replayBuffer.rowCount();
     if (framesSent > 0) {
-      spilled.send(channel(), session);
+      replayBuffer.send(channel(), session);
     }
   }
 
@@ -414,7 +414,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   public void close() {
     // Something may refer to the session until its task ends, but its frames and its last page are
     // not needed any more. A task may have hundreds of sessions.
-    spilled.clear();
+    replayBuffer.clear();
     writer.release();
     rows.release();
     lookup = null;
