@@ -529,7 +529,7 @@ class LocalState:
         return self.pending_bytes()
 
     @property
-    def is_writing(self) -> bool:
+    def is_write_due(self) -> bool:
         """Whether rows that must be written are not written yet."""
         oldest = self._oldest()
         return oldest is not None and oldest.first <= self._write_through
