@@ -53,7 +53,7 @@ _TRIES = 5
 _MS = 1_000_000
 _S = 1_000_000_000
 # A warning at each tenth of the bound of lineages.
-_WARN_PARTS = 10
+_WARN_DIVISOR = 10
 # If a lineage is more than this many times minDeltasForSnapshot long, maintenance is too slow; if a
 # load replays more, the runs before were too short.
 _LINEAGE_FACTOR = 4
@@ -542,7 +542,7 @@ def _too_long(
 def note_lineage(state: StoreState, length: int) -> None:
     """Warn, after a commit, if the lineage has become a tenth of its bound longer."""
     limit = state.checkpoint.conf.max_lineage
-    if length and length % max(1, limit // _WARN_PARTS) == 0:
+    if length and length % max(1, limit // _WARN_DIVISOR) == 0:
         _LOG.warning(
             "store %s: %d versions were committed since the last snapshot; at %d "
             "(cairn.maxLineage) each commit waits for a snapshot. %s",
