@@ -112,3 +112,39 @@ def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
     code, output = layers_of(tmp_path, files)
 
     assert (code, output) == (1, "circle: cairn.a > cairn.b > cairn.b.inner > cairn.a\n")
+
+
+def decisions_of(folder: Path, statuses: dict[str, str]) -> tuple[int, str]:
+    """Write decisions, and an index that has 0001-a.md; check it and return code and output."""
+    (folder / "docs" / "adr").mkdir(parents=True)
+    for name, status in statuses.items():
+        text = f"# {int(name[:4])}. About it\n\nStatus: {status}\n\n## Context\n"
+        (folder / "docs" / "adr" / name).write_text(text)
+    row = "| [1](0001-a.md) | About it | accepted |\n"
+    (folder / "docs" / "adr" / "README.md").write_text(f"# Decisions\n\n{row}")
+    (folder / "scripts").mkdir()
+    program = shutil.copy(REPOSITORY / "scripts" / "adr_index.py", folder / "scripts")
+    command = [sys.executable, str(program), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("statuses", "fault"),
+    [
+        ({"0001-a.md": "accepted"}, None),
+        ({"0001-a.md": "accepted", "0002-b.md": "accepted"}, "0002-b.md must have one row"),
+        ({"0002-b.md": "accepted"}, "0001-a.md does not exist"),
+        ({"0001-a.md": "rejected"}, "is not up to date"),
+        ({"0001-a.md": "obsolete"}, "0001-a.md: its status must match"),
+        ({"0001-a.md": "superseded by [ADR 2](0002-b.md)"}, "links to no such decision: ADR 2"),
+    ],
+)
+def test_the_index_of_decisions_is_as_their_files_are(
+    tmp_path: Path, statuses: dict[str, str], fault: str | None
+) -> None:
+    """A reader who takes a superseded decision for the present one builds on sand."""
+    code, output = decisions_of(tmp_path, statuses)
+
+    assert code == (fault is not None)
+    assert (fault or "as their files are") in output

@@ -31,7 +31,7 @@ PIN_AFTER_MS = 10_000
 RENEWAL_MS = 300_000
 """The query may have a shorter grace period than the reader, whose settings this process has."""
 # The pin is renewed after a quarter of the grace period at the latest.
-_RENEWAL_PART = 4
+_RENEWAL_DIVISOR = 4
 _RETRY_MS = 30_000
 _LOOK_EVERY_S = 1.0
 _RELEASE_WAIT_S = 1.0
@@ -153,7 +153,7 @@ class ReaderPin:
             return False
         if now_ns - self._began_ns < PIN_AFTER_MS * _NS_PER_MS:
             return False
-        renewal_ns = min(RENEWAL_MS, grace_ms // _RENEWAL_PART) * _NS_PER_MS
+        renewal_ns = min(RENEWAL_MS, grace_ms // _RENEWAL_DIVISOR) * _NS_PER_MS
         return reading != self._pinned or now_ns - self._pinned_ns >= renewal_ns
 
     def _store(self, reading: Reading) -> None:

@@ -126,7 +126,7 @@ class FrameService:
             instance = self._find_instance(session.instance)
         except CairnError:
             return  # the commit fails with the same error
-        target = instance.find_session(session.number)
+        target = instance.open_session(session.number)
         if target is None:
             return  # the session has ended
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cairn.checkpoint.sst_cache import SstCache
 from cairn.checkpoint.store_checkpoint import StoreCheckpoint
-from cairn.checkpoint.transfers import TransferResources
+from cairn.checkpoint.transfers import DOWNLOAD_THREADS, UPLOAD_THREADS, TransferResources
 from cairn.checkpoint.upload import SnapshotWriter
 from cairn.clock import SYSTEM_ENTROPY
 from cairn.engine.channel import Listener
@@ -73,8 +73,6 @@ class WorkerLimits:
 
     memory_bytes: int
     local_disk_bytes: int
-    download_threads: int
-    upload_threads: int
 
     @property
     def _shared_bytes(self) -> int:
@@ -132,10 +130,10 @@ class Worker:
                 cache=SstCache(
                     directories.cache_directory, limits.local_disk_bytes, directories.other_caches
                 ),
-                downloads=ThreadPoolExecutor(limits.download_threads, "cairn-download"),
-                uploads=ThreadPoolExecutor(limits.upload_threads, "cairn-upload"),
-                upload_threads=limits.upload_threads,
-                download_threads=limits.download_threads,
+                downloads=ThreadPoolExecutor(DOWNLOAD_THREADS, "cairn-download"),
+                uploads=ThreadPoolExecutor(UPLOAD_THREADS, "cairn-upload"),
+                upload_threads=UPLOAD_THREADS,
+                download_threads=DOWNLOAD_THREADS,
             ),
             pending=PendingBytes(limits.pending_bytes, memory),
             fetched=ByteBudget(limits.pending_bytes),

@@ -67,7 +67,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         counts = _kept_counts(base, request)
     else:
         parts, counts = _counted(state, base, parts, request, session.found)
-    changes = [part.applied for part in parts]
+    changes = [part.delta for part in parts]
     encoded = stored = clock.monotonic_ns()
     changelog_bytes = 0
     if not changes and _is_empty(state, base, request, counts):

@@ -154,7 +154,7 @@ class WrittenRows:
         return writes.as_changes(self.rows) if self.frame is None else self.frame.changes
 
     @property
-    def applied(self) -> pa.RecordBatch:
+    def delta(self) -> pa.RecordBatch:
         """The rows as the local state takes them."""
         if self.counted.highest_op < OP_APPEND:
             return self.changes

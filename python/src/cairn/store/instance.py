@@ -157,7 +157,7 @@ class ProviderInstance:
             snapshot_wait_ns = now_ns() - began_ns
             with self._lock, self._context(request.version):
                 self._check_open()
-                session = self.find_session(request.session.number)
+                session = self.open_session(request.session.number)
                 if session is None:
                     raise ClosedError("the session was committed, aborted or replaced already")
                 answer = commit.commit(state, session, request)
@@ -331,8 +331,11 @@ class ProviderInstance:
 
     # -- sessions ------------------------------------------------------------------------------
 
-    def find_session(self, number: int) -> StoreSession | None:
-        """Return a session, created at its first use; ``None`` if it has ended."""
+    def open_session(self, number: int) -> StoreSession | None:
+        """Return a session; ``None`` if it has ended.
+
+        The first call with a number creates its session and closes the one before it.
+        """
         with self._sessions_lock:
             former = self._session
             if former is not None and former.number == number:
@@ -474,7 +477,7 @@ class ProviderInstance:
             found.add_prefixes(cf, known, page.rows)
 
     def _found_at(self, session: int, version: int) -> FoundKeys | None:
-        current, of_session = self.state.version, self.find_session(session)
+        current, of_session = self.state.version, self.open_session(session)
         if current is None or of_session is None or version < current.version:
             return None
         return of_session.found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _S = 1_000_000_000
 # A warning at each tenth of the bound.
-_WARN_PARTS = 10
+_WARN_DIVISOR = 10
 # If a lineage is more than this many times minDeltasForSnapshot long, maintenance is too slow; if a
 # load replays more, the runs before were too short.
 _LINEAGE_FACTOR = 4
@@ -146,7 +146,7 @@ def _too_long(
 def warn(state: StoreState, length: int) -> None:
     """Warn, after a commit, if the lineage has become a tenth of its bound longer."""
     limit = state.checkpoint.conf.max_lineage
-    if length and length % max(1, limit // _WARN_PARTS) == 0:
+    if length and length % max(1, limit // _WARN_DIVISOR) == 0:
         _LOG.warning(
             "store %s: %d versions were committed since the last snapshot; at %d "
             "(cairn.maxLineage) each commit waits for a snapshot. %s",

@@ -255,7 +255,7 @@ class Rig:
         self.rows += len(rows)
         self.keys += [(cf, key) for _, cf, key, *_ in rows]
         self.sent += rows
-        session = self.instance.find_session(self.number)
+        session = self.instance.open_session(self.number)
         assert session is not None
         self.event_loop.run(partial(session.add_frame, self.frames, batch))
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _USER_AGENT = "cairn-state"
 _RETRIES: Final = "standard"
 _RETRIES_IN_BULK: Final = "adaptive"
+# Connections that a client keeps; requests beyond them open others for themselves. The requests of
+# a worker that are common at one time, a commit per task slot, eight downloads and snapshots, fit.
+_POOL_CONNECTIONS = 32
 
 
 class SharedClient:
@@ -158,7 +161,7 @@ def _new_client(
     config = _transport(settings, retries).merge(
         Config(
             signature_version=UNSIGNED if settings.anonymous else None,
-            max_pool_connections=settings.max_connections,
+            max_pool_connections=_POOL_CONNECTIONS,
             tcp_keepalive=True,
             use_fips_endpoint=settings.use_fips or None,
             s3={"addressing_style": _addressing_style(settings)},

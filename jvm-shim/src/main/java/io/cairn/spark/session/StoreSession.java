@@ -293,7 +293,7 @@ public final class StoreSession {
             throw e;
           }
           store.committed(result, task == null);
-          if (channel.hasFailed()) {
+          if (channel.needsReload()) {
             // As after an abort. The version is durable, and the cache keeps its rows.
             store.forgetVersion();
           }
@@ -390,7 +390,7 @@ public final class StoreSession {
     state = fate;
     try {
       if (fate != State.COMMITTED) {
-        if (channel.hasFailed()) {
+        if (channel.needsReload()) {
           // A broken local database stays broken until the next load.
           store.forgetVersion();
         }
