@@ -9,7 +9,6 @@ engine or the shim, so that an error in either fails their tests.
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 import sys
@@ -17,7 +16,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from cairn.checksum import crc32c
@@ -118,7 +116,7 @@ def write(name: str, data: bytes, meaning: object) -> None:
 
 
 def make_changelogs() -> None:
-    """Write changelogs: all ops; no rows; batches; empty at 2; after empty commits; void rows."""
+    """Write changelogs: all ops; no rows; batches; empty at 2; after empty commits; repeated."""
     ops = rows(
         changelog.CHANGELOG_SCHEMA,
         (1, 0, b"\x00key-a", b"\x00value-a"),
@@ -158,14 +156,28 @@ def make_changelogs() -> None:
         lineage=(VersionRef(5, _id("5")), VersionRef(9, _id("9"))),
         counts={0: 3},
     )
+    # Of keys 1 and 3 the later rows count; key 4 was written, deleted and written again.
+    repeated = [
+        rows(
+            changelog.CHANGELOG_SCHEMA,
+            *((op, 0, struct.pack(">Q", key), value) for op, key, value in some),
+        )
+        for some in (
+            [(1, 0, b"old"), (1, 1, b"old"), (1, 3, b"old"), (1, 4, b"old")],
+            [(1, 1, b"new"), (2, 4, None)],
+            [(2, 3, None), (1, 4, b"new")],
+        )
+    ]
     for name, header, batches in (
         ("all_ops", all_ops, [ops]),
         ("no_rows", HEADER, []),
         ("three_batches", on_snapshot, many),
         ("loaded_empty", loaded_empty, []),
         ("after_empty_commits", after_empty_commits, [ops.slice(0, 1)]),
+        ("repeated_keys", HEADER, repeated),
     ):
         table = pa.Table.from_batches(batches, changelog.CHANGELOG_SCHEMA)
+        last = {(row["cf"], row["key"]): row for row in spelled(table)}
         write(
             f"changelog/{name}.arrow",
             changelog.encode(header, batches),
@@ -173,32 +185,9 @@ def make_changelogs() -> None:
                 "header": json.loads(header.to_json()),
                 "batches": [batch.num_rows for batch in batches],
                 "rows": spelled(table),
+                "reduced": sorted(last.values(), key=lambda row: (row["cf"], row["key"])),
             },
         )
-
-
-def make_void_rows() -> None:
-    """Write a changelog with rows that do not count; ``stored_rows`` are all that it has."""
-    first = [(1, 0, struct.pack(">Q", key), b"old") for key in range(4)]
-    later = [(1, 0, struct.pack(">Q", 1), b"new"), (2, 0, struct.pack(">Q", 3), None)]
-    schema = changelog.CHANGELOG_SCHEMA
-    stored = [
-        rows(schema, *first),
-        rows(schema, *later),
-        rows(schema, (5, 0, struct.pack("<I", 1), None), (5, 0, struct.pack("<I", 3), None)),
-    ]
-    data = changelog.encode(HEADER, stored[:2], np.array([1, 3]))
-    counting = [rows(schema, first[0], first[2]), stored[1]]
-    write(
-        "changelog/void_rows.arrow",
-        data,
-        {
-            "header": json.loads(HEADER.to_json()),
-            "batches": [batch.num_rows for batch in counting],
-            "rows": spelled(pa.Table.from_batches(counting)),
-            "stored_rows": spelled(pa.Table.from_batches(stored)),
-        },
-    )
 
 
 def write_once(name: str, meaning: object) -> None:
@@ -379,10 +368,9 @@ def make_manifests() -> None:
         small_files=(small[0], small[2]),
     )
     swept = replace(first, swept_at_ms=1_700_000_000_500)
-    # "with_chain", which is `later` in format 1, was written before lists had heads.
     for name, value in (
         ("first", first),
-        ("with_lists", later),
+        ("with_chain", later),
         ("with_large_manifest", with_large_manifest),
         ("swept", swept),
     ):
@@ -527,8 +515,14 @@ def make_write_and_read_frames() -> None:
     frame(
         "early",
         0x07,
-        rows(WRITES, (1, 0, b"\x00key-a", b"\x00value-a", 2), (2, 3, b"\x00key-b", None, 1)),
-        sequence=1,
+        rows(
+            WRITES,
+            (1, 0, b"\x00key-a", b"\x00value-a", 2),
+            (2, 3, b"\x00key-b", None, 1),
+            (2, 0, b"\x00key-c", None, 6),  # absent, and put by an earlier frame
+            (1, 0, b"\x00key-d", b"\x00value-d", 9),  # present, and deleted by an earlier frame
+        ),
+        sequence=2,
     )
     frame(
         "get",
@@ -600,7 +594,6 @@ def make_commit_frames() -> None:
             "rows": 1000,
             "early_frames": 2,
             "early_rows": 400,
-            "replaced": base64.b64encode(struct.pack("<2I", 7, 300)).decode(),
             "expected_rows": 1390,
             "expected_digest": 2_900_000_000_000,
         },
@@ -767,7 +760,6 @@ def main() -> int:
     make_pins()
     make_reader_pins()
     make_changelogs()
-    make_void_rows()
     make_manifests()
     make_list_keys()
     make_session_digest()

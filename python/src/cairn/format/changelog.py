@@ -1,4 +1,4 @@
-"""Changelog: all writes of one version, as one immutable object.
+"""Changelog: all writes of one version, as one immutable object. The last row of a key wins.
 
 Layer: format (bytes only; ``checkpoint.commit_point`` stores it).
 Spec: docs/checkpoint-format.md#changelog.
@@ -6,9 +6,8 @@ Spec: docs/checkpoint-format.md#changelog.
     changelog := arrow trailer
     arrow     := Arrow IPC stream (schema, record batches of 1..65536 rows, end-of-stream), zstd
     schema    := op: uint8 not null, cf: uint16 not null, key: binary not null, value: binary
-    metadata  := {"cairn.magic": "CAIRN-CHANGELOG", "cairn.format": format, "cairn.header": JSON}
-    format    := "2" if there are VOID rows, otherwise "1"
-    trailer   := magic[8] = "CAIRNEND"  u32 format  u64 rows  u64 arrow_bytes  u32 crc32c
+    metadata  := {"cairn.magic": "CAIRN-CHANGELOG", "cairn.format": "1", "cairn.header": JSON}
+    trailer   := magic[8] = "CAIRNEND"  u32 format = 1  u64 rows  u64 arrow_bytes  u32 crc32c
 
 Little-endian. ``crc32c`` covers every byte before it.
 """
@@ -19,7 +18,6 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,20 +33,15 @@ from cairn.errors import (
 )
 from cairn.format.arrow_message import check_record_batch
 from cairn.format.header import ChangelogHeader
-from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT, OP_VOID
+from cairn.format.ops import OP_APPEND, OP_DROP_CF, OP_PUT
 from cairn.memory import available_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    Indexes = np.ndarray[Any, np.dtype[np.int64]]
-
     from cairn.ids import StoreId, Version
 
-_PLAIN_FORMAT = 1
-_FORMAT_WITH_VOID_ROWS = 2
-_FORMATS = {_PLAIN_FORMAT: OP_DROP_CF, _FORMAT_WITH_VOID_ROWS: OP_VOID}
-"""The known formats, with the highest op of each."""
+_FORMAT_VERSION = 1
 MAX_BATCH_ROWS = 65_536
 MAX_DECODED_BYTES = 1 << 32
 """Keys and values of one commit have less than 2 GiB each."""
@@ -64,7 +57,6 @@ _WRITE_OPTIONS = {
     use_threads: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=use_threads)
     for use_threads in (False, True)
 }
-_INDEX_BYTES = 4  # of a VOID row
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("op", pa.uint8(), nullable=False),
@@ -92,10 +84,10 @@ _RESTORE = "restore the object from the bucket's versions, or restart from the v
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog as read: its header, the rows that count, the object's length.
+    """A changelog as read: its header, its rows, the object's length.
 
     Attributes:
-        table: has ``CHANGELOG_SCHEMA``; at most one op per key.
+        table: has ``CHANGELOG_SCHEMA``; the last row of a key counts.
     """
 
     header: ChangelogHeader
@@ -136,31 +128,23 @@ def encode_rows(
     return EncodedRows(stream.slice(_SCHEMA_BYTES, size), row_count)
 
 
-def encode(
-    header: ChangelogHeader,
-    rows: Iterable[pa.RecordBatch | EncodedRows],
-    void_rows: Indexes | None = None,
-) -> bytes:
+def encode(header: ChangelogHeader, rows: Iterable[pa.RecordBatch | EncodedRows]) -> bytes:
     """Return the object's bytes.
 
     Args:
         header: the version's header.
-        rows: columns of ``CHANGELOG_SCHEMA``, any number of rows, some perhaps encoded already; at
-            most one op per key counts; ``value`` is null exactly where the op takes none.
-        void_rows: the indexes of the rows that do not count, ascending; puts and deletes only.
+        rows: columns of ``CHANGELOG_SCHEMA``, any number of rows, some perhaps encoded already; in
+            order, as the last row of a key counts; ``value`` is null exactly where the op takes
+            none.
 
     Raises:
         InternalError: a batch has another schema, or nulls in a column that allows none.
     """
     encoded = [one if isinstance(one, EncodedRows) else encode_rows([one]) for one in rows]
-    format_version = _PLAIN_FORMAT
-    if void_rows is not None and len(void_rows):
-        format_version = _FORMAT_WITH_VOID_ROWS
-        encoded.append(encode_rows([_as_void_rows(void_rows)]))
     schema = CHANGELOG_SCHEMA.with_metadata(
         {
             b"cairn.magic": _MAGIC,
-            b"cairn.format": str(format_version).encode(),
+            b"cairn.format": str(_FORMAT_VERSION).encode(),
             b"cairn.header": header.to_json().encode(),
         }
     )
@@ -170,27 +154,12 @@ def encode(
     parts += [one.messages for one in encoded]
     parts.append(_END_OF_STREAM)
     arrow_bytes = sum(len(part) for part in parts)
-    parts.append(_TRAILER_BODY.pack(_TRAILER_MAGIC, format_version, row_count, arrow_bytes))
+    parts.append(_TRAILER_BODY.pack(_TRAILER_MAGIC, _FORMAT_VERSION, row_count, arrow_bytes))
     checksum = 0
     for part in parts:
         checksum = crc32c(part, checksum)
     parts.append(_CRC.pack(checksum))
     return b"".join(parts)
-
-
-def _as_void_rows(indexes: Indexes) -> pa.RecordBatch:
-    count = len(indexes)
-    keys = indexes.astype("<u4")
-    offsets = np.arange(count + 1, dtype=np.int32) * _INDEX_BYTES
-    columns: list[pa.Array[Any]] = [
-        pa.array(np.full(count, OP_VOID, np.uint8)),
-        pa.array(np.zeros(count, np.uint16)),
-        pa.Array.from_buffers(
-            pa.binary(), count, [None, pa.py_buffer(offsets.data), pa.py_buffer(keys.data)]
-        ),
-        pa.nulls(count, pa.binary()),
-    ]
-    return pa.record_batch(columns, schema=CHANGELOG_SCHEMA)
 
 
 def decode(
@@ -200,7 +169,7 @@ def decode(
     store: StoreId | None = None,
     version: Version | None = None,
 ) -> Changelog:
-    """Return the header of a whole changelog, and the rows that count.
+    """Return the header and the rows of a whole changelog.
 
     Args:
         data: the whole object; the returned rows keep it alive.
@@ -260,7 +229,7 @@ def peek_header(
     except (pa.ArrowException, OSError, ValueError, CairnError):
         return None
     is_ours = metadata.get(b"cairn.magic") == _MAGIC
-    is_known = metadata.get(b"cairn.format") in {str(known).encode() for known in _FORMATS}
+    is_known = metadata.get(b"cairn.format") == str(_FORMAT_VERSION).encode()
     is_expected = store in (None, header.store) and version in (None, header.ref.version)
     return header if is_ours and is_known and is_expected else None
 
@@ -284,7 +253,7 @@ def _with_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _decode(view: memoryview) -> Changelog:
-    format_version, rows, arrow_bytes = _check_trailer(view)
+    rows, arrow_bytes = _check_trailer(view)
     try:
         stream = pa.py_buffer(view[:arrow_bytes])
         _check_messages(stream, rows)
@@ -298,17 +267,16 @@ def _decode(view: memoryview) -> Changelog:
         raise CorruptError("the Arrow stream cannot be read") from error
     if metadata.get(b"cairn.magic") != _MAGIC:
         raise ForeignObjectError("an Arrow stream, but not a changelog of Cairn")
-    if metadata.get(b"cairn.format") != str(format_version).encode():
+    if metadata.get(b"cairn.format") != str(_FORMAT_VERSION).encode():
         raise FormatVersionError(
-            f"its schema has format {metadata.get(b'cairn.format')!r}, its trailer {format_version}"
+            f"its schema has format {metadata.get(b'cairn.format')!r}, its trailer "
+            f"{_FORMAT_VERSION}"
         )
     if not table.schema.equals(CHANGELOG_SCHEMA):
         raise CorruptError("its schema is not that of a changelog")  # its names may be no UTF-8
     header = ChangelogHeader.from_json(metadata.get(b"cairn.header", b""))
     table = table.replace_schema_metadata(None)
-    _check_ops(table, _FORMATS[format_version])
-    if format_version == _FORMAT_WITH_VOID_ROWS:
-        table = _without_void_rows(table)
+    _check_ops(table)
     return Changelog(header, table, len(view))
 
 
@@ -340,30 +308,8 @@ def _check_messages(stream: pa.Buffer, rows: int) -> None:
         )
 
 
-def _without_void_rows(table: pa.Table) -> pa.Table:
-    """Return the rows that count.
-
-    Raises:
-        CorruptError: a VOID row names no earlier put or delete, or they are not in order.
-    """
-    ops = table["op"].to_numpy()
-    count = int(np.count_nonzero(ops == OP_VOID))
-    end = len(ops) - count
-    names: list[Any] = table["key"].slice(end).to_pylist()
-    is_last = count > 0 and not (ops[:end] == OP_VOID).any()
-    if not is_last or any(len(name) != _INDEX_BYTES for name in names):
-        raise CorruptError("its VOID rows are not at its end, or have no index")
-    voids = np.frombuffer(b"".join(names), "<u4").astype(np.int64)
-    is_ascending = bool((np.diff(voids) > 0).all())
-    if not is_ascending or voids[-1] >= end or ops[voids].max() > OP_DELETE:
-        raise CorruptError("its VOID rows do not name earlier puts and deletes in order")
-    counts = np.ones(end, np.bool_)
-    counts[voids] = False
-    return table.slice(0, end).filter(pa.array(counts))
-
-
-def _check_trailer(view: memoryview) -> tuple[int, int, int]:
-    """Verify the checksum of all bytes; return the trailer's format, rows and arrow_bytes."""
+def _check_trailer(view: memoryview) -> tuple[int, int]:
+    """Verify the checksum of all bytes; return the trailer's rows and arrow_bytes."""
     if len(view) < _TRAILER_BYTES:
         raise _without_trailer(view)
     split = len(view) - _TRAILER_BYTES
@@ -373,14 +319,14 @@ def _check_trailer(view: memoryview) -> tuple[int, int, int]:
     (checksum,) = _CRC.unpack_from(view, len(view) - _CRC.size)
     if checksum != crc32c(view[: -_CRC.size]):
         raise CorruptError("its bytes differ from the checksum in the trailer")
-    if format_version not in _FORMATS:
+    if format_version != _FORMAT_VERSION:
         raise FormatVersionError(
-            f"changelog format {format_version} is newer than {max(_FORMATS)}",
+            f"changelog format {format_version} is not {_FORMAT_VERSION}",
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
     if arrow_bytes != split:
         raise CorruptError(f"{split} bytes of Arrow, but the trailer says {arrow_bytes}")
-    return format_version, rows, arrow_bytes
+    return rows, arrow_bytes
 
 
 def _without_trailer(view: memoryview) -> CairnError:
@@ -396,7 +342,7 @@ def _without_trailer(view: memoryview) -> CairnError:
     )
 
 
-def _check_ops(table: pa.Table, highest_known: int) -> None:
+def _check_ops(table: pa.Table) -> None:
     """Refuse unknown ops, and values that are null or not null against the op's rule."""
     op, value = table["op"], table["value"]
     if any(table[name].null_count for name in ("op", "cf", "key")):
@@ -405,7 +351,7 @@ def _check_ops(table: pa.Table, highest_known: int) -> None:
         return
     ends = pc.min_max(op)
     highest = ends["max"].as_py()
-    if ends["min"].as_py() < OP_PUT or highest > highest_known:
+    if ends["min"].as_py() < OP_PUT or highest > OP_DROP_CF:
         raise FormatVersionError("it has ops that this release does not know")
     if highest == OP_PUT:
         is_valued = value.null_count == 0
@@ -416,7 +362,7 @@ def _check_ops(table: pa.Table, highest_known: int) -> None:
         raise CorruptError(
             "a value is null where its op needs one, or present where its op takes none"
         )
-    if highest >= OP_DROP_CF:
+    if highest == OP_DROP_CF:
         lengths = pc.binary_length(table["key"].filter(_is(op, OP_DROP_CF)))
         if (pc.max(lengths).as_py() or 0) > 0:
             raise CorruptError("a row that drops a column family has a key")

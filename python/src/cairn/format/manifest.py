@@ -49,12 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FORMAT_VERSION = 1
-_WITH_LISTS = 2
-"""Its SSTs may have lists with heads. Releases that know only format 1 would not find them."""
-_WITH_LARGE_MANIFEST = 3
-"""RocksDB's MANIFEST is one of its files: it has two keys of each SST."""
 MAX_SMALL_BYTES = 1 << 20
-"""A larger MANIFEST of RocksDB is stored as a file."""
+"""A larger MANIFEST of RocksDB, which has two keys of each SST, is stored as a file."""
 MAX_OBJECT_BYTES = 64 << 20
 """A partition of 500 GB in files of 16 MiB, with ten to twenty manifests retained: 24 to 36 MiB."""
 
@@ -157,7 +153,7 @@ def encode(manifest: Manifest) -> bytes:
     """
     fields: dict[str, object] = {
         "magic": _MAGIC,
-        "format": _format_of(manifest),
+        "format": _FORMAT_VERSION,
         "store": asdict(manifest.store),
         "version": manifest.ref.version,
         "checkpoint_id": manifest.ref.checkpoint_id,
@@ -208,13 +204,6 @@ def encode(manifest: Manifest) -> bytes:
             "checkpoint and more partitions",
         )
     return data
-
-
-def _format_of(manifest: Manifest) -> int:
-    if not all(file.is_sst for file in manifest.files):
-        return _WITH_LARGE_MANIFEST
-    has_lists = any(family.multi for family in manifest.column_families)
-    return _WITH_LISTS if has_lists else _FORMAT_VERSION
 
 
 def decode(
@@ -269,16 +258,12 @@ def _decode(data: bytes) -> Manifest:
         raise CorruptError("its content differs from its checksum")
     if fields.get("magic") != _MAGIC:
         raise ForeignObjectError("not a manifest of Cairn")
-    if fields.get("format") not in (_FORMAT_VERSION, _WITH_LISTS, _WITH_LARGE_MANIFEST):
+    if fields.get("format") != _FORMAT_VERSION:
         raise FormatVersionError(
-            f"manifest format {fields.get('format')!r} is none of {_FORMAT_VERSION} to "
-            f"{_WITH_LARGE_MANIFEST}",
+            f"manifest format {fields.get('format')!r} is not {_FORMAT_VERSION}",
             next_step="use a release of Cairn that is as new as the one that wrote it",
         )
-    manifest = _from_fields(fields)
-    if fields["format"] != _WITH_LARGE_MANIFEST and not all(one.is_sst for one in manifest.files):
-        raise CorruptError("it has a file that its format does not allow")
-    return manifest
+    return _from_fields(fields)
 
 
 def _from_fields(fields: JsonObject) -> Manifest:

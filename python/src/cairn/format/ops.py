@@ -1,4 +1,4 @@
-"""Op codes of a write: persisted in changelogs and, but for VOID, sent in frames.
+"""Op codes of a write: persisted in changelogs and sent in frames.
 
 Layer: format.  Spec: docs/checkpoint-format.md#changelog.
 """
@@ -8,4 +8,3 @@ OP_PUT = 1
 OP_DELETE = 2
 OP_APPEND = 3
 OP_DROP_CF = 4
-OP_VOID = 5

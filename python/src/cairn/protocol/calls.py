@@ -7,15 +7,12 @@ Fields have the names of the JSON object. One with a default may be absent.
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Self
-
-import numpy as np
+from typing import Any, Final, Self
 
 from cairn.config import EngineConf
 from cairn.errors import DataError, ProtocolError, ReleaseError
@@ -25,9 +22,6 @@ from cairn.ids import Attempt, StoreId, VersionRef
 from cairn.protocol.frames import PROTOCOL
 from cairn.protocol.session_id import SessionId
 from cairn.release import RELEASE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Json = Mapping[str, Any]
 _ANSWER_MARK: Final = "cairn-answer: "
@@ -220,8 +214,8 @@ class LoadAnswer(Answer):
 class CommitRequest(Request):
     """COMMIT of a session that has sent ``frames`` with ``rows``, as ``version``.
 
-    ``early_frames`` of 0: early frames that it has sent are void. ``replaced``: base64.
-    ``expected_rows``, ``expected_digest``: what the shim has counted, to be compared.
+    ``early_frames`` of 0: no early frame that it has sent counts. ``expected_rows``,
+    ``expected_digest``: what the shim has counted, to be compared.
     """
 
     instance: int
@@ -239,25 +233,7 @@ class CommitRequest(Request):
     are_distinct: bool = False
     early_frames: int = 0
     early_rows: int = 0
-    replaced: str = ""
     expected_digest: int | None = None
-
-    def replaced_rows(self) -> NDArray[np.int64]:
-        """Return the early rows that the first rows of the frames replace.
-
-        Raises:
-            ProtocolError: the field is not base64, has a part of a number, or names a row that is
-                no early one.
-        """
-        try:
-            numbers = np.frombuffer(base64.b64decode(self.replaced, validate=True), "<u4")
-        except ValueError as error:
-            raise ProtocolError("replaced is not base64 of numbers of 32 bits") from error
-        if len(numbers) and numbers.max() >= self.early_rows:
-            raise ProtocolError(
-                f"replaced names early row {numbers.max()}, and there are {self.early_rows}"
-            )
-        return numbers.astype(np.int64)
 
 
 @dataclass

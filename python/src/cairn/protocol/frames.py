@@ -57,6 +57,12 @@ FLAG_MORE = 0x0001
 PRESENCE_UNKNOWN = 0
 PRESENCE_PRESENT = 1
 PRESENCE_ABSENT = 2
+COMMITTED_PRESENCE = 3
+"""The bits of a presence that have one of these."""
+
+# Added to the presence: the last early row of the key, if there is one.
+EARLY_PUT = 4
+EARLY_DELETE = 8
 
 # Where the value in a reply comes from.
 ORIGIN_ABSENT = 0

@@ -22,6 +22,7 @@ from cairn.ids import CheckpointId, VersionRef
 from cairn.protocol.calls import CommitAnswer
 from cairn.protocol.frames import PRESENCE_ABSENT, PRESENCE_PRESENT
 from cairn.store import early, expected, writes
+from cairn.store.early import WrittenRows
 from cairn.store.local_state import nothing_loaded
 from cairn.store.version import StoreVersion
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cairn.protocol.calls import CommitRequest
-    from cairn.store.early import WrittenRows
     from cairn.store.found_keys import FoundKeys
     from cairn.store.session import StoreSession
     from cairn.store.state import StoreState
@@ -47,18 +47,13 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
     early_frames = session.complete_early(request.early_frames, request.early_rows, timeout_s)
     batches = session.complete(request.frames, request.rows, timeout_s)
     arrived = clock.monotonic_ns()
-    replaced = request.replaced_rows()
-    expected.check_rows(request, session.tally, early_frames, replaced)
+    expected.check_rows(request, session.tally, early_frames)
     # This frees memory early; a commit that fails ends the session anyway.
     session.forget_frames()
     if sum(batch.get_total_buffer_size() for batch in batches) > _LARGE_COMMIT_BYTES:
         state.resources.release_memory_if_high()
     parts = early.gather(
-        early_frames,
-        batches,
-        state.resources.in_background,
-        replaced=replaced,
-        are_distinct=request.are_distinct,
+        early_frames, batches, state.resources.in_background, are_distinct=request.are_distinct
     )
     expected.check_digest(request, parts)
     if not request.track_counts:
@@ -74,7 +69,7 @@ def commit(state: StoreState, session: StoreSession, request: CommitRequest) -> 
         version = replace(base, version=request.version)
     else:
         header = _header(state, base, request, counts)
-        data = changelog.encode(header, [part.encoded() for part in parts], early.void_rows(parts))
+        data = changelog.encode(header, [part.encoded() for part in parts])
         encoded = clock.monotonic_ns()
         checkpoint.commit(header, data)
         stored = clock.monotonic_ns()
@@ -161,7 +156,7 @@ def _counted(
     """Return the rows with every presence known, and the keys per family after them."""
     run_stepwise, local = state.resources.event_loop.run_stepwise, state.local
     # Several parts have no unknown presence.
-    if len(parts) == 1 and parts[0].counted.has_unknown:
+    if len(parts) == 1 and parts[0].tally.has_unknown:
         rows = parts[0].rows
         rows = writes.with_presences(rows, found.presences(writes.unknown_keys(rows)))
         keys_by_family = writes.unknown_keys(rows)
@@ -170,7 +165,7 @@ def _counted(
             present = run_stepwise(local.find_present(base.version, keys_by_family))
             presences = np.where(present, PRESENCE_PRESENT, PRESENCE_ABSENT).astype(np.uint8)
             rows = writes.with_presences(rows, presences)
-        parts = [replace(parts[0], rows=rows)]
+        parts = [WrittenRows(rows)]
     counts = dict(base.counts)
     known_before = {family.id for family in base.families}
     ids = [family.id for family in request.column_families]
@@ -178,7 +173,7 @@ def _counted(
         if cf in known_before and cf not in counts:
             # Earlier commits did not count the keys: count them once.
             counts[cf] = run_stepwise(local.count_keys(base.version, cf))
-    return parts, writes.counts_after(counts, [part.counted for part in parts], ids)
+    return parts, writes.counts_after(counts, [part.tally for part in parts], ids)
 
 
 def _kept_counts(base: StoreVersion, request: CommitRequest) -> dict[int, int]:

@@ -1,73 +1,74 @@
 """Early frames: writes that a session sends, and that are encoded, before its commit.
 
-Layer: store.
-Spec: docs/protocol.md#early-writes, docs/adr/0021-early-frames.md, docs/adr/0022-void-rows.md.
+Layer: store.  Spec: docs/protocol.md#early-writes, docs/adr/0021-early-frames.md.
 
-They are for the commit alone: reads do not find them. No key occurs twice in all of them, but a
-write that follows them may be of the same key; it is newer, and the early row is then void in the
-changelog.
+They are for the commit alone: reads do not find them. A row that follows them may be of the same
+key: in the changelog and in the local state, the last row of a key wins.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
-
-import numpy as np
-import pyarrow as pa
 
 from cairn.errors import FramesMissingError, ProtocolError
 from cairn.format import changelog
 from cairn.format.ops import OP_APPEND, OP_DELETE
 from cairn.protocol.frames import MAX_EARLY_BYTES
 from cairn.store import writes
-from cairn.store.sorting import take
 from cairn.store.tally import tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from cairn.format.changelog import EncodedRows, Indexes
-    from cairn.store.sorting import Flags
+    import pyarrow as pa
+
+    from cairn.format.changelog import EncodedRows
     from cairn.store.tally import Tally
 
 
-class FrameRows:
-    """The rows of one frame, with their encoded form.
+class WrittenRows:
+    """A part of the writes of a commit, with its encoded form.
 
     Args:
-        rows: have ``WRITES_SCHEMA``; puts and deletes only.
-        counted: their tally.
+        rows: have ``WRITES_SCHEMA``.
+        counted: their tally, if it is known.
 
     Attributes:
         changes: the rows as a changelog has them.
+        tally: see there.
     """
 
-    def __init__(self, rows: pa.RecordBatch, counted: Tally) -> None:
+    def __init__(self, rows: pa.RecordBatch, counted: Tally | None = None) -> None:
         self.rows = rows
         self.changes = writes.as_changes(rows)
-        self.tally = counted
+        self.tally = tally(rows) if counted is None else counted
         self._lock = threading.Lock()
         self._encoded: EncodedRows | None = None
         self._is_needed = True
 
-    def encode_early(self) -> None:
+    def encode_ahead(self) -> None:
         """Encode the rows, unless the session has ended. In the background."""
         if self._is_needed:
-            self.encoded()
+            # One thread: the session's task needs the other cores.
+            self.encoded(use_threads=False)
 
-    def encoded(self) -> EncodedRows:
+    def encoded(self, *, use_threads: bool | None = None) -> EncodedRows:
         """Return the encoded rows; waits for a thread that encodes them already. Any thread."""
         with self._lock:
             if self._encoded is None:
-                # One thread: the session's task needs the other cores.
-                self._encoded = changelog.encode_rows([self.changes], use_threads=False)
+                self._encoded = changelog.encode_rows([self.changes], use_threads=use_threads)
             return self._encoded
 
+    @property
+    def delta(self) -> pa.RecordBatch:
+        """The rows as the local state takes them."""
+        if self.tally.highest_op < OP_APPEND:
+            return self.changes
+        return writes.as_changes(writes.with_new_lists_put(self.rows))
+
     def drop(self) -> None:
-        """Let ``encode_early`` do nothing."""
+        """Let ``encode_ahead`` do nothing."""
         self._is_needed = False
 
 
@@ -75,11 +76,11 @@ class EarlyFrames:
     """The early frames of one session. One thread at a time."""
 
     def __init__(self) -> None:
-        self._frames: list[FrameRows] = []
+        self._frames: list[WrittenRows] = []
         self._bytes = 0
         self._row_count = 0
 
-    def add(self, sequence: int, rows: pa.RecordBatch, counted: Tally) -> FrameRows:
+    def add(self, sequence: int, rows: pa.RecordBatch, counted: Tally) -> WrittenRows:
         """Take the next frame, with the tally of its rows.
 
         Raises:
@@ -91,7 +92,7 @@ class EarlyFrames:
             raise ProtocolError(f"early frames of a session are over {MAX_EARLY_BYTES} bytes")
         if counted.highest_op > OP_DELETE:
             raise ProtocolError("an early frame has other writes than puts and deletes")
-        frame = FrameRows(rows, counted)
+        frame = WrittenRows(rows, counted)
         self._frames.append(frame)
         self._bytes += rows.get_total_buffer_size()
         self._row_count += rows.num_rows
@@ -101,11 +102,11 @@ class EarlyFrames:
         """Whether that many frames have arrived."""
         return len(self._frames) >= frame_count
 
-    def complete(self, frame_count: int, row_count: int) -> list[FrameRows]:
+    def complete(self, frame_count: int, row_count: int) -> list[WrittenRows]:
         """Return all frames.
 
         Args:
-            frame_count: the number of frames; 0: those that have arrived are void.
+            frame_count: the number of frames; 0: none that has arrived counts.
             row_count: their rows.
 
         Raises:
@@ -128,145 +129,43 @@ class EarlyFrames:
         self._frames = []
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenRows:
-    """A part of the writes of a commit; at most one op per key counts in all parts together.
-
-    Attributes:
-        rows: have ``WRITES_SCHEMA``.
-        frame: the frame that has exactly these rows; ``None``: ``encoded`` encodes them.
-        is_void: which rows do not count, because a later part has their keys; ``None``: all count.
-    """
-
-    rows: pa.RecordBatch
-    frame: FrameRows | None = None
-    is_void: Flags | None = None
-
-    def encoded(self) -> EncodedRows:
-        """Return the rows as a changelog has them; encodes them if nobody did."""
-        if self.frame is not None:
-            return self.frame.encoded()
-        return changelog.encode_rows([self.changes])
-
-    @cached_property
-    def changes(self) -> pa.RecordBatch:
-        """The rows as a changelog has them."""
-        return writes.as_changes(self.rows) if self.frame is None else self.frame.changes
-
-    @property
-    def delta(self) -> pa.RecordBatch:
-        """The rows as the local state takes them."""
-        if self.counted.highest_op < OP_APPEND:
-            return self.changes
-        return writes.as_changes(writes.with_new_lists_put(self.rows))
-
-    @cached_property
-    def counted(self) -> Tally:
-        """The tally of the rows that count."""
-        of_all = tally(self.rows) if self.frame is None else self.frame.tally
-        if self.is_void is None:
-            return of_all
-        columns = self.rows.select(["op", "cf", "presence"])
-        # Few are void, so their tally takes less time than that of the others.
-        return of_all - tally(columns.take(np.flatnonzero(self.is_void)))
-
-
-def void_rows(parts: Sequence[WrittenRows]) -> Indexes:
-    """Return the indexes of the rows that do not count, ascending; those of all parts are one."""
-    start = 0
-    found: list[Indexes] = [np.zeros(0, np.int64)]
-    for part in parts:
-        if part.is_void is not None:
-            found.append(start + np.flatnonzero(part.is_void))
-        start += part.rows.num_rows
-    return np.concatenate(found)
-
-
 def gather(
-    early: Sequence[FrameRows],
+    early: Sequence[WrittenRows],
     late: list[pa.RecordBatch],
-    in_background: Callable[[Callable[[], object]], None],
+    in_background: Callable[[Callable[[], None]], None],
     *,
-    replaced: Indexes,
     are_distinct: bool,
 ) -> list[WrittenRows]:
-    """Return the writes of a commit, of which one op per key counts.
+    """Return the writes of a commit, of which the last row of a key counts.
 
-    If a presence is unknown, or keys may repeat, they are one sorted part without void rows.
-    Otherwise the late rows are encoded in the background, beside the comparison of replaced rows.
+    If a presence is unknown, a family is dropped, or the session has spilled, they are one sorted
+    part with one row per key. Otherwise they stay as they are, so that the PUT begins early.
 
     Args:
         early: the early frames.
-        late: the writes after them, as for ``writes.gather``, which empties the list.
+        late: the writes after them. This call empties the list; REQUIRES: nothing else refers to
+            them.
         in_background: runs a call in another thread soon.
-        replaced: the early rows, counted over all frames, whose keys the first late rows have, in
-            the order of those. REQUIRES: there are such early rows.
-        are_distinct: whether no key occurs twice in all rows that are not replaced.
+        are_distinct: whether no key occurs twice in ``late``.
 
     Raises:
-        ProtocolError: ``replaced`` names other rows; see also ``writes.gather``.
+        ProtocolError: a key of a family with appends occurs twice although ``are_distinct``.
         BatchTooLargeError: a column is too large.
     """
-    all_rows = [*(frame.rows for frame in early), *late]
-    if not all_rows:
-        return []
-    late_parts = [WrittenRows(rows) for rows in late]
-    is_plain = all(part.counted.is_plain for part in late_parts) and all(
-        frame.tally.is_plain for frame in early
-    )
-    if not is_plain or not are_distinct:
-        late.clear()
-        late_parts.clear()
-        are_distinct = are_distinct and not len(replaced)
-        return [WrittenRows(writes.gather(all_rows, are_distinct=are_distinct))]
-    writes.check_size(all_rows)
-    parts = late_parts
-    if early:
-        frames = [FrameRows(part.rows, part.counted) for part in late_parts if part.rows.num_rows]
-        for frame in frames:
-            in_background(frame.encoded)
-        parts = _with_void_rows(early, late, replaced) if len(replaced) else _parts(early)
-        parts += _parts(frames)
+    late_parts = [WrittenRows(rows) for rows in late if rows.num_rows]
     late.clear()
-    return [part for part in parts if part.rows.num_rows]
-
-
-def _parts(frames: Iterable[FrameRows]) -> list[WrittenRows]:
-    return [WrittenRows(frame.rows, frame) for frame in frames]
-
-
-def _with_void_rows(
-    early: Sequence[FrameRows], late: Sequence[pa.RecordBatch], replaced: Indexes
-) -> list[WrittenRows]:
-    """Return the early rows; those are void whose key is among the first late ones.
-
-    Both rows' keys are compared: a row that became void by mistake would be lost.
-    """
-    ends = np.cumsum([frame.rows.num_rows for frame in early])
-    is_void = np.zeros(int(ends[-1]), np.bool_)
-    late_count = sum(rows.num_rows for rows in late)
-    if len(replaced) > late_count:
-        raise _not_replaced(
-            f"{len(replaced)} early rows are replaced, but it has {late_count} other rows"
-        )
-    is_void[replaced] = True
-    old = pa.Table.from_batches([take([_names(frame.rows) for frame in early], replaced)])
-    new = pa.Table.from_batches([_names(rows) for rows in late]).slice(0, len(replaced))
-    if np.count_nonzero(is_void) != len(replaced) or not old.equals(new):
-        raise _not_replaced(
-            f"its first {len(replaced)} rows have other keys than the early ones that they replace"
-        )
-    return [
-        WrittenRows(frame.rows, frame, flags if flags.any() else None)
-        for frame, flags in zip(early, np.split(is_void, ends[:-1]), strict=True)
-    ]
-
-
-def _not_replaced(why: str) -> ProtocolError:
-    return ProtocolError(
-        f"the commit contradicts itself: {why}", next_step="restart the query, and report it"
-    )
-
-
-def _names(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return rows.select(["cf", "key"])
+    parts = [*early, *late_parts]
+    batches = [part.rows for part in parts]
+    if not parts:
+        return []
+    if not are_distinct or not all(part.tally.is_plain for part in parts):
+        parts.clear()
+        late_parts.clear()
+        return [WrittenRows(writes.one_per_key(batches))]
+    writes.check_size(batches)
+    lists = {cf for part in late_parts for cf in part.tally.families_with(OP_APPEND)}
+    writes.check_lists(batches, lists)
+    if early:
+        for part in late_parts:
+            in_background(part.encode_ahead)
+    return parts

@@ -11,41 +11,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
 from cairn.checksum import crc32c
 from cairn.errors import ProtocolError
 from cairn.format.ops import OP_APPEND, OP_PUT
-from cairn.store.sorting import take
-from cairn.store.tally import Tally, tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cairn.format.changelog import Indexes
     from cairn.protocol.calls import CommitRequest
-    from cairn.store.early import FrameRows, WrittenRows
+    from cairn.store.early import WrittenRows
+    from cairn.store.tally import Tally
 
 
-def check_rows(
-    request: CommitRequest, written: Tally, early: Sequence[FrameRows], replaced: Indexes
-) -> None:
+def check_rows(request: CommitRequest, written: Tally, early: Sequence[WrittenRows]) -> None:
     """Refuse a commit whose rows are not those that the shim has counted.
 
     Args:
         request: has the expected number of rows.
         written: the tally of the session's WRITES frames.
         early: its early frames, as far as they count.
-        replaced: the early rows that do not.
 
     Raises:
         ProtocolError: the numbers differ.
     """
     received = sum((frame.tally for frame in early), written)
-    if len(replaced):
-        columns = [frame.rows.select(["op", "cf", "presence"]) for frame in early]
-        received -= tally(take(columns, replaced))
     if received.expected_rows != request.expected_rows:
         raise _differs(f"{received.expected_rows} rows, not {request.expected_rows}")
 
@@ -67,17 +56,17 @@ def digest(parts: Sequence[WrittenRows], lists: set[int]) -> int:
     """Return the digest of the keys that exist after these rows. Slow: for tests.
 
     Args:
-        parts: at most one op per key counts.
+        parts: in their order; the last row of a key counts.
         lists: the ids of the families of lists, whose values are not compared.
     """
-    total = 0
+    last: dict[tuple[int, bytes], tuple[int, bytes]] = {}
     for part in parts:
-        rows = part.rows
-        if part.is_void is not None:
-            rows = rows.filter(pa.array(~part.is_void))
-        rows = rows.filter(pa.array(np.isin(rows.column("op").to_numpy(), (OP_PUT, OP_APPEND))))
-        columns = rows.select(["cf", "key", "value"]).to_pydict().values()
-        for cf, key, value in zip(*columns, strict=True):
+        columns = part.rows.select(["op", "cf", "key", "value"]).to_pydict().values()
+        for op, cf, key, value in zip(*columns, strict=True):
+            last[cf, key] = op, value
+    total = 0
+    for (cf, key), (op, value) in last.items():
+        if op in (OP_PUT, OP_APPEND):
             name = cf.to_bytes(2, "little") + len(key).to_bytes(4, "little") + key
             total += crc32c(name if cf in lists else name + value)
     return total

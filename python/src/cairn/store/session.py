@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cairn.store.early import FrameRows
+    from cairn.store.early import WrittenRows
 
     Callback = Callable[[], None]
 
@@ -128,7 +128,7 @@ class StoreSession:
                 self.fail(failure)
                 return
             self._arrival.notify_all()
-        self._threads.in_background(frame.encode_early)
+        self._threads.in_background(frame.encode_ahead)
 
     def fail(self, failure: CairnError) -> None:
         """Drop all writes: the commit fails with ``failure``, or an earlier one. Any thread."""
@@ -295,11 +295,13 @@ class StoreSession:
             in_memory = range(self._in_runs + 1, frame_count + 1)
             return [*spill.batches(), *(self._frames[sequence] for sequence in in_memory)]
 
-    def complete_early(self, frame_count: int, row_count: int, timeout_s: float) -> list[FrameRows]:
+    def complete_early(
+        self, frame_count: int, row_count: int, timeout_s: float
+    ) -> list[WrittenRows]:
         """Wait until ``frame_count`` early frames have arrived, and return them.
 
         Args:
-            frame_count: 0: those that have arrived are void.
+            frame_count: 0: none that has arrived counts.
             row_count: rows of the frames.
             timeout_s: for the wait.
 

@@ -1,4 +1,4 @@
-"""A session's writes as Arrow data: coalesced to one op per key, and counted.
+"""Writes as Arrow data: of a session, coalesced to one op per key, and of a changelog, reduced.
 
 Layer: store.
 Spec: docs/protocol.md#data-channel (WRITES), docs/checkpoint-format.md#changelog.
@@ -19,6 +19,7 @@ from cairn.errors import BatchTooLargeError, ProtocolError
 from cairn.format.changelog import CHANGELOG_SCHEMA
 from cairn.format.ops import OP_APPEND, OP_DELETE, OP_DROP_CF, OP_PUT
 from cairn.protocol.frames import (
+    COMMITTED_PRESENCE,
     PRESENCE_ABSENT,
     PRESENCE_UNKNOWN,
     WRITES_SCHEMA,
@@ -49,7 +50,7 @@ def check_writes(batch: pa.RecordBatch) -> Tally:
     counted = tally(batch)
     if counted.lowest_op < OP_PUT or counted.highest_op > OP_DROP_CF:
         raise ProtocolError(f"writes with unknown ops: {counted.lowest_op}..{counted.highest_op}")
-    if counted.highest_presence > PRESENCE_ABSENT:
+    if not counted.has_valid_presences:
         raise ProtocolError("writes with an unknown presence")
     value = batch.column("value")
     if value.null_count or counted.highest_op != OP_PUT:
@@ -86,33 +87,52 @@ def newest(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return take(batches, is_last if sorting.order is None else sorting.order[is_last])
 
 
-def gather(batches: list[pa.RecordBatch], *, are_distinct: bool) -> pa.RecordBatch:
-    """Return the writes of a commit with one op per key; sorted if a presence is unknown.
-
-    Distinct keys with known presence are not sorted, so that the PUT begins earlier.
+def reduced(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the rows of a changelog that count, the last one of each key, in their order.
 
     Args:
-        batches: as for ``coalesce``. This call empties the list, so that a sort needs one copy
-            less at its peak; REQUIRES: nothing else refers to them.
-        are_distinct: whether no key occurs twice in all of them.
+        batches: have ``CHANGELOG_SCHEMA``; may have no rows.
+    """
+    whole = [batch for batch in batches if batch.num_rows]
+    if not whole:
+        return []
+    sorting = key_order(one_batch([batch.select(["cf", "key"]) for batch in whole]))
+    if not sorting.repeats.any():
+        return whole
+    is_last = np.flatnonzero(sorting.is_last())
+    return [take(whole, is_last if sorting.order is None else np.sort(sorting.order[is_last]))]
 
-    Raises:
-        ProtocolError: a key of a family with appends occurs twice although ``are_distinct``. Both
-            writes would become the list's chunk of this version, and one would be lost.
+
+def one_per_key(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the writes of a commit as ``coalesce``, with the presences of committed keys alone.
+
+    Args:
+        batches: as for ``coalesce``. This call empties the list, so that the sort needs one copy
+            less at its peak; REQUIRES: nothing else refers to them.
     """
     rows = one_batch(batches)
     batches.clear()
-    if are_distinct and not _has_drops(rows) and not pc.any(_is_unknown(rows)).as_py():
-        _check_distinct(rows)
-        return rows
-    return coalesce([rows])
+    rows = coalesce([rows])
+    columns = rows.columns
+    presence = columns[4].to_numpy() & np.uint8(COMMITTED_PRESENCE)
+    columns[4] = pa.array(presence)
+    return pa.record_batch(columns, schema=WRITES_SCHEMA)
 
 
-def _check_distinct(rows: pa.RecordBatch) -> None:
-    cfs, keys = rows.column("cf"), rows.column("key")
-    for cf in pc.unique(cfs.filter(pc.equal(rows.column("op"), OP_APPEND))).to_pylist():
-        of_family = keys.filter(pc.equal(cfs, cf))
-        if pc.count_distinct(of_family).as_py() != len(of_family):
+def check_lists(batches: Sequence[pa.RecordBatch], families: Iterable[int]) -> None:
+    """Refuse keys that occur twice in families with appends.
+
+    Both writes would become the list's chunk of this version, and one would be lost.
+
+    Raises:
+        ProtocolError: a key occurs twice.
+    """
+    for cf in families:
+        of_family = [
+            batch.column("key").filter(pc.equal(batch.column("cf"), cf)) for batch in batches
+        ]
+        keys: Any = pa.chunked_array(of_family, pa.binary())
+        if pc.count_distinct(keys).as_py() != len(keys):
             raise ProtocolError(f"a commit without a spill writes a key of family {cf} twice")
 
 
@@ -258,7 +278,7 @@ def counts_after(
 
     Args:
         counts: the keys per family before the writes.
-        parts: those of the writes, at most one op per key; every presence is known.
+        parts: those of the writes, as ``Tally.changes`` requires.
         families: the ids that exist after the writes; others are left out.
 
     Raises:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import itertools
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 from commits import commit_reply, expected_rows
 from lookups import lookup, lookup_rows
@@ -27,6 +24,7 @@ from cairn.engine.commit_threads import CommitThreads
 from cairn.engine.event_loop import EventLoop
 from cairn.engine.frame_service import FrameService
 from cairn.format.header import ColumnFamily
+from cairn.format.ops import OP_DELETE, OP_PUT
 from cairn.ids import Attempt, StoreId
 from cairn.protocol import frames
 from cairn.protocol.calls import (
@@ -226,16 +224,25 @@ class Rig:
         self.forget_early()
 
     def forget_early(self) -> None:
-        """Make the early frames of the session void, as after a spill."""
+        """Count no early frame of the session, as after a spill."""
         self.early_frames = self.early_rows = 0
-        self.early_keys: list[tuple[int, bytes]] = []
+        self.early_ops: dict[tuple[int, bytes], int] = {}
         self.early_sent: list[tuple[Any, ...]] = []
+
+    def after_early(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return rows that say what the early rows of their keys have left."""
+        marks = {None: 0, OP_PUT: frames.EARLY_PUT, OP_DELETE: frames.EARLY_DELETE}
+        return [
+            (op, cf, key, value, presence + marks[self.early_ops.get((cf, key))])
+            for op, cf, key, value, presence in rows
+        ]
 
     def write_early(self, rows: list[tuple[Any, ...]]) -> None:
         """Send an early frame over the connection."""
+        rows = self.after_early(rows)
         self.early_frames += 1
         self.early_rows += len(rows)
-        self.early_keys += [(cf, key) for _, cf, key, *_ in rows]
+        self.early_ops |= {(cf, key): op for op, cf, key, *_ in rows}
         self.early_sent += rows
         payload = memoryview(_batch(rows).serialize())
         header = Header(
@@ -250,6 +257,7 @@ class Rig:
         self.peer.sendall(frames.encode_header(header) + payload)
 
     def write(self, rows: list[tuple[Any, ...]]) -> None:
+        rows = self.after_early(rows)
         batch = _batch(rows)
         self.frames += 1
         self.rows += len(rows)
@@ -269,11 +277,6 @@ class Rig:
         snapshot: bool = False,
         track_counts: bool = True,
     ) -> dict[str, Any]:
-        places = {name: index for index, name in enumerate(self.early_keys)}
-        first = list(itertools.takewhile(places.__contains__, self.keys))
-        replaced = [places[name] for name in first]
-        counted = [*(places.keys() - first), *self.keys]
-        kept = [row for place, row in enumerate(self.early_sent) if place not in replaced]
         if isinstance(attempt, int):
             attempt = Attempt(self.run, 1, 0, 0, attempt)
         answer = self.instance.commit(
@@ -284,14 +287,13 @@ class Rig:
                 rows=self.rows,
                 early_frames=self.early_frames,
                 early_rows=self.early_rows,
-                replaced=base64.b64encode(np.array(replaced, "<u4").tobytes()).decode(),
-                are_distinct=len(counted) == len(set(counted)),
+                are_distinct=len(self.keys) == len(set(self.keys)),
                 version=version,
                 base_checkpoint_id=base,
                 column_families=tuple(families),
                 max_cf_id=9,
                 attempt=attempt,
-                expected_rows=expected_rows([*kept, *self.sent]),
+                expected_rows=expected_rows([*self.early_sent, *self.sent]),
                 snapshot=snapshot,
                 track_counts=track_counts,
             )

@@ -30,6 +30,8 @@ from cairn.store.committed import CommittedRows, ScanRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
 assert settings.default is not None
 EXAMPLES = settings.default.max_examples // 5
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
@@ -143,14 +145,11 @@ class InstanceMachine(RuleBasedStateMachine):
     def commit_early(
         self, early: list[list[Row]], late: list[Row], *, knows: bool, then: str
     ) -> None:
-        """Frames that only the commit finds, with later writes of some of their keys."""
+        """Frames that only the commit finds, with later rows of some of their keys."""
         self.abort()
         committed = {cf: dict(rows) for cf, rows in self.now.items()}
-        seen: set[tuple[int, bytes]] = set()
-        sent = [_first_of_keys(map(self.shaped, rows), seen) for rows in early]
-        late = _first_of_keys(map(self.shaped, late), set())
-        # The shim sends the writes first that replace early ones.
-        late.sort(key=lambda row: row[1:3] not in seen)
+        sent = [_first_of_keys(map(self.shaped, rows)) for rows in early]
+        late = _first_of_keys(map(self.shaped, late))
         for rows in sent:
             frame = self.applied(rows, knows=knows)
             if frame:
@@ -270,8 +269,30 @@ class InstanceMachine(RuleBasedStateMachine):
         assert {int(cf): n for cf, n in answer["counts"].items()} == {
             cf: len(rows) for cf, rows in self.now.items()
         }
+        if answer["changelog_bytes"]:
+            self.check_changes(answer["checkpoint_id"])
         self.history.append((self.now, answer["checkpoint_id"]))
         self.open(self.version + 1 if follow else self.version)
+
+    def check_changes(self, checkpoint_id: str) -> None:
+        """The change feed leads from the version before to this one, by one change per key."""
+        state = {cf: dict(rows) for cf, rows in self.history[self.version][0].items()}
+        seen: set[tuple[int, bytes]] = set()
+        row, more = 0, True
+        while more:
+            feed = self.rig.instance.changes
+            page, more = feed.page(self.version + 1, checkpoint_id, row, 4)
+            for op, cf, key, value in _rows_of(page):
+                row += 1
+                assert (cf, key) not in seen
+                seen.add((cf, key))
+                if op == DROP:
+                    del state[cf]
+                elif op == DELETE:
+                    state[cf].pop(key, None)
+                else:
+                    state[cf][key] = (state[cf].get(key, b"") if op == APPEND else b"") + value
+        assert state == self.now
 
     @rule(count=st.integers(1, 5))
     def commit_nothing(self, count: int) -> None:
@@ -439,9 +460,14 @@ class FixedWidthsMachine(InstanceMachine):
         return op, PLAIN if cf == LISTS else cf, key[:3].ljust(3, b"\x00"), value
 
 
-def _first_of_keys(rows: Iterable[Row], seen: set[tuple[int, bytes]]) -> list[Row]:
-    """Return the first write of each key that is not in ``seen``, which then has them."""
-    kept = []
+def _rows_of(page: pa.RecordBatch | None) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of a page of the change feed."""
+    return [] if page is None else [tuple(row.values()) for row in page.to_pylist()]
+
+
+def _first_of_keys(rows: Iterable[Row]) -> list[Row]:
+    """Return the first write of each key."""
+    kept, seen = [], set[tuple[int, bytes]]()
     for row in rows:
         if row[1:3] not in seen:
             seen.add(row[1:3])

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -365,84 +364,6 @@ def test_header_with_a_flipped_byte_is_none_or_a_guess(position: int, flip: int)
     header = changelog.peek_header(bytes(data), store=STORE, version=1)
 
     assert header is None or header.store == STORE
-
-
-VOIDS = np.array([1, 99])
-WITH_VOID_ROWS = changelog.encode(HEADER, BATCHES, VOIDS)
-
-
-def test_void_rows_are_not_returned() -> None:
-    """Every reader gets one op per key."""
-    found = decode(WITH_VOID_ROWS)
-
-    expected = pa.Table.from_batches(BATCHES).to_pylist()
-    del expected[99], expected[1]
-    assert found.table.to_pylist() == expected
-    assert changelog.encode(HEADER, BATCHES, VOIDS[:0]) == DATA, "none is the older format"
-    start = WITH_VOID_ROWS[:2048]
-    assert changelog.peek_header(start) == HEADER
-
-
-def test_a_release_that_knows_no_void_rows_refuses_them() -> None:
-    """It would apply rows that do not count. Its code is: any other format is newer."""
-    trailer = struct.unpack("<8sIQQ", WITH_VOID_ROWS[-32:-4])
-
-    assert trailer[:3] == (b"CAIRNEND", 2, 152)
-    metadata = pa.ipc.open_stream(WITH_VOID_ROWS).schema.metadata
-    assert metadata[b"cairn.format"] == b"2"
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [(5, 0, b"\x96\0\0\0", None)],
-        [(5, 0, b"\xff\xff\xff\xff", None)],
-        [(5, 0, b"\2\0\0\0", None), (5, 0, b"\1\0\0\0", None)],
-        [(5, 0, b"\1\0\0\0", None), (5, 0, b"\1\0\0\0", None)],
-        [(5, 0, b"\1\0\0", None)],
-        [(5, 0, b"", None)],
-        [(5, 0, b"\1\0\0\0", b"v")],
-        [(5, 0, b"\1\0\0\0", None), (1, 0, b"k", b"v")],
-        [(4, 0, b"", None), (5, 0, b"\x96\0\0\0", None)],
-    ],
-    ids=[
-        "none",
-        "a void row",
-        "no such row",
-        "descending",
-        "twice",
-        "short index",
-        "no index",
-        "a value",
-        "not last",
-        "a drop",
-    ],
-)
-def test_void_rows_that_name_no_row_are_corruption(
-    rows: list[tuple[int, int, bytes, bytes | None]],
-) -> None:
-    """Other rows would be lost."""
-    metadata = {**pa.ipc.open_stream(DATA).schema.metadata, b"cairn.format": b"2"}
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, CHANGELOG_SCHEMA.with_metadata(metadata)) as out:
-        for one in [*BATCHES, batch(*rows)]:
-            out.write_batch(one)
-    arrow = sink.getvalue().to_pybytes()
-    trailer = struct.pack("<8sIQQ", b"CAIRNEND", 2, 150 + len(rows), len(arrow)) + b"\0\0\0\0"
-
-    with pytest.raises(CorruptError):
-        decode(sealed(arrow + trailer))
-
-
-@given(st.sets(st.integers(0, 149)))
-def test_any_rows_may_be_void(voids: set[int]) -> None:
-    """The indexes count the rows of all batches."""
-    data = changelog.encode(HEADER, BATCHES, np.array(sorted(voids), np.int64))
-
-    found = decode(data).table.column("key").to_pylist()
-
-    assert found == [struct.pack(">I", key) for key in range(150) if key not in voids]
 
 
 def test_an_impossible_length_is_refused_before_memory_is_reserved() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,16 +128,7 @@ def test_foreign_bytes_are_foreign(data: bytes) -> None:
 def test_newer_format_is_not_called_corrupt() -> None:
     """The remedy is a newer release, not a backup."""
     with pytest.raises(FormatVersionError):
-        decode(changed(format=4))
-
-
-def test_lists_need_a_reader_that_knows_their_heads() -> None:
-    """An older release reads chunks alone: every list would be empty, without an error."""
-    lists = replace(MANIFEST, column_families=(replace(FAMILY, multi=True),))
-
-    assert json.loads(manifest.encode(lists))["format"] == 2
-    assert json.loads(DATA)["format"] == 1
-    assert decode(manifest.encode(lists)) == lists
+        decode(changed(format=2))
 
 
 @pytest.mark.parametrize(

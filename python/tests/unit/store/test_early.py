@@ -1,4 +1,4 @@
-"""Early frames: encoded before the commit, and replaced by later writes of their keys."""
+"""Early frames: encoded before the commit; later rows of their keys win."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,11 +17,13 @@ from cairn.ids import Attempt, CheckpointId, StoreId, VersionRef
 from cairn.protocol.frames import MAX_EARLY_BYTES, WRITES_SCHEMA
 from cairn.store import early, writes
 from cairn.store.deltas import Delta, merged
-from cairn.store.early import EarlyFrames, FrameRows
+from cairn.store.early import EarlyFrames, WrittenRows
 from cairn.store.tally import tally
 
 PUT, DELETE, APPEND, DROP = 1, 2, 3, 4
 UNKNOWN, PRESENT, ABSENT = 0, 1, 2
+Name = tuple[int, bytes]
+Frame = dict[Name, bytes | None]
 
 
 def batch(rows: list[tuple[int, int, bytes, bytes | None, int]]) -> pa.RecordBatch:
@@ -44,7 +45,6 @@ def too_late(_: Callable[[], object]) -> None:
     """The threads in the background are busy until the end of the commit."""
 
 
-NOTHING = np.zeros(0, np.int64)
 REF = VersionRef(1, CheckpointId("u" + "1" * 32))
 HEADER = ChangelogHeader(
     StoreId(0, 0),
@@ -59,11 +59,11 @@ HEADER = ChangelogHeader(
 )
 
 
-def stored(parts: list[early.WrittenRows]) -> list[dict[str, Any]]:
+def stored(parts: list[WrittenRows]) -> list[dict[str, Any]]:
     """Return the rows of the changelog of a commit that count, as a reader gets them."""
-    encoded = [part.encoded() for part in parts]
-    data = changelog.encode(HEADER, encoded, early.void_rows(parts))
-    rows: list[dict[str, Any]] = changelog.decode(data, object_name="x").table.to_pylist()
+    data = changelog.encode(HEADER, [part.encoded() for part in parts])
+    batches = changelog.decode(data, object_name="x").table.to_batches()
+    rows = [row for batch in writes.reduced(batches) for row in batch.to_pylist()]
     delta = merged([Delta(1, [part.changes for part in parts], frozenset())])
     assert sorted(rows, key=name_of) == delta.run.rows.to_pylist(), "the local state differs"
     return rows
@@ -73,16 +73,12 @@ def name_of(row: dict[str, Any]) -> tuple[int, bytes]:
     return row["cf"], row["key"]
 
 
-def early_frame(rows: pa.RecordBatch) -> FrameRows:
-    return FrameRows(rows, tally(rows))
-
-
-def add(frames: EarlyFrames, sequence: int, rows: pa.RecordBatch) -> FrameRows:
+def add(frames: EarlyFrames, sequence: int, rows: pa.RecordBatch) -> WrittenRows:
     return frames.add(sequence, rows, tally(rows))
 
 
-def counts_after(counts: dict[int, int], parts: list[early.WrittenRows]) -> dict[int, int]:
-    return writes.counts_after(counts, [part.counted for part in parts], list(counts))
+def counts_after(counts: dict[int, int], parts: list[WrittenRows]) -> dict[int, int]:
+    return writes.counts_after(counts, [part.tally for part in parts], list(counts))
 
 
 @pytest.mark.parametrize("cut", [[], [0], [1], [3, 40], list(range(50))])
@@ -97,28 +93,15 @@ def test_a_changelog_does_not_depend_on_what_was_encoded_early(cut: list[int]) -
     assert changelog.encode(HEADER, mixed) == changelog.encode(HEADER, rows)
 
 
-def test_frames_without_repeated_keys_are_not_encoded_again() -> None:
+def test_frames_are_not_encoded_again() -> None:
     """Otherwise the commit takes as long as without early frames."""
-    frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
+    frames = [WrittenRows(puts(0, 10)), WrittenRows(puts(10, 20))]
     encoded = [frame.encoded() for frame in frames]
+    late = batch([(PUT, 0, b"003", b"new", ABSENT + 4), (DELETE, 1, b"012", None, PRESENT)])
 
-    parts = early.gather(frames, [puts(20, 25)], at_once, replaced=NOTHING, are_distinct=True)
-
-    assert [part.encoded() for part in parts[:2]] == encoded
-    assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
-    assert [row["key"] for row in stored(parts)] == [b"%03d" % key for key in range(25)]
-
-
-def test_no_frame_is_encoded_again_for_a_repeated_key() -> None:
-    """Random keys repeat in every frame: each would be encoded twice."""
-    frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
-    encoded = [frame.encoded() for frame in frames]
-    late = batch([(PUT, 0, b"003", b"new", ABSENT), (DELETE, 1, b"012", None, PRESENT)])
-
-    parts = early.gather(frames, [late], at_once, replaced=np.array([3]), are_distinct=True)
+    parts = early.gather(frames, [late], at_once, are_distinct=True)
 
     assert all(part.encoded() is one for part, one in zip(parts, encoded, strict=False))
-    assert early.void_rows(parts).tolist() == [3]
     found = stored(parts)
     rows = {name_of(row): row["value"] for row in found}
     assert len(rows) == 21 == len(found)
@@ -127,117 +110,114 @@ def test_no_frame_is_encoded_again_for_a_repeated_key() -> None:
     assert counts_after({0: 0, 1: 5}, parts) == {0: 20, 1: 4}
 
 
+def test_distinct_writes_stay_in_their_order() -> None:
+    """A sort of a large batch would delay its PUT."""
+    rows = [(PUT, 0, b"z", b"1", 1), (DELETE, 0, b"b", None, 1), (APPEND, 1, b"a", b"2", 2)]
+
+    parts = early.gather([], [batch(rows[:2]), batch(rows[2:])], too_late, are_distinct=True)
+
+    assert [part.rows for part in parts] == [batch(rows[:2]), batch(rows[2:])]
+
+
 @pytest.mark.parametrize(
-    "row",
-    [(PUT, 0, b"005", b"new", UNKNOWN), (DROP, 1, b"", None, UNKNOWN)],
-    ids=["unknown presence", "drop"],
+    ("rows", "are_distinct"),
+    [
+        ([(PUT, 0, b"005", b"new", UNKNOWN + 4)], True),
+        ([(DROP, 1, b"", None, UNKNOWN), (PUT, 0, b"005", b"new", ABSENT + 4)], True),
+        ([(PUT, 0, b"005", b"new", ABSENT + 4)], False),
+    ],
+    ids=["unknown presence", "drop", "spill"],
 )
 def test_all_rows_are_coalesced_if_the_commit_must_sort_them(
-    row: tuple[int, int, bytes, bytes | None, int],
+    rows: list[tuple[int, int, bytes, bytes | None, int]], *, are_distinct: bool
 ) -> None:
     """Presences are searched in sorted keys, and a drop removes rows of early frames."""
     both = batch(
         [(PUT, 0, b"000", b"v", ABSENT), (PUT, 0, b"005", b"v", ABSENT), (PUT, 1, b"x", b"v", 2)]
     )
 
-    late = [batch([row, (PUT, 0, b"005", b"new", ABSENT)] if row[0] == DROP else [row])]
-    parts = early.gather(
-        [early_frame(both)], late, at_once, replaced=np.array([1]), are_distinct=True
-    )
+    parts = early.gather([WrittenRows(both)], [batch(rows)], at_once, are_distinct=are_distinct)
 
     assert len(parts) == 1
     keys = [(entry["cf"], entry["key"], entry["value"]) for entry in stored(parts)]
-    last = (1, b"", None) if row[0] == DROP else (1, b"x", b"v")
+    last = (1, b"", None) if rows[0][0] == DROP else (1, b"x", b"v")
     assert keys == [(0, b"000", b"v"), (0, b"005", b"new"), last]
+    assert parts[0].rows.column("presence").to_pylist()[0] == ABSENT
+    if not parts[0].tally.has_unknown:
+        assert counts_after({0: 0}, parts) == {0: 2}
 
 
 def test_lists_beside_early_frames_keep_all_elements() -> None:
     """A list has one chunk per version."""
-    late = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"b", b"2", ABSENT)])]
+    frames = [WrittenRows(puts(0, 3)), WrittenRows(batch([(PUT, 1, b"c", b"v", ABSENT)]))]
+    late = [batch([(APPEND, 2, b"a", b"1", ABSENT)]), batch([(APPEND, 2, b"b", b"2", ABSENT)])]
 
-    parts = early.gather(
-        [early_frame(puts(0, 3))], late, at_once, replaced=NOTHING, are_distinct=True
-    )
+    parts = early.gather(frames, late, at_once, are_distinct=True)
 
-    assert [row["key"] for row in stored(parts)] == [b"000", b"001", b"002", b"a", b"b"]
-    twice = [batch([(APPEND, 1, b"a", b"1", ABSENT)]), batch([(APPEND, 1, b"a", b"2", ABSENT)])]
-    with pytest.raises(ProtocolError):
-        early.gather([early_frame(puts(0, 3))], twice, at_once, replaced=NOTHING, are_distinct=True)
+    assert [row["key"] for row in stored(parts)] == [b"000", b"001", b"002", b"c", b"a", b"b"]
 
 
-def rewritten() -> tuple[list[FrameRows], list[pa.RecordBatch]]:
-    """Return early rows 000 to 019, then writes of 004, of 003, and of 005 in another family."""
-    rows = [one((0, b"004"), b"new"), one((0, b"003"), None), one((1, b"005"), b"new")]
-    frames = [early_frame(puts(0, 10)), early_frame(puts(10, 20))]
-    return frames, [batch(rows[:1]), batch(rows[1:])]
+@pytest.mark.parametrize("again", [(APPEND, 1, b"L", b"y", 1), (APPEND, 1, b"M", b"y", 1)])
+@pytest.mark.parametrize("is_early", [False, True])
+def test_appends_wrongly_marked_as_distinct_are_refused(
+    again: tuple[int, int, bytes, bytes | None, int], *, is_early: bool
+) -> None:
+    """Each chunk of a list is named by its version: the second would replace the first."""
+    puts_before = batch([(PUT, 0, b"L", b"v", 1), (PUT, 1, b"M", b"v", 1), (PUT, 1, b"L", b"v", 1)])
+    frames = [WrittenRows(puts_before)] if is_early else []
+    late = [] if is_early else [puts_before]
 
-
-def test_rows_are_replaced_in_any_order() -> None:
-    """The sender has them in the order in which they were written again."""
-    frames, late = rewritten()
-
-    parts = early.gather(frames, late, at_once, replaced=np.array([4, 3]), are_distinct=True)
-
-    assert early.void_rows(parts).tolist() == [3, 4]
-    assert len(stored(parts)) == 21
-
-
-@pytest.mark.parametrize("replaced", [[3], [4, 13], [4, 3, 5], [4, 3, 5, 6], [4, 4]], ids=str)
-def test_rows_are_void_only_if_the_late_ones_have_their_keys(replaced: list[int]) -> None:
-    """A row that is void by mistake is lost without an error."""
-    frames, late = rewritten()
-
-    with pytest.raises(ProtocolError, match="contradicts itself"):
-        early.gather(frames, late, at_once, replaced=np.array(replaced), are_distinct=True)
-
-
-def test_rows_are_not_replaced_by_nothing() -> None:
-    """The frames with the newer writes are not counted in the commit."""
-    with pytest.raises(ProtocolError, match="contradicts itself"):
-        early.gather(rewritten()[0], [], at_once, replaced=np.array([4]), are_distinct=True)
+    with pytest.raises(ProtocolError, match="family 1 twice"):
+        early.gather(frames, [*late, batch([again])], at_once, are_distinct=True)
 
 
 def test_random_writes_equal_a_dictionary() -> None:
-    """The last write of a key wins, whatever was sent early."""
+    """The last write of a key wins, whatever was sent early, and keys count once."""
     random.seed(7)
     for round_number in range(300):
         form = b"%d" if round_number % 2 else b"%02d"  # keys of one length are taken as words
-        model: dict[tuple[int, bytes], bytes | None] = {}
-        frames, seen = [], dict[tuple[int, bytes], int]()
-        late: dict[tuple[int, bytes], bytes | None] = {}
+        committed = {(random.randrange(2), form % random.randrange(40)) for _ in range(20)}
+        model: Frame = {}
+        sent: dict[Name, int] = {}
+
+        frames = []
         for _ in range(random.randrange(4)):
-            rows = []
-            for _ in range(random.randrange(1, 20)):
-                name = (random.randrange(2), form % random.randrange(40))
-                value = random.choice([None, b"old"])
-                if name not in seen:
-                    seen[name] = len(seen)
-                    rows.append(one(name, value))
-                    model[name] = value
-            if rows:
-                frames.append(early_frame(batch(rows)))
-                if random.random() < 0.5:
-                    frames[-1].encode_early()
-        for _ in range(random.randrange(15)):
-            name = (random.randrange(2), form % random.randrange(40))
-            late[name] = random.choice([None, b"new"])
+            frame = _some(form, b"old", random.randrange(1, 20))
+            frames.append(WrittenRows(batch(_rows(frame, committed, sent))))
+            if random.random() < 0.5:
+                frames[-1].encode_ahead()
+            model |= frame
+            sent |= {name: 8 if value is None else 4 for name, value in frame.items()}
+        late = _some(form, b"new", random.randrange(15))
         model |= late
-        again = [name for name in late if name in seen]
-        names = [*again, *(name for name in late if name not in seen)]
-        rows = [one(name, late[name]) for name in names]
+        rows = _rows(late, committed, sent)
         batches = [batch(rows[:5]), batch(rows[5:])]
 
         in_background = random.choice([at_once, too_late])
-        replaced = np.array([seen[name] for name in again], np.int64)
-        parts = early.gather(frames, batches, in_background, replaced=replaced, are_distinct=True)
+        parts = early.gather(frames, batches, in_background, are_distinct=random.random() < 0.8)
 
         found = stored(parts) if parts else []
         assert len(found) == len(model)
         assert {(row["cf"], row["key"]): row["value"] for row in found} == model
+        left = committed - model.keys() | {name for name, value in model.items() if value}
+        assert counts_after(_by_family(committed), parts) == _by_family(left)
 
 
-def one(name: tuple[int, bytes], value: bytes | None) -> tuple[int, int, bytes, bytes | None, int]:
-    return (DELETE if value is None else PUT, *name, value, PRESENT)
+def _some(form: bytes, value: bytes, count: int) -> Frame:
+    names = {(random.randrange(2), form % random.randrange(40)) for _ in range(count)}
+    return {name: random.choice([None, value]) for name in names}
+
+
+def _rows(frame: Frame, committed: set[Name], sent: dict[Name, int]) -> list[Any]:
+    presences = {name: PRESENT if name in committed else ABSENT for name in frame}
+    return [
+        (DELETE if value is None else PUT, *name, value, presences[name] + sent.get(name, 0))
+        for name, value in frame.items()
+    ]
+
+
+def _by_family(names: set[Name]) -> dict[int, int]:
+    return {cf: sum(name[0] == cf for name in names) for cf in (0, 1)}
 
 
 def test_frames_are_counted() -> None:
@@ -247,7 +227,7 @@ def test_frames_are_counted() -> None:
     add(frames, 2, puts(3, 4))
 
     assert len(frames.complete(2, 4)) == 2
-    assert frames.complete(0, 0) == [], "a spill makes them void"
+    assert frames.complete(0, 0) == [], "after a spill none counts"
     for wrong in ((1, 3), (3, 4), (2, 5)):
         with pytest.raises(FramesMissingError):
             frames.complete(*wrong)
@@ -272,6 +252,6 @@ def test_a_dropped_frame_is_not_encoded_in_the_background() -> None:
     frame = add(frames, 1, puts(0, 3))
 
     frames.drop()
-    frame.encode_early()
+    frame.encode_ahead()
 
     assert frame._encoded is None

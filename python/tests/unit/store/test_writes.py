@@ -66,36 +66,33 @@ def test_coalesced_writes_equal_the_writes_one_by_one(frames: list[list[tuple[An
     )
 
 
-def test_distinct_writes_are_gathered_in_their_order() -> None:
-    """A sort of a large batch would delay its PUT."""
-    first = [(PUT, 0, b"z", b"1", 1), (DELETE, 0, b"b", None, 1)]
-    second = [(APPEND, 1, b"a", b"2", 2)]
+def test_one_op_per_key_has_the_presence_of_the_committed_key() -> None:
+    """What an early row has left is no matter once it is gone: the key would not be counted."""
+    frames = [batch([(PUT, 0, b"a", b"1", 2)]), batch([(DELETE, 0, b"a", None, 6)])]
+    frames.append(batch([(PUT, 0, b"a", b"3", 10), (PUT, 0, b"b", b"1", 0)]))
 
-    found = writes.gather([batch(first), batch(second)], are_distinct=True)
+    found = writes.one_per_key(frames)
 
-    assert found.equals(batch([*first, *second]))
-
-
-@pytest.mark.parametrize(
-    "last", [(PUT, 0, b"a", b"2", 0), (DROP, 1, b"", None, 0)], ids=["unknown presence", "drop"]
-)
-def test_distinct_writes_are_sorted_where_the_commit_needs_it(last: tuple[Any, ...]) -> None:
-    """Presence is looked up in key order, and a drop removes its family's writes."""
-    frames = [batch([(PUT, 0, b"z", b"1", 1)]), batch([last])]
-
-    found = writes.gather(list(frames), are_distinct=True)
-
-    assert found.equals(writes.coalesce(frames))
+    assert found.equals(batch([(PUT, 0, b"a", b"3", 2), (PUT, 0, b"b", b"1", 0)]))
+    assert frames == []
 
 
-def test_appends_wrongly_marked_as_distinct_are_refused() -> None:
-    """Each chunk of a list is named by its version: the second would replace the first."""
-    rows = [(APPEND, 1, b"L", b"x", 1), (PUT, 0, b"L", b"v", 1), (PUT, 1, b"M", b"v", 1)]
-    assert writes.gather([batch(rows)], are_distinct=True).num_rows == 3
+@given(rows=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), st.integers(0, 9))))
+def test_a_reduced_changelog_has_the_last_row_of_each_key(rows: list[tuple[int, int, int]]) -> None:
+    """Rows stay in their order, so pages of the change feed do not depend on a sort."""
+    whole = [
+        (op, cf, b"%d" % key, b"%d" % place if op == PUT else None, 0)
+        for place, (op, cf, key) in enumerate(rows)
+    ]
+    last = {row[1:3]: place for place, row in enumerate(whole)}
+    wanted = [whole[place] for place in sorted(last.values())]
+    batches = [writes.as_changes(batch(part)) for part in (whole[:5], whole[5:]) if part]
 
-    for again in ((APPEND, 1, b"L", b"y", 1), (APPEND, 1, b"M", b"y", 1)):
-        with pytest.raises(ProtocolError, match="family 1 twice"):
-            writes.gather([batch(rows), batch([again])], are_distinct=True)
+    found = writes.reduced(batches)
+
+    assert [row for one in found for row in one.to_pylist()] == (
+        writes.as_changes(batch(wanted)).to_pylist() if wanted else []
+    )
 
 
 def test_a_dropped_family_leaves_only_its_drop() -> None:
@@ -149,6 +146,9 @@ def test_more_deletes_than_keys_are_refused() -> None:
         (DELETE, 0, b"k", b"v", 0),
         (APPEND, 0, b"k", None, 0),
         (PUT, 0, b"k", b"v", 3),
+        (PUT, 0, b"k", b"v", 7),
+        (PUT, 0, b"k", b"v", 13),
+        (PUT, 0, b"k", b"v", 16),
     ],
 )
 def test_invalid_writes_are_refused(row: tuple[Any, ...]) -> None:

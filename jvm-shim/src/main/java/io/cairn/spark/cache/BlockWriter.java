@@ -2,7 +2,6 @@ package io.cairn.spark.cache;
 
 import io.cairn.spark.bytes.ByteSpan;
 import io.cairn.spark.cache.memory.Entry;
-import io.cairn.spark.cache.memory.EntryCursor;
 import io.cairn.spark.protocol.WriteBlock;
 import java.util.ArrayDeque;
 import java.util.function.Consumer;
@@ -31,32 +30,26 @@ final class BlockWriter {
   }
 
   /**
-   * Sends the writes of a family. {@code all}: also deletes of keys that are not committed, because
-   * they may have been spilled.
+   * Sends one write of a family. {@code all}: also a delete of a key that is not committed, and
+   * that was not sent early.
    */
-  void add(int family, EntryCursor entries, boolean all) {
-    while (entries.next()) {
-      add(family, entries.slab, entries.at, all);
-    }
-  }
-
-  /**
-   * Sends one write of a family; {@code isNeeded}: also a delete of a key that is not committed.
-   * Returns whether it is sent.
-   */
-  boolean add(int family, byte[] slab, long at, boolean isNeeded) {
+  void add(int family, byte[] slab, long at, boolean all) {
     byte op = Entry.state(slab, at);
     byte presence = Entry.presence(slab, at);
+    if (Entry.has(slab, at, Entry.EARLY_PUT)) {
+      presence += WriteBlock.EARLY_PUT;
+    } else if (Entry.has(slab, at, Entry.EARLY_DELETE)) {
+      presence += WriteBlock.EARLY_DELETE;
+    }
     if (op != WriteBlock.DELETE) {
       Entry.value(slab, at, value);
-    } else if (isNeeded || presence != WriteBlock.MISSING) {
+    } else if (all || presence != WriteBlock.MISSING) {
       value.set(slab, at, -1);
     } else {
-      return false;
+      return;
     }
     Entry.key(slab, at, key);
     add(op, presence, family);
-    return true;
   }
 
   private void add(byte op, byte presence, int family) {

@@ -3,8 +3,9 @@ package io.cairn.spark.cache;
 /** Decides whether the sessions of a store send writes before their commit. */
 final class EarlyPolicy {
   /**
-   * A row that is written again is void in the changelog. A session with more than this part of
-   * such rows among those that it sent sends no more frames early, and its successors none.
+   * A row whose key is written again takes space in the changelog, and does not count. A session
+   * with more than this part of such rows among those that it sent sends no more frames early, and
+   * its successors none.
    */
   private static final int REWRITTEN_PART = 8;
 

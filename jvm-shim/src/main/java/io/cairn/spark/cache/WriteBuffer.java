@@ -328,19 +328,19 @@ final class WriteBuffer {
     int length = value.length + gap;
     int found = last.address;
     keepForScans(family, key, found);
-    boolean endsDelete = found != 0 && isAbsentDelete(families[family.id], found);
+    byte before = stateOf(family, found);
     int address;
     while ((address = place(family, found, key, length)) == 0) {
       search(family, key, last.hash);
       found = last.address;
-      endsDelete = false; // the spill has dropped it
+      before = stateOf(family, found); // the spill has dropped it
     }
     Writes writes = families[family.id];
-    writes.absentDeletes -= endsDelete ? 1 : 0;
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
     if (found != 0) {
-      early.noteRewrite(writes, found, slab, at);
+      writes.absentDeletes -= isAbsentDelete(before, slab, at) ? 1 : 0;
+      early.noteChange(writes, found, before, address);
     }
     long to = Entry.valueAt(slab, at);
     if (isVersioned) {
@@ -364,12 +364,13 @@ final class WriteBuffer {
     int found = findToWrite(family, key);
     keepForScans(family, key, found);
     byte state = WriteBlock.APPEND;
-    boolean endsDelete = found != 0 && isAbsentDelete(writes, found);
+    boolean endsDelete = false;
     entryValue.length = 0;
     if (found != 0) {
       byte[] old = writes.slab(found);
       long oldAt = Slabs.at(found);
       state = Entry.state(old, oldAt);
+      endsDelete = isAbsentDelete(state, old, oldAt);
       if (state == WriteBlock.DELETE) {
         state = WriteBlock.PUT;
       } else {
@@ -421,12 +422,14 @@ final class WriteBuffer {
     Writes writes = families[family.id];
     byte[] slab = writes.slab(address);
     long at = Slabs.at(address);
-    boolean wasDelete = found != 0 && isAbsentDelete(writes, address);
+    byte before = stateOf(family, found);
     if (found != 0) {
-      early.noteRewrite(writes, found, slab, at);
+      early.noteChange(writes, found, before, address);
     }
     Entry.setState(slab, at, WriteBlock.DELETE);
-    writes.absentDeletes += !wasDelete && isAbsentDelete(writes, address) ? 1 : 0;
+    if (before != WriteBlock.DELETE) {
+      writes.absentDeletes += isAbsentDelete(WriteBlock.DELETE, slab, at) ? 1 : 0;
+    }
   }
 
   /** Lets open scans keep the write of a key that is about to be changed; 0: there is none. */
@@ -581,16 +584,16 @@ final class WriteBuffer {
   }
 
   private void send(BlockWriter writer) {
-    early.addReplacements(writer, families);
     for (int i = 0; i < families.length; i++) {
       if (families[i] != null) {
-        early.addRest(writer, i, families[i], committed.families.get(i).hasSpilledWrites);
+        boolean all = committed.families.get(i).hasSpilledWrites;
+        EarlyWrites.addNew(writer, i, families[i], all, false);
       }
     }
     writer.flush();
   }
 
-  /** Sends the drops of families, and all writes that the engine does not have. */
+  /** Sends the drops of families, and all writes that the engine does not have, or otherwise. */
   void send(List<Integer> droppedFamilies) {
     if (!early.areKept()) {
       early.forget(families);
@@ -620,11 +623,14 @@ final class WriteBuffer {
     return writes.count() - writes.absentDeletes;
   }
 
-  private static boolean isAbsentDelete(Writes writes, int address) {
-    byte[] slab = writes.slab(address);
-    long at = Slabs.at(address);
-    return Entry.state(slab, at) == WriteBlock.DELETE
-        && Entry.presence(slab, at) == WriteBlock.MISSING;
+  /** Whether an entry with this op is a delete of a key that is not committed. */
+  private static boolean isAbsentDelete(byte op, byte[] slab, long at) {
+    return op == WriteBlock.DELETE && Entry.presence(slab, at) == WriteBlock.MISSING;
+  }
+
+  /** The op of a write; 0 if there is none. */
+  private byte stateOf(CachedFamily family, int address) {
+    return address == 0 ? 0 : Entry.state(families[family.id].slab(address), Slabs.at(address));
   }
 
   /** Drops all writes of a family, also those that were spilled. */

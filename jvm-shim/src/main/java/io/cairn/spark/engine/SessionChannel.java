@@ -38,7 +38,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private static final long FIRST_REQUEST = 1L << 32;
 
   private static final Runnable NOTHING_TO_BUILD = () -> {};
-  private static final int[] NO_ROWS = {};
 
   /**
    * A version that is loaded in the engine.
@@ -71,7 +70,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   private long rowsSent;
   private long earlyFramesSent;
   private long earlyRowsSent;
-  private int[] replacedRows = NO_ROWS;
 
   /** Whether the worker has frames of this session, also void ones. */
   private boolean hasSent;
@@ -256,7 +254,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     requireUsable();
     try {
       if (!instance.isOpen()) {
-        voidEarly();
+        forgetEarly();
         return false;
       }
       Frames.writes(writer, block);
@@ -282,15 +280,9 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
   }
 
   @Override
-  public void replaceEarly(int[] rows) {
-    replacedRows = rows;
-  }
-
-  @Override
-  public void voidEarly() {
+  public void forgetEarly() {
     earlyFramesSent = 0;
     earlyRowsSent = 0;
-    replacedRows = NO_ROWS;
   }
 
   private FrameBytes built(WriteBlock block) {
@@ -320,7 +312,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       CommitRequest request, Runnable sendWrites, Runnable whileWaiting) {
     sendWrites.run();
     CommitRequest.Sent sent =
-        new CommitRequest.Sent(framesSent, rowsSent, earlyFramesSent, earlyRowsSent, replacedRows);
+        new CommitRequest.Sent(framesSent, rowsSent, earlyFramesSent, earlyRowsSent);
     long number = ++requestNumber;
     byte[] frame = Frames.commit(session, number, request, sent);
     DataChannel open = channel();
@@ -392,7 +384,7 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     Loaded loaded = reload.get();
     session = loaded.session;
     appliedThrough = loaded.appliedThrough;
-    voidEarly();
+    forgetEarly();
     framesSent = replayBuffer.frameCount();
     rowsSent = replayBuffer.rowCount();
     if (framesSent > 0) {
@@ -418,7 +410,6 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
     writer.release();
     rows.release();
     lookup = null;
-    replacedRows = NO_ROWS;
     drop();
   }
 

@@ -1,10 +1,7 @@
 package io.cairn.spark.protocol;
 
 import com.fasterxml.jackson.core.io.JsonStringEncoder;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
-import java.util.Base64;
 
 /**
  * The payload of a COMMIT: a JSON object, written as text. The parts that seldom change are texts
@@ -13,18 +10,8 @@ import java.util.Base64;
 public final class CommitRequest {
   private final StringBuilder text = new StringBuilder(1024).append('{');
 
-  /**
-   * What a session has sent.
-   *
-   * @param replaced the early rows that the first rows replace
-   */
-  public record Sent(long frames, long rows, long earlyFrames, long earlyRows, int[] replaced) {
-    private String replacedText() {
-      ByteBuffer bytes = ByteBuffer.allocate(4 * replaced.length).order(ByteOrder.LITTLE_ENDIAN);
-      bytes.asIntBuffer().put(replaced);
-      return Base64.getEncoder().encodeToString(bytes.array());
-    }
-  }
+  /** What a session has sent. */
+  public record Sent(long frames, long rows, long earlyFrames, long earlyRows) {}
 
   /** Adds a number. */
   public CommitRequest put(String name, long value) {
@@ -76,9 +63,7 @@ public final class CommitRequest {
             + sent.earlyFrames
             + ",\"early_rows\":"
             + sent.earlyRows
-            + ",\"replaced\":\""
-            + sent.replacedText()
-            + "\"}";
+            + '}';
     byte[] payload = json.getBytes(StandardCharsets.UTF_8);
     byte[] frame = new byte[FrameHeader.BYTES + payload.length];
     new FrameHeader(FrameKind.COMMIT, 0, session, sequence, 0, 0, payload.length).write(frame, 0);

@@ -53,20 +53,14 @@ public interface EngineSource {
   /**
    * Sends writes of the session that the cache keeps: the engine prepares them for the commit, but
    * no read finds them. All of them together are at most {@link WriteBlock#MAX_EARLY_BYTES}, PUT
-   * and DELETE only, and have no key twice.
+   * and DELETE only. Of several writes of a key, early or not, the last one counts.
    *
    * @return false: the engine has lost its state, and has none of the session's early writes
    */
   boolean writeEarly(WriteBlock block);
 
-  /**
-   * Says which early writes do not count at the commit, by their numbers from 0. The first writes
-   * that {@link #write} sends, besides drops of families, have their keys, in the same order.
-   */
-  void replaceEarly(int[] rows);
-
-  /** Makes all early writes void: the commit will count none. */
-  void voidEarly();
+  /** Forgets all early writes: the commit will count none. */
+  void forgetEarly();
 
   /** Number of early writes that count. After the engine has lost its state, there are none. */
   long earlyRows();

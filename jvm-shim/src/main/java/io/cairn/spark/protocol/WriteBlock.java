@@ -32,6 +32,12 @@ public final class WriteBlock {
   public static final byte PRESENT = 1;
   public static final byte MISSING = 2;
 
+  /** Added to the presence if the last early row of the key is a put. */
+  public static final byte EARLY_PUT = 4;
+
+  /** Added to the presence if the last early row of the key is a delete. */
+  public static final byte EARLY_DELETE = 8;
+
   private static final int PADDING = 8;
 
   private int count;

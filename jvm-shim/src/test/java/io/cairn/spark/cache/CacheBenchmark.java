@@ -261,10 +261,7 @@ public final class CacheBenchmark {
     }
 
     @Override
-    public void replaceEarly(int[] rows) {}
-
-    @Override
-    public void voidEarly() {}
+    public void forgetEarly() {}
 
     @Override
     public long earlyRows() {

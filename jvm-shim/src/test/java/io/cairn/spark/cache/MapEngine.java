@@ -13,7 +13,6 @@ import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -39,22 +38,16 @@ final class MapEngine implements EngineSource {
     }
   }
 
-  /** A row that was received. */
-  private record Row(int family, byte op, byte presence) {
-    private Row(WriteBlock block, int row) {
-      this(block.family(row), block.op(row), block.presence(row));
-    }
-  }
+  /** A row that was received. {@code earlyOp}: of the early row of its key; null: there is none. */
+  private record Row(Name name, byte op, byte presence, Byte earlyOp) {}
 
   private final Random random;
   private final List<Map<Integer, TreeMap<byte[], byte[]>>> versions = new ArrayList<>();
   private Map<Integer, TreeMap<byte[], Write>> writes = new HashMap<>();
   private Map<Integer, TreeMap<byte[], Write>> early = new HashMap<>();
-  private final List<Name> earlyNames = new ArrayList<>();
-  private final List<Name> laterNames = new ArrayList<>();
+  private final Map<Name, Byte> earlyOps = new HashMap<>();
   private final List<Row> earlyReceived = new ArrayList<>();
   private final List<Row> received = new ArrayList<>();
-  private int[] replaced = {};
   private boolean hasDropped;
   private boolean hasSpilled;
   private long applied;
@@ -76,7 +69,12 @@ final class MapEngine implements EngineSource {
 
   long earlyRows;
   long earlyRowsEver;
-  long replacedEver;
+
+  /** Families whose keys were counted at a commit as the worker counts them. */
+  long countedFamilies;
+
+  /** Rows of keys of which an early frame has a row. */
+  long repeatedEver;
 
   /** Sometimes the worker is lost while it receives early writes. */
   boolean losesEarlyWrites;
@@ -124,42 +122,76 @@ final class MapEngine implements EngineSource {
   void begin(long version) {
     base = version;
     writes = new HashMap<>();
-    laterNames.clear();
     received.clear();
     hasDropped = false;
     hasSpilled = false;
-    voidEarly();
+    forgetEarly();
     if (random.nextInt(4) == 0) {
       applied = Math.max(applied, version - random.nextInt(3));
     }
   }
 
-  /** The rows that were received and count, except deletes of absent keys. */
+  /** The rows that were received, each key once, except deletes of absent keys. */
   long rowsOfCommit() {
-    List<Row> counted = new ArrayList<>(received);
-    counted.addAll(earlyReceived);
-    Arrays.stream(replaced).forEach(row -> counted.remove(earlyReceived.get(row)));
+    List<Row> rows = new ArrayList<>(earlyReceived);
+    rows.addAll(received);
     Set<Integer> dropped = new HashSet<>();
-    counted.stream()
+    rows.stream()
         .filter(row -> row.op == WriteBlock.DROP_CF)
-        .forEach(row -> dropped.add(row.family));
-    return counted.stream()
-        .filter(row -> row.op == WriteBlock.DROP_CF || !dropped.contains(row.family))
-        .filter(row -> row.op != WriteBlock.DELETE || row.presence != WriteBlock.MISSING)
-        .count();
+        .forEach(row -> dropped.add(row.name.family));
+    long count = dropped.size();
+    for (Row row : rows) {
+      if (!dropped.contains(row.name.family)) {
+        count += isCounted(row.op, row.presence) ? 1 : 0;
+        count -= row.earlyOp != null && isCounted(row.earlyOp, row.presence) ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
+  private static boolean isCounted(byte op, byte presence) {
+    return op != WriteBlock.DELETE || presence != WriteBlock.MISSING;
+  }
+
+  /** How the rows that were received change the number of keys, as the worker computes it. */
+  private long keysChanged(int family) {
+    long change = 0;
+    List<Row> rows = new ArrayList<>(earlyReceived);
+    rows.addAll(received);
+    for (Row row : rows) {
+      if (row.name.family == family) {
+        boolean before =
+            row.earlyOp == null ? row.presence == WriteBlock.PRESENT : row.earlyOp == WriteBlock.PUT;
+        boolean after = row.op != WriteBlock.DELETE;
+        change += (after ? 1 : 0) - (before ? 1 : 0);
+      }
+    }
+    return change;
+  }
+
+  private boolean knowsAllPresences() {
+    return earlyReceived.stream().allMatch(row -> row.presence != WriteBlock.UNKNOWN)
+        && received.stream().allMatch(row -> row.presence != WriteBlock.UNKNOWN);
   }
 
   /** Commits the writes as the next version. */
   void commit() {
-    if (!hasDropped && !hasSpilled) {
-      checkReplaced();
-      assertEquals(laterNames.size(), new HashSet<>(laterNames).size(), "a key was sent twice");
+    if (!hasSpilled) {
+      long names = received.stream().map(Row::name).distinct().count();
+      assertEquals(received.size(), names, "a key was sent twice");
     }
     Map<Integer, TreeMap<byte[], byte[]>> next = new HashMap<>();
     versions.get((int) base).forEach((family, rows) -> next.put(family, new TreeMap<>(rows)));
     applyTo(next, early);
     applyTo(next, writes);
     versions.add(next);
+    if (!hasDropped && !hasSpilled && knowsAllPresences()) {
+      for (int family : next.keySet()) {
+        long keys = state(base, family).size() + keysChanged(family);
+        assertEquals(next.get(family).size(), keys, "the number of keys that the worker counts");
+        countedFamilies++;
+      }
+    }
   }
 
   private static void applyTo(
@@ -171,30 +203,12 @@ final class MapEngine implements EngineSource {
         });
   }
 
-  /** The rows that are replaced are those whose keys were sent again, before all others. */
-  private void checkReplaced() {
-    List<Name> old = new ArrayList<>();
-    for (int row : replaced) {
-      old.add(earlyNames.get(row));
-    }
-    assertEquals(old, laterNames.subList(0, old.size()));
-    List<Name> others = laterNames.subList(old.size(), laterNames.size());
-    assertTrue(Collections.disjoint(earlyNames, new HashSet<>(others)), "a key was sent twice");
-  }
-
   @Override
-  public void voidEarly() {
+  public void forgetEarly() {
     early = new HashMap<>();
-    earlyNames.clear();
+    earlyOps.clear();
     earlyReceived.clear();
-    replaced = new int[0];
     earlyRows = 0;
-  }
-
-  @Override
-  public void replaceEarly(int[] rows) {
-    replaced = rows;
-    replacedEver += rows.length;
   }
 
   @Override
@@ -203,20 +217,20 @@ final class MapEngine implements EngineSource {
       throw new IllegalStateException("worker lost");
     }
     if (losesEarlyWrites && random.nextInt(8) == 0) {
-      voidEarly();
+      forgetEarly();
       return false;
     }
+    Map<Name, Byte> ops = new HashMap<>();
     for (int i = 0; i < block.count(); i++) {
       assertTrue(block.op(i) == WriteBlock.PUT || block.op(i) == WriteBlock.DELETE, "op");
-      checkPresence(block, i);
-      Write before =
-          early
-              .computeIfAbsent(block.family(i), f -> new TreeMap<>(UNSIGNED))
-              .put(block.key(i), new Write(block.op(i), block.value(i)));
-      assertNull(before, "a key that was sent early twice");
-      earlyNames.add(new Name(block, i));
-      earlyReceived.add(new Row(block, i));
+      Row row = row(block, i);
+      early
+          .computeIfAbsent(block.family(i), f -> new TreeMap<>(UNSIGNED))
+          .put(block.key(i), new Write(block.op(i), block.value(i)));
+      assertNull(ops.put(row.name, row.op), "a key that is twice in an early frame");
+      earlyReceived.add(row);
     }
+    earlyOps.putAll(ops);
     earlyRows += block.count();
     earlyRowsEver += block.count();
     return true;
@@ -227,16 +241,26 @@ final class MapEngine implements EngineSource {
     return earlyRows;
   }
 
-  private void checkPresence(WriteBlock block, int row) {
-    boolean present = state(base, block.family(row)).containsKey(block.key(row));
-    if (block.presence(row) == WriteBlock.UNKNOWN) {
+  /** Reads a row; checks what it says of its key, committed and sent early. */
+  private Row row(WriteBlock block, int row) {
+    Name name = new Name(block, row);
+    Byte earlyOp = earlyOps.get(name);
+    int mark = 0;
+    if (earlyOp != null) {
+      mark = earlyOp == WriteBlock.PUT ? WriteBlock.EARLY_PUT : WriteBlock.EARLY_DELETE;
+      repeatedEver++;
+    }
+    byte presence = (byte) (block.presence(row) - mark);
+    boolean present = state(base, name.family).containsKey(block.key(row));
+    if (presence == WriteBlock.UNKNOWN) {
       unknownPresences++;
     } else {
       assertEquals(
           present ? WriteBlock.PRESENT : WriteBlock.MISSING,
-          block.presence(row),
-          "presence of a committed key");
+          presence,
+          "presence of a committed key, or of an early row");
     }
+    return new Row(name, block.op(row), presence, earlyOp);
   }
 
   private static byte[] apply(Write write, byte[] before) {
@@ -420,10 +444,10 @@ final class MapEngine implements EngineSource {
         block.count() == 1 || block.bytes() <= WriteBlock.TARGET_BYTES,
         "a block of " + block.count() + " rows is over the bound");
     for (int i = 0; i < block.count(); i++) {
-      received.add(new Row(block, i));
       int family = block.family(i);
       byte[] key = block.key(i);
       if (block.op(i) == WriteBlock.DROP_CF) {
+        received.add(new Row(new Name(block, i), WriteBlock.DROP_CF, (byte) 0, null));
         early.remove(family);
         hasDropped = true;
         TreeMap<byte[], Write> gone = new TreeMap<>(UNSIGNED);
@@ -431,8 +455,7 @@ final class MapEngine implements EngineSource {
         writes.put(family, gone);
         continue;
       }
-      checkPresence(block, i);
-      laterNames.add(new Name(block, i));
+      received.add(row(block, i));
       byte[] value = block.value(i);
       Write write = new Write(block.op(i), value);
       writes

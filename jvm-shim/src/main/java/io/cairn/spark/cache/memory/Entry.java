@@ -26,11 +26,14 @@ public final class Entry {
   /** Flag: the open session has spilled a newer write. */
   public static final byte SHADOWED = 2;
 
-  /** Flag (write buffer): changed after the engine received it. */
-  public static final byte REWRITTEN = 4;
-
   /** Flag: requested for a coming read. */
-  public static final byte AWAITED = 8;
+  public static final byte AWAITED = 4;
+
+  /** Flag (write buffer): the engine received a put of it early; it was changed since. */
+  public static final byte EARLY_PUT = 8;
+
+  /** Flag (write buffer): the engine received a delete of it early; it was changed since. */
+  public static final byte EARLY_DELETE = 16;
 
   private static final int HEADER = 24;
   private static final int VALUE_LENGTH = 4;
