@@ -7,6 +7,7 @@ import io.cairn.spark.cache.RowCursor;
 import io.cairn.spark.codec.FamilySpec;
 import io.cairn.spark.codec.RowCodec;
 import io.cairn.spark.minor.MinorStore;
+import io.cairn.spark.protocol.WriteBlock;
 import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreSession.OpenFamily;
 import io.cairn.spark.session.StoreVersion;
@@ -223,7 +224,7 @@ final class CairnStateStore implements MinorStore {
       RowCodec codec = requireMulti(open, "putList");
       requireValues(values);
       encodeKey(open, key);
-      codec.encodeValues(values);
+      encodeValues(codec, values);
       cache.put(open.id(), codec.key, codec.value, false);
     } finally {
       session.leave();
@@ -243,10 +244,17 @@ final class CairnStateStore implements MinorStore {
       RowCodec codec = requireMulti(open, "merge");
       requireValues(values);
       encodeKey(open, key);
-      codec.encodeValues(values);
+      encodeValues(codec, values);
       cache.append(open.id(), codec.key, codec.value);
     } finally {
       session.leave();
+    }
+  }
+
+  private void encodeValues(RowCodec codec, UnsafeRow[] values) {
+    long bytes = codec.encodeValues(values, WriteBlock.MAX_ROW_BYTES);
+    if (bytes > WriteBlock.MAX_ROW_BYTES) {
+      throw session.channel.rowTooLarge(bytes);
     }
   }
 

@@ -18,6 +18,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cairn.spark.errors.CairnException;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -273,6 +274,22 @@ class FamiliesTest {
         List.of("1=a", "1=b", "1=c", "1=d", "2=x"),
         list(newest(read).iteratorWithMultiValues("lists")).stream().sorted().toList());
     read.release();
+  }
+
+  /** The list is never in one array, so it must be refused before its elements are joined. */
+  @Test
+  void aListLargerThanAFrameIsRefused() {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    store.createColFamilyIfAbsent("lists", KEY, VALUE, plain(), true, false);
+    UnsafeRow[] large = new UnsafeRow[3];
+    Arrays.fill(large, value("x".repeat(25 << 20)));
+
+    CairnException error =
+        assertThrows(CairnException.class, () -> store.mergeList(key(1), large, "lists"));
+
+    assertEquals("CAIRN_ROW_TOO_LARGE", error.code());
+    assertTrue(error.getMessage().contains("0/0/default, version=1)"), error.getMessage());
+    store.abort();
   }
 
   /**
