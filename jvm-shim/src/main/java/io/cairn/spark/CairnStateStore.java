@@ -12,7 +12,6 @@ import io.cairn.spark.session.StoreSession;
 import io.cairn.spark.session.StoreSession.OpenFamily;
 import io.cairn.spark.session.StoreVersion;
 import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
@@ -337,7 +336,7 @@ final class CairnStateStore implements MinorStore {
 
   @Override
   public scala.collection.immutable.Set<String> allColumnFamilyNames() {
-    return CollectionConverters.asScala(new HashSet<>(session.present().keySet())).toSet();
+    return CollectionConverters.asScala(session.familyNames()).toSet();
   }
 
   @Override

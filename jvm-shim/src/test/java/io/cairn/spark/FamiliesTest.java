@@ -23,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
@@ -289,6 +290,29 @@ class FamiliesTest {
 
     assertEquals("CAIRN_ROW_TOO_LARGE", error.code());
     assertTrue(error.getMessage().contains("0/0/default, version=1)"), error.getMessage());
+    store.abort();
+  }
+
+  /**
+   * Spark asks for the names on a thread of its own choice; PySpark creates families on another.
+   */
+  @Test
+  void namesCanBeReadWhileAnotherThreadCreatesFamilies() throws Exception {
+    StateStore store = fixture.familyProvider().getStore(0, NO_ID, false, false);
+    CompletableFuture<Void> created =
+        CompletableFuture.runAsync(
+            () -> {
+              for (int i = 0; i < 2_000; i++) {
+                store.createColFamilyIfAbsent("f" + i, KEY, VALUE, plain(), false, false);
+              }
+            });
+
+    while (!created.isDone()) {
+      assertTrue(newest(store).allColumnFamilyNames().contains("default"));
+    }
+
+    created.get();
+    assertEquals(2_001, newest(store).allColumnFamilyNames().size());
     store.abort();
   }
 

@@ -13,7 +13,9 @@ import io.cairn.spark.protocol.CommitRequest;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.function.Supplier;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
@@ -212,6 +214,16 @@ public final class StoreSession {
   /** The families of this version by name, with those that the session created. */
   public Map<String, FamilyInfo> present() {
     return present;
+  }
+
+  /** A copy of their names. Any thread may ask, also while another creates a family. */
+  public Set<String> familyNames() {
+    rowLock.enterToEnd();
+    try {
+      return new TreeSet<>(present.keySet());
+    } finally {
+      rowLock.leave();
+    }
   }
 
   public boolean dropFamily(String name) {
