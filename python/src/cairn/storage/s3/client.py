@@ -17,13 +17,12 @@ import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
-from botocore.handlers import add_expect_header
 
 from cairn.errors import ConfigError
 from cairn.storage.s3.assumed_role import assume_role
 from cairn.storage.s3.connections import ConnectionKeeper, open_connections
 from cairn.storage.s3.errors import translate
-from cairn.storage.s3.sending import limit_sending
+from cairn.storage.s3.sending import limit_sending, send_at_once
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -182,8 +181,7 @@ def _new_client(
     except (BotoCoreError, ValueError) as error:
         shown = settings.endpoint_shown
         raise translate(error, endpoint=shown, object_name=shown) from error
-    # "Expect: 100-continue" makes each PUT wait for an interim answer: one more round trip.
-    client.meta.events.unregister("before-call.s3", add_expect_header)
+    send_at_once(client)
     limit_sending(client)
     return client
 

@@ -193,10 +193,11 @@ public final class SessionChannel implements EngineSource, AutoCloseable {
       waiting.receive();
     } catch (CairnException e) {
       needsReload = true;
-      // If only this request was refused, the read that needs its rows receives the error.
       if (channel.isBroken()) {
         throw e;
       }
+      // Only this request was refused: the reads that need its rows ask for them again.
+      instance.noteRefusedAhead(e.at(instance.store(), version));
     }
   }
 

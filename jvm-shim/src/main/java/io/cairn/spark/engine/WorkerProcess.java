@@ -109,7 +109,8 @@ final class WorkerProcess implements AutoCloseable {
     }
     try {
       return new WorkerProcess(name, process, startedNs, settings, token());
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
+      // An OutOfMemoryError too: without its end the process would live as long as this JVM.
       end(process);
       throw e;
     }
