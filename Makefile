@@ -163,7 +163,7 @@ shims: shim ## Build the shim for every minor version of Spark (the first time i
 
 # The same sources give the same bytes, so that an image is built anew only if something has changed.
 # That of the image has the jars that were built so far: it needs one only.
-BUILD_WHEEL = rm -rf $(1) && (cd python && ../$(PY) -m hatchling build --directory $(CURDIR)/$(1) >/dev/null)
+BUILD_WHEEL = rm -rf $(1) && (cd python && HATCH_QUIET=1 ../$(PY) -m hatchling build --directory $(CURDIR)/$(1))
 IMAGE_WHEEL := $(BUILD)/image/own-wheel
 WHEEL := $(BUILD)/wheel
 JARS_OF_WHEEL := $(foreach minor,$(sort $(MINOR) $(OTHER_MINORS)),cairn-shim-$(minor).jar)
