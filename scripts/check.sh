@@ -43,7 +43,7 @@ types_of_integration_tests() {
 check "lint: ruff check" "$bin/ruff" check "${folders[@]}"
 check "format: ruff format" "$bin/ruff" format --check "${folders[@]}"
 check "format: google-java-format" scripts/java_format.sh --check
-check "types: mypy --strict, package and its tests" types python src tests
+check "types: mypy --strict, package and its tests" types python src tests hatch_build.py
 check "types: mypy --strict, integration tests" types_of_integration_tests
 for folder in integration-tests/spark_suites examples/flights examples/transform benchmarks; do
     check "types: mypy --strict, $folder" types "$folder" .
