@@ -112,3 +112,39 @@ def test_a_circle_of_python_types_is_shown_as_a_path(tmp_path: Path) -> None:
     code, output = layers_of(tmp_path, files)
 
     assert (code, output) == (1, "circle: cairn.a > cairn.b > cairn.b.inner > cairn.a\n")
+
+
+def links_of(folder: Path, page: str) -> tuple[int, str]:
+    """Check a tree of two pages; return the exit code and the output."""
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+    (folder / "docs").mkdir()
+    (folder / "docs" / "other.md").write_text("# A `code` title\n## Same\n## Same\n")
+    (folder / "page.md").write_text(page)
+    program = REPOSITORY / "scripts" / "check_links.py"
+    command = [sys.executable, str(program), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_links_that_lead_to_a_file_and_a_heading_pass(tmp_path: Path) -> None:
+    """Links in code are text, and other sites are not asked."""
+    page = (
+        "# Here\n[a](docs/other.md#a-code-title) [b](docs/other.md#same-1)\n"
+        "[c](#here) [`d`](https://x.example/) `[e](nowhere)`\n```\n[f](nowhere)\n```\n"
+    )
+
+    assert links_of(tmp_path, page)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["[a](docs/nowhere.md)", "[`a`](docs/other.md#other)", "[a](#there)", '<img src="x.svg">'],
+)
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, link: str) -> None:
+    """A heading that was renamed sends readers to the top of a page, without a word."""
+    code, output = links_of(tmp_path, f"# Here\n{link}\n")
+
+    assert code == 1
+    assert "page.md: " in output
+    assert "leads nowhere" in output
