@@ -185,6 +185,17 @@ image: $(STAMPS)/venv shim s3a-jars minio $(STAMPS)/flights ## Build the images 
 	@$(call BUILD_WHEEL,$(IMAGE_WHEEL))
 	@$(PY) scripts/docker_images.py
 
+.PHONY: docs
+docs: $(STAMPS)/docs-venv $(STAMPS)/venv ## Build the site from the documents: .build/site/index.html
+	@$(PY) scripts/site_pages.py pages
+	@$(BUILD)/docs-venv/bin/zensical build --strict --clean
+	@$(PY) scripts/site_pages.py check
+
+$(STAMPS)/docs-venv: docs/requirements.txt
+	@$(PYTHON) -m venv --clear $(BUILD)/docs-venv
+	@$(BUILD)/docs-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@mkdir -p $(@D) && touch $@
+
 ##@ Set up (the verbs above run these when they need them)
 
 .PHONY: venv

@@ -7,7 +7,7 @@
     python benchmarks/run.py --list
 
 Every run uses a new JVM. The numbers of each group go to its file `results-<group>.json`, from
-which report.py writes the tables of docs/benchmarks.md.
+which report.py writes the tables of the pages.
 """
 
 from __future__ import annotations

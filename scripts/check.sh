@@ -54,8 +54,11 @@ check "layers: imports and circles of both languages" "$bin/python" scripts/chec
 check "sizes: lines and arguments" "$bin/python" scripts/check_sizes.py
 check "documents: line lengths" "$bin/python" scripts/check_documents.py
 check "documents: docs/adr/README.md" "$bin/python" scripts/adr_index.py --check
+check "documents: links" "$bin/python" scripts/check_links.py
 check "documents: docs/configuration.md" "$bin/python" scripts/configuration_page.py --check
-check "documents: docs/benchmarks.md" "$bin/python" benchmarks/report.py --check
+check "documents: docs/api.md" "$bin/python" scripts/api_page.py --check
+check "documents: tables of benchmarks" "$bin/python" benchmarks/report.py --check
+check "documents: charts of benchmarks" "$bin/python" benchmarks/charts.py --check
 check "documents: docs/parity.md" "$bin/python" scripts/parity_page.py --check
 
 [ ${#skipped[@]} = 0 ] || printf 'NOT CHECKED: %s\n' "${skipped[@]}"

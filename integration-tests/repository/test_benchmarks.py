@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,6 +203,25 @@ def differing(runs: list[dict[str, Any]]) -> str:
         check=True,
     )
     return done.stdout.strip()
+
+
+def test_a_chart_that_its_results_do_not_give_fails_the_check(tmp_path: Path) -> None:
+    """A chart of an old measurement looks as true as one of the present."""
+    results, images = tmp_path / "results", tmp_path / "images"
+    shutil.copytree(BENCHMARKS / "results", results)
+    folders = ("--results", str(results), "--images", str(images))
+    assert program("charts.py", *folders).returncode == 0
+    assert program("charts.py", *folders, "--check").returncode == 0
+    drawn = sorted(path.name for path in images.iterdir())
+    assert drawn == [f"{n}-{t}.svg" for n in ("rates", "requests") for t in ("dark", "light")]
+
+    file = results / "s3-requests.json"
+    file.write_text(file.read_text().replace('"PutObject": 400', '"PutObject": 800'))
+    done = program("charts.py", *folders, "--check")
+
+    assert done.returncode == 1
+    assert "requests-light.svg differs from its results" in done.stdout
+    assert "rates" not in done.stdout.replace(str(tmp_path), "")
 
 
 def test_a_selection_without_workloads_is_an_error(tmp_path: Path) -> None:
