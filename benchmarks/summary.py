@@ -45,7 +45,7 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     collected: dict[str, dict[str, dict[str, list[float]]]] = {}
     for record in outcome["runs"]:
         has_workers = outcome["providers"][record["provider"]].get("family") == "cairn"
-        for name, value in _with_shares(record.get("numbers", {}), has_workers).items():
+        for name, value in with_shares(record.get("numbers", {}), has_workers=has_workers).items():
             by_provider = collected.setdefault(record["workload"], {}).setdefault(
                 record["provider"], {}
             )
@@ -59,7 +59,7 @@ def medians(outcome: dict[str, Any]) -> dict[str, ByProvider]:
     }
 
 
-def _with_shares(numbers: Numbers, has_workers: bool) -> Numbers:  # noqa: FBT001 - two calls
+def with_shares(numbers: Numbers, *, has_workers: bool) -> Numbers:
     """Return the numbers of a run, with what JVM, workers and commits have of their sums.
 
     The JVM includes the short-lived processes that Spark starts.
