@@ -4,6 +4,7 @@
     python benchmarks/ablation.py --mechanisms early-frames --workloads upserts
     python benchmarks/ablation.py --quick            small sizes, one round: shows that it works
     python benchmarks/ablation.py --list
+    python benchmarks/ablation.py --check            whether every patch applies and is described
     python benchmarks/ablation.py --build            builds the copies only
     python benchmarks/ablation.py --report           the tables of what was measured so far
 
@@ -29,7 +30,7 @@ import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import machine
 import result_file
@@ -46,7 +47,10 @@ from driver import (
 )
 from patched_copy import BuiltCopy, CopyError, build, check_patch, digest_of
 from run import measure, sizes_of
-from summary import differing_counts, medians, with_shares
+from summary import as_text, differing_counts, medians, with_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FOLDER = HERE / "ablation"
 ON = "all"
@@ -99,7 +103,7 @@ def load_mechanisms(folder: Path = FOLDER) -> list[Mechanism]:
     """Return the mechanisms of all files of a folder.
 
     Raises:
-        SystemExit: an entry is wrong.
+        SystemExit: an entry has a name that it must not have.
     """
     entries: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.toml")):
@@ -114,6 +118,29 @@ def load_mechanisms(folder: Path = FOLDER) -> list[Mechanism]:
 
 def _mechanism(*, workloads: list[str], files: list[str] | None = None, **others: Any) -> Mechanism:  # noqa: ANN401
     return Mechanism(workloads=tuple(workloads), files=tuple(files or ()), **others)
+
+
+def faults_of(mechanisms: list[Mechanism], workloads: Iterable[str]) -> list[str]:
+    """Return what is wrong with the patches and their descriptions."""
+    known, described = set(workloads), {one.name for one in load_mechanisms()}
+    faults = [
+        f"{patch.name} is described in no {FOLDER.name}/*.toml"
+        for patch in sorted(FOLDER.glob("*.patch"))
+        if patch.stem not in described
+    ]
+    for one in mechanisms:
+        faults += [f"{one.name}: no workload {name}" for name in set(one.workloads) - known]
+        faults += [
+            f"{one.name}: no file {name}" for name in one.files if not (REPOSITORY / name).exists()
+        ]
+        if not one.patch.exists():
+            faults.append(f"{one.name}: no file {one.patch}")
+            continue
+        try:
+            check_patch(one.patch)
+        except CopyError as error:
+            faults.append(str(error))
+    return faults
 
 
 def load_workloads() -> dict[str, dict[str, Any]]:
@@ -134,17 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments, mechanisms, workloads)
     selected = _selected(mechanisms, options)
     result = options.result or BUILD / ("ablation-quick.json" if options.quick else "ablation.json")
-    if options.list:
-        for one in selected:
-            print(f"{one.name:24} {one.line_count():>5} lines  {', '.join(one.workloads)}")
-            print(f"    {one.what}")
-        return 0
-    if options.report:
-        if not result.exists():
-            print(f"nothing was measured yet: there is no {result}", file=sys.stderr)
-            return 1
-        print(tables(json.loads(result.read_text()), selected))
-        return 0
+    if options.list or options.check or options.report:
+        return _show(options, selected, workloads, result)
     interrupt_at_sigterm()
     try:
         copies = _build(selected)
@@ -162,14 +180,36 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         return 130
-    print("\n" + tables(ablation.outcome, selected))
-    differences = differing_counts(ablation.outcome)
-    for difference in differences:
-        print(f"DIFFERENT: {difference}", file=sys.stderr)
-    print(f"results: {result}")
-    if failures:
-        print(f"FAILED: {failures}")
-    return 1 if failures or differences else 0
+    return 1 if _report(result, selected) or failures else 0
+
+
+def _show(
+    options: argparse.Namespace, selected: list[Mechanism], workloads: Iterable[str], result: Path
+) -> int:
+    """Do what needs no run."""
+    if options.report:
+        return _report(result, selected)
+    if options.check:
+        faults = faults_of(selected, workloads)
+        print("\n".join(faults) or "every patch applies")
+        return 1 if faults else 0
+    for one in selected:
+        print(f"{one.name:24} {one.line_count():>5} lines  {', '.join(one.workloads)}")
+        print(f"    {one.what}")
+    return 0
+
+
+def _report(result: Path, mechanisms: list[Mechanism]) -> int:
+    """Print what a result file has; return 1 if that is wrong or nothing."""
+    if not result.exists():
+        print(f"nothing was measured yet: there is no {result}", file=sys.stderr)
+        return 1
+    outcome = json.loads(result.read_text())
+    print("\n" + tables(outcome, mechanisms))
+    faults = [f"FAILED: {run['error']}" for run in outcome["runs"] if "error" in run]
+    faults += [f"DIFFERENT: {difference}" for difference in differing_counts(outcome)]
+    print("\n".join([*faults, f"results: {result}"]))
+    return 1 if faults else 0
 
 
 def _options(
@@ -185,6 +225,7 @@ def _options(
     parser.add_argument("--rounds", type=int, help="runs of each (default 3; quick 1)")
     parser.add_argument("--quick", action="store_true", help="small sizes and one round")
     parser.add_argument("--list", action="store_true", help="list the mechanisms; run none")
+    parser.add_argument("--check", action="store_true", help="check the patches; run none")
     parser.add_argument("--build", action="store_true", help="build the copies; run none")
     parser.add_argument("--report", action="store_true", help="print the tables only")
     parser.add_argument(
@@ -425,7 +466,8 @@ def tables(outcome: dict[str, Any], mechanisms: list[Mechanism]) -> str:
                     continue
                 best = max(best, (gain.ratio, f"{gain} in {workload}"))
                 cpu = [gain_of(outcome, one.name, workload, share) or "" for share in CPU]
-                cells = [f"{workload}, {number}", f"{gain.on:,.4g}", f"{gain.off:,.4g}", gain, *cpu]
+                values = (as_text(number, value) for value in (gain.on, gain.off))
+                cells = [f"{workload}, {number}", *values, gain, *cpu]
                 details.append(f"| {one.name} | {' | '.join(map(str, cells))} |")
         lines.append(f"| {one.name} | {one.line_count():,} | {best[1]} | {one.what} |")
         if one.more_lines_of:
