@@ -299,6 +299,56 @@ def test_the_requests_of_idle_partitions_become_a_table(tmp_path: Path) -> None:
     assert "200 partitions, of which 10 have rows; checkpoint format 2; at commit `abc`" in page
 
 
+def test_every_mechanism_can_be_switched_off() -> None:
+    """A patch that no longer applies is found when its mechanism changes, not in an ablation."""
+    done = program("ablation.py", "--check")
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_patch_that_does_not_apply_is_named(tmp_path: Path) -> None:
+    """Whoever changed the sources must find which patch to write anew."""
+    patch = tmp_path / "some-mechanism.patch"
+    patch.write_text("--- a/LICENSE\n+++ b/LICENSE\n@@ -1 +1 @@\n-not there\n+nor there\n")
+    script = "import pathlib, sys, patched_copy; "
+    script += "patched_copy.check_patch(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(patch)]
+
+    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "some-mechanism.patch does not apply to the sources" in done.stderr
+    assert f"git diff > {patch}" in done.stderr
+
+
+def test_the_gain_of_a_mechanism_is_a_ratio_of_medians(tmp_path: Path) -> None:
+    """Above 1 the mechanism is better, whether more of a number is better or less."""
+    numbers = {
+        "all": [(120, 8), (200, 5), (180, 4)],
+        "sort-by-first-bits": [(100, 10), (100, 10), (90, 20)],
+    }
+    runs = [
+        run_of("upserts", copy, number, {"rows_per_s": rate, "batch_p50_ms": time})
+        for copy, pairs in numbers.items()
+        for number, (rate, time) in enumerate(pairs)
+    ]
+    runs.append({"workload": "upserts", "provider": "all", "run": 3, "error": "no result"})
+    figures = {"figures": ["rows_per_s", "batch_p50_ms"]}
+    providers = {name: {"title": name, "family": "cairn"} for name in numbers}
+    outcome = outcome_of(runs) | {"providers": providers, "workloads": {"upserts": figures}}
+    result = tmp_path / "ablation.json"
+    result.write_text(json.dumps(outcome))
+    only = ("--mechanisms", "sort-by-first-bits")
+
+    done = program("ablation.py", "--report", "--result", str(result), *only)
+
+    row = "| sort-by-first-bits | upserts, "
+    assert f"{row}rows_per_s | 180 | 100 | 1.80 (1.20 to 2.00)" in done.stdout, done.stderr
+    assert f"{row}batch_p50_ms | 5 | 10 | 2.00 (1.25 to 5.00)" in done.stdout
+    assert "2.00 (1.25 to 5.00) in upserts |" in done.stdout
+    assert "FAILED: no result" in done.stdout
+
+
 def test_the_memory_of_all_processes_is_counted(tmp_path: Path) -> None:
     """The workers' memory counts as well as the JVM's."""
     ready = tmp_path / "ready"
