@@ -60,12 +60,17 @@ def _leads_somewhere(page: Path, target: str) -> bool:
     return not fragment or (file.suffix == ".md" and fragment in anchors(file))
 
 
+def _is_page(path: Path) -> bool:
+    """Whether a document is here, and is not another name of one."""
+    return path.is_file() and not path.is_symlink()
+
+
 def main() -> None:
     """Check every document that git tracks or would add."""
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     names = subprocess.run(listing, cwd=root, check=True, capture_output=True, text=True).stdout
-    pages = [root / name for name in sorted(set(names.splitlines())) if (root / name).is_file()]
+    pages = [root / name for name in sorted(set(names.splitlines())) if _is_page(root / name)]
     faults = [
         f"{page.relative_to(root)}: {target} leads nowhere"
         for page in pages
