@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -205,10 +205,12 @@ class RocksDb:
 
     def _get(self, names: bytes | list[Any]) -> object:
         """Return what RocksDB has; blocks stay out of the cache while a part of that is lent."""
-        if self._fills_cache is self._memory.is_lent:
-            self._fills_cache = not self._fills_cache
+        fills_cache = not self._memory.is_lent
+        if fills_cache is not self._fills_cache:
             # Reads of several keys ignore the options of a call (rocksdict 0.3.29).
-            self._db.set_read_options(ReadOptions() if self._fills_cache else _unfilled())
+            with suppress(RuntimeError):  # another thread is in a call, such as a flush: later
+                self._db.set_read_options(ReadOptions() if fills_cache else _unfilled())
+                self._fills_cache = fills_cache
         found: object = self._db.get(names)
         return found
 

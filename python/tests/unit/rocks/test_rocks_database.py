@@ -487,6 +487,31 @@ def test_reads_leave_no_block_in_a_cache_of_which_a_part_is_lent(tmp_path: Path)
     db.close()
 
 
+def test_reads_succeed_while_another_thread_flushes_and_memory_is_lent(
+    db: RocksDb, memory: RocksMemory
+) -> None:
+    """rocksdict changes no option during a call of another thread: such reads were refused."""
+    ingest(db, rows((OP_PUT, 0, b"k", b"v")), 1)
+    is_over = threading.Event()
+
+    def flush() -> None:
+        while not is_over.is_set():
+            db.flush()
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    try:
+        found = set()
+        for number in range(300):
+            memory.is_lent = number % 2 == 0
+            found.add(tuple(db.get_many(0, [b"k", b"other"])))
+    finally:
+        is_over.set()
+        flushing.join(20)
+
+    assert found == {(b"v", None)}
+
+
 def test_a_page_of_large_values_ends_at_its_bytes(db: RocksDb) -> None:
     """A page is one message, so it must not have hundreds of large values."""
     ingest(db, rows(*((OP_PUT, 0, b"%03d" % n, bytes(100_000)) for n in range(200))), 1)
