@@ -196,8 +196,7 @@ final class EarlyWrites {
    *
    * @param all also deletes of keys that are not committed, and that were not sent early
    */
-  static void addNew(
-      BlockWriter writer, int family, Marked writes, boolean all, boolean isEarly) {
+  static void addNew(BlockWriter writer, int family, Marked writes, boolean all, boolean isEarly) {
     for (int i = 0; i < writes.changedCount; i++) {
       byte[] slab = writes.slab(writes.changed[i]);
       long at = Slabs.at(writes.changed[i]);

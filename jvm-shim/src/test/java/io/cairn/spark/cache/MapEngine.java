@@ -161,7 +161,9 @@ final class MapEngine implements EngineSource {
     for (Row row : rows) {
       if (row.name.family == family) {
         boolean before =
-            row.earlyOp == null ? row.presence == WriteBlock.PRESENT : row.earlyOp == WriteBlock.PUT;
+            row.earlyOp == null
+                ? row.presence == WriteBlock.PRESENT
+                : row.earlyOp == WriteBlock.PUT;
         boolean after = row.op != WriteBlock.DELETE;
         change += (after ? 1 : 0) - (before ? 1 : 0);
       }
